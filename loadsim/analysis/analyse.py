@@ -27,9 +27,7 @@ from loadsim.analysis.load import load_made
 from loadsim.analysis.score import ProtocolStatistics, statistics_of
 from loadsim.analysis.stationarity import trend_words, trends
 from loadsim.analysis.verdict import Facts
-from loadsim.model.partition import Slice
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.compatibility import missing_slices
 from loadsim.timinglog.early_end import ENDED_WHY, aborted
 from loadsim.timinglog.merge import PLANNED_LOAD, mode_of
 from loadsim.timinglog.reader import Source, TimingLog
@@ -44,24 +42,18 @@ class Analysis:
     late_ms: Mapping[str, float | None]
 
 
-def analyse(
-    log: TimingLog,
-    weights: Mapping[str, float],
-    window_s: Window,
-    part: Slice | None = None,
-) -> Analysis:
-    """Analyse a window of a run; `part` is the slice of a run that the log has, None for a whole run."""
+def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> Analysis:
+    """Analyse a window of a run."""
     protocols, certain, unsteady = _statistics(log, weights, window_s)
     late_ms = lateness_p95_ms(log, window_s)
-    users = users_had(log, part)
-    unplanned = part is not None or mode_of(log) == STRESS
-    load = None if unplanned else load_made(log, protocols, window_s)
+    users, stress = users_had(log), mode_of(log) == STRESS
+    load = None if stress else load_made(log, protocols, window_s)
     facts = Facts(
         protocols=protocols,
         delivery=delivery(log, window_s),
         window_s=window_s,
         users=users,
-        lost_users=lost_users(log, part),
+        lost_users=lost_users(log),
         users_without_session=users_without_session(log),
         sessions_lost=reported_at_least(log, "sessions_lost"),
         unannounced=reported_at_least(log, "unannounced"),
@@ -76,14 +68,13 @@ def analyse(
             machines=machines_health(log, window_s),
             event_loop=log.header.get("event_loop"),
         ),
-        incomplete=_incomplete(log, part),
-        stress=mode_of(log) == STRESS,
+        incomplete=_incomplete(log),
+        stress=stress,
         unsteady=unsteady,
         aborted_why=_why(source for source in log.sources if aborted(source.facts)),
         ended_why=_why(source for source in log.sources if not aborted(source.facts)),
-        part=str(part) if part else None,
         load=load,
-        load_unknown=load is None and not unplanned and PLANNED_LOAD in log.header,
+        load_unknown=load is None and not stress and PLANNED_LOAD in log.header,
         own_faults=generator_failures(log),
         compression=float(log.header.get("compression") or 1),
     )
@@ -115,22 +106,15 @@ def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
 
 
 def _why(sources: Iterable[Source]) -> str | None:
-    """Return the reasons of an early end, each with the slice if the run has several; None without any."""
-    found = [
-        f"slice {source.slice}: {why}" if source.slice else str(why)
-        for source in sources
-        if (why := source.facts.get(ENDED_WHY))
-    ]
+    """Return the reasons of an early end; None without any."""
+    found = [str(why) for source in sources if (why := source.facts.get(ENDED_WHY))]
     return "; ".join(dict.fromkeys(found)) or None
 
 
-def _incomplete(log: TimingLog, part: Slice | None) -> list[str]:
+def _incomplete(log: TimingLog) -> list[str]:
     """Return the defects of logs, and the missing logs."""
-    present, had = users_present(log), users_had(log, part)
-    missing = [
-        *(f"{users} of client {client}" for client, users in without_logs(log).items()),
-        *(f"slice {one}" for one in ([] if part else missing_slices(log))),
-    ]
+    present, had = users_present(log), users_had(log)
+    missing = [f"{users} of client {client}" for client, users in without_logs(log).items()]
     of_whom = f"; there are none of {', '.join(missing)}" if missing else ""
     return [
         *log.damages,

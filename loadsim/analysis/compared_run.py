@@ -156,8 +156,6 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Run:
             raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
     simulating = next((log for log in logs if any(source.simulates for source in log.sources)), logs[0])
     summary = summarise(logs, criteria=criteria)
-    if part := summary.figures.slice:
-        raise ConfigError(f"{argument}: expected a whole run, found slice {part} of one: merge all slices first")
     modules, totals = summary.figures.by_protocol, summary.figures.totals
     entry = RunFigures(
         path=str(argument),

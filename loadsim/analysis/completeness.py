@@ -5,17 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from loadsim.analysis.generator_failures import USERS_GIVEN_UP
-from loadsim.model.partition import Slice
 from loadsim.model.records import NO_SESSION
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import MAKERS, NEVER
 
 
-def users_had(log: TimingLog, part: Slice | None = None) -> int:
-    """Return the number of users of a run, or of a slice of it, by its scenario; at least those of its logs."""
-    had = max(int(log.header.get("users") or 0), users_present(log))
-    return len(part.assignment(had)) if part else had
+def users_had(log: TimingLog) -> int:
+    """Return the number of users of a run by its scenario; at least those of its logs."""
+    return max(int(log.header.get("users") or 0), users_present(log))
 
 
 def users_present(log: TimingLog) -> int:
@@ -23,13 +21,13 @@ def users_present(log: TimingLog) -> int:
     return sum(source.users for source in log.sources)
 
 
-def lost_users(log: TimingLog, part: Slice | None = None) -> int:
-    """Return the number of users of the run, or of a slice, that the generator lost.
+def lost_users(log: TimingLog) -> int:
+    """Return the number of users of the run that the generator lost.
 
     These are the users of engines whose log is missing or has no end, and users that an engine gave up. The server can
     also leave users without a session: see `users_without_session`.
     """
-    return users_had(log, part) - users_present(log) + sum(lost_by_source(log))
+    return users_had(log) - users_present(log) + sum(lost_by_source(log))
 
 
 def lost_by_source(log: TimingLog) -> list[int]:

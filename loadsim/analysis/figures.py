@@ -194,14 +194,12 @@ class Figures:
     """All figures of a run, without the verdict.
 
     A single driver's score, Inbox, coverage and tasks are also those of the run. Only stress runs have `throughput`.
-    `slice` is the slice of a run that the figures cover. `by` and `commands`
-    are computed only on request.
+    `by` and `commands` are computed only on request.
     """
 
     run: str | None
     name: str | None
     mode: str
-    start_at: str | None
     score_ms: float | None
     response_score_ms: float | None
     score_interval_ms: Bounds | None
@@ -244,7 +242,6 @@ class Figures:
     covers: Coverage | None
     tasks: Sequence[TaskFigures]
     by_protocol: Mapping[str, DriverFigures]
-    slice: str | None
     load: LoadFigures | None
     delivery: Delivery
     lateness_p95_ms: Lateness

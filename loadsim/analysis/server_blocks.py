@@ -58,8 +58,8 @@ def host_of(place: str, series: Mapping[str, Series]) -> str:
     if hosts:
         raise ConfigError(
             f"size: {place}: expected the probe host to see the server's processes, found none: run loadsim as root on"
-            " the server's machine, or its first slice; if docker-proxy or another program forwards to the server, let"
-            " it listen itself, as in Docker's host network (docs/reference/probes.md)"
+            " the server's machine; if docker-proxy or another program forwards to the server, let it listen itself, as"
+            " in Docker's host network (docs/reference/probes.md)"
         )
     raise ConfigError(
         f"size: {place}: expected samples of the probe host, found none: measure with --set 'probes.host={{}}' on the"

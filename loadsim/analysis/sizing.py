@@ -96,17 +96,15 @@ def size(run: RecordedRun) -> Sizing:
         resources=resources,
         demands=demands(host, rates, window_s),
         disk=disk_operations(host, rates, window_s),
-        missed="; ".join(verdict.reasons) if verdict.passed is False else None,
+        missed="; ".join(verdict.reasons) if not verdict.passed else None,
         doubts=_doubts(run, series, rates, resources),
         not_covered=[*_not_covered(host, resources, window_s), *_elsewhere(series, probe)],
     )
 
 
 def _check(run: RecordedRun) -> None:
-    """Raise unless this is one whole run with due tasks that may be believed."""
+    """Raise unless this is one run with due tasks that may be believed."""
     figures, verdict, expected = run.figures, run.summary.verdict, f"size: {run.place}: expected"
-    if figures.slice:
-        raise ConfigError(f"{expected} a whole run, found slice {figures.slice}: merge all slices")
     if figures.mode == STRESS:
         raise ConfigError(f"{expected} a canonical run, found a stress run: its users do as much as the server takes")
     if not figures.users:

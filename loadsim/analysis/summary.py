@@ -43,9 +43,7 @@ from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
 from loadsim.errors import LogError
 from loadsim.model.day_shape import factor_of_window
-from loadsim.model.partition import Slice
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.merge import PLANNED_LOAD, check_window, find_logs, merge, mode_of, window_of
 from loadsim.timinglog.planned_load import read_planned_load
 from loadsim.timinglog.reader import TimingLog, read_each
@@ -144,7 +142,6 @@ def summarise(
     if paths:
         read += read_each(find_logs(paths))
     log = merge(read)
-    part = part_of(log)
 
     # 2. The window, the weights and the limits.
     window = window_of(log)
@@ -159,7 +156,7 @@ def summarise(
     limits = log.header.get("limits") or {}
 
     # 3. The verdict.
-    facts, figures, results = _judged(log, weights, window_s, criteria, part)
+    facts, figures, results = _judged(log, weights, window_s, criteria)
     verdict = judge(facts, results, limits)
     further = [*preparation_warnings(figures.preparation, figures.embedded), *monitor_warnings(log, window_s)]
     verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings, *further))
@@ -177,29 +174,23 @@ def _judged(
     weights: Mapping[str, float],
     window_s: Window,
     criteria: Path | Mapping[str, Limits | None] | None,
-    part: Slice | None,
 ) -> tuple[Facts, Figures, Sequence[Result]]:
-    """Return the facts, figures and results of a log. A slice (`part`) is not judged by criteria."""
-    facts, figures = _figures(log, weights, window_s, part)
+    """Return the facts, figures and results of a log."""
+    facts, figures = _figures(log, weights, window_s)
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, to_json(figures))
     wanted = log.header["criteria"] if criteria is None else criteria
     if not facts.stress and (found := unserved(log, window_s, weights, wanted)):
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
-    results = () if part else with_probe_reasons(judge_each(wanted, to_json(figures)), log, figures.probes, window_s)
+    results = with_probe_reasons(judge_each(wanted, to_json(figures)), log, figures.probes, window_s)
     return facts, figures, results
 
 
-def _figures(
-    log: TimingLog,
-    weights: Mapping[str, float],
-    window_s: Window,
-    part: Slice | None,
-) -> tuple[Facts, Figures]:
+def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> tuple[Facts, Figures]:
     """Return the facts for the verdict, and the figures."""
     # 1. The statistics of each driver. If there is only one, its figures are also those of the whole run.
-    measured = analyse(log, weights, window_s, part)
+    measured = analyse(log, weights, window_s)
     facts, header, length_s = measured.facts, log.header, window_s.length_s
     weighted = [task for task, weight in weights.items() if weight > 0]
     modules = {
@@ -227,7 +218,6 @@ def _figures(
         run=log.sources[0].run or None,
         name=header.get("name"),
         mode=mode_of(log),
-        start_at=header.get("start_at"),
         score_ms=only.score_ms if only else None,
         response_score_ms=only.response_score_ms if only else None,
         score_interval_ms=only.score_interval_ms if only else None,
@@ -270,7 +260,6 @@ def _figures(
         covers=only.covers if only else None,
         tasks=only.tasks if only else (),
         by_protocol=modules,
-        slice=facts.part,
         load=copied(LoadFigures, load) if load else None,
         delivery=facts.delivery,
         lateness_p95_ms=Lateness(None, None, None) if facts.stress else Lateness(**measured.late_ms),

@@ -93,10 +93,9 @@ class Facts:
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
     `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window.
-    `stress`: the run was a closed loop, without a plan or a score. `part` names the slice of a run that these facts are
-    of: only the work of its machine is judged. `load` is None if it is not compared with the plan; `load_unknown`: it
-    should be, but there is no plan. `unserved` is None in a closed loop, and without a scored task. `compression` is
-    the number of seconds of the users' day in a second of the run.
+    `stress`: the run was a closed loop, without a plan or a score. `load` is None if it is not compared with the
+    plan; `load_unknown`: it should be, but there is no plan. `unserved` is None in a closed loop, and without a scored
+    task. `compression` is the number of seconds of the users' day in a second of the run.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -113,7 +112,6 @@ class Facts:
     aborted_why: str | None = None
     ended_why: str | None = None
     unended: bool = False
-    part: str | None = None
     load: Load | None = None
     load_unknown: bool = False
     users_without_session: int = 0
@@ -157,14 +155,14 @@ class Facts:
 class Verdict:
     """The verdict on a run: `validity` is valid, degraded or invalid.
 
-    `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity;
+    `passed`: all criteria were met. `defects` are the reasons for the validity;
     `causes` are the kinds of those that make the run invalid, some of `CAUSES`.
     `missed` has the missed criteria. `warnings` did not change the verdict. `advice` helps if
     the generator was the bottleneck, too few tasks were due, or too little of the load was made.
     """
 
     validity: str
-    passed: bool | None
+    passed: bool
     ended_early: bool
     defects: tuple[str, ...]
     missed: tuple[str, ...]
@@ -181,7 +179,7 @@ class Verdict:
         """3 invalid or ended early, 1 criteria missed, 0 pass, in this precedence."""
         if self.validity == "invalid" or self.ended_early:
             return 3
-        return 1 if self.passed is False else 0
+        return 0 if self.passed else 1
 
 
 def limits_of(stated: Mapping[str, Any], stress: bool) -> dict[str, Any]:
@@ -201,12 +199,11 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     if not facts.generator_counts:
         over_limits, warnings = [], [*over_limits, *warnings]
     long_gaps, short_gaps = unobserved(facts.generator)
-    whole = facts.part is None
     measured = _no_score(facts, limits)
     invalid_for = [
         *_too_little(facts, limits),
         *((GENERATOR if is_shortage(reason) else FAULT, reason) for reason in facts.own_faults),
-        *(measured if whole else ()),
+        *measured,
         *((GENERATOR, reason) for reason in over_limits),
         *((FAULT, reason) for reason in long_gaps),
     ]
@@ -220,13 +217,13 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         facts, max(limits["load"], FULL_LOAD)
     ):
         ways.append(KEEPS_UP_WITH_LESS)
-    few = _few_hits(facts, limits) if whole and not facts.stress else []
+    few = [] if facts.stress else _few_hits(facts, limits)
     if any(_cause_of_few(facts, task, limits) == TERMS for _, task in few):
         ways.append(MORE_HITS)
     missed = tuple(missed_texts(criteria))
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
-        passed=not missed if whole else None,
+        passed=not missed,
         ended_early=facts.ended_early,
         defects=(*invalid, *degraded),
         missed=missed,

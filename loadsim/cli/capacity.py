@@ -120,7 +120,7 @@ def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
     if args.cluster is None:
         refuse_cluster_options(args)
         return None
-    on_cluster = cluster_runner(args, scenario, ("engines", "pin"))
+    on_cluster = cluster_runner(args, scenario)
     if args.clients is None:
         raise ConfigError("--clients: expected the number of clients, as all runs need the same ones, found none")
 

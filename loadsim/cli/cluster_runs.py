@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from loadsim.cli.options import add_cluster, cluster_access, needs_dask
@@ -26,22 +26,18 @@ def refuse_cluster_options(args: argparse.Namespace) -> None:
             raise ConfigError(f"--{option}: expected --cluster, too, found none")
 
 
-def cluster_runner(
-    args: argparse.Namespace, scenario: Scenario, of_one_machine: Sequence[str]
-) -> Callable[..., RunResult]:
+def cluster_runner(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
     """Return `run_on_cluster` with the access and the clients of the options.
 
-    Raises `ConfigError` for options `of_one_machine`, and for a scenario that machines cannot share.
+    Raises `ConfigError` for options of one machine, and for a scenario that machines cannot share.
     """
-    for option in of_one_machine:
+    for option in ("engines", "pin"):
         if getattr(args, option):
-            name = option.replace("_", "-")
-            raise ConfigError(f"--{name}: expected a run of one machine, found --cluster")
+            raise ConfigError(f"--{option}: expected a run of one machine, found --cluster")
     if args.clients is not None and args.clients < 1:
         raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
     needs_dask()
-    from loadsim.runs.cluster import run_on_cluster
-    from loadsim.runs.common_start import check_shareable
+    from loadsim.runs.cluster import check_shareable, run_on_cluster
 
-    check_shareable(scenario, "--cluster")
+    check_shareable(scenario)
     return partial(run_on_cluster, access=cluster_access(args, args.cluster), clients=args.clients)

@@ -25,7 +25,7 @@ MOST_PROBE_FIGURES = 1000
 """The most figures that are kept of a probe: one of a plug-in may invent names without end."""
 
 RUN_PHASES = (
-    *("plan", "join", "prepare", "wait", "log-on", "warm-up", "window", "after-window"),
+    *("plan", "join", "prepare", "log-on", "warm-up", "window", "after-window"),
     *("finish", "drain", "log-off", "over", "collect", "analyse", "done"),
 )
 """The phases of a run, in order."""
@@ -165,8 +165,7 @@ class LiveRun(Watcher):
     def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
         self._recent.add(snapshot)
         stretch = self._recent.stretch
-        whole = snapshot.users == self._scenario.users  # a slice has a part of the plan
-        due, made = _due_and_made(self._plan if whole else None, snapshot)
+        due, made = _due_and_made(self._plan, snapshot)
         kinds = {f"{task}: {kind}": times for task, found in snapshot.failures.items() for kind, times in found.items()}
         self._show(
             replace(

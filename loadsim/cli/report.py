@@ -81,7 +81,7 @@ def _is_campaign(paths: list[str]) -> bool:
 def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = None) -> Document:
     """Return the report on these runs, or on a search or suite, to be written to the file `out`.
 
-    Raises `LogError` for a run that cannot be read, and `ConfigError` for a slice and for an unfinished search.
+    Raises `LogError` for a run that cannot be read, and `ConfigError` for an unfinished search.
     """
     if _is_campaign(paths):
         campaign = read_campaign(Path(paths[0]))
@@ -99,9 +99,6 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
             raise ConfigError(f"{made} so far; loadsim capacity, typed as before, resumes it")
         return describe_capacity(campaign, tuple(_readable(campaign)), notes, place)
     runs = [read_run(path) for path in paths]
-    for run in runs if len(runs) > 1 else ():
-        if part := run.figures.slice:
-            raise ConfigError(f"report: {run.place}: expected whole runs, found slice {part} of one: merge all slices")
     return describe_run(runs[0], notes) if len(runs) == 1 else describe_runs(runs, notes)
 
 

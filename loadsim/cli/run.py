@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import add_web, shown_page
-from loadsim.errors import ConfigError
-from loadsim.model.partition import Slice
 from loadsim.model.scenario import Scenario
 from loadsim.report.answer import next_step
 from loadsim.report.junit import verdict_junit
@@ -39,16 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory, new or empty; default: runs/DATE-NAME")
     add_engines(parser)
-    parser.add_argument(
-        "--slice",
-        metavar="K/N",
-        help="generate part K of N, or of weights K/W,W,...; other machines generate the rest; needs --start-at",
-    )
-    parser.add_argument(
-        "--start-at",
-        metavar="TIME",
-        help="common start of all machines: ISO 8601 with a zone, or the nearest 14:00:00Z",
-    )
     add_wide(parser)
     parser.add_argument("--json", action="store_true", help="print score.json instead of the table")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
@@ -69,7 +56,7 @@ def run_scenario(args: argparse.Namespace) -> int:
         if args.cluster is None:
             make = _local_run(args, scenario)
         else:
-            on_cluster = cluster_runner(args, scenario, ("engines", "slice", "start_at", "pin"))
+            on_cluster = cluster_runner(args, scenario)
             make = partial(on_cluster, scenario, out=args.out, even_invalid=args.even_invalid)
         with published_metrics(args, scenario) as metrics:
             with shown_page(args, scenario) as page:
@@ -89,41 +76,8 @@ def run_scenario(args: argparse.Namespace) -> int:
 def _local_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
     """Return a function that runs on this machine. Raises `ConfigError` for options of cluster runs."""
     refuse_cluster_options(args)
-    part = None if args.slice is None else parse_slice(args.slice)
-    start = None if args.start_at is None else parse_start(args.start_at, datetime.now(UTC))
     options = {"engines": args.engines, "pin": args.pin, "even_invalid": args.even_invalid}
-    return partial(run_locally, scenario, args.out, part=part, start=start, **options)
-
-
-def parse_slice(text: str) -> Slice:
-    """Parse the value of `--slice`. Raises `ConfigError`."""
-    try:
-        return Slice.parse(text)
-    except ValueError:
-        expected = "expected K/N, the Kth of N equal slices, or K/W,W,..., the Kth of slices of these weights"
-        raise ConfigError(f"--slice: {expected}, found {text!r}") from None
-
-
-def parse_start(text: str, now: datetime) -> datetime:
-    """Parse the value of `--start-at`: an instant, or a time of day, in ISO 8601 with a zone.
-
-    A time of day means the instant nearest to `now`. Raises `ConfigError`.
-    """
-    start = _parse_instant(text, now)
-    if start.tzinfo is None:
-        raise ConfigError(f"--start-at: expected a time zone, such as the Z of {text}Z, found {text}")
-    return start
-
-
-def _parse_instant(text: str, now: datetime) -> datetime:
-    with suppress(ValueError):
-        return datetime.fromisoformat(text)
-    try:
-        start = datetime.fromisoformat(f"{now:%Y-%m-%d}T{text}")
-    except ValueError:
-        expected = "expected an instant such as 14:00:00Z or 2026-01-05T14:00:00Z"
-        raise ConfigError(f"--start-at: {expected}, found {text!r}") from None
-    return start if start.tzinfo is None else start + timedelta(days=round((now - start) / timedelta(days=1)))
+    return partial(run_locally, scenario, args.out, **options)
 
 
 def _show(result: RunResult, args: argparse.Namespace) -> None:

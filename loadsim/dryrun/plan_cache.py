@@ -33,7 +33,7 @@ REPORT_AFTER_S = 1.0
 """Users see a line if planning takes longer."""
 
 POLL_S = 0.1
-"""The interval at which a wait for the planning process checks its limits."""
+"""The interval at which a wait for the planning process checks if users see a line."""
 
 _MOST_BYTES = 1 << 26
 """The largest plan that is read from the cache; a plan has 400 numbers for each task."""
@@ -50,21 +50,20 @@ def planned_load(
     software: str,
     show: Show,
     warn: Show,
-    limit_s: float | None = None,
     progress: Progress = lambda _: None,
 ) -> PlannedLoad | None:
     """Return the load of a scenario's plan; None in stress mode, which has no plan, or if planning fails.
 
     `software` identifies the planning program: plans of others in the cache are ignored. Planning fails if it is
-    killed or takes longer than `limit_s`; `warn` shows the reason. `progress` receives the finished share of a plan
-    that takes longer than `REPORT_AFTER_S`.
+    killed; `warn` shows the reason. `progress` receives the finished share of a plan that takes longer than
+    `REPORT_AFTER_S`.
     """
     if scenario.run.mode == STRESS:
         return None
     found = cached(scenario, software)
     if found is not None:
         return found
-    made = _plan_in_child(scenario, show, limit_s, progress)
+    made = _plan_in_child(scenario, show, progress)
     if isinstance(made, str):
         warn(f"the load was not planned: {made}; the summary cannot state the achieved share of it")
         return None
@@ -125,7 +124,7 @@ def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
 # --- planning ---------------------------------------------------------------------------------------------------
 
 
-def _plan_in_child(scenario: Scenario, show: Show, limit_s: float | None, progress: Progress) -> PlannedLoad | str:
+def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> PlannedLoad | str:
     """Plan in a child process. Return the load, or the reason for its failure. No process is left afterwards."""
     engines = engines_for(scenario.users, usable_cores())
     ours, theirs = Pipe()
@@ -144,10 +143,7 @@ def _plan_in_child(scenario: Scenario, show: Show, limit_s: float | None, progre
             began_s = time.monotonic()
             shown = False
             while True:
-                passed_s = time.monotonic() - began_s
-                if limit_s is not None and passed_s > REPORT_AFTER_S + limit_s:
-                    return f"it took longer than {limit_s:.0f} s; run loadsim plan beforehand, which has no limit"
-                if not shown and passed_s >= REPORT_AFTER_S:
+                if not shown and time.monotonic() - began_s >= REPORT_AFTER_S:
                     by = f" by {engines} processes" if engines > 1 else ""
                     show(f"Planning the day of {scenario.users} users once, to know its load{by}")
                     shown = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -86,8 +86,7 @@ class Dependencies:
 class Engine:
     """Runs the users with these numbers, and is their host (`users.host.Host`).
 
-    `here` are the users of this machine, if others make the rest of the load: mail between machines is not reported to
-    them. `writes_aside`: a thread writes the log. `strict`: an error in loadsim ends the engine, not only the task or
+    `writes_aside`: a thread writes the log. `strict`: an error in loadsim ends the engine, not only the task or
     the user in which it occurs. `self_observing`: the engine samples its own health each second.
     """
 
@@ -98,7 +97,6 @@ class Engine:
         users: Collection[int],
         run_id: str,
         wall_clock_us: int,
-        here: Container[int] | None = None,
         self_observing: bool = True,
         strict: bool = False,
         writes_aside: bool = False,
@@ -119,7 +117,6 @@ class Engine:
         self._self_observing = self_observing
         self._strict = strict
         self._own = frozenset(users)
-        self._here = here
         self._flusher = LogFlusher(self.recorder, events, aside=writes_aside)
         self.log_on_slots = asyncio.Semaphore(LOG_ONS_AT_ONCE)
         self.log_off_slots = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
@@ -171,7 +168,7 @@ class Engine:
         """Note that the server accepted a message for a user, of this engine or of another."""
         if user in self._own:
             self._in_transit.accepted(message, user, sender)
-        elif self._here is None or user in self._here:
+        else:
             self._control.accepted_elsewhere(message, user)
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
@@ -180,9 +177,8 @@ class Engine:
             self.mail_accepted(message, user)
 
     def mail_seen(self, message: str, user: int, sender: int) -> None:
-        """Note that a user has seen a message of this run. Acceptances on other machines are not reported to us."""
-        if self._here is None or sender in self._here:
-            self._in_transit.seen(message, user, sender)
+        """Note that a user has seen a message of this run."""
+        self._in_transit.seen(message, user, sender)
 
     def failed(self, user: int, task: str, failure: TaskFailed) -> str:
         """Count a failure, and write an event for the first of its kind. Return the kind to record."""
@@ -357,12 +353,9 @@ class Engine:
         self._events.write("drained", undelivered=self.outstanding, lost_users=lost)
 
     async def _poll_inboxes(self) -> None:
-        """Let users that still expect mail list their Inbox, in case the server never announced it.
-
-        If other machines send mail too, every user may expect some: their acceptances are not reported to us.
-        """
+        """Let users that still expect mail list their Inbox, in case the server never announced it."""
         before = self.outstanding
-        waiting = self._own if self._here is not None else self._in_transit.recipients
+        waiting = self._in_transit.recipients
         listing = [user for user in self.users if user.number in waiting and user.list_unannounced()]
         await self._until(
             self._limits.grace_s, lambda: not any(user.listing_unannounced for user in listing), self._stopping

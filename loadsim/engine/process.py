@@ -28,7 +28,7 @@ from loadsim.engine.event_loop import fastest_loop
 from loadsim.engine.participant import RemoteControl
 from loadsim.errors import ConfigError, machine_failures
 from loadsim.model.content.compose import Contents
-from loadsim.model.partition import Assignment, slice_of
+from loadsim.model.partition import Assignment
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
@@ -143,7 +143,6 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     with machine_failures(ConfigError):
         log = TimingLogWriter(Path(begin.log), header, epoch_ns)
     # Run.
-    run_slice = slice_of(begin.header)
     events = Events(None, send=partial(coordinator.send_event, engine=begin.name))
     try:
         async with asyncio.TaskGroup() as group:
@@ -164,7 +163,6 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
                 run_id=begin.header["run"],
                 wall_clock_us=time.time_ns() // 1000,
                 writes_aside=True,
-                here=run_slice.assignment(scenario.users) if run_slice else None,
             )
             coordinator.controlled = engine
             listening = group.create_task(_listen(coordinator, reader))

@@ -45,7 +45,7 @@ class Limits:
     grace_s: Duration = 10.0
     """Longest wait at the end for running tasks."""
     drain_s: Duration = 30.0
-    """Longest wait after that for mail in transit; a slice always waits this long."""
+    """Longest wait after that for mail in transit."""
     generator: GeneratorLimits = field(default_factory=GeneratorLimits)
     """Limits of the load generator; on the embedded server, they only warn."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from math import gcd
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,58 +80,3 @@ def all_users(users: int) -> Assignment:
 def divide(users: int, engines: int) -> list[Assignment]:
     """Return an assignment for each engine, with equal numbers of users."""
     return all_users(users).cut([1] * engines)
-
-
-# --- several machines ---------------------------------------------------------------------------------------------
-
-_SLICE = re.compile(r"([0-9]{1,6})/([0-9]{1,6}(?:,[0-9]{1,6})*)")
-
-MOST_SLICES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """One part of a run that is divided by `--slice`: the `number`th (from 1), one for each of the `weights`.
-
-    Each slice has users in proportion to its weight. Weights are whole numbers of at least 1 without a common divisor.
-    """
-
-    number: int
-    weights: tuple[int, ...]
-
-    @classmethod
-    def parse(cls, text: str) -> Slice:
-        """Read `3/12`, the third of twelve equal slices, or `3/2,2,1,1`, the third of four with these weights.
-
-        Raises `ValueError` for anything else.
-        """
-        found = _SLICE.fullmatch(text)
-        if found is None:
-            raise ValueError(text)
-        number, *weights = (int(digits) for digits in re.split("[/,]", text))
-        if len(weights) == 1:
-            weights = [1] * min(weights[0], MOST_SLICES + 1)
-        if not 1 <= number <= len(weights) <= MOST_SLICES or min(weights) < 1:
-            raise ValueError(text)
-        divisor = gcd(*weights)
-        return cls(number, tuple(weight // divisor for weight in weights))
-
-    def __str__(self) -> str:
-        """Return the notation that `parse` reads."""
-        equal = max(self.weights) == 1
-        return f"{self.number}/{len(self.weights) if equal else ','.join(map(str, self.weights))}"
-
-    @property
-    def parts(self) -> tuple[Slice, ...]:
-        """Return all slices of the run, including this one."""
-        return tuple(Slice(number, self.weights) for number in range(1, len(self.weights) + 1))
-
-    def assignment(self, users: int) -> Assignment:
-        """Return the users of this slice, the same on every machine."""
-        return all_users(users).cut(self.weights)[self.number - 1]
-
-
-def slice_of(about: Mapping[str, Any]) -> Slice | None:
-    """Return the slice in the header of a log; None for a run that was not divided."""
-    found = about.get("slice")
-    return Slice(found["number"], tuple(found["weights"])) if found else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -95,26 +95,25 @@ class Resources:
     embedded: bool = False
 
 
-def needs_of(workload: Workload, users: Collection[int], engines: int, load: PlannedLoad | None) -> Needs:
-    """Return the needs of these users in `engines` processes, by the planned load of all users."""
+def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Needs:
+    """Return the needs of a run in `engines` processes, by its planned load."""
     scenario = workload.scenario
-    share = len(users) / scenario.users
-    further = further_connections(scenario, users)
+    users, further = scenario.users, further_connections(scenario)
     per_connection = USER_BYTES + (TLS_BYTES if _has_tls(scenario) else 0)
-    memory = engines * ENGINE_BYTES + (len(users) + further) * per_connection
-    each = list(users)[:: ceil(len(users) / SAMPLED_USERS)]
-    stands_for = len(users) / len(each)
+    memory = engines * ENGINE_BYTES + (users + further) * per_connection
+    each = range(1, users + 1, ceil(users / SAMPLED_USERS))
+    stands_for = users / len(each)
     if scenario.server == EMBEDDED:
         memory += round(EMBEDDED_COPIES * stands_for * sum(mailbox_bytes(workload, user) for user in each))
-    tasks: list[float] | None = None
+    tasks: list[int] | None = None
     if load is not None and scenario.run.mode != STRESS:
-        tasks = [sum(part) * share for part in zip(*load.tasks.values(), strict=True)]
+        tasks = [sum(part) for part in zip(*load.tasks.values(), strict=True)]
     return Needs(
-        users=len(users),
+        users=users,
         engines=engines,
-        open_files=open_files_needed(ceil(len(users) / engines), ceil(further / engines)),
+        open_files=open_files_needed(ceil(users / engines), ceil(further / engines)),
         memory_bytes=memory,
-        log_bytes=None if tasks is None else round(sum(tasks) * LOG_BYTES_PER_TASK) + RESULT_BYTES,
+        log_bytes=None if tasks is None else sum(tasks) * LOG_BYTES_PER_TASK + RESULT_BYTES,
         busiest_tasks_per_s=None if tasks is None else busiest_per_s(tasks, load.duration_s if load else 0.0),
         messages=round(stands_for * sum(sum(workload.start_state(user).values()) for user in each)),
         day_s=scenario.run.day_length_s,

@@ -139,12 +139,12 @@ def _problem(source: str, scenario: Scenario) -> str | None:
 # --- accounts ---------------------------------------------------------------------------------------------------------
 
 
-async def check_accounts(scenario: Scenario, services: Services, users: Iterable[int] | None = None) -> None:
-    """Log on as the first and the last of these users (None: of all), since a server may lack the last accounts.
+async def check_accounts(scenario: Scenario, services: Services) -> None:
+    """Log on as the first and the last of all users, since a server may lack the last accounts.
 
     Raises `ConfigError` if it refuses the last one only. Other failures are left to the visits of each account.
     """
-    accounts = accounts_on_server(scenario, users)
+    accounts = accounts_on_server(scenario)
     if len(accounts) < 2:
         return
     first, last = await visit([accounts[0], accounts[-1]], services, nothing, lambda *_: None)

@@ -177,13 +177,10 @@ def passed_words(summary: Summary) -> str:
 
     An invalid run misses criteria, but meets none.
     """
-    passed = summary.verdict.passed
-    if passed is None:
-        return "criteria not judged by a slice"
     missed, unjudged = missed_and_unjudged(summary)
     if unjudged and not missed:
         return "criteria not judged in full"
-    if not passed:
+    if not summary.verdict.passed:
         return "criteria missed"
     return "criteria not judged" if is_invalid(summary) else "criteria met"
 

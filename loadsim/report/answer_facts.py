@@ -31,12 +31,6 @@ def head(figures: Figures) -> list[Fact]:
     facts = [("Run", ", ".join(filter(None, (figures.name, figures.run))) or "unnamed")]
     if figures.server:
         facts.append(("Server", figures.server))
-    if figures.slice:
-        more = "use loadsim log merge, or loadsim log answer of all of them"
-        facts.append(("Slice", f"{figures.slice}, a part of the run. The other slices are in their own logs: {more}"))
-    if figures.start_at and clients > 1:
-        exact = "delivery times between them are as exact as their clocks agree"
-        facts.append(("Clients", f"started by hand for {figures.start_at}; {exact}"))
     if figures.throughput:
         facts.append(("Mode", "stress: throughput, no LoadSim score"))
     facts.append(
@@ -158,8 +152,7 @@ def _delivery(figures: Figures, ended_early: bool) -> str:
     if ended_early and mail.undelivered_at_end:
         parts.append("the run ended early and did not wait for its last mail")
     if mail.unwatched:
-        who = "other slices" if figures.slice else "engines that were lost, or had ended"
-        parts.append(f"{mail.unwatched:,} to users of {who}")
+        parts.append(f"{mail.unwatched:,} to users of engines that were lost, or had ended")
     if mail.duplicates:
         parts.append(count(mail.duplicates, "duplicate"))
     if mail.missing:
@@ -201,7 +194,7 @@ def _tasks(figures: Figures) -> str:
 
 def _load_made(figures: Figures) -> list[Fact]:
     load = figures.load
-    if figures.throughput or figures.slice:
+    if figures.throughput:
         return []
     if load is None:
         return [("Load made", "not known: no plan was made, or the window is shorter than a twentieth of the run")]
@@ -304,7 +297,7 @@ def _machine(machine: MachineHealth) -> Fact:
 def _nearest_to_full(figures: Figures) -> list[Fact]:
     """Return the resources nearest to saturation; without any, how to sample them if the server is on this machine."""
     here = figures.machines and all(machine.server_here for machine in figures.machines)
-    if figures.resources or not here or figures.embedded or figures.slice:
+    if figures.resources or not here or figures.embedded:
         return resource_facts(figures.resources)
     return [("Nearest to full", NOT_SAMPLED)]
 

@@ -74,7 +74,7 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
         ("Copies that arrived again after the first", None, None, mail.duplicates),
         ("Copies not delivered", None, None, mail.undelivered),
         *_addressed(mail.undelivered, mail.undelivered_by_list),
-        ("Copies to users of other slices, or of engines that were lost", None, None, mail.unwatched),
+        ("Copies to users of engines that were lost", None, None, mail.unwatched),
         ("Not delivered at the end of the run, of all copies", None, None, mail.undelivered_at_end),
         *_addressed(mail.undelivered_at_end, mail.undelivered_at_end_by_list),
     ]

@@ -144,12 +144,12 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str
 def misses(run: RecordedRun) -> bool:
     """Return whether a run shows too many users: also an invalid one, if the server did not take the load."""
     verdict = run.summary.verdict
-    return server_failed(verdict.causes) or (verdict.validity != "invalid" and verdict.passed is False)
+    return server_failed(verdict.causes) or (verdict.validity != "invalid" and not verdict.passed)
 
 
 def meets(run: RecordedRun) -> bool:
     """Return whether a run shows that the server takes its users: a degraded one decides nothing."""
-    return run.summary.verdict.validity == "valid" and bool(run.summary.verdict.passed)
+    return run.summary.verdict.validity == "valid" and run.summary.verdict.passed
 
 
 def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:

@@ -71,10 +71,9 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
 
 def subtitle(run: RecordedRun) -> str:
     at = run.begun
-    part = run.figures.slice and f"slice {run.figures.slice} only"
     drivers = run.figures.by_protocol
     driver = f"driver{'s' * (len(drivers) > 1)} {', '.join(drivers)}" if drivers else None
-    parts = (run.figures.run and f"Run {run.figures.run}", part, at and f"begun {at}", run.figures.server, driver)
+    parts = (run.figures.run and f"Run {run.figures.run}", at and f"begun {at}", run.figures.server, driver)
     return "; ".join(filter(None, parts))
 
 

@@ -40,13 +40,13 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.monitor.collector import collected
 from loadsim.monitor.machine_needs import LOG_BYTES_PER_TASK
-from loadsim.protocols.registry import check_drivers, check_protocols
+from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
-from loadsim.runs.common_start import check_shareable
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
@@ -71,6 +71,14 @@ JOIN_POLL_S = 1.0
 """The interval between two looks at the clients, while more of them are awaited."""
 
 
+def check_shareable(scenario: Scenario) -> None:
+    """Check that several machines can share this scenario. Raises `ConfigError`."""
+    if not isinstance(scenario.server, Server):
+        raise ConfigError(f"--cluster: {scenario.name}: server: expected one that all machines reach, found embedded")
+    if driver := needs_one_engine(scenario):
+        raise ConfigError(f"--cluster: {scenario.name}: expected mailboxes on a server, found protocol {driver}")
+
+
 def run_on_cluster(
     scenario: Scenario,
     access: Access,
@@ -91,7 +99,7 @@ def run_on_cluster(
     check_protocols(scenario)
     check_plugin_tasks(scenario)
     workload = Workload(scenario)
-    check_shareable(scenario, "--cluster")
+    check_shareable(scenario)
     with run_directory(out, scenario.name, began) as directory:
         load = load_of_plan(scenario, watcher, even_invalid=even_invalid)
         return run(_ClusterRun(scenario, workload, access, clients, began, directory, load, watcher).execute())
@@ -192,7 +200,7 @@ class _ClusterRun:
         plan = combine_digests(list(digests.values()))
         run_id = random_run_id(self.began)
         header = {
-            **run_header(self.workload, run_id, server, plan, start_state, load=self.load),
+            **run_header(self.workload, run_id, server, plan, start_state, self.load),
             "machines": [{"client": name, "users": sum(map(len, own))} for name, own in users.items()],
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,10 +21,9 @@ from loadsim.engine.event_loop import calls_on_signal, fastest_loop, run
 from loadsim.engine.health import check_proc
 from loadsim.engine.process import Begin, begins_of
 from loadsim.engine.rlimits import raise_open_file_limit
-from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
-from loadsim.model.partition import Assignment, Slice, all_users
+from loadsim.model.partition import divide
 from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
 from loadsim.model.run_times import in_words
@@ -38,7 +37,7 @@ from loadsim.monitor.machine_needs import (
     check_memory,
     shortages,
 )
-from loadsim.monitor.probes import FIRST_USER, OpenedProbe, check_probes, open_probes, sampled
+from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
 from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.hold import Hold, held
@@ -51,14 +50,13 @@ from loadsim.provisioning.preflight import (
     check_submission,
 )
 from loadsim.provisioning.sessions import accounts_on_server
-from loadsim.runs.common_start import check_slice, check_start, common_run_id, expectation, wait_to_begin
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.needs import compared_needs, engine_count
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher
-from loadsim.timinglog.early_end import ACCOUNTS_TAKEN, START_MISSED, EarlyEnd
+from loadsim.timinglog.early_end import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.users.plugin_tasks import check_plugin_tasks
@@ -70,17 +68,13 @@ def run_locally(
     *,
     engines: int | None = None,
     pin: bool = False,
-    part: Slice | None = None,
-    start: datetime | None = None,
     even_invalid: bool = False,
     watcher: Watcher = SILENT,
 ) -> RunResult:
     """Run a scenario on this machine, in a new directory: `out`, or one in `runs` named after the scenario.
 
     `engines` is the number of processes; None chooses it by cores and users. `pin` keeps a server on this machine and
-    the load on separate cores. `part` is the slice that this machine runs, None for all; it needs `start`. That is the
-    common start, an aware instant, or None to start as soon as all users are on. A run that cannot become valid by its
-    plan is refused, unless `even_invalid`.
+    the load on separate cores. A run that cannot become valid by its plan is refused, unless `even_invalid`.
 
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
     """
@@ -92,20 +86,11 @@ def run_locally(
     plugins_print = printing_to_stderr if scenario.probes or scenario.plugins else nullcontext
     with plugins_print():
         check_plugin_tasks(scenario)
+        check_probes(scenario)
     workload = Workload(scenario)
-    if part:
-        check_slice(part, scenario)
-        if not start:
-            raise ConfigError("--slice: expected --start-at, too: the machines have no other way to start together")
-    if start:
-        check_start(start, scenario.run.ramp_up_s, began)
-    users = part.assignment(scenario.users) if part else all_users(scenario.users)
-    if FIRST_USER in users:
-        with plugins_print():
-            check_probes(scenario)
-    engines = _fitting_engines(workload, users, engines, pin)
+    engines = _fitting_engines(workload, engines, pin)
     check_sources(scenario)
-    check_ports(scenario, users)
+    check_ports(scenario)
 
     # Run.
     with (
@@ -114,8 +99,8 @@ def run_locally(
         server_under_test(scenario, directory) as (services, server),
         server_facts(services, engines, pin, watcher) as facts,
     ):
-        load = load_of_plan(scenario, watcher, start, even_invalid=even_invalid)
-        for shortage in shortages(*compared_needs(workload, load, users, engines, directory), pin=pin):
+        load = load_of_plan(scenario, watcher, even_invalid=even_invalid)
+        for shortage in shortages(*compared_needs(workload, load, engines, directory), pin=pin):
             watcher.warning(f"warning: {shortage}")
         local_run = _LocalRun(
             scenario=scenario,
@@ -125,10 +110,7 @@ def run_locally(
             facts=facts,
             began=began,
             directory=directory,
-            users=users,
             engines=engines,
-            part=part,
-            start=start,
             load=load,
             watcher=watcher,
         )
@@ -140,22 +122,22 @@ def check_machine(scenario: Scenario, engines: int | None, pin: bool) -> None:
 
     `engines` and `pin` are those of `run_locally`, and are checked, too.
     """
-    _fitting_engines(Workload(scenario), all_users(scenario.users), engines, pin)
+    _fitting_engines(Workload(scenario), engines, pin)
 
 
-def _fitting_engines(workload: Workload, users: Assignment, wanted: int | None, pin: bool) -> int:
-    """Return how many engines run these users, with enough open files allowed. Raises `ConfigError` if they cannot."""
+def _fitting_engines(workload: Workload, wanted: int | None, pin: bool) -> int:
+    """Return how many engines run the users, with enough open files allowed. Raises `ConfigError` if they cannot."""
     scenario = workload.scenario
-    engines = engine_count(scenario, len(users), wanted, pin)
-    check_memory(*compared_needs(workload, None, users, engines))
-    for each in users.cut([1] * engines):
+    engines = engine_count(scenario, wanted, pin)
+    check_memory(*compared_needs(workload, None, engines))
+    for each in divide(scenario.users, engines):
         raise_open_file_limit(len(each), further_connections(scenario, each))
     return engines
 
 
 @dataclass(frozen=True, slots=True)
 class _LocalRun:
-    """A checked run on a reachable server; `facts` describe server and machine, `users` are those of this machine.
+    """A checked run on a reachable server; `facts` describe server and machine.
 
     `hold` is that of the accounts, before the preparation None.
     """
@@ -167,10 +149,7 @@ class _LocalRun:
     facts: Mapping[str, Any]
     began: datetime
     directory: Path
-    users: Assignment
     engines: int
-    part: Slice | None
-    start: datetime | None
     load: PlannedLoad | None
     watcher: Watcher
     hold: Hold | None = None
@@ -181,13 +160,13 @@ class _LocalRun:
         Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
         """
         check_drivers(self.scenario, self.services)
-        probes = await open_probes(self.scenario, self.services) if FIRST_USER in self.users else ()
+        probes = await open_probes(self.scenario, self.services)
         self.watcher.stage("prepare")
-        await check_submission(self.workload, self.services, self.users)
+        await check_submission(self.workload, self.services)
         if self.scenario.server != EMBEDDED:  # which has the accounts of the scenario
-            await check_accounts(self.scenario, self.services, self.users)
-        await check_server_limits(self.workload, self.services, self.users)
-        accounts = [] if self.scenario.server == EMBEDDED else accounts_on_server(self.scenario, self.users)
+            await check_accounts(self.scenario, self.services)
+        await check_server_limits(self.workload, self.services)
+        accounts = [] if self.scenario.server == EMBEDDED else accounts_on_server(self.scenario)
         async with held(accounts, self.services, "run") as hold:
             await replace(self, hold=hold)._prepare_and_record(probes)
         return write_summary(self.directory, self.watcher)
@@ -195,33 +174,24 @@ class _LocalRun:
     async def _prepare_and_record(self, probes: tuple[OpenedProbe, ...]) -> None:
         """Bring the mailboxes to their start state, and make the load. Raises `ConfigError` if it cannot begin."""
         mode, progress = self.scenario.initialise, self.watcher.prepared
-        prepared = await initialise(self.workload, self.services, mode, progress, self.users)
+        prepared = await initialise(self.workload, self.services, mode, progress)
         ended_ns = MonotonicClock().now_ns()
         self.watcher.message(prepared.describe())
-        monitors = self.scenario.monitors if FIRST_USER in self.users else {}
-        if monitors:
+        if monitors := self.scenario.monitors:
             self.watcher.message(f"Starting the monitor{'s' * (len(monitors) > 1)} {', '.join(monitors)}")
         try:
             async with collected(monitors, self.directory / "logs"):
                 recorded = replace(self, facts={**self.facts, **prepared.facts(ended_ns)})
-                await recorded._start_and_record(prepared.start_state, probes)
+                await recorded._record(recorded._begins(prepared.start_state), probes)
         except ConfigError:  # before there was any load
             withdraw(self.directory)
             raise
 
-    async def _start_and_record(self, start_state: str | None, probes: tuple[OpenedProbe, ...]) -> None:
-        """Wait for the common start, if there is one, and make the load. Raises `ConfigError` if it cannot begin."""
-        if self.start is not None:
-            self.watcher.stage("wait")
-            self.watcher.message(expectation(self.start))
-            await wait_to_begin(self.start, self.scenario.run.ramp_up_s)
+    async def _record(self, begins: Sequence[Begin], probes: tuple[OpenedProbe, ...]) -> None:
+        """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
         engines = f"{self.engines} engine{'s' * (self.engines > 1)}"
         takes = in_words(self.scenario.duration_s)
         self.watcher.message(f"Starting {engines}: processes that make the load, for {takes}")
-        await self._record(self._begins(start_state), probes)
-
-    async def _record(self, begins: Sequence[Begin], probes: tuple[OpenedProbe, ...]) -> None:
-        """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
         with recorded_events(self.directory, self.scenario, self.watcher) as events:
             with machine_failures(ConfigError):
                 (self.directory / "logs").mkdir(exist_ok=True)  # a monitor's file may be in it
@@ -238,7 +208,7 @@ class _LocalRun:
         """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
         hold = self.hold
         assert hold is not None
-        abort_check = AbortCheck(self.scenario.abort_on, len(self.users))
+        abort_check = AbortCheck(self.scenario.abort_on, self.scenario.users)
 
         samples: list[tuple[str, Mapping[str, float]]] = []  # since the last snapshot
 
@@ -249,19 +219,13 @@ class _LocalRun:
             by, why = ended_by(coordinator.lost), abort_check.judge(snapshot)
             if hold.lost:
                 by, why = ACCOUNTS_TAKEN, hold.lost
-            if why is None and control:
-                by, why = START_MISSED, control.judge(snapshot)
             if why and not coordinator.stopped:
-                end(by, why)
-
-        def end(by: str, why: str) -> None:
-            events.write("abort", why=why)
-            machine_log.facts(EarlyEnd(by, why).facts)
-            coordinator.stop()
+                events.write("abort", why=why)
+                machine_log.facts(EarlyEnd(by, why).facts)
+                coordinator.stop()
 
         self.watcher.stage("load")
-        control = self._scheduled_start(partial(end, START_MISSED))
-        coordinator = Coordinator(begins, events, watch, control)
+        coordinator = Coordinator(begins, events, watch)
         sampling = sampled(
             probes,
             machine_log,
@@ -287,21 +251,11 @@ class _LocalRun:
         for line in misnamed(self.scenario.criteria, probe, figures):
             self.watcher.warning(f"warning: {line}")
 
-    def _scheduled_start(self, give_up: Callable[[str], None]) -> ScheduledStart | None:
-        if self.start is None:
-            return None
-        work_s = self.scenario.duration_s + self.scenario.limits.grace_s
-        return ScheduledStart(self.start, work_s=work_s, part=self.part is not None, give_up=give_up)
-
     def _begins(self, start_state: str | None) -> list[Begin]:
-        agreed = self.part and self.start
-        run_id = common_run_id(agreed, self.scenario) if agreed else random_run_id(self.began)
-        client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
-        client += f"-slice{self.part.number}" if self.part else ""
-        digest = plan_digest(self.workload)
+        run_id, digest = random_run_id(self.began), plan_digest(self.workload)
         header = {
-            **run_header(self.workload, run_id, self.server, digest, start_state, self.part, self.start, self.load),
-            "client": client,
+            **run_header(self.workload, run_id, self.server, digest, start_state, self.load),
+            "client": re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client",
         }
-        per_engine = self.users.cut([1] * self.engines)
+        per_engine = divide(self.scenario.users, self.engines)
         return begins_of(self.scenario, self.services, per_engine, self.directory / "logs", header)

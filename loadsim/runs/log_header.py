@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
@@ -12,12 +11,10 @@ from loadsim.dryrun.forecast import not_valid
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import documents
-from loadsim.model.partition import Slice
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
-from loadsim.runs.common_start import planning_limit_s, utc_text
 from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.version import __version__
@@ -27,16 +24,13 @@ def random_run_id(began: datetime) -> str:
     return f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
-def load_of_plan(
-    scenario: Scenario, watcher: Watcher, start: datetime | None = None, *, even_invalid: bool = False
-) -> PlannedLoad | None:
-    """Return the planned load, for a run that has to be ready at `start`; None if it is unknown.
+def load_of_plan(scenario: Scenario, watcher: Watcher, *, even_invalid: bool = False) -> PlannedLoad | None:
+    """Return the planned load; None if it is unknown.
 
     Raises `ConfigError` if the run cannot become valid; with `even_invalid`, the watcher is warned instead.
     """
     watcher.stage("plan")
-    limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
-    load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s, watcher.planned)
+    load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, watcher.planned)
     if why := not_valid(scenario, load):
         if not even_invalid:
             takes = in_words(scenario.duration_s)
@@ -53,22 +47,17 @@ def run_header(
     server: str,
     plan: str,
     start_state: str | None,
-    part: Slice | None = None,
-    start: datetime | None = None,
-    load: PlannedLoad | None = None,
+    load: PlannedLoad | None,
 ) -> dict[str, Any]:
     """Return the header of the run with the ID `run` on a server with this name.
 
-    `plan` and `start_state` are digests. `part` is the slice that this machine runs, `start` the common start, `load`
-    the planned load; each is None if absent or unknown.
+    `plan` and `start_state` are digests. `load` is the planned load, None if it is unknown.
     """
     scenario: Scenario = workload.scenario
     return {
         "software": f"loadsim {__version__}",
         "run": run,
         "name": scenario.name,
-        "slice": asdict(part) if part else None,
-        "start_at": utc_text(start) if start else None,
         "server": server,
         "in_the_clear": list(scenario.warnings),
         "embedded": not isinstance(scenario.server, Server),

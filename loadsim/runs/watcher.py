@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 from loadsim.engine.snapshot import LiveSnapshot
 
-Stage = Literal["plan", "join", "prepare", "wait", "load", "collect", "analyse"]
-"""The stages of a run, in order. `join` and `collect` occur in cluster runs, `wait` in runs with a common start."""
+Stage = Literal["plan", "join", "prepare", "load", "collect", "analyse"]
+"""The stages of a run, in order. `join` and `collect` occur in cluster runs."""
 
 
 class Watcher(Protocol):

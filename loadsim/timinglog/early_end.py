@@ -10,14 +10,14 @@ from loadsim.timinglog.json_checks import text, word
 ENDED_BY, ENDED_WHY = "ended_by", "ended_why"
 """Facts of a machine's log."""
 
-ABORT_ON, USERS_LOST, START_MISSED, ACCOUNTS_TAKEN = "abort_on", "users lost", "start missed", "accounts taken"
+ABORT_ON, USERS_LOST, ACCOUNTS_TAKEN = "abort_on", "users lost", "accounts taken"
 """The causes of an early end: `abort_on`, which judges the server, or a fault of the machines that make the load.
 
 `USERS_LOST`: a client or an engine was lost, and `abort_on` ended the run. It does not tell their users from those whom
 the server leaves without a session. `ACCOUNTS_TAKEN`: another loadsim has changed the
 mailboxes; a run that has ended by then has this fact, too."""
 
-by = word(ABORT_ON, USERS_LOST, START_MISSED, ACCOUNTS_TAKEN)
+by = word(ABORT_ON, USERS_LOST, ACCOUNTS_TAKEN)
 """The check of the fact `ENDED_BY`."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from loadsim.errors import LogError
 from loadsim.model.criteria import DEFAULT, LIMITS
-from loadsim.model.partition import CIRCLE, MOST_SLICES
+from loadsim.model.partition import CIRCLE
 from loadsim.model.terms import CANONICAL, FIGURE_NAME, MONITOR_NAME, MOST_USERS, STRESS
 from loadsim.timinglog.early_end import ENDED_BY, ENDED_WHY, by
 from loadsim.timinglog.json_checks import (
@@ -108,15 +108,6 @@ _LIMITS = having(
 )
 
 _ASSIGNMENT = having({"users": _USERS, "step": whole(1, CIRCLE), **dict.fromkeys(("begin", "end"), whole(0, 2**33))})
-_SLICE = having({"number": whole(1, MOST_SLICES), "weights": each_of(whole(1, 999_999), 1)})
-
-
-def _slice(value: Any) -> str | None:
-    if wrong := _SLICE(value):
-        return wrong
-    return None if value["number"] <= len(value["weights"]) <= MOST_SLICES else "a number of one of the weights"
-
-
 _assignment = having_only(_ASSIGNMENT, "users", "step", "begin", "end")
 
 
@@ -187,7 +178,6 @@ _ABOUT: Mapping[str, Check] = {
     **dict.fromkeys(("run", "client", "engine"), text),
     "wall_clock_start": _moment,
     "hand": or_none(_assignment),
-    "slice": or_none(_slice),
 }
 """Keys of the header of one engine's log, and of a source in a merged log."""
 
@@ -229,7 +219,7 @@ _HEADER: Mapping[str, Check] = {
     **{key: check if key in ("run", "client", "engine") else or_none(check) for key, check in _ABOUT.items()},
     "mode": word(CANONICAL, STRESS),
     **dict.fromkeys(("users", "engine_users"), _USERS),
-    **dict.fromkeys(("software", "name", "start_at", "server", "event_loop"), or_none(text)),
+    **dict.fromkeys(("software", "name", "server", "event_loop"), or_none(text)),
     **dict.fromkeys(("submission", "programs", "log_on"), or_none(text)),
     **dict.fromkeys(("scenario_digest", "plan_digest", "start_state_digest"), or_none(text)),
     "plugins": or_none(each_in(text)),

@@ -45,7 +45,7 @@ cache, in which everything is several times as fast."""
 FARTHEST_US = 1 << 62
 """An instant beyond that of any record, also after a shift."""
 
-OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "slice", "epoch_ns", "wall_clock_start")
+OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "epoch_ns", "wall_clock_start")
 """Header keys that a merged log has in its sources only."""
 
 

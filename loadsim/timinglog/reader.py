@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
-from loadsim.model.partition import Assignment, Slice, slice_of
+from loadsim.model.partition import Assignment
 from loadsim.timinglog import container
 from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.file import GROUP_RECORDS, LogFile, open_log
@@ -47,8 +47,7 @@ class Source:
     """One engine of a log, with its facts.
 
     It ran `users` users; `assignment` says which, None if unknown. `wall_clock_start` (ISO 8601) is the time of day at
-    the instant `epoch_ns` of the engine's clock. `slice` is the slice of its machine, in a run that was divided by
-    `--slice`.
+    the instant `epoch_ns` of the engine's clock.
     """
 
     run: str
@@ -59,7 +58,6 @@ class Source:
     epoch_ns: int
     facts: Mapping[str, Any] = field(default_factory=dict)
     assignment: Assignment | None = None
-    slice: Slice | None = None
 
     @property
     def ended(self) -> bool:
@@ -221,7 +219,6 @@ def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
         epoch_ns=int(header["epoch_ns"]),
         facts=facts,
         assignment=_assignment_of(header),
-        slice=slice_of(header),
     )
 
 
@@ -232,8 +229,8 @@ def _assignment_of(about: Mapping[str, Any]) -> Assignment | None:
 
 def _read_source(about: Mapping[str, Any]) -> Source:
     """Read a source from the header of a merged log."""
-    rest = {key: value for key, value in about.items() if key not in ("hand", "slice")}
-    return Source(**rest, assignment=_assignment_of(about), slice=slice_of(about))
+    rest = {key: value for key, value in about.items() if key != "hand"}
+    return Source(**rest, assignment=_assignment_of(about))
 
 
 def write_log(log: TimingLog, path: Path) -> None:

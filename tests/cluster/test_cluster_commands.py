@@ -102,6 +102,18 @@ def test_what_is_refused(
     assert said in line
 
 
+def test_mailboxes_in_an_engine_are_not_for_several_machines(tmp_path: Path, capsys: Capture) -> None:
+    """Each engine would have its own, and no mail from the others."""
+    path = written(
+        tmp_path / "small.yaml",
+        server={service: {"host": "127.0.0.1"} for service in ("imap", "smtp")},
+        accounts={"user": "u{index}", "password": "x"},
+        topology=[{"profile": "loadsim-5.5/light", "users": 2, "protocol": "fake"}],
+    )
+    assert main(["run", str(path), "--cluster", "127.0.0.1:1"]) == BAD_INPUT
+    assert "--cluster: small: expected mailboxes on a server, found protocol fake" in capsys.readouterr().err
+
+
 def test_where_one_cannot_listen(tmp_path: Path) -> None:
     """In one line, with exit status 2; none of Dask's."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -22,7 +22,6 @@ from pages import Block, blocks, missing_from, with_outputs
 from paths import ROOT
 from patience import PATIENCE_S
 from sized_runs import busy_run
-from sliced_runs import part_of_sample
 from small_runs import on, population_of, written
 from timing_samples import done
 
@@ -72,7 +71,7 @@ def pages_with(are_quick: bool) -> list[Path]:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home directory with `loadsim` on the PATH, scenarios, runs, searches and slices."""
+    """A home directory with `loadsim` on the PATH, scenarios, runs and searches."""
     home = tmp_path_factory.mktemp("home")
     program = home / "bin" / "loadsim"
     program.parent.mkdir()
@@ -98,8 +97,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write_run(home / "results", "run")
     write(replace(capacity(Found(1250, 1500, "criteria"), (1250, "pass"), (1500, "fail")), directory=runs / "capacity"))
     busy_run(runs / "sizing")
-    for number in (1, 2, 3):
-        part_of_sample(home, f"{number}/3").rename(home / f"slice-{number}")
     return home
 
 

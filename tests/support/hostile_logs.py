@@ -24,7 +24,6 @@ HAND = {"users": 2, "step": 1, "begin": 0, "end": 3}
 HEADER: dict[str, Any] = {
     "software": "loadsim 1",
     "server": "mail.example",
-    "start_at": None,
     "embedded": False,
     "mode": "canonical",
     "start_state_digest": "d1",
@@ -35,7 +34,6 @@ HEADER: dict[str, Any] = {
     "duration_s": 100.0,
     "hand": HAND,
     "first_user": 1,
-    "slice": None,
     "event_loop": "asyncio",
     "planned_load": {"duration_s": 100.0, "tasks": {"READ": [1, 0], "SEND": [1, 0]}},
     "machines": [{"client": "c1", "users": 2}],

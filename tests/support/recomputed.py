@@ -43,8 +43,6 @@ LEFT_OUT = {
     "by_protocol.*.interval_ms": "as the score's",
     "by_protocol.*.spell_s": "as the score's",
     "embedded": FACT,
-    "start_at": "null but for a start that was agreed on",
-    "slice": "null but for slices",
     "throughput": "null but in stress mode",
     "per_client": "empty but for several machines",
     "preparation.*": "facts of the log of each machine; tests/unit/test_removed_before.py holds them",

@@ -189,7 +189,6 @@ def live(
     told: TextIO | None = None,
     control: Callable[[LoopClock], Control] | None = None,
     header: Mapping[str, Any] | None = None,
-    here: Sequence[int] | None = None,
 ) -> Lived:
     """Run a scenario; `during` lives beside it, in the same virtual time, and is ended with it.
 
@@ -225,7 +224,6 @@ def live(
             users=users or range(1, scenario.users + 1),
             run_id="run-1",
             wall_clock_us=0,
-            here=here,
         )
         tapes.append((tape, engine, module, writer))
         beside = asyncio.ensure_future(during(engine, module)) if during else None

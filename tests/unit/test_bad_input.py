@@ -13,7 +13,6 @@ import threading
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -118,34 +117,6 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
 def test_wrong_arguments(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
     """Wrong arguments are one line that names the argument, or what there is to choose from."""
     assert says in refusal(capsys, *arguments)
-
-
-SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--slice", "1/2"), "--slice: expected --start-at, too"),
-        (("--slice", "4/3", "--start-at", SOON), "--slice: expected K/N, the Kth of N equal slices, or K/W,W,..., "),
-        (("--slice", "1/3", "--start-at", SOON), "--slice 1/3: expected a slice with users in it, found none of 2"),
-        (("--slice", "1/2", "--start-at", SOON, "--engines", "2"), "--engines: expected a number from 1 to 1, found 2"),
-        (("--start-at", "14:00"), "--start-at: expected a time zone, such as the Z of 14:00Z, found 14:00"),
-        (("--start-at", "2025-12-31T23:59Z"), "--start-at: expected an instant to come, found 2025-12-31T23:59:00Z"),
-    ],
-)
-def test_a_slice_that_cannot_be_made_is_refused(capsys: Capture, options: tuple[str, ...], says: str) -> None:
-    """Before any connection: the server's ports are nobody's."""
-    assert says in refusal(capsys, "run", on(1, 1), *options)
-
-
-def test_a_server_of_one_machine_is_not_for_slices(capsys: Capture) -> None:
-    """Each would have its own, and no mail from the others; nor are mailboxes that live in an engine."""
-    options = ("--slice", "1/2", "--start-at", SOON)
-    says = "--slice: own: server: expected one that all machines reach, found embedded"
-    assert says in refusal(capsys, "run", written(), *options)
-    fake = on(1, 1, topology=[{"profile": "loadsim-5.5/light", "users": 2, "protocol": "fake"}])
-    assert "--slice: own: expected mailboxes on a server, found protocol fake" in refusal(capsys, "run", fake, *options)
 
 
 def test_each_command_says_what_it_is_for(capsys: Capture) -> None:

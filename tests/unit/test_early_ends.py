@@ -35,7 +35,6 @@ def refused(task: str, *due_s: float) -> list[dict[str, Any]]:
     [
         (ABORTED, "aborted", "fail"),
         ({"ended_by": "users lost", "ended_why": LOSS}, "fault", "void"),
-        ({"ended_by": "start missed", "ended_why": "not ready for the common start"}, "fault", "void"),
         ({"ended_by": "accounts taken", "ended_why": "another loadsim used them"}, "fault", "void"),
         ({"ended": "completed", "ended_by": "accounts taken", "ended_why": "noticed at the end"}, "fault", "void"),
         # Logs without the fact: the reason may be any
@@ -80,5 +79,5 @@ def test_an_abort_is_an_answer_whenever_it_comes(
 @pytest.mark.parametrize("hostile", ["weather", 1, None, ["abort_on"]])
 def test_a_log_cannot_state_another_end(hostile: Any, tmp_path: Path) -> None:
     """A log is refused that loadsim did not write."""
-    with pytest.raises(LogError, match="ended_by: expected one of abort_on, users lost, start missed, accounts taken"):
+    with pytest.raises(LogError, match="ended_by: expected one of abort_on, users lost, accounts taken"):
         ended(tmp_path, [done("READ", 1000, 5)], {"ended_by": hostile, "ended_why": "x"})

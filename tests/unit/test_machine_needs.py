@@ -12,7 +12,6 @@ import pytest
 from loadsim.cli import main
 from loadsim.engine.rlimits import FILES_PER_USER, OTHER_FILES
 from loadsim.errors import ConfigError
-from loadsim.model.partition import all_users
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import (
@@ -89,7 +88,7 @@ def test_a_run_larger_than_the_memory_is_refused() -> None:
 
 def test_the_needs_follow_users_connections_and_engines() -> None:
     """Counted by hand: 50 users in each of 2 engines, 100 plain connections or 500 with TLS."""
-    plain = needs_of(workload(), all_users(100), 2, None)
+    plain = needs_of(workload(), 2, None)
     assert plain.open_files == 50 * FILES_PER_USER + OTHER_FILES
     assert plain.memory_bytes == 2 * 60 * 1024**2 + 100 * 13 * 1024
     assert plain.messages == 100 * 205
@@ -99,12 +98,12 @@ def test_the_needs_follow_users_connections_and_engines() -> None:
         "server={imap: {host: mail.example.org, tls: implicit}, smtp: {host: mail.example.org}}",
         "topology=[{profile: loadsim-5.5/medium, users: 100, program: thunderbird}]",
     )
-    several = needs_of(tls, all_users(100), 2, None)
+    several = needs_of(tls, 2, None)
     assert several.open_files == plain.open_files + 200
     assert several.memory_bytes == 2 * 60 * 1024**2 + 500 * (13 + 37) * 1024
 
 
-def test_the_busiest_stretch_is_ten_seconds_and_a_slice_has_its_share() -> None:
+def test_the_busiest_stretch_is_ten_seconds() -> None:
     """In 400 parts of 1 s: 10 s of 30 tasks, in two kinds, and a single second of 200."""
     reads = [1] * 400
     reads[100:110] = [20] * 10
@@ -112,12 +111,9 @@ def test_the_busiest_stretch_is_ten_seconds_and_a_slice_has_its_share() -> None:
     sends[100:110] = [10] * 10
     sends[300] = 200
     load = PlannedLoad(400.0, {"READ": tuple(reads), "SEND": tuple(sends)})
-    needs = needs_of(workload(), all_users(100), 1, load)
+    needs = needs_of(workload(), 1, load)
     assert needs.busiest_tasks_per_s == 30.0
     assert needs.log_bytes == (sum(reads) + sum(sends)) * LOG_BYTES_PER_TASK + RESULT_BYTES
-    half = needs_of(workload(), range(1, 51), 1, load)
-    assert half.busiest_tasks_per_s == 15.0
-    assert half.messages == 50 * 205
 
 
 def test_a_machine_leaves_half_of_its_cores_to_a_server_of_its_own(tmp_path: Path) -> None:

@@ -202,7 +202,6 @@ def test_stress_mode_has_no_plan(tmp_path: Path, cache: Path) -> None:
     [
         ("import os; os.kill(os.getpid(), 9)", "its process was ended by signal 9"),
         ("raise SystemExit(5)", "its process ended with exit status 5"),
-        ("import signal; signal.pause()", "it took longer than 0 s; run loadsim plan beforehand, which has no limit"),
     ],
 )
 def test_planning_that_is_killed_is_no_plan(
@@ -211,7 +210,7 @@ def test_planning_that_is_killed_is_no_plan(
     """The user learns why; nothing is kept."""
     monkeypatch.setattr(plan_cache, "PLANNER", (sys.executable, "-c", program))
     lines = list[str]()
-    assert said(lines, virtual(tmp_path), limit_s=0.01) is None
+    assert said(lines, virtual(tmp_path)) is None
     assert lines == [f"the load was not planned: {why}; the summary cannot state the achieved share of it"]
     assert not cache.exists()
 
@@ -285,16 +284,15 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
     assert (summary.exit_status, summary.score["load_equivalent_users"]) == (3, round(200 * 100 / 124))
 
 
-@pytest.mark.parametrize("header", [{"planned_load": None}, {"slice": {"number": 1, "weights": [1, 1]}}])
-def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path, header: dict[str, Any]) -> None:
-    """A log without it, and a slice: neither is invalid for it; a run whose plan was not made is degraded."""
-    summary = summarise(list(logs_of(tmp_path, 99, header)))
+def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path) -> None:
+    """A run whose plan was not made is degraded, and not invalid for it."""
+    summary = summarise(list(logs_of(tmp_path, 99, {"planned_load": None})))
     assert summary.score["load"] is None
-    assert ("Load made: not known" in full_answer(summary)) is ("planned_load" in header)
+    assert "Load made: not known" in full_answer(summary)
     reasons = summary.score["verdict"]["reasons"]
     assert not any("tasks of the plan" in reason for reason in reasons)
     unknown = "how much of the load of the plan was made is not known"
-    assert (unknown in reasons) is ("planned_load" in header)
+    assert unknown in reasons
 
 
 def test_a_window_too_short_for_the_plan_is_degraded(tmp_path: Path) -> None:

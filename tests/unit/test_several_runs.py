@@ -61,6 +61,8 @@ def test_logs_of_two_runs_are_no_log(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"window_s": [0.0, 90.0]}, r"window_s: .* found \[0.0, 100.0\] in .* and \[0.0, 90.0\] in"),
         ({"compression": 2.0}, "compression: .* found 1.0 in .* and 2.0 in"),
         ({"truncated_s": [1, 2]}, "truncated_s: "),
+        ({"start_state_digest": "other"}, "start_state_digest: "),
+        ({"software": "loadsim 9"}, "software: "),
     ],
 )
 def test_logs_that_are_judged_differently_are_not_merged(tmp_path: Path, header: dict[str, Any], named: str) -> None:

@@ -325,7 +325,6 @@ def test_a_hardly_used_resource_leaves_the_verdict_of_the_others(
     [
         ({"limits": {"hits": 1_000_000, "window_s": 1.0}}, 3, "the run is invalid, and sizes no server: "),
         ({"mode": "stress", "weights": {}}, 2, "expected a canonical run, found a stress run"),
-        ({"slice": {"number": 1, "weights": [1, 1]}}, 2, "expected a whole run, found slice 1/2"),
     ],
 )
 def test_runs_that_size_no_server_are_one_line(

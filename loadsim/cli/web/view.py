@@ -34,7 +34,6 @@ STAGES: Mapping[Stage, str] = {
     "plan": "planning the load",
     "join": "waiting for the clients",
     "prepare": "preparing the mailboxes",
-    "wait": "waiting for the common start",
     "load": "starting the engines",
     "collect": "collecting the logs",
     "analyse": "computing the verdict from the logs",
