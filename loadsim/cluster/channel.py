@@ -10,10 +10,9 @@ from loadsim.cluster.placement import ClockReading
 from loadsim.cluster.prepare import FROM_A_PREPARER, PhaseProgress
 from loadsim.cluster.reliable_channel import BEAT_S, ReliableChannel
 from loadsim.engine.control import FROM_A_MEMBER, GivenUp, Message, Over, Refused, Start, Stop, decode, encode, message
-from loadsim.timinglog.json_checks import text
 
 
-@message("failed", text)
+@message("failed")
 class Failed(Message):
     """A worker's last message, instead of `Over`: no engine was left to make load."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, Self
 
 from loadsim.cluster.reliable_channel import BEAT_S
@@ -18,7 +18,6 @@ from loadsim.engine.coordinator import READY_LIMIT_S
 from loadsim.engine.event_loop import task_group
 from loadsim.errors import ConfigError
 from loadsim.provisioning.initialise import INITIALISE, INSPECT, Initialised
-from loadsim.timinglog.json_checks import having, having_only, or_none, text, whole
 
 CHECK = "check"
 """The phase before mailboxes are inspected."""
@@ -26,25 +25,12 @@ CHECK = "check"
 PHASES = (CHECK, INSPECT, INITIALISE)
 
 
-def _progress(value: Any) -> str | None:
-    good = isinstance(value, list) and len(value) == 3 and value[0] in PHASES
-    return None if good and all(_COUNT(count) is None for count in value[1:]) else "a phase and two counts"
-
-
-_COUNT = whole(0, 2**53)
-_INITIALISED = {
-    **dict.fromkeys((each.name for each in fields(Initialised)), _COUNT),
-    "start_state": or_none(text),
-    "first_kept": text,
-}
-
-
 @message("change")
 class Change(Message):
     """To a preparer: all have inspected their mailboxes, and found nothing wrong."""
 
 
-@message("progress", _progress)
+@message("progress")
 class PhaseProgress(Message):
     """A preparer's heartbeat, each second: its progress in a phase, in accounts."""
 
@@ -58,7 +44,7 @@ class Inspected(Message):
     """A preparer's mailboxes are inspected. It waits for `Change`."""
 
 
-@message("prepared", having_only(having(_INITIALISED), *_INITIALISED))
+@message("prepared")
 class Prepared(Message):
     """A preparer's result. It then waits for its next message, or its end."""
 

@@ -34,7 +34,6 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_companions, open_drivers
 from loadsim.protocols.sasl.choice import used_methods
-from loadsim.timinglog.json_checks import having
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.users.plugin_tasks import load_tasks
 
@@ -52,7 +51,7 @@ def unpacked(text: str) -> Any:
     return pickle.loads(b64decode(text))  # noqa: S301 - see packed
 
 
-@message("begin", having({}))
+@message("begin")
 class Begin(Message):
     """The first message to an engine: all that it needs. `header` is that of its timing log, a new file at `log`."""
 

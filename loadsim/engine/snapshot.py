@@ -10,7 +10,6 @@ from typing import Any
 from loadsim.engine.latency_histogram import about_ms
 from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.model.run_times import Run
-from loadsim.timinglog.json_checks import Check, each_in, having, having_only, number, or_none, whole, word
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine, in order."""
@@ -72,31 +71,6 @@ class LiveSnapshot:
     def skipped(self) -> int:
         """The number of tasks that had not begun at the end of the run."""
         return self.ended("skipped")
-
-
-_COUNT, _AMOUNT = whole(0, 2**53), number(0, 1e15)
-_COUNTS = each_in(each_in(_COUNT))
-
-_NEEDED: Mapping[str, Check] = {
-    "heard": _COUNT,
-    "phase": word(*PHASES),
-    "at_s": or_none(number(-1e9, 1e9)),
-    **dict.fromkeys(("users", "users_on", "accepted_undelivered", "sessions_lost"), _COUNT),
-    "tasks": _COUNTS,
-    "generator_late_most_s": _AMOUNT,
-}
-
-_KEYS: Mapping[str, Check] = {
-    **_NEEDED,
-    **dict.fromkeys(("service_times", "failures"), _COUNTS),
-    "service_s": each_in(_AMOUNT),
-    **dict.fromkeys(("late_busy_s", "late_down_s", "late_generator_s"), _AMOUNT),
-    **dict.fromkeys(("lag_p99_ms", "lag_max_ms", "cpu_share"), or_none(number(-1e15, 1e15))),
-    "rss_bytes": or_none(_COUNT),
-}
-
-SNAPSHOT = having_only(having(_NEEDED, _KEYS), *_KEYS)
-"""Checks a member's snapshot, with its count of received messages (`heard`)."""
 
 
 # --- of several engines -------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from loadsim.timinglog.json_checks import text, word
+from loadsim.timinglog.json_checks import word
 
 ENDED_BY, ENDED_WHY = "ended_by", "ended_why"
 """Facts of a machine's log."""
@@ -30,12 +30,6 @@ class EarlyEnd(NamedTuple):
     @property
     def facts(self) -> dict[str, str]:
         return {ENDED_BY: self.by, ENDED_WHY: self.why}
-
-
-def early_end(value: Any) -> str | None:
-    """Check an early end as JSON, a list."""
-    good = isinstance(value, list) and len(value) == 2 and by(value[0]) is None and text(value[1]) is None
-    return None if good else "what ended the run, and why"
 
 
 def aborted(facts: Mapping[str, Any]) -> bool:

@@ -76,33 +76,13 @@ def test_a_snapshot_is_read_with_its_count() -> None:
     [
         (b"start", "expected JSON"),
         (line_of(begin={}), "expected one of log on"),
-        (line_of(start="soon"), "start: expected"),
-        (line_of(accepted=[["n1.0", 0]]), "accepted"),
-        (line_of(stop="why"), "stop: expected what ended the run, and why"),
-        (line_of(stop=["weather", "rain"]), "stop: expected"),
-        (line_of(stop=[["abort_on"], "why"]), "stop: expected"),
-        (line_of(stop=["abort_on", 62]), "stop: expected"),
-        (line_of(stop=["abort_on", "why", "more"]), "stop: expected"),
+        (line_of(drain=True, drained=True), "expected a JSON object with one key"),
     ],
 )
 def test_other_lines_to_a_member_are_rejected(line: bytes, problem: str) -> None:
     """One line says what was expected."""
     with pytest.raises(ValueError, match=problem):
         decode(line, TO_A_MEMBER)
-
-
-def test_a_snapshot_with_a_wrong_value_is_rejected() -> None:
-    """The check of a snapshot's values is part of decoding."""
-    with pytest.raises(ValueError, match="snapshot: phase: expected one of"):
-        decode(line_of(snapshot=SNAPSHOT | {"phase": "lunch"}), FROM_A_MEMBER)
-
-
-def test_the_message_of_a_rejected_key_is_one_line() -> None:
-    """A key with a line separator, a control character and half of a pair is shown without them."""
-    odd = {"failures": {"READ": {"a\u2028\x1b[2J\ud800": True}}}
-    with pytest.raises(ValueError, match=r"failures: READ: a \\x1b\[2J\\ud800: expected a whole number") as refusal:
-        decode(line_of(snapshot=SNAPSHOT | odd), FROM_A_MEMBER)
-    assert str(refusal.value).isprintable()
 
 
 def test_mail_in_transit_pairs_acceptance_and_sight() -> None:

@@ -311,15 +311,15 @@ def test_messages_of_a_connection_are_lists_of_lines(message: Any) -> None:
 
 def test_a_malformed_line_of_a_machine_ends_its_connection() -> None:
     """Nothing of it comes to the run."""
-    for line in (b"1 nonsense\n", b"1 " + line_of("unknown", 1), b'1 {"failed": 1}\n', b'1 {"ready": "x"}\n'):
+    for line in (b"1 nonsense\n", b"1 " + line_of("unknown", 1), b'1 {"on": true, "over": true}\n'):
         channel = WorkerChannel()
         with pytest.raises(ValueError, match="control protocol: "):
             channel.link.feed(line)
         assert channel.ended is None
 
 
-@pytest.mark.parametrize("about", [None, 1, {}, {"software": "other"}, {"software": SOFTWARE, "cores": "x"}])
-def test_a_client_that_describes_itself_oddly_is_refused(about: Any) -> None:
+@pytest.mark.parametrize("about", [{}, {"software": "other"}])
+def test_a_client_with_other_software_is_refused(about: Any) -> None:
     """The error is one line that names the client."""
     with pytest.raises(ConfigError, match=r"^client a: expected "):
         fit_clients({"a": about})
