@@ -28,7 +28,6 @@ from loadsim.errors import (
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag
 from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.imap import connection as connections
-from loadsim.protocols.imap import large_answers
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import LARGEST_ANSWER_BYTES, Connection
 from loadsim.protocols.imap.header_lists import Ref
@@ -235,31 +234,6 @@ FLOODS = [
     b"* OK [ALERT] x\r\n", b"* X-UNKNOWN\r\n", b"* SEARCH 1 2 3\r\n", b"* STATUS INBOX (MESSAGES 1)\r\n",
     b"* CAPABILITY IMAP4rev1\r\n",
 ]  # fmt: skip
-
-
-def test_floods_of_many_users_end_before_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers that are too large together end the session with the largest one, and no other; then there is room."""
-    monkeypatch.setattr(large_answers, "LARGE_BYTES", 1 << 16)
-    monkeypatch.setattr(large_answers, "LARGEST_TOGETHER_BYTES", 2 << 20)
-    block = b"* 1 FETCH (UID 1)\r\n" * 200
-
-    async def main() -> None:
-        users = [connected(lambda _: [])[0] for _ in range(6)]
-        calls = [user.send("UID FETCH") for user in users]
-        for blocks, user in zip((8, 7, 6, 5, 4, 3), users, strict=True):  # of some 68,000 bytes each
-            for _ in range(blocks):
-                user.data_received(block)
-        ended = [user.failure and user.failure.kind for user in users]
-        assert ended == ["IMAP answers too large"] + [None] * 5
-        for user in users[1:]:
-            user.data_received(b"t1 OK\r\n")
-        found = await asyncio.gather(*calls, return_exceptions=True)
-        assert [isinstance(one, Answer) for one in found] == [False] + [True] * 5
-        assert connections.LARGE_ANSWERS._together_bytes == 0
-        for user in users:
-            user.abort()
-
-    run(main)
 
 
 @pytest.mark.slow

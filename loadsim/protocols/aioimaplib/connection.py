@@ -23,7 +23,6 @@ from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal
 from loadsim.protocols.imap.commands import Argument, Literal
 from loadsim.protocols.imap.connection import (
-    LARGE_ANSWERS,
     LINE_WEIGHT,
     Guard,
     check_answer,
@@ -308,7 +307,7 @@ class LibraryConnection:
                     raise injected()
                 self._sealed = False
             waits = self._under_way is not None or self._idling is not None
-            check_answer(self._fail, self._weight - self._before if waits else 0)
+            check_answer(self._weight - self._before if waits else 0)
 
     @property
     def _weight(self) -> int:
@@ -411,7 +410,6 @@ class LibraryConnection:
         if self.failure is not None:
             return
         self.failure = failure
-        LARGE_ANSWERS.weigh(self._fail, 0)
         if self._protocol.transport is not None:
             self._protocol.transport.abort()
         self._ended.set_result(None)

@@ -5,7 +5,6 @@
     values, grammar        one whole response into its value
     wire                   the stream into responses
     under_way              a command with its answer
-    large_answers          a limit on all large answers of a process
     connection             a socket, the commands under way, time limits
     authenticate           greeting, TLS, authentication, capabilities
     folder_names           the server's names of folders, and loadsim's

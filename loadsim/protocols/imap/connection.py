@@ -30,7 +30,6 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
 from loadsim.protocols.imap.commands import Argument, encode
-from loadsim.protocols.imap.large_answers import LargeAnswers
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, Command, Untagged
 from loadsim.protocols.imap.wire import Wire
@@ -57,9 +56,6 @@ LINE_WEIGHT = 4
 
 RESPONSE_BYTES = 256
 """The weight of a response in addition to its bytes: a short response takes more memory than its size."""
-
-LARGE_ANSWERS = LargeAnswers()
-"""The large answers of all connections of this process."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -339,7 +335,7 @@ class Connection(asyncio.Protocol):
         """Check the limits for the oldest command under way, which has the largest answer."""
         first = next(iter(self._under_way.values()), None)
         taken_bytes = 0 if first is None else self._weight - first.since_weight
-        check_answer(self._fail, taken_bytes)
+        check_answer(taken_bytes)
 
     def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
         """Read `RESPONSES_A_TURN` responses; continue in the loop's next turn if there are or may be more.
@@ -515,7 +511,6 @@ class Connection(asyncio.Protocol):
         if self.failure is not None:
             return
         self.failure = failure
-        LARGE_ANSWERS.weigh(self._fail, 0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -553,11 +548,10 @@ class Guard:
         return isinstance(error, Exception)
 
 
-def check_answer(end: Callable[[TaskFailed], None], taken_bytes: int) -> None:
-    """Check the weight of an answer against the limits; `end` ends its connection. Raises `ProtocolError`."""
+def check_answer(taken_bytes: int) -> None:
+    """Raise `ProtocolError` for an answer above the limit."""
     if taken_bytes > LARGEST_ANSWER_BYTES:
         raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")
-    LARGE_ANSWERS.weigh(end, taken_bytes)
 
 
 def refusal(command: str, tagged: Tagged, account: Account) -> ServerRefused:
