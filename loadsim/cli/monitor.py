@@ -81,7 +81,8 @@ def run_monitor(args: argparse.Namespace) -> int:
     probes, services = _of_scenario(args) if args.scenario else _of_options(args)
     watch = Watch(probes, services, name, args.scenario or "monitor", args.duration_s)
     until = f"for {args.duration_s:g} s" if args.duration_s else "until Ctrl-C"
-    print_line(f"monitor {name}: {', '.join(probes)}, each second into {out or 'standard output'}, {until}")
+    if out is not None:  # else it would be on the terminal of the run that reads the output
+        print_line(f"monitor {name}: {', '.join(probes)}, each second into {out}, {until}")
     watch_server(watch, out, watcher=Warnings())
     return 0
 

@@ -91,7 +91,7 @@ def exit_words(pid: int) -> str | None:
 
 @contextmanager
 def started(
-    words: Sequence[str], *, stdin: int = subprocess.DEVNULL, stderr: int = subprocess.DEVNULL
+    words: Sequence[str], *, stdin: int = subprocess.DEVNULL, stderr: int | None = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start a command in a session of its own. Yield it, and a descriptor that is readable when it has exited.
 
@@ -120,7 +120,7 @@ def started(
                 os.killpg(process.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):  # it runs as another user, and may not be killed
             process.wait(KILLED_S)
-        for stream in (process.stdin, process.stdout, process.stderr):
+        for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()
 

@@ -1,16 +1,15 @@
 """Collects the streams of monitors, which commands of the scenario print, into the logs of a run.
 
 A command runs `loadsim monitor --out -` on the server's machine, over ssh for example. A thread for each reads its
-standard output into a file as it comes. Nothing that the command does ends the run: its death, garbage, silence and
-floods are reasons in the file, and so warnings of the answer. Only a monitor without a first sample is refused: there
-is no load yet, and an hour of it would leave the question without an answer.
+standard output into a file as it comes; its standard error is loadsim's own. Nothing that the command does ends the
+run: its death, garbage, silence and floods are reasons in the file, and so warnings of the answer. Only a monitor
+without a first sample is refused: there is no load yet, and an hour of it would leave the question without an answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import selectors
 import signal
 import subprocess
@@ -23,8 +22,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from loadsim.errors import ConfigError, LogError, printable, together
-from loadsim.model.accounts import MASK
+from loadsim.errors import ConfigError, LogError, together
 from loadsim.monitor.bounded_command import available, exit_words, found_command, started
 from loadsim.monitor.cpu_affinity import leave_real_time_priority
 from loadsim.monitor.monitor_log import probe_samples, remove, settle, wrong_maker
@@ -50,16 +48,6 @@ class Limits:
 
 
 LIMITS = Limits()
-
-TAIL_BYTES = 4096
-"""This much of the end of a command's standard error is kept, of which `TAIL_LINES` lines are shown."""
-
-TAIL_LINES = 3
-LONGEST_TAIL = 300
-
-SHORTEST_SECRET = 4
-SHOWN = frozenset(("loadsim", "monitor", "python3", "python", "exec", "sudo", "ssh", "host", "dovecot", "postfix"))
-"""Words of commands that are shown in their errors. Any other word may be a secret."""
 
 
 @asynccontextmanager
@@ -111,40 +99,6 @@ def _remove_alone(logs: Path, own: set[Path]) -> None:
             logs.rmdir()
 
 
-def masked(text: str, words: Sequence[str]) -> str:
-    """Return the end of a command's standard error in one line, without the words of the command that may be secrets.
-
-    They are separated by white space, quotation marks, =, the marks of a URL and those of a shell; `-p` may be directly
-    before one (sshpass, mysql). Names of programs, options and words of less than four characters are shown.
-    """
-    secrets = _secrets(words)
-    if len(text.encode("utf-8", "replace")) >= TAIL_BYTES:  # its begin may be the rest of a secret
-        rests = {secret[at:] for secret in secrets for at in range(1, len(secret))}
-        text = text.removeprefix(max(filter(text.startswith, rests), key=len, default=""))
-    lines = [printable(line.strip()) for line in text.splitlines() if line.strip()][-TAIL_LINES:]
-    joined = " | ".join(lines)
-    for secret in sorted(secrets, key=len, reverse=True):
-        joined = joined.replace(secret, MASK)
-    return joined[-LONGEST_TAIL:]
-
-
-def _secrets(words: Sequence[str]) -> set[str]:
-    """Return the words of a command, and parts of them, that may be secrets."""
-    parts = {*words}
-    for separators in (r"[\s='\"@:/,]+", r"[\s='\"@:/,;|&()<>{}$`]+"):  # a secret may have the marks of a shell
-        parts |= {part for word in words for part in re.split(separators, word)}
-    parts |= {part[2:] for part in parts if re.match(r"-[A-Za-z]", part)}
-    return {part for part in parts if len(part) >= SHORTEST_SECRET and part not in SHOWN and part[0] != "-"}
-
-
-def _without_bytes(text: str, words: Sequence[str]) -> str:
-    """Return a reason without the first bytes of an output, if they have a part of a word that may be a secret."""
-    parts = {
-        each[at : at + SHORTEST_SECRET] for each in _secrets(words) for at in range(len(each) - SHORTEST_SECRET + 1)
-    }
-    return re.sub(r"""b(['"]).*\1""", lambda found: MASK if any(part in found[0] for part in parts) else found[0], text)
-
-
 class Collector:
     """Collects the stream of one monitor in a thread, from `start` to `end`.
 
@@ -168,9 +122,7 @@ class Collector:
         self._began_s = 0.0
         self._until_s: float | None = None  # the end of its present time limit
         self._bytes = 0  # printed so far
-        self._errors = b""  # the end of its standard error
         self._ending = self._terminated = False
-        self._wrong: str | None = None  # why the output is no log yet
 
     def start(self) -> None:
         self._thread.start()
@@ -189,21 +141,17 @@ class Collector:
             words = [found_command(self._words[0]), *self._words[1:]]
             with (
                 FileIO(self.path, "x") as file,
-                started(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as (process, exited),
+                started(words, stdin=subprocess.PIPE, stderr=None) as (process, exited),
             ):
                 why = self._read(file, process, exited)
         except ConfigError:
-            program = self._words[0] if self._words[0] in SHOWN else "its program"  # it may be a secret
-            why = f"{program} is not installed"
+            why = "its program is not installed"  # its name may be a secret
         except OSError as failure:
             why = f"its output could not be collected: {failure.strerror or failure}"
-        if why and (tail := masked(self._errors.decode("utf-8", "replace"), self._words)):
-            why = f"{why}; its standard error ends: {tail}"
-        why = why and _without_bytes(why, self._words)
         if not self.sampled.done():
             self.sampled.set_result(why)
         with suppress(OSError):  # a full disk: the file is as it is
-            why = settle(self.path, self.name, why, lambda found: _without_bytes(found, self._words))
+            why = settle(self.path, self.name, why)
         self._close(why)
 
     def _close(self, why: str | None) -> None:
@@ -217,28 +165,26 @@ class Collector:
 
         Return what is missing, or None. Raises `OSError` if the file cannot be written.
         """
-        assert process.stdout is not None and process.stderr is not None
-        output, error = process.stdout.fileno(), process.stderr.fileno()
+        assert process.stdout is not None
+        output = process.stdout.fileno()
+        os.set_blocking(output, False)
         self._began_s = time.monotonic()
         self._until_s = self._began_s + self._limits.start_s
         with selectors.DefaultSelector() as selector:
-            for each in (output, error):
-                os.set_blocking(each, False)
-            for each in (output, error, exited, self._asked):
+            for each in (output, exited, self._asked):
                 selector.register(each, selectors.EVENT_READ)
             gone = False
             while True:
                 left_s = None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
                 ready = {key.fd for key, _ in selector.select(0 if gone else left_s)}
                 # 1. What it printed.
-                chunks = {each: available(each) for each in (output, error) if each in ready}
-                for each, chunk in chunks.items():
-                    if chunk == b"":
-                        selector.unregister(each)  # at its end, it would be ready all the time
-                    elif chunk and (why := self._take(file if each == output else None, chunk)):
-                        return why
-                # 2. Its end; a child of it may keep the pipes open.
-                if gone and not any(chunks.values()):
+                chunk = available(output) if output in ready else None
+                if chunk == b"":
+                    selector.unregister(output)  # at its end, it would be ready all the time
+                elif chunk and (why := self._take(file, chunk)):
+                    return why
+                # 2. Its end; a child of it may keep the pipe open.
+                if gone and not chunk:
                     return self._end(process)
                 gone = gone or exited in ready
                 # 3. The end of the run, and of the time.
@@ -248,15 +194,12 @@ class Collector:
                 if self._until_s is not None and time.monotonic() >= self._until_s and (why := self._late(process)):
                     return why
 
-    def _take(self, file: FileIO | None, chunk: bytes) -> str | None:
-        """Take what the command printed, for the file or as an error. Return why nothing more is read, or None."""
+    def _take(self, file: FileIO, chunk: bytes) -> str | None:
+        """Take what the command printed. Return why nothing more is read, or None."""
         self._bytes += len(chunk)
         most = self._limits.first_bytes + self._limits.bytes_per_s * (time.monotonic() - self._began_s)
         if self._bytes > (most if self.sampled.done() else self._limits.start_bytes):
             return f"its command printed {self._bytes:,} bytes, more than a monitor does, and was killed"
-        if file is None:
-            self._errors = (self._errors + chunk)[-TAIL_BYTES:]
-            return None
         unwritten = memoryview(chunk)
         while unwritten:
             unwritten = unwritten[file.write(unwritten) :]
@@ -267,13 +210,11 @@ class Collector:
         with self.path.open("rb") as file:
             head = file.read(len(MAGIC))
         if not MAGIC.startswith(head):
-            return f"its command printed something else than a timing log first ({head!r})"
+            return "its command printed something else than a timing log first"
         try:
             log = open_log(self.path)
-        except LogError as failure:  # it may be incomplete
-            self._wrong = str(failure).removeprefix(f"{self.path}: ")
+        except LogError:  # it may be incomplete
             return None
-        self._wrong = None
         if wrong := wrong_maker(log, self.name):
             return wrong
         if any(found.samples for found in probe_samples(log).values()):
@@ -291,7 +232,7 @@ class Collector:
     def _late(self, process: subprocess.Popen[bytes]) -> str | None:
         """Return why a command that exceeds its time is killed; None if it has some more."""
         if not self._ending:
-            return f"no sample within {self._limits.start_s:g} s{f': {self._wrong}' if self._wrong else ''}"
+            return f"no sample within {self._limits.start_s:g} s"
         if not self._terminated:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGTERM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -82,20 +82,18 @@ def probe_samples(log: LogFile) -> Mapping[str, ProbeSamples]:
     }
 
 
-def settle(path: Path, name: str, why: str | None, shown: Callable[[str], str] = str) -> str | None:
+def settle(path: Path, name: str, why: str | None) -> str | None:
     """Make a collected stream a log that every reader takes, with the reason `why` something is missing in it.
 
     A block that is not whole is cut off. What is no log of the monitor is renamed (`REJECTED`), and a log without
-    samples takes its place. `shown` returns a text without secrets. Return all that is missing, or None. Raises
-    `OSError`.
+    samples takes its place. Return all that is missing, or None. Raises `OSError`.
     """
     reasons = [why] if why else []
     try:
         log = read_monitor_log(path, name)
-    except LogError as wrong:
+    except LogError:
         if path.exists() and path.stat().st_size:
-            found = shown(str(wrong).removeprefix(f"{path}: "))
-            reasons.append(f"{found}; its output is in {path.name}{REJECTED}")
+            reasons.append(f"its output is in {path.name}{REJECTED}")
             path.rename(path.with_name(f"{path.name}{REJECTED}"))
         else:
             path.unlink(missing_ok=True)

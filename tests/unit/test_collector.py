@@ -8,7 +8,6 @@ a run that never began leaves a directory.
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
-from loadsim.monitor.collector import TAIL_BYTES, Collector, Limits, collected, masked
+from loadsim.monitor.collector import Collector, Limits, collected
 from loadsim.monitor.monitor_log import open_monitor_log, probe_samples, read_monitor_log
 from loadsim.timinglog.file import open_log
 
@@ -64,13 +63,6 @@ def collect(place: Path, words: list[str], limits: Limits = PATIENT) -> tuple[st
     return sampled, collector.ended.result(PATIENCE_S), collector.path
 
 
-def said(place: Path, text: str) -> Path:
-    """A file that a command prints: its words in the command would be masked in its errors."""
-    path = place / "said"
-    path.write_text(f"{text}\n")
-    return path
-
-
 def lacks_of(path: Path) -> str:
     text: str = open_log(path).facts["collection"]
     return text
@@ -84,27 +76,23 @@ def test_a_stream_is_in_the_file_as_it_is(tmp_path: Path, stream: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "reasons"),
+    ("script", "reason"),
     [
-        ('cat "$2" >&2; exit 255', ["(exit status 255); its standard error ends: no route to host"]),
-        ("kill -9 $$", ["(signal 9)"]),
-        ('cat "$2"; cat', ["something else than a timing log first (b'no route')"]),
-        ("exec >&- 2>&-; exec sleep 1000", ["no sample within 0.5 s"]),
-        ('head -c 100 "$1"; exec sleep 1000', ["no sample within 0.5 s"]),
-        ('printf "LSTLOG\\r\\n"; exec cat /dev/zero', ["more than a monitor does"]),
-        ("exec cat /dev/zero >&2", ["more than a monitor does"]),
+        ("exit 255", "(exit status 255)"),
+        ("kill -9 $$", "(signal 9)"),
+        ("echo no route to host; cat", "something else than a timing log first"),
+        ("exec >&-; exec sleep 1000", "no sample within 0.5 s"),
+        ('head -c 100 "$1"; exec sleep 1000', "no sample within 0.5 s"),
+        ('printf "LSTLOG\\r\\n"; exec cat /dev/zero', "more than a monitor does"),
     ],
 )
-def test_a_monitor_without_a_first_sample_says_why(
-    script: str, reasons: list[str], tmp_path: Path, stream: Path
-) -> None:
-    limits = SILENT if "no sample" in reasons[0] else SHORT
-    sampled, why, path = collect(tmp_path, shell(script, stream, said(tmp_path, "no route to host")), limits)
+def test_a_monitor_without_a_first_sample_says_why(script: str, reason: str, tmp_path: Path, stream: Path) -> None:
+    limits = SILENT if "no sample" in reason else SHORT
+    sampled, why, path = collect(tmp_path, shell(script, stream), limits)
     assert sampled is not None
     assert why is not None
-    for reason in reasons:
-        assert reason in sampled
-        assert reason in why
+    assert reason in sampled
+    assert reason in why
     assert lacks_of(path) == why
 
 
@@ -116,27 +104,17 @@ def test_a_command_that_is_not_installed_is_not_shown(tmp_path: Path) -> None:
     assert "hunter" not in f"{sampled} {why}"
 
 
-@pytest.mark.parametrize("printed", ["hunter22", " my hunter2"])
-def test_a_secret_that_a_command_prints_first_is_not_shown(tmp_path: Path, printed: str) -> None:
-    """As `echo PASSWORD` does, without the pipe behind it."""
-    sampled, why, _ = collect(tmp_path, ["sh", "-c", f"printf '{printed}'", "hunter22"])
-    assert sampled is not None
-    assert "something else than a timing log first (***)" in sampled
-    assert "hunt" not in f"{sampled} {why}"
-
-
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ('cat "$1"; cat "$2" >&2; exit 3', "(exit status 3); its standard error ends: out of memory"),
+        ('cat "$1"; exit 3', "before the run ended (exit status 3)"),
         ('cat "$1"; exit 0', "before the run ended (status 0)"),
         ('cat "$1"; exec cat /dev/zero', "more than a monitor does"),
-        ('cat "$1"; exec cat /dev/zero >&2', "more than a monitor does"),
     ],
 )
 def test_the_death_of_a_monitor_is_in_its_file(script: str, reason: str, tmp_path: Path, stream: Path) -> None:
     """With all samples until then; nothing but the file changes."""
-    collector = collector_of(tmp_path, shell(script, stream, said(tmp_path, "out of memory")))
+    collector = collector_of(tmp_path, shell(script, stream))
     collector.start()
     assert collector.sampled.result(PATIENCE_S) is None
     why = collector.ended.result(PATIENCE_S)
@@ -161,8 +139,8 @@ def test_garbage_behind_samples_is_cut_off_and_counted(tmp_path: Path, stream: P
     ("name", "probe", "facts", "reason"),
     [
         ("mx2", "host@mx2", {}, "found that of the monitor mx2"),
-        ("mx1", "host", {}, "expected names that end with @mx1"),
-        ("mx1", "host@mx1", {"lost_users": 3}, "expected no such fact of a monitor"),
+        ("mx1", "host", {}, "no sample within 0.5 s"),
+        ("mx1", "host@mx1", {"lost_users": 3}, "no sample within 0.5 s"),
     ],
 )
 def test_a_log_that_is_not_of_this_monitor_is_set_aside(
@@ -170,7 +148,9 @@ def test_a_log_that_is_not_of_this_monitor_is_set_aside(
 ) -> None:
     """A log without samples, which each reader takes, has its place."""
     foreign = stream_at(tmp_path / "foreign", name, probe, **facts)
-    sampled, why, path = collect(tmp_path, shell('cat "$1"; cat', foreign), Limits(start_s=3.0))
+    sampled, why, path = collect(
+        tmp_path, shell('cat "$1"; cat', foreign), SILENT if "no sample" in reason else PATIENT
+    )
     assert sampled is not None
     assert reason in sampled
     assert why is not None
@@ -214,34 +194,6 @@ def test_a_command_may_need_sigterm(tmp_path: Path, stream: Path) -> None:
         Limits(start_s=PATIENCE_S, end_s=0.1, terminated_s=PATIENCE_S),
     )
     assert (sampled, why) == (None, None)
-
-
-def test_words_of_a_command_are_not_in_its_errors() -> None:
-    """A password may be among them, also within a word; programs and options are shown."""
-    words = shlex.split("sshpass -p sesame ssh -o User=root2 mx1 'loadsim monitor --set probes.a.token=Xyz123'")
-    text = "one\n\nsesame: denied\nbash: loadsim: command not found\nXyz123 at root2\x1b[2J\n"
-    assert masked(text, words) == "***: denied | bash: loadsim: command not found | *** at ***\\x1b[2J"
-    assert len(masked("x" * 10_000, words)) == 300
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "sshpass -phunter22 ssh mx1 loadsim monitor",
-        "sh -c 'PASSWORD=hunter22;export PASSWORD;exec loadsim monitor'",
-        'sh -c "echo $(echo hunter22)`echo hunter22`"',
-    ],
-)
-def test_a_secret_next_to_an_option_or_the_marks_of_a_shell_is_masked(command: str) -> None:
-    assert masked("sh: hunter22: not found", shlex.split(command)) == "sh: ***: not found"
-
-
-def test_the_rest_of_a_secret_that_the_limit_has_cut_is_masked() -> None:
-    """Masks are short: the begin of what was kept is shown."""
-    secret = "correct-horse-battery-staple" * 3
-    kept = " ".join([secret] * 100)[-TAIL_BYTES:]
-    assert not kept.startswith(secret)
-    assert {*masked(kept, ["echo", secret]).split()} == {"***"}
 
 
 # --- as long as a block --------------------------------------------------------------------------------------------
@@ -318,7 +270,7 @@ def test_a_failure_after_the_load_began_keeps_the_files(tmp_path: Path, stream: 
 
 
 def die(place: Path) -> list[str]:
-    return shell('cat "$1"; cat "$2" >&2; exit 255', stream_at(place / "stream"), said(place, "broken pipe"))
+    return shell('cat "$1"; exit 255', stream_at(place / "stream"))
 
 
 def lie(place: Path) -> list[str]:
@@ -328,7 +280,7 @@ def lie(place: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "warning"),
     [
-        (die, "(exit status 255); its standard error ends: broken pipe"),
+        (die, "(exit status 255)"),
         (lie, "expected the log of the monitor mx1 (--name mx1), found that of the monitor mx2"),
     ],
 )
