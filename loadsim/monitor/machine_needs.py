@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
@@ -51,22 +50,19 @@ LOG_BYTES_PER_TASK = 400
 RESULT_BYTES = 1 << 20
 """The other files of a run directory: score, answer, events, report."""
 
-FILLED_PER_S = 1400
-"""Messages per second that loadsim puts into the mailboxes of a Dovecot on two cores."""
-
 BUSIEST_S = 10.0
 """The length of the busiest stretch: a shorter peak passes before anything is late for long."""
 
 SAMPLED_USERS = 500
-"""The most users whose mailboxes are counted; the rest are taken to be like them."""
+"""The most users whose mailboxes are measured; the rest are taken to be like them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
     """The needs of a run on this machine; None if the planned load is unknown.
 
-    `open_files` are those of one engine, `busiest_tasks_per_s` the planned tasks of the busiest `BUSIEST_S`. `messages`
-    are those of the start state, in the mailboxes of all `users`. `day_s` is the length of a day of the run.
+    `open_files` are those of one engine, `busiest_tasks_per_s` the planned tasks of the busiest `BUSIEST_S`. `day_s` is
+    the length of a day of the run.
     """
 
     users: int
@@ -75,7 +71,6 @@ class Needs:
     memory_bytes: int
     log_bytes: int | None
     busiest_tasks_per_s: float | None
-    messages: int
     day_s: float
 
 
@@ -101,10 +96,10 @@ def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Need
     users, further = scenario.users, further_connections(scenario)
     per_connection = USER_BYTES + (TLS_BYTES if _has_tls(scenario) else 0)
     memory = engines * ENGINE_BYTES + (users + further) * per_connection
-    each = range(1, users + 1, ceil(users / SAMPLED_USERS))
-    stands_for = users / len(each)
     if scenario.server == EMBEDDED:
-        memory += round(EMBEDDED_COPIES * stands_for * sum(mailbox_bytes(workload, user) for user in each))
+        each = range(1, users + 1, ceil(users / SAMPLED_USERS))
+        sampled_bytes = sum(mailbox_bytes(workload, user) for user in each)
+        memory += round(EMBEDDED_COPIES * sampled_bytes * users / len(each))
     tasks: list[int] | None = None
     if load is not None and scenario.run.mode != STRESS:
         tasks = [sum(part) for part in zip(*load.tasks.values(), strict=True)]
@@ -115,7 +110,6 @@ def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Need
         memory_bytes=memory,
         log_bytes=None if tasks is None else sum(tasks) * LOG_BYTES_PER_TASK + RESULT_BYTES,
         busiest_tasks_per_s=None if tasks is None else busiest_per_s(tasks, load.duration_s if load else 0.0),
-        messages=round(stands_for * sum(sum(workload.start_state(user).values()) for user in each)),
         day_s=scenario.run.day_length_s,
     )
 
@@ -227,12 +221,6 @@ def describe(needs: Needs, resources: Resources) -> list[str]:
             f"Busiest {BUSIEST_S:g} s: {needs.busiest_tasks_per_s:,.1f} tasks per second;"
             f" {'the embedded server' if resources.embedded else 'this machine'} keeps pace with about"
             f" {resources.tasks_per_s:,.0f}, if nothing else keeps it busy"
-        )
-    if needs.messages:
-        took = timedelta(seconds=ceil(needs.messages / FILLED_PER_S))
-        lines.append(
-            f"First preparation: {needs.messages:,} messages into {needs.users:,} mailboxes,"
-            f" about {took} on a Dovecot with two cores"
         )
     return lines
 

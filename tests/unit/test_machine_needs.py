@@ -34,7 +34,6 @@ NEEDS = Needs(
     memory_bytes=1 << 30,
     log_bytes=1 << 20,
     busiest_tasks_per_s=50.0,
-    messages=1401,
     day_s=3600.0,
 )
 EQUAL = Resources(
@@ -91,7 +90,6 @@ def test_the_needs_follow_users_connections_and_engines() -> None:
     plain = needs_of(workload(), 2, None)
     assert plain.open_files == 50 * FILES_PER_USER + OTHER_FILES
     assert plain.memory_bytes == 2 * 60 * 1024**2 + 100 * 13 * 1024
-    assert plain.messages == 100 * 205
     assert (plain.log_bytes, plain.busiest_tasks_per_s) == (None, None)
 
     tls = workload(
@@ -131,8 +129,8 @@ def test_a_machine_leaves_half_of_its_cores_to_a_server_of_its_own(tmp_path: Pat
 
 
 def test_only_known_needs_are_shown() -> None:
-    assert len(describe(NEEDS, EQUAL)) == 4
-    assert len(describe(replace(NEEDS, log_bytes=None, busiest_tasks_per_s=None, messages=0), UNKNOWN)) == 2
+    assert len(describe(NEEDS, EQUAL)) == 3
+    assert len(describe(replace(NEEDS, log_bytes=None, busiest_tasks_per_s=None), UNKNOWN)) == 2
 
 
 def test_run_refuses_what_cannot_fit_before_it_creates_anything(
