@@ -134,7 +134,7 @@ def measure_pull(_: Cpus, size: tuple[int, int]) -> list[dict[str, Any]]:
                         leave(place / "runs" / name, name, size_bytes)
                     out = place / "out"
                     out.mkdir()
-                    where = (lab.address, place / "certs/station", out)
+                    where = (lab.address, place / "certs", out)
                     done = station.run([sys.executable, "-m", "bench.cluster_pull", *where, *names], LONGEST_S)
                 if done.returncode:
                     raise ConfigError(f"bench: cluster: expected logs to be brought, it said: {done.stderr}")

@@ -99,8 +99,8 @@ class Lab:
     clients: dict[str, Member] = field(default_factory=dict)
 
     def command(self, *arguments: str | Path) -> list[str]:
-        """On the station, with its bundle: a verb that goes by way of the cluster."""
-        own = ("--cluster", self.address, "--certs", self.place / "certs/station")
+        """On the station: a verb that goes by way of the cluster."""
+        own = ("--cluster", self.address, "--certs", self.place / "certs")
         return self.station.command(loadsim(*arguments, *own))
 
     def roots(self) -> list[int]:
@@ -117,22 +117,21 @@ def cluster(
     clients_on: Sequence[int] | None = None,
     station_on: Sequence[int] | None = None,
 ) -> Iterator[Lab]:
-    """A station and clients on these hosts, over TLS with bundles of their own; all have joined. `..._on` are the CPUs
+    """A station and clients on these hosts, over TLS; all have joined. `..._on` are the CPUs
     on which they run, None: any.
 
     The monotonic clock of a client in `ahead_s` is so many seconds ahead of the machine's, in a time namespace.
     """
-    members = [word for name in clients for word in ("--client", name)]
-    certs = loadsim("cluster", "certs", place / "certs", "--station", station.address, *members)
+    certs = loadsim("cluster", "certs", place / "certs")
     subprocess.run(certs, stdout=subprocess.DEVNULL, check=True, timeout=LONGEST_S)
     with ExitStack() as stack:
-        listen = ("--listen", f"{station.address}:0", "--certs", place / "certs/station")
+        listen = ("--listen", f"{station.address}:0", "--certs", place / "certs")
         with pinned(station_on):
             up = stack.enter_context(started(place / "up", station.command(loadsim("cluster", "up", *listen))))
         lab = Lab(place, station, up.until(r"Controller at (\S+)\. ")[1], up)
         for name, host in clients.items():
-            own = ("--cluster", lab.address, "--certs", place / "certs/clients" / name, "--runs", place / "runs" / name)
-            command = loadsim("client", *own)
+            own = ("--cluster", lab.address, "--certs", place / "certs", "--runs", place / "runs" / name)
+            command = loadsim("client", "--name", name, *own)
             if name in ahead_s:
                 command = ["unshare", "--time", "--monotonic", str(ahead_s[name]), *command]
             with pinned(clients_on):

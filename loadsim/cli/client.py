@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli.options import add_cluster, cluster_access, needs_dask, print_with_time, whole
+from loadsim.cluster.address import CLIENT_NAME
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.files import locked
@@ -25,7 +27,7 @@ MOST_WEIGHT = 1_000_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, required=True)
-    parser.add_argument("--name", metavar="NAME", help="client name; default: the name in its certificate bundle")
+    parser.add_argument("--name", metavar="NAME", help="client name; default: this machine's host name")
     parser.add_argument(
         "--runs",
         type=Path,
@@ -48,7 +50,7 @@ def run_client(args: argparse.Namespace) -> int:
     from loadsim.cluster.scheduler import silence_dask
 
     access = cluster_access(args, args.cluster)
-    name = _name(args.name, args.certs)
+    name = _name(args.name or socket.gethostname().partition(".")[0])
     silence_dask()
     with _own_directory(args.runs) as runs:
         run(_join_until_signal(access, name, runs, args.weight))
@@ -56,18 +58,11 @@ def run_client(args: argparse.Namespace) -> int:
     return 0
 
 
-def _name(given: str | None, certs: Path | None) -> str:
-    """Return the name of this client. Raises `ConfigError` if it is missing or invalid."""
-    from loadsim.cluster.bundle import load_bundle
-    from loadsim.cluster.certs import client
-
-    if given is None:
-        if certs is None:
-            raise ConfigError("--name: expected a client name, found none")
-        given = load_bundle(certs).name
-    if "=" in given:
-        raise ConfigError(f"--name: expected letters, digits and hyphens, found {given!r}")
-    return client(given).name
+def _name(name: str) -> str:
+    """Return a name that is valid for a client. Raises `ConfigError` for another."""
+    if CLIENT_NAME.fullmatch(name) is None:
+        raise ConfigError(f"--name: expected letters, digits and hyphens, at most 63, found {name!r}")
+    return name
 
 
 @contextmanager

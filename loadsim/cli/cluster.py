@@ -1,9 +1,10 @@
-"""`loadsim cluster`: the controller of several client machines, their certificates, and logs left on them."""
+"""`loadsim cluster`: the controller of several client machines, their certificate, and logs left on them."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import itemgetter
@@ -32,11 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="cluster_verb", required=True, metavar="VERB")
     _add_up(verbs.add_parser("up", help="run the controller, until Ctrl-C"))
     _add_collect(verbs.add_parser("collect", help="collect the logs of a run that its clients still have"))
-    _add_certs(
-        verbs.add_parser(
-            "certs", help="make certificate bundles of the machines; in a new directory, an authority first"
-        )
-    )
+    _add_certs(verbs.add_parser("certs", help="make the certificate of a cluster"))
 
 
 def _add_up(up: argparse.ArgumentParser) -> None:
@@ -93,10 +90,10 @@ def run_up(args: argparse.Namespace) -> int:
 
     access = cluster_access(args, args.listen, "--listen", listens=True)
     silence_dask()
-    return run(_up(access, args.certs))
+    return run(_up(access))
 
 
-async def _up(access: Access, certs: Path | None) -> int:
+async def _up(access: Access) -> int:
     from loadsim.cluster.scheduler import scheduler_at
 
     stop = asyncio.Event()
@@ -108,66 +105,35 @@ async def _up(access: Access, certs: Path | None) -> int:
             if is_loopback(address.host):
                 print("# Only this machine can reach it; --listen 0.0.0.0 --certs DIR lets others.")
             print("# On each client machine:")
-            print(_client_command(replace(address, host=_public_host(address.host, certs)), certs is not None))
+            print(_client_command(address))
             print("# Ctrl-C ends it.", flush=True)
             await stop.wait()
     return 0
 
 
-def _public_host(host: str, certs: Path | None) -> str:
-    """Return a name by which clients reach the controller: the host that it listens on, unless that is all."""
-    if certs is None or host not in ("0.0.0.0", "::"):  # noqa: S104 - a comparison
-        return host
-    from loadsim.cluster.bundle import load_bundle
-
-    return load_bundle(certs).hosts[0]
+def _client_command(address: ControlAddress) -> str:
+    """Return how a client joins: at this machine's name, if the controller listens on all interfaces."""
+    if address.host in ("0.0.0.0", "::"):  # noqa: S104 - a comparison
+        address = replace(address, host=socket.gethostname())
+    return f"loadsim client --cluster {address} {'--certs DIR' if address.secured else '--name NAME'}"
 
 
-def _client_command(address: ControlAddress, secured: bool) -> str:
-    return f"loadsim client --cluster {address} {'--certs BUNDLE' if secured else '--name NAME'}"
-
-
-def _add_certs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the certificates")
-    parser.add_argument(
-        "--station",
-        action="append",
-        default=[],
-        metavar="HOST",
-        help="name or address at which clients reach the controller; localhost is added; repeatable",
-    )
-    parser.add_argument(
-        "--client",
-        action="append",
-        default=[],
-        metavar="NAME[=HOST,...]",
-        help="a client machine and its addresses; repeatable",
-    )
-    parser.add_argument(
+def _add_certs(certs: argparse.ArgumentParser) -> None:
+    certs.add_argument("directory", type=Path, metavar="DIR", help="new directory for the certificate and its key")
+    certs.add_argument(
         "--days",
         type=whole(1, MOST_DAYS),
         default=DAYS,
         metavar="N",
-        help="validity of the certificates in days; default: %(default)s",
+        help="validity of the certificate in days; default: %(default)s",
     )
-    parser.set_defaults(run=run_certs)
+    certs.set_defaults(run=run_certs)
 
 
 def run_certs(args: argparse.Namespace) -> int:
-    """Make bundles, and the authority in a new directory; print where they are and where they belong."""
-    from loadsim.cluster import certs
-    from loadsim.cluster.bundle import AUTHORITY
+    """Make the certificate, and print where it is."""
+    from loadsim.cluster.certs import make
 
-    members = [*([certs.station(args.station)] if args.station else []), *map(certs.client, args.client)]
-    is_new = not args.directory.exists()
-    if is_new and not args.station:
-        raise ConfigError(f"--station: expected a host for the controller of the new {args.directory}, found none")
-    if not members:
-        raise ConfigError("--client: expected a client, or --station, to make a bundle for, found none")
-    (certs.make if is_new else certs.add)(args.directory, members, args.days)
-    if is_new:
-        print(f"{args.directory / AUTHORITY}: the authority; keep it here, and secret")
-    for member in members:
-        use = "for the controller" if member.role == "station" else f"copy to {member.name} only"
-        print(f"{args.directory / member.directory}: {use}; hosts: {', '.join(member.hosts)}")
+    make(args.directory, args.days)
+    print(f"{args.directory}: the certificate of the cluster, and its key; copy it to the cluster's machines only")
     return 0

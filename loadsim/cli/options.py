@@ -100,7 +100,7 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def add_certs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--certs", type=Path, metavar="DIR", help="certificate bundle of this machine (see `loadsim cluster certs`)"
+        "--certs", type=Path, metavar="DIR", help="certificate of the cluster (see `loadsim cluster certs`)"
     )
 
 

@@ -53,7 +53,7 @@ RECONNECT_LIMIT_S = 7 * 24 * 3600.0
 async def reach(access: Access, name: str | None = None) -> str:
     """Check that the controller answers, and has no client of this name. Return our own address on this connection.
 
-    Without this check, Dask would retry silently and forever if the certificate is not the controller's. Raises
+    Without this check, Dask would retry silently and forever if the certificate is that of another cluster. Raises
     `ConnectionError` with one line.
     """
     try:
@@ -114,8 +114,7 @@ class Cluster:
     def __init__(self, dask_client: Client, security: Security) -> None:
         self._dask_client = dask_client
         self._known: dict[str, str] = {}  # addresses by name
-        # The role of the scheduler: clients show a certificate of our authority, but their addresses are not in it.
-        self._security: dict[str, Any] = security.get_connection_args("scheduler")
+        self._security: dict[str, Any] = security.get_connection_args("client")
 
     async def clients(self) -> dict[str, dict[str, Any]]:
         """Return each client's description (`Agent.describe`), without Dask workers that are not loadsim's.
