@@ -21,7 +21,7 @@ from aiosmtplib.protocol import SMTPProtocol
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
-from loadsim.protocols.error_mapping import internal, shortage
+from loadsim.protocols.error_mapping import connection_failure, internal
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.sasl.masking import without_password
@@ -188,8 +188,7 @@ class LibrarySubmission:
 
     def _failure(self, verb: str, error: Exception) -> TaskFailed:
         """Map an exception of the library, TLS or the socket. The order matters: the classes overlap."""
-        if own := shortage(error) or shortage(error.__cause__):
-            return own
+        cause = error.__cause__ if isinstance(error, OSError) and isinstance(error.__cause__, OSError) else error
         match error:
             case TaskFailed():
                 return type(error)(error.kind, self._clean(error.line))
@@ -201,18 +200,8 @@ class LibrarySubmission:
                 return ProtocolError(f"no SMTP at {verb}", self._clean(text))
             case TimeoutError():
                 return ServerSilent(f"no answer to {verb}")
-            case ssl.SSLCertVerificationError(verify_message=why):
-                return ServerLost("TLS certificate", self._clean(why))
-            case OSError(__cause__=ssl.SSLError() as tls):
-                return self._failure(verb, tls)
-            case ssl.SSLError(reason=why):
-                return ServerLost("TLS handshake", self._clean(why or ""))
-            case ConnectionRefusedError():
-                return ServerLost("connection refused")
-            case OSError(__cause__=OSError(strerror=str(why))):
-                return ServerLost(f"lost at {verb}", self._clean(why))
-            case OSError():
-                return ServerLost(f"lost at {verb}", self._clean(str(error)))
+            case OSError() | MemoryError():
+                return connection_failure(cause, f"lost at {verb}")
             case aiosmtplib.SMTPException():  # the server offers no STARTTLS, or no known method of AUTH
                 return ServerRefused(f"no {verb}", self._clean(str(error)).rstrip("."))
             case _:
