@@ -22,7 +22,7 @@ from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.report.digits import count
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
-from loadsim.servers.dovecot_postfix_config import MAILBOX_FORMATS, TLS_MODES
+from loadsim.servers.dovecot_postfix_config import TLS_MODES
 from loadsim.servers.embedded import start_embedded
 from loadsim.servers.private import LOOPBACK
 from loadsim.servers.running import RunningServer
@@ -83,12 +83,6 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
 
 def add_tls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s")
-
-
-def add_mailbox_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--mailbox-format", choices=MAILBOX_FORMATS, default="maildir", help="format of mailboxes; default: %(default)s"
-    )
 
 
 def address(text: str) -> str:
@@ -183,7 +177,6 @@ def _start_dovecot_postfix(
         smtp_port=args.smtp_port,
         address=args.listen,
         tls=args.tls,
-        mailbox_format=args.mailbox_format,
         further=args.further,
     )
 
@@ -193,7 +186,7 @@ KINDS = (
     Kind(
         "dovecot-postfix",
         "run a private instance of Debian's Dovecot and Postfix, as root",
-        (add_ports, add_listen, add_tls, add_mailbox_format),
+        (add_ports, add_listen, add_tls),
         _start_dovecot_postfix,
     ),
 )

@@ -19,7 +19,6 @@ from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, dovecot_passwords, dovecot_users, write_table
 from loadsim.servers.command import run
 from loadsim.servers.dovecot_postfix_config import (
-    MAILBOX_FORMATS,
     TLS_MODES,
     Layout,
     dovecot_conf,
@@ -80,20 +79,18 @@ def start_dovecot_postfix(
     smtp_port: int | None = None,
     tls: str = "none",
     address: str = LOOPBACK,
-    mailbox_format: str = "maildir",
     further: int = 0,
 ) -> DovecotPostfix:
     """Start an instance for these accounts and lists (address -> member addresses), and wait until both servers answer.
 
     `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
     given. `tls` is none, starttls or implicit, for both services, with an authority of its own. It listens on one IPv4
-    `address` of this machine. `mailbox_format` is maildir or mdbox. Beyond one each, the users may have `further`
-    connections to mailboxes. Raises `ConfigError` if packages are missing, the
-    user is not root, the directory cannot be used, or a server does not start.
+    `address` of this machine. Beyond one each, the users may have `further` connections to mailboxes. Raises
+    `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a server does not
+    start.
     """
-    for name, given, known in (("tls", tls, TLS_MODES), ("mailbox format", mailbox_format, MAILBOX_FORMATS)):
-        if given not in known:
-            raise ConfigError(f"server: {name}: expected one of {', '.join(known)}, found {given!r}")
+    if tls not in TLS_MODES:
+        raise ConfigError(f"server: tls: expected one of {', '.join(TLS_MODES)}, found {tls!r}")
     check_machine()
     check_address(address)
     population, lists = check_population(accounts, lists)
@@ -110,7 +107,7 @@ def start_dovecot_postfix(
     ca_file = None if tls == "none" else str(layout.ca_file)
 
     def start(imap_port: int, smtp_port: int) -> DovecotPostfix:
-        conf = dovecot_conf(layout, address, imap_port, sessions, tls, mailbox_format)
+        conf = dovecot_conf(layout, address, imap_port, sessions, tls)
         write_table(layout.dovecot_conf, conf, PUBLIC)
         postfix.configure(
             population,

@@ -11,7 +11,6 @@ from loadsim.servers.command import run
 from loadsim.servers.postfix import LMTP_CONCURRENCY
 
 TLS_MODES = ("none", "starttls", "implicit")
-MAILBOX_FORMATS = ("maildir", "mdbox")
 
 
 class Layout:
@@ -33,16 +32,13 @@ class Layout:
         self.auth_socket = self.dovecot_run / "auth-postfix"  # checks passwords for Postfix
 
 
-def dovecot_conf(
-    layout: Layout, address: str, imap_port: int, sessions: int, tls: str, mailbox_format: str = "maildir"
-) -> str:
+def dovecot_conf(layout: Layout, address: str, imap_port: int, sessions: int, tls: str) -> str:
     """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
 
     Processes are not shared between sessions, so that a slow disk for one user is not a slow server for another.
     Limits count twice the `sessions`: a lost session and the one that replaces it overlap.
     """
     most = 2 * sessions + 100
-    location = {"maildir": "maildir:~/Maildir", "mdbox": "mdbox:~/mdbox"}[mailbox_format]
     clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)
     keys = f"ssl_cert = <{layout.tls / 'server.pem'}\nssl_key = <{layout.tls / 'server.key'}\n" if tls != "none" else ""
     return f"""\
@@ -72,7 +68,7 @@ first_valid_uid = 1
 mail_uid = dovecot
 mail_gid = dovecot
 mail_home = {layout.mail}/%u
-mail_location = {location}
+mail_location = maildir:~/Maildir
 mail_max_userip_connections = 0
 namespace inbox {{
   inbox = yes
@@ -125,7 +121,7 @@ service auth-worker {{
   process_limit = 1
 }}
 
-# Further settings, such as log-on methods, if this file exists.
+# Further settings, such as log-on methods or another mail_location, if this file exists.
 !include_try {layout.dovecot_extra}
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,6 @@ class Kind(NamedTuple):
     """A server: the function that starts it, with its options, and where it differs from the others."""
 
     start: Callable[..., RunningServer]
-    options: Mapping[str, Any] = {}
     names: Mapping[str, str] = {}
     """Folders of loadsim by the paths that the server has for their use (RFC 6154)."""
     changes: Mapping[str, Any] = {}
@@ -46,14 +45,23 @@ LOST_BY_JAMES = PATIENT_CRITERIA | {
 Such a session has one failed task, and its user is without it for the rest of a short window.
 """
 
+
+def start_mdbox(accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path) -> RunningServer:
+    """Start Dovecot with mailboxes in another format, which its user's own settings choose."""
+    settings = directory / "dovecot" / "extra.conf"
+    settings.parent.mkdir()
+    settings.write_text("mail_location = mdbox:~/mdbox\n")
+    return start_dovecot_postfix(accounts, lists, directory)
+
+
 KINDS = {
     "embedded": Kind(start_embedded),
-    "dovecot-maildir": Kind(start_dovecot_postfix, {"mailbox_format": "maildir"}),
-    "dovecot-mdbox": Kind(start_dovecot_postfix, {"mailbox_format": "mdbox"}),
+    "dovecot-maildir": Kind(start_dovecot_postfix),
+    "dovecot-mdbox": Kind(start_mdbox),
     "cyrus": Kind(start_cyrus),
     "courier": Kind(start_courier),
-    "james": Kind(start_james, {}, {"Sent": SENT_ITEMS, "Trash": DELETED_ITEMS}, {"criteria": LOST_BY_JAMES}),
-    "greenmail": Kind(start_greenmail, {}, {}, {"lists": {"count": 0}}),
+    "james": Kind(start_james, {"Sent": SENT_ITEMS, "Trash": DELETED_ITEMS}, {"criteria": LOST_BY_JAMES}),
+    "greenmail": Kind(start_greenmail, {}, {"lists": {"count": 0}}),
 }
 
 
@@ -100,6 +108,6 @@ def started(name: str, directory: Path, users: int, day_s: int) -> Iterator[Site
     """A server of this kind with the scenario's accounts and lists."""
     kind = KINDS[name]
     scenario = load_scenario(str(scenario_file(directory, users, day_s, kind.changes)))
-    with short_directory() as place, kind.start(*population_of(scenario), place, **kind.options) as server:
+    with short_directory() as place, kind.start(*population_of(scenario), place) as server:
         path = scenario_file(directory, users, day_s, {**kind.changes, **on(server.services)})
         yield Site(kind, server.services, path, load_scenario(str(path)))
