@@ -1,8 +1,8 @@
-"""Timing logs of up to 100 million tasks: seconds and memory to merge, to truncate, to score and to answer them.
+"""Timing logs of up to 100 million tasks: seconds and memory of `loadsim log answer`.
 
 The logs are as eight engines would have written them in a working day: in order of completion, a block each second.
-Each step is a process of its own, started as `python -m bench.logs STEP DIRECTORY`; the percentiles are held against
-numpy's on the concatenated durations, and must be the same.
+The summary is computed in a process of its own, started as `python -m bench.logs DIRECTORY`; the percentiles are held
+against numpy's on the concatenated durations, and must be the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,10 @@ from numpy.typing import NDArray
 from bench import tables
 from bench.part import Part
 from bench.processes import LONGEST_S, Cpus
-from loadsim.analysis.score import score_parts
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
-from loadsim.model.profile import load_weights
 from loadsim.model.terms import Window
 from loadsim.timinglog import container
-from loadsim.timinglog.merge import read_logs, truncate
-from loadsim.timinglog.reader import TimingLog, read_log, write_log
 from loadsim.timinglog.records import INSTANTS, NEVER, OUTCOME, TASK, Records
 
 FILES = 8
@@ -42,8 +38,8 @@ USERS_EACH = 2000
 CHUNKS = 96
 """In so many pieces a log is made, so that making it takes little memory itself."""
 
-BYTES_EACH = 200
-"""Of disk for a record: as written, merged, truncated, and its duration."""
+BYTES_EACH = 70
+"""Of disk for a record, and its duration."""
 
 TASKS = ("READ", "READ", "READ", "READ", "SYNC", "SYNC", "SEND", "DELETE", "MOVE", "BROWSE", "REPLY", "SCHEDULE")
 """A record's task is one of these, all as likely."""
@@ -73,20 +69,16 @@ def measure(_: Cpus, sizes: Sequence[int]) -> list[dict[str, Any]]:
 
 def _measure(directory: Path, records: int) -> dict[str, Any]:
     written_bytes = _write_all(directory, records)
-    found = {}
-    for step in STEPS:
-        found[step] = one = _in_a_process(step, directory)
-        print(
-            f"logs: {records:,} tasks: {step}: {one['s']:.1f} s, {one['cpu_s']:.1f} s of CPU,"
-            f" {one['peak_kib'] / 1024:.0f} MiB",
-            file=sys.stderr,
-            flush=True,
-        )
-    expected = _expected_us(directory)
-    for step in ("score", "at_once", "answer"):
-        figures_us = found[step].pop("figures_us")
-        if figures_us != expected:
-            raise ConfigError(f"logs: {step}: expected the percentiles {expected}, found {figures_us}")
+    found = _in_a_process(directory)
+    print(
+        f"logs: {records:,} tasks: {found['s']:.1f} s, {found['cpu_s']:.1f} s of CPU,"
+        f" {found['peak_kib'] / 1024:.0f} MiB",
+        file=sys.stderr,
+        flush=True,
+    )
+    expected, figures_us = _expected_us(directory), found.pop("figures_us")
+    if figures_us != expected:
+        raise ConfigError(f"logs: expected the percentiles {expected}, found {figures_us}")
     return {
         "records": records,
         "bytes": written_bytes,
@@ -96,53 +88,18 @@ def _measure(directory: Path, records: int) -> dict[str, Any]:
     }
 
 
-# --- what is measured, each in a process of its own ---
-
-
-def _merge(directory: Path) -> None:
-    write_log(read_logs([directory / "logs"]), directory / "merged.tlog")
-
-
-def _truncate(directory: Path) -> None:
-    write_log(truncate(read_log(directory / "merged.tlog"), WINDOW_S), directory / "truncated.tlog")
-
-
-def _score(directory: Path) -> dict[str, list[int]]:
-    return _figures_us(read_log(directory / "truncated.tlog"))
-
-
-def _figures_us(log: TimingLog) -> dict[str, list[int]]:
-    """The percentiles of each task, as they were measured: in whole microseconds."""
-    (imap,) = score_parts(log, load_weights(), WINDOW_S)[()]
-    return {
-        task.task: [round(1000 * time_ms) for time_ms in (task.service.p50_ms, task.service.p95_ms) if time_ms]
-        for task in imap.tasks
-    }
-
-
-def _at_once(directory: Path) -> dict[str, list[int]]:
-    """All three without a file in between."""
-    return _figures_us(truncate(read_logs([directory / "logs"]), WINDOW_S))
+# --- what is measured, in a process of its own ---
 
 
 def _answer(directory: Path) -> dict[str, list[int]]:
-    """All that `loadsim log answer` says of these logs: with intervals, trends, lateness and the verdict."""
+    """The percentiles of each task, as they were measured: in whole microseconds."""
     tasks = summarise([directory / "logs"]).score["tasks"]
     return {task["task"]: [round(1000 * task[name]) for name in ("p50_ms", "p95_ms")] for task in tasks}
 
 
-STEPS: dict[str, Callable[[Path], Any]] = {
-    "merge": _merge,
-    "truncate": _truncate,
-    "score": _score,
-    "at_once": _at_once,
-    "answer": _answer,
-}
-
-
-def _in_a_process(step: str, directory: Path) -> dict[str, Any]:
+def _in_a_process(directory: Path) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "bench.logs", step, str(directory)],
+        [sys.executable, "-m", "bench.logs", str(directory)],
         stdout=subprocess.PIPE,
         check=False,
         text=True,
@@ -150,22 +107,19 @@ def _in_a_process(step: str, directory: Path) -> dict[str, Any]:
         cwd=Path(__file__).parents[1],
     )
     if done.returncode:
-        raise ConfigError(f"logs: {step}: expected status 0, it ended with {done.returncode}")
+        raise ConfigError(f"logs: expected status 0, it ended with {done.returncode}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def main() -> int:
-    """Do a step; print its seconds (by the clock, and of all processors) and its peak of memory."""
-    step, directory = sys.argv[1], Path(sys.argv[2])
+    """Print the percentiles, the seconds (by the clock, and of all processors) and the peak of memory."""
     began_s, began_cpu_s = time.monotonic(), time.process_time()
-    figures_us = STEPS[step](directory)
+    figures_us = _answer(Path(sys.argv[1]))
     found: dict[str, Any] = {"s": time.monotonic() - began_s, "cpu_s": time.process_time() - began_cpu_s}
     status = Path("/proc/self/status").read_text(encoding="ascii")
     found["peak_kib"] = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
-    if figures_us is not None:
-        found["figures_us"] = figures_us
-    print(json.dumps(found))
+    print(json.dumps({**found, "figures_us": figures_us}))
     return 0
 
 
@@ -283,7 +237,7 @@ def _write_bytes_per_s(directory: Path, most_bytes: int) -> float:
     return len(data) / (time.perf_counter() - began_s)
 
 
-TITLE = "Timing logs of 8 engines, merged, truncated and scored"
+TITLE = "Timing logs of 8 engines"
 LOGS = Part("logs", measure, {TITLE: tables.logs}, smallest=(4_000,), full=(10**6, 10**7, 10**8))
 
 if __name__ == "__main__":

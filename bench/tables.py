@@ -95,16 +95,13 @@ def tls(rows: Sequence[Row]) -> str:
 
 
 def logs(rows: Sequence[Row]) -> str:
-    """Return duration and memory of all steps at once, and of a whole answer."""
+    """Return duration and memory of an answer."""
     body = [
         [
             f"{row['records']:,}",
             f"{row['bytes'] / 1e9:.1f}",
-            *(
-                f"{row[step]['s']:.1f} s ({row[step]['cpu_s']:.1f} s CPU), {row[step]['peak_kib'] / 1024:.0f} MiB"
-                for step in ("at_once", "answer")
-            ),
+            f"{row['s']:.1f} s ({row['cpu_s']:.1f} s CPU), {row['peak_kib'] / 1024:.0f} MiB",
         ]
         for row in rows
     ]
-    return table(["tasks", "GB", "merge, truncate and score", "loadsim log answer"], body)
+    return table(["tasks", "GB", "loadsim log answer"], body)

@@ -73,9 +73,8 @@ def controller_clock(log: TimingLog) -> ControllerClock:
         return ControllerClock({}, compared=True)
     read: dict[str, list[Sample]] = {}
     for sample in log.health:
-        client = str(sample.get("client", ""))
-        if STATION_CLOCK in sample and "at_s" in sample and client in clients:
-            read.setdefault(client, []).append(sample)
+        if STATION_CLOCK in sample and "at_s" in sample and sample["client"] in clients:
+            read.setdefault(sample["client"], []).append(sample)
     machines = {client: OtherClock.of(_readings(samples)) for client, samples in read.items()}
     return ControllerClock(machines, compared=clients <= machines.keys())
 

@@ -11,13 +11,12 @@ from typing import Any, Literal
 from loadsim.analysis.criteria import Limits, figure, judge_each, unit_of
 from loadsim.analysis.figures import Figures, TaskFigures
 from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
-from loadsim.analysis.summary import Summary, summarise
+from loadsim.analysis.summary import Summary, summary_of
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import PROBES, SCORES
 from loadsim.model.terms import STRESS
-from loadsim.timinglog.merge import find_logs, merge, mode_of
-from loadsim.timinglog.reader import read_log
+from loadsim.timinglog.merge import mode_of, read_logs
 
 Criteria = Mapping[str, Limits | None]
 """Limits by the name of the figure; None is off."""
@@ -75,7 +74,7 @@ class RunFigures:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: its entry in the comparison, what describes it, and the header of an engine's log.
+    """One run: its entry in the comparison, what describes it, and the header of its log.
 
     `criteria` are those by which it is judged. `name` stands for its path in a sentence on two runs.
     """
@@ -144,23 +143,18 @@ def _stated(runs: Iterable[Run]) -> dict[str, Limits | None]:
 def read_run(argument: Path | str, criteria: Criteria | None = None) -> Run:
     """Read the run that an argument names, and judge it by its own criteria or by others.
 
-    Raises `LogError`, and `ConfigError` for the logs of several runs.
+    Raises `LogError`, and `ConfigError` for a run without a score.
     """
-    logs = [read_log(path) for path in find_logs([argument])]
-    sources = [source for log in logs if not log.monitor for source in log.sources if not source.is_monitor]
-    names = sorted({source.run for source in sources})
-    if len(names) > 1:
-        raise ConfigError(f"{argument}: expected the logs of one run, found those of {', '.join(names)}")
-    for log in logs:
-        if mode_of(log) == STRESS:
-            raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
-    simulating = next((log for log in logs if any(source.simulates for source in log.sources)), logs[0])
-    summary = summarise(logs, criteria=criteria)
+    log = read_logs([argument])
+    if mode_of(log) == STRESS:
+        raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
+    summary = summary_of(log, criteria=criteria)
     modules, totals = summary.figures.by_protocol, summary.figures.totals
+    began = (source.wall_clock_start for source in log.sources if not source.is_monitor)
     entry = RunFigures(
         path=str(argument),
-        run=names[0],
-        began=min((source.wall_clock_start for source in sources if source.wall_clock_start), default=None),
+        run=log.sources[0].run,
+        began=min(filter(None, began), default=None),
         server=summary.figures.server,
         scores_ms=_by_driver(SCORE, {module: found.score_ms for module, found in modules.items()}),
         response_scores_ms=_by_driver(
@@ -172,8 +166,8 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Run:
         validity=summary.verdict.validity,
         passed=summary.verdict.passed,
     )
-    recorded = without_records(str(argument), merge(logs), summary)
-    return Run(entry, recorded, simulating.header, criteria or simulating.header["criteria"])
+    recorded = without_records(str(argument), log, summary)
+    return Run(entry, recorded, log.header, criteria or log.header["criteria"])
 
 
 def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from loadsim.analysis.generator_failures import USERS_GIVEN_UP
 from loadsim.model.records import NO_SESSION
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import MAKERS, NEVER
+from loadsim.timinglog.records import NEVER
 
 
 def users_had(log: TimingLog) -> int:
@@ -53,13 +53,11 @@ def users_without_session(log: TimingLog) -> int:
 
 def last_sample_s(log: TimingLog) -> list[float | None]:
     """Return the time of the last health sample of each source, in their order; None without one in the run."""
-    whose = [getattr(log.sources[0], maker) for maker in MAKERS]  # samples of a single engine's log lack them
     last: dict[tuple[str, ...], float] = {}
     for sample in log.health:
         if sample.get("at_s") is not None:
-            maker = tuple(sample.get(key, own) for key, own in zip(MAKERS, whose, strict=True))
-            last[maker] = max(last.get(maker, 0.0), sample["at_s"])
-    return [last.get(tuple(getattr(source, maker) for maker in MAKERS)) for source in log.sources]
+            last[sample.maker] = max(last.get(sample.maker, 0.0), sample["at_s"])
+    return [last.get(source.maker) for source in log.sources]
 
 
 def without_logs(log: TimingLog) -> dict[str, int]:

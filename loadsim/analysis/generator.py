@@ -19,7 +19,6 @@ from loadsim.analysis.nearest_rank import percentile
 from loadsim.analysis.probes import PROBE
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import Source, TimingLog
-from loadsim.timinglog.records import MAKERS
 
 TICK_S = 0.01
 """The interval between ticks, each of which measures a lag."""
@@ -78,7 +77,7 @@ def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]
     """Return the health of every engine, in the order of names."""
     samples = _samples(log, window_s)
     return tuple(
-        _engine_health(f"{source.client}.{source.engine}", source, samples[_maker(source)], window_s)
+        _engine_health(f"{source.client}.{source.engine}", source, samples[source.maker], window_s)
         for source in log.sources
         if source.simulates
     )
@@ -95,8 +94,8 @@ def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ..
     found = []
     for client, own in sorted(engines.items()):
         machine = logs.get(client)
-        of_machine, facts = (samples[_maker(machine)], machine.facts) if machine else ([], {})
-        by_engine = [samples[_maker(engine)] for engine in own]
+        of_machine, facts = (samples[machine.maker], machine.facts) if machine else ([], {})
+        by_engine = [samples[engine.maker] for engine in own]
         found.append(_machine_health(client, facts, of_machine, by_engine, window_s))
     return tuple(one for one in found if one.name in logs or one.unobserved_s)
 
@@ -111,10 +110,6 @@ def _gaps(
     end_s = min(window_s.end_s, max(one.end_s for one in of_engines))
     instants = [begin_s, *(one.end_s for one in samples if begin_s < one.end_s < end_s), end_s]
     return tuple(between for between in pairwise(instants) if between[1] - between[0] > UNOBSERVED_S)
-
-
-def _maker(source: Source) -> tuple[str, ...]:
-    return tuple(getattr(source, maker) for maker in MAKERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +129,14 @@ def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], l
     """Return by maker the samples of the window and the next one, whose first ticks may be due in the window."""
     samples: defaultdict[tuple[str, ...], list[_Sample]] = defaultdict(list)
     last_s: dict[tuple[str, ...], float] = {}
-    whose = _maker(log.sources[0])
     for found in log.health:
         at_s = found.get("at_s")
         if at_s is None or PROBE in found:
             continue
-        maker = tuple(found.get(key, own) for key, own in zip(MAKERS, whose, strict=True))
-        sample = _Sample(last_s.get(maker, at_s - 1), at_s, found)
-        last_s[maker] = at_s
+        sample = _Sample(last_s.get(found.maker, at_s - 1), at_s, found)
+        last_s[found.maker] = at_s
         if sample.end_s >= window_s.begin_s and sample.begin_s < window_s.end_s:
-            samples[maker].append(sample)
+            samples[found.maker].append(sample)
     return samples
 
 

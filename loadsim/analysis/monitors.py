@@ -12,7 +12,7 @@ from loadsim.analysis.probes import PROBE
 from loadsim.model.criteria import expected_monitors
 from loadsim.model.terms import Window
 from loadsim.timinglog.monitors import COLLECTION, MONITORS
-from loadsim.timinglog.reader import MONITOR, TimingLog
+from loadsim.timinglog.reader import TimingLog
 
 FAR_APART_MS = 1000.0
 """The error of a monitor's clock beyond which a warning says so: probes sample each second."""
@@ -42,18 +42,17 @@ def monitor_places(log: TimingLog) -> tuple[MonitorPlace, ...]:
     """Return the monitors of a log."""
     found = []
     for source in log.sources:
-        if not source.is_monitor:
+        if source.monitor is None:
             continue
-        own = [one for one in log.health if (one.get("client"), one.get("engine")) == (source.client, source.engine)]
-        stated = source.facts[MONITOR]
+        own = [one for one in log.health if one.maker == source.maker]
         found.append(
             MonitorPlace(
                 name=source.client,
-                same_machine=bool(stated.get("same_machine")),
-                error_ms=stated.get("error_ms"),
-                span_s=tuple(stated["span_s"]) if stated.get("span_s") else None,
+                same_machine=source.monitor.same_machine,
+                error_ms=source.monitor.error_ms,
+                span_s=source.monitor.span_s,
                 ended=source.ended,
-                damages=tuple(stated.get("damages") or ()),
+                damages=source.monitor.damages,
                 lacks=source.facts.get(COLLECTION),
                 at_s=tuple(one["at_s"] for one in own if "at_s" in one),
                 samples=sum(PROBE in one and "at_s" in one for one in own),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.figures import Figures
-from loadsim.analysis.summary import Summary, summarise
+from loadsim.analysis.summary import Summary, summary_of
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
 from loadsim.model.yaml_reader import read_document
@@ -65,7 +65,7 @@ def read_run(place: str) -> RecordedRun:
     return RecordedRun(
         place=printable(place),
         log=log,
-        summary=summarise([log], commands=True),
+        summary=summary_of(log, commands=True),
         events=_events(directory / "events.jsonl"),
         scenario=_scenario(directory / SCENARIO),
     )

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from loadsim.analysis.probes import PROBE, ProbeStatistics
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import MAKERS
 
 HOST = "host"
 """The probe whose figures have a known limit."""
@@ -144,19 +143,13 @@ def by_kind(probes: Iterable[str], kinds: Iterable[str]) -> list[str]:
 def probe_places(log: TimingLog) -> Mapping[str, Place]:
     """Return the machine of each probe with samples; several machines of several runs are named together."""
     machines: dict[str, set[tuple[str, ...]]] = {}
-    own = log.sources[0]
     for sample in log.health:
         if PROBE in sample:
-            maker = tuple(str(sample.get(key, getattr(own, key))) for key in MAKERS)
-            machines.setdefault(str(sample[PROBE]), set()).add(maker)
-    server_here = {
-        tuple(getattr(one, key) for key in MAKERS): one.facts.get("server_here")
-        for one in log.sources
-        if not one.simulates
-    }
+            machines.setdefault(str(sample[PROBE]), set()).add(sample.maker)
+    server_here = {one.maker: one.facts.get("server_here") for one in log.sources if not one.simulates}
     found = {}
     for probe, makers in machines.items():
         here = {server_here.get(maker) for maker in makers}
-        clients = sorted({maker[MAKERS.index("client")] for maker in makers})
+        clients = sorted({client for client, *_ in makers})
         found[probe] = Place(", ".join(clients), here.pop() if len(here) == 1 else None)
     return found

@@ -118,8 +118,18 @@ def _weights(log: TimingLog, given: Mapping[str, float] | None) -> Mapping[str, 
     return given
 
 
-def summarise(
-    logs: Sequence[Path | str | TimingLog],
+def summarise(logs: Sequence[Path | str | TimingLog], **options: Any) -> Summary:
+    """Merge the logs of a run and compute their summary: see `summary_of`, which also has the options.
+
+    `logs` are logs, log files, patterns or run directories. Raises `LogError` for those that cannot be merged.
+    """
+    read = [log for log in logs if isinstance(log, TimingLog)]
+    paths = [log for log in logs if not isinstance(log, TimingLog)]
+    return summary_of(merge([*read, *read_each(find_logs(paths))]), **options)
+
+
+def summary_of(
+    log: TimingLog,
     *,
     weights: Mapping[str, float] | None = None,
     begin_s: float | None = None,
@@ -128,22 +138,14 @@ def summarise(
     by: str | None = None,
     criteria: Path | Mapping[str, Limits | None] | None = None,
 ) -> Summary:
-    """Merge the logs of a run and compute their summary.
+    """Compute the summary of a run from its merged log.
 
-    `logs` are logs, log files, patterns or run directories. Weights and window are those of the log's header unless
-    given; `commands` adds the single protocol commands. `by`, one of `breakdown.BY`, adds tables of parts of the log.
-    `criteria`, or those of a scenario, replace the criteria of the run. Raises `LogError` for logs that cannot be read
-    or merged, an impossible window, or weights for a run without a score. Raises `ConfigError` for criteria whose
-    figures the logs do not have.
+    Weights and window are those of the log's header unless given; `commands` adds the single protocol commands. `by`,
+    one of `breakdown.BY`, adds tables of parts of the log. `criteria`, or those of a scenario, replace the criteria of
+    the run. Raises `LogError` for logs that cannot be read, an impossible window, or weights for a run without a score.
+    Raises `ConfigError` for criteria whose figures the log does not have.
     """
-    # 1. One log.
-    read = [log for log in logs if isinstance(log, TimingLog)]
-    paths = [log for log in logs if not isinstance(log, TimingLog)]
-    if paths:
-        read += read_each(find_logs(paths))
-    log = merge(read)
-
-    # 2. The window, the weights and the limits.
+    # 1. The window, the weights and the limits.
     window = window_of(log)
     window_s = Window(window.begin_s if begin_s is None else begin_s, window.end_s if end_s is None else end_s)
     check_window(log, window_s)
@@ -155,13 +157,13 @@ def summarise(
     weights = _weights(log, weights)
     limits = log.header.get("limits") or {}
 
-    # 3. The verdict.
+    # 2. The verdict.
     facts, figures, results = _judged(log, weights, window_s, criteria)
     verdict = judge(facts, results, limits)
     further = [*preparation_warnings(figures.preparation, figures.embedded), *monitor_warnings(log, window_s)]
     verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings, *further))
 
-    # 4. Commands and tables of parts on request.
+    # 3. Commands and tables of parts on request.
     if commands:
         figures = replace(figures, commands=command_statistics(log, window_s))
     if by is not None:

@@ -48,7 +48,7 @@ VERBS = {
     "show": "list the shipped scenarios, profiles, programs and suites, drivers and tasks, or show one",
     "monitor": "sample probes on the server's machine into a file or to standard output, until Ctrl-C",
     "server": "start a mail server for a scenario, until Ctrl-C",
-    "log": "read timing logs: check, truncate, merge, answer, export",
+    "log": "read timing logs: check, answer, export",
     "compare": "compare two sets of runs: is the second slower, and by how much?",
     "report": "make a report of one or several runs: HTML or Markdown",
     "cluster": "coordinate several client machines: controller, certificates, logs",

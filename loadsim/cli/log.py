@@ -1,4 +1,4 @@
-"""`loadsim log`: LsLog's operations on timing logs, and exports."""
+"""`loadsim log`: checks, answers and exports of timing logs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import LogError, printable
 from loadsim.files import read_text
-from loadsim.model.terms import Window
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.exports import CSV_KINDS, export_csv
 from loadsim.timinglog.integrity import LogCheck, check_log
-from loadsim.timinglog.merge import find_logs, merge, read_logs, truncate, window_of
-from loadsim.timinglog.reader import TimingLog, read_each, read_log, write_log
+from loadsim.timinglog.merge import find_logs, read_logs
 
 DAMAGED = 1
 """The exit status of `check` if a log is incomplete or damaged."""
@@ -37,24 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = verbs.add_parser("check", help="check that logs are complete and undamaged; exit with status 1 if not")
     _add_logs(check)
     check.set_defaults(run=run_check)
-
-    cut = verbs.add_parser("truncate", help="write the records of a window to a new log")
-    cut.add_argument("log", metavar="LOG", help="a timing log, or a run directory")
-    for bound in ("begin", "end"):
-        cut.add_argument(
-            bound,
-            type=instant_s,
-            nargs="?",
-            metavar=bound.upper(),
-            help=f"{bound} of the window; default: the scenario's",
-        )
-    _add_out(cut)
-    cut.set_defaults(run=run_truncate)
-
-    into_one = verbs.add_parser("merge", help="merge the logs of a run into one, in time order")
-    _add_logs(into_one)
-    _add_out(into_one)
-    into_one.set_defaults(run=run_merge)
 
     answer = verbs.add_parser("answer", help="print score table and verdict; the exit status is that of the verdict")
     _add_logs(answer)
@@ -119,30 +99,7 @@ def run_check(args: argparse.Namespace) -> int:
 def _state(check: LogCheck) -> str:
     if check.file.damage:
         return f"damaged at byte {check.file.end}"
-    if not check.ended:
-        return "without an end"
-    return "made of damaged logs" if check.log.damages else "whole"
-
-
-def run_truncate(args: argparse.Namespace) -> int:
-    log = _one_log(args.log)
-    begin_s, end_s = window_of(log)
-    window_s = Window(begin_s if args.begin is None else args.begin, end_s if args.end is None else args.end)
-    with shown_work("Truncating"):
-        write_log(truncate(log, window_s), args.out)
-    return 0
-
-
-def _one_log(argument: str) -> TimingLog:
-    """Read the log at a path; merge those of a run directory."""
-    paths = find_logs([argument])
-    return read_log(paths[0]) if len(paths) == 1 else merge(read_each(paths))
-
-
-def run_merge(args: argparse.Namespace) -> int:
-    with shown_work("Merging"):
-        write_log(read_logs(args.logs), args.out)
-    return 0
+    return "whole" if check.ended else "without an end"
 
 
 def run_answer(args: argparse.Namespace) -> int:
@@ -182,8 +139,3 @@ def run_export_csv(args: argparse.Namespace) -> int:
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", nargs="+", metavar="LOG", help="timing logs, patterns, or run directories")
-
-
-def _add_out(parser: argparse.ArgumentParser) -> None:
-    words = "timing log to write; it must not exist"
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help=words)

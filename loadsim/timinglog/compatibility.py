@@ -12,14 +12,14 @@ from loadsim.timinglog.reader import Source, TimingLog
 SAME = (
     *("mode", "submission", "programs", "log_on", "plugins", "groups", "scenario_digest", "plan_digest"),
     *("criteria", "limits", "weights", "window_s", "day_s", "night_s", "day_shape", "compression"),
-    *("software", "start_state_digest", "duration_s", "truncated_s"),
+    *("software", "start_state_digest", "duration_s"),
 )
 """Header keys that must be equal in all logs of a run: the load, and the terms of score and verdict."""
 
 
 def check_compatible(logs: Sequence[TimingLog]) -> None:
     """Raise `LogError` for logs of several runs, two of one engine, and logs that differ in `SAME`."""
-    sources = sorted((source for log in logs for source in log.sources), key=identity)
+    sources = sorted((log.sources[0] for log in logs), key=identity)
     if len(runs := sorted({source.run for source in sources})) > 1:
         raise LogError(
             f"merge: expected the logs of one run, found those of {', '.join(map(repr, runs))}: name one, or use"

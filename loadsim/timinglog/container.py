@@ -29,23 +29,14 @@ VERSION = 1
 TASKS, MAILS, COMMANDS, STRINGS, FACTS, HEALTH = 1, 2, 3, 4, 5, 6
 """The kinds of blocks. Records: numpy types; strings: a JSON array; facts and health: a JSON array of objects."""
 
-NAMED = 16
-"""Added to the kind of a block whose records have fields for their client, engine and run (merged logs)."""
-
-MOST_JSON_BYTES = 1 << 26
-"""The largest document in a log. Python needs about twenty times as much memory to read it."""
+MOST_BLOCK_BYTES = 1 << 26
+"""The largest payload, also of a header. An engine writes a block each second; a longer one has a damaged length."""
 
 _FILE_HEAD = struct.Struct("<8sHII")
 _BLOCK_HEAD = struct.Struct("<BIIqq")
 _CRC = struct.Struct("<I")
 _WHOLE_HEAD = struct.Struct("<BIIqqI")
 """A block's head with its checksum."""
-
-_READ_BYTES = 1 << 18
-"""Bytes per read. A checksum over bytes in the processor's cache is several times as fast."""
-
-_LARGE_BYTES = 1 << 26
-"""The checksum of a longer payload is verified before memory is allocated for it: its length may be damaged."""
 
 
 class Block(NamedTuple):
@@ -95,8 +86,8 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
     if version != VERSION:
         raise LogError(f"{name}: expected a timing log of format {VERSION}, found format {version}")
     end, size = len(head) + length, os.fstat(file.fileno()).st_size
-    if length > MOST_JSON_BYTES:
-        raise LogError(f"{name}: expected a timing log, found a header of more than {MOST_JSON_BYTES >> 20} MiB")
+    if length > MOST_BLOCK_BYTES:
+        raise LogError(f"{name}: expected a timing log, found a header of more than {MOST_BLOCK_BYTES >> 20} MiB")
     if end > size:
         raise LogError(f"{name}: expected a timing log, found one that is cut off in its header, at {size} bytes")
     text = file.read(length)
@@ -109,58 +100,13 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
 
 
 def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
-    """Yield the blocks from `offset` on, up to the first that is cut off or does not match its checksum.
-
-    The next block overwrites the payload.
-    """
+    """Yield the blocks from `offset` on, up to the first that is cut off or does not match its checksum."""
     file.seek(offset)
-    ahead = _Ahead(file)
-    while len(head := ahead.next(_WHOLE_HEAD.size)) == _WHOLE_HEAD.size:
+    while len(head := file.read(_WHOLE_HEAD.size)) == _WHOLE_HEAD.size:
         kind, length, count, first_us, last_us, expected = _WHOLE_HEAD.unpack(head)
-        crc, begin = zlib.crc32(head[: _BLOCK_HEAD.size]), offset + _WHOLE_HEAD.size
-        if length > _READ_BYTES and begin + length > os.fstat(file.fileno()).st_size:
-            return  # cut off, or its length is damaged: allocate no memory for it
-        if length > _LARGE_BYTES:
-            file.seek(begin)
-            if _crc_of_next(file, length, crc) != expected:
-                return
-            file.seek(begin)
-            ahead = _Ahead(file)
-        payload = ahead.next(length)
-        if len(payload) < length or zlib.crc32(payload, crc) != expected:
+        begin = offset + _WHOLE_HEAD.size
+        payload = file.read(min(length, MOST_BLOCK_BYTES))
+        if len(payload) < length or zlib.crc32(payload, zlib.crc32(head[: _BLOCK_HEAD.size])) != expected:
             return
         offset = begin + length
-        yield Block(kind, count, first_us, last_us, payload, begin)
-
-
-class _Ahead:
-    """A buffered reader of a file, from its current position to its end."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._bytes = memoryview(bytearray(_READ_BYTES))
-        self._begin = self._end = 0
-
-    def next(self, length: int) -> memoryview:
-        """Return `length` bytes, or fewer at the end of the file. The next call overwrites them."""
-        if self._end - self._begin < length:
-            self._read(length)
-        begin, self._begin = self._begin, min(self._begin + length, self._end)
-        return self._bytes[begin : self._begin]
-
-    def _read(self, length: int) -> None:
-        rest = self._bytes[self._begin : self._end]
-        if length > len(self._bytes):
-            self._bytes = memoryview(bytearray(length))
-        self._bytes[: len(rest)] = rest
-        self._begin, self._end = 0, len(rest)
-        while self._end < length and (more := self._file.readinto(self._bytes[self._end :])):  # type: ignore[attr-defined]
-            self._end += more
-
-
-def _crc_of_next(file: BinaryIO, length: int, crc: int) -> int:
-    """Return the CRC-32 `crc` continued over the next `length` bytes, or fewer at the end of the file."""
-    while length and (piece := file.read(min(length, _LARGE_BYTES))):
-        crc = zlib.crc32(piece, crc)
-        length -= len(piece)
-    return crc
+        yield Block(kind, count, first_us, last_us, memoryview(payload), begin)

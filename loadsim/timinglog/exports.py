@@ -19,8 +19,6 @@ HEALTH = "health"
 CSV_KINDS = (*KINDS, HEALTH)
 """The kinds of records that can be exported."""
 
-_CHUNK = 8192
-
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -93,20 +91,17 @@ def export_csv(log: TimingLog, file: TextIO, kind: str = "tasks") -> None:
         _export_health(log, writer)
         return
     writer.writerow(columns_of(kind, np.zeros(0, KINDS[kind].named), ()))
-    for records in log.parts(kind):
-        for begin in range(0, len(records), _CHUNK):
-            columns = columns_of(kind, records[begin : begin + _CHUNK], log.strings)
-            cells = [column.cells(name.rpartition("_")[2]) for name, column in columns.items()]
-            writer.writerows(zip(*cells, strict=True))
+    for piece in log.pieces(kind):
+        columns = columns_of(kind, piece.records(), log.strings)
+        cells = [column.cells(name.rpartition("_")[2]) for name, column in columns.items()]
+        writer.writerows(zip(*cells, strict=True))
 
 
 def _export_health(log: TimingLog, writer: Any) -> None:
     """Write one line per health sample; spaces separate the numbers of a list."""
-    own = {maker: getattr(log.sources[0], maker) for maker in MAKERS}
-    samples = [{**own, **sample} for sample in log.health]
-    keys = {key for sample in samples for key, value in sample.items() if not isinstance(value, Mapping)}
+    keys = {key for sample in log.health for key, value in sample.items() if not isinstance(value, Mapping)}
     columns = ["at_s", *MAKERS, *sorted(keys - {"at_s", *MAKERS})]
     writer.writerow(columns)
-    for sample in samples:
+    for sample in log.health:
         cells = (sample.get(column) for column in columns)
         writer.writerow([" ".join(map(str, cell)) if isinstance(cell, list) else cell for cell in cells])

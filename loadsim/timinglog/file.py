@@ -1,6 +1,6 @@
 """One timing log on disk: checked once from end to end, then read in groups of records on demand.
 
-Memory holds an index: the offset, the number and the time span of each group of records.
+Memory holds an index: the offset and the number of the records of each group.
 """
 
 from __future__ import annotations
@@ -11,50 +11,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-from numpy.typing import NDArray
-
 from loadsim.errors import LogError, printable
 from loadsim.files import open_file
 from loadsim.timinglog import container
 from loadsim.timinglog.health_samples import Sample, Samples
 from loadsim.timinglog.json_checks import read_document, refuse, shown
 from loadsim.timinglog.log_schema import FACTS, HEADER, HEADER_OF_MONITOR, check_monitor, check_names
-from loadsim.timinglog.record_limits import WrongRecord, checked
+from loadsim.timinglog.record_limits import WrongRecord, check_records
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, Kind
 
 GROUP_RECORDS = 16_384
 """The most records of a group, unless one block has more. Engines write a small block each second."""
-
-SAMPLE_EVERY = 256
-"""One record in this many has its instant in the index: enough to divide a log into parts of about equal size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Consecutive blocks of one kind of record; `pieces` has the offset and the length of each payload.
 
-    `length` is that of all payloads. `first_us` and `last_us` are the smallest and the largest instant of its records
-    (see `records.placed_us`), on the clock of the file.
+    `length` is that of all payloads.
     """
 
-    named: bool
     count: int
-    first_us: int
-    last_us: int
     pieces: tuple[tuple[int, int], ...]
     length: int
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The places of the records of one kind in a file, with the instants of a sample of them, on the file's clock.
+    """The places of the records of one kind in a file.
 
-    `first_us` and `last_us` come from the heads of its blocks; they are 0 without blocks.
+    `first_us` and `last_us` come from the heads of its blocks, on the file's clock; they are 0 without blocks.
     """
 
     groups: tuple[Group, ...]
-    sample_us: NDArray[np.int64]
     first_us: int = 0
     last_us: int = 0
 
@@ -82,8 +71,8 @@ class LogFile:
 
     @property
     def origin_us(self) -> int:
-        """Return the common start on the clock of the file; 0 if it never came, and for a merged log."""
-        if "sources" in self.header or "start_ns" not in self.facts:
+        """Return the common start on the clock of the file; 0 if it never came."""
+        if "start_ns" not in self.facts:
             return 0
         return (int(self.facts["start_ns"]) - int(self.header["epoch_ns"])) // 1000
 
@@ -119,16 +108,15 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
     # Read the blocks.
     blocks = 0
     for block in container.whole_blocks(file, end):
-        number = block.kind & ~container.NAMED
-        if number in builders:
-            builders[number].add(path, block)
-        elif number == container.STRINGS:
+        if block.kind in builders:
+            builders[block.kind].add(path, block)
+        elif block.kind == container.STRINGS:
             strings += _json(path, block)
             check_names(str(path), strings)
-        elif number == container.FACTS:
+        elif block.kind == container.FACTS:
             for fact in _objects(path, block):
                 facts.update(fact)
-        elif number == container.HEALTH:
+        elif block.kind == container.HEALTH:
             health += map(samples.add, _objects(path, block))
         blocks += 1
         end = block.end
@@ -138,7 +126,7 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
         check_monitor(str(path), header, facts)
     samples.check(str(path), monitor)
     known = {*strings}
-    strings += {name: None for about in header.get("sources", [header]) for name in _makers(about) if name not in known}
+    strings += dict.fromkeys(name for maker in MAKERS if (name := header.get(maker, "")) not in known)
     check_names(str(path), strings)
     users = (header.get("hand") or {}).get("users")
     return LogFile(
@@ -154,15 +142,9 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
     )
 
 
-def _makers(about: Mapping[str, Any]) -> list[str]:
-    return [about.get(maker, "") for maker in MAKERS]
-
-
 def _json(path: Path, block: container.Block) -> list[Any]:
     """Return the array in a block. A correct checksum does not prove that loadsim wrote it."""
     where = f"{path}: byte {block.begin}"
-    if len(block.payload) > container.MOST_JSON_BYTES:
-        raise LogError(f"{where}: expected a document of at most {container.MOST_JSON_BYTES >> 20} MiB, found more")
     found = read_document(where, block.payload, strictly=block.kind != container.HEALTH)
     if not isinstance(found, list):
         raise LogError(f"{where}: expected a JSON array in a block of kind {block.kind}, found {shown(found)}")
@@ -181,29 +163,23 @@ class _IndexBuilder:
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
-        self._named = False
         self._pieces: list[tuple[int, int]] = []
         self._count = self._length = 0
-        self._payloads = memoryview(bytearray(GROUP_RECORDS * kind.named.itemsize))
-        self._seen = 0
+        self._payloads = memoryview(bytearray(GROUP_RECORDS * kind.plain.itemsize))
         self._groups: list[Group] = []
-        self._samples = [np.zeros(0, np.int64)]
         self._first_us: int | None = None
         self._last_us = 0
         self._most: dict[str, int] = {}
 
     def add(self, path: Path, block: container.Block) -> None:
         _, count, first_us, last_us, payload, begin = block
-        named = bool(block.kind & container.NAMED)
-        length = len(payload)
-        if length != count * (self._kind.named if named else self._kind.plain).itemsize:
-            itemsize = (self._kind.named if named else self._kind.plain).itemsize
+        length, itemsize = len(payload), self._kind.plain.itemsize
+        if length != count * itemsize:
             raise LogError(f"{path}: byte {begin}: expected {count} records of {itemsize} bytes, found {length} bytes")
         if not count:
             return
-        if named != self._named or self._count + count > GROUP_RECORDS:
+        if self._count + count > GROUP_RECORDS:
             self._close(path)
-            self._named = named
         self._last_us = last_us if self._first_us is None else max(self._last_us, last_us)
         self._first_us = first_us if self._first_us is None else min(self._first_us, first_us)
         self._pieces.append((begin, length))
@@ -223,13 +199,11 @@ class _IndexBuilder:
     def _group(self, path: Path, payload: memoryview) -> None:
         """Make a group of all records in a payload. Raises `LogError` for records that loadsim does not write."""
         try:
-            placed = checked(self._kind, payload, self._named, self._most)
+            check_records(self._kind, payload, self._most)
         except WrongRecord as wrong:
             raise LogError(f"{path}: byte {self._pieces[0][0]} or later: {wrong}") from None
-        first_us, last_us = int(placed.min()), int(placed.max())
-        self._groups.append(Group(self._named, len(placed), first_us, last_us, tuple(self._pieces), len(payload)))
-        self._samples.append(placed[-self._seen % SAMPLE_EVERY :: SAMPLE_EVERY].copy())
-        self._seen += len(placed)
+        count = len(payload) // self._kind.plain.itemsize
+        self._groups.append(Group(count, tuple(self._pieces), len(payload)))
         self._pieces = []
 
     def index(self, path: Path, names: int, users: int | None) -> Index:
@@ -240,9 +214,4 @@ class _IndexBuilder:
         for name in NAMES:
             if (most := self._most.get(name, 0)) >= names:
                 raise LogError(f"{path}: {name}: expected a number below {names}, found {most}")
-        return Index(
-            groups=tuple(self._groups),
-            sample_us=np.concatenate(self._samples),
-            first_us=self._first_us or 0,
-            last_us=self._last_us,
-        )
+        return Index(tuple(self._groups), self._first_us or 0, self._last_us)

@@ -57,7 +57,7 @@ class _Table:
 
 
 class Sample(Mapping[str, Any]):
-    """One stored sample, with `whose` for keys that it lacks, and with `at_s` in place of its own unless None."""
+    """One stored sample, with the keys of `whose`, and with `at_s` unless None, in place of its own."""
 
     __slots__ = ("_at_s", "_row", "_table", "_whose")
 
@@ -65,26 +65,25 @@ class Sample(Mapping[str, Any]):
         self._table, self._row, self._whose, self._at_s = table, row, whose, at_s
 
     def placed(self, at_s: float | None, whose: Mapping[str, Any] = _NOTHING) -> Sample:
-        """Return this sample at another time (None: its own), and with this maker if it has none."""
-        return Sample(
-            self._table,
-            self._row,
-            {**whose, **self._whose} if self._whose else whose,
-            self._at_s if at_s is None else at_s,
-        )
+        """Return this sample at another time (None: its own), and with another maker, if one is given."""
+        return Sample(self._table, self._row, whose or self._whose, self._at_s if at_s is None else at_s)
+
+    @property
+    def maker(self) -> tuple[str, ...]:
+        """Return the values of `records.MAKERS`, once a log has this sample."""
+        return tuple(self._whose.values())
 
     def __getitem__(self, key: str) -> Any:
         if key == "at_s" and self._at_s is not None:
             return self._at_s
-        column = self._table.columns.get(key)
-        return self._whose[key] if column is None else column[self._row]
+        return self._whose[key] if key in self._whose else self._table.columns[key][self._row]
 
     def __contains__(self, key: object) -> bool:
         return key in self._table.columns or key in self._whose or (key == "at_s" and self._at_s is not None)
 
     def __iter__(self) -> Iterator[str]:
-        yield from (key for key in self._whose if key not in self._table.columns)
-        yield from self._table.columns
+        yield from self._whose
+        yield from (key for key in self._table.columns if key not in self._whose)
         if self._at_s is not None and "at_s" not in self._table.columns:
             yield "at_s"
 

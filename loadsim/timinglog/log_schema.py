@@ -62,7 +62,7 @@ def _moment(value: Any) -> str | None:
     try:
         begun = datetime.fromisoformat(value) if value else None
     except ValueError:
-        return None  # `merge._zero_us` accepts it, too
+        return None  # `Source.zero_wall_ns` accepts it, too
     return "a year from 1970 to 9998" if begun and not 1970 <= begun.year <= 9998 else None
 
 
@@ -133,15 +133,9 @@ def _companions(value: Any) -> str | None:
     return None if value["down_ns"] <= value["planned_ns"] else "down_ns: at most planned_ns"
 
 
-_MONITOR = having(
-    {"same_machine": switch, "error_ms": or_none(_AMOUNT), "span_s": or_none(_window), "damages": _TEXTS},
-)
-"""A monitor in a merged log."""
-
 _PREPARED = having({**dict.fromkeys(("put", "removed"), _COUNT), "ended_ns": _INSTANT})
 
 _FACTS: Mapping[str, Check] = {
-    "monitor": _MONITOR,
     "prepared": _PREPARED,
     "collection": text,
     "boot_id": or_none(text),
@@ -174,19 +168,6 @@ _FACTS: Mapping[str, Check] = {
 
 FACTS = having({}, _FACTS)
 
-_ABOUT: Mapping[str, Check] = {
-    **dict.fromkeys(("run", "client", "engine"), text),
-    "wall_clock_start": _moment,
-    "hand": or_none(_assignment),
-}
-"""Keys of the header of one engine's log, and of a source in a merged log."""
-
-_OF_A_SOURCE: Mapping[str, Check] = {
-    **{key: _ABOUT[key] for key in ("run", "client", "engine", "wall_clock_start")},
-    "users": _USERS,
-    "epoch_ns": _INSTANT,
-}
-
 _MONITOR_FACTS = frozenset(
     (
         *("processor", "memory_bytes", "system", "python", "libraries"),
@@ -197,26 +178,10 @@ _MONITOR_FACTS = frozenset(
 
 _MONITOR_SAMPLE = frozenset(("at_ns", "wall_clock_ns", "wall_clock_error_ns", "probe", "figures"))
 
-_any_source = having_only(having(_OF_A_SOURCE, {**_ABOUT, "facts": FACTS}), *_OF_A_SOURCE, *_ABOUT, "facts")
-
-
-def _source(value: Any) -> str | None:
-    """Check a source of a merged log; if it is a monitor, that it has no users and no facts of an engine."""
-    if wrong := _any_source(value):
-        return wrong
-    facts = value.get("facts", {})
-    if "monitor" not in facts:
-        return None
-    if value["users"]:
-        return "users: 0 of a monitor"
-    if facts.get("ended", "completed") != "completed":
-        return "facts: ended: completed of a monitor"
-    foreign = facts.keys() & _FACTS.keys() - _MONITOR_FACTS - {"monitor", "start_ns"}
-    return f"facts: {min(foreign)}: no such fact of a monitor" if foreign else None
-
-
 _HEADER: Mapping[str, Check] = {
-    **{key: check if key in ("run", "client", "engine") else or_none(check) for key, check in _ABOUT.items()},
+    **dict.fromkeys(("run", "client", "engine"), text),
+    "wall_clock_start": or_none(_moment),
+    "hand": or_none(_assignment),
     "mode": word(CANONICAL, STRESS),
     **dict.fromkeys(("users", "engine_users"), _USERS),
     **dict.fromkeys(("software", "name", "server", "event_loop"), or_none(text)),
@@ -231,14 +196,12 @@ _HEADER: Mapping[str, Check] = {
     **dict.fromkeys(("night_s", "duration_s"), or_none(_SECONDS)),
     "day_shape": each_of(_AMOUNT, 2),
     "compression": or_none(_FACTOR),
-    **dict.fromkeys(("window_s", "truncated_s"), or_none(_window)),
+    "window_s": or_none(_window),
     "weights": or_none(each_in(_AMOUNT)),
     "criteria": _criteria,
     "limits": or_none(_LIMITS),
     "planned_load": or_none(PLANNED_LOAD),
     "machines": or_none(each_of(having({"client": text, "users": _USERS}))),
-    "sources": each_of(_source, 1),
-    "damages": _TEXTS,
     "in_the_clear": or_none(_TEXTS),
     "monitors": _TEXTS,
 }
@@ -306,7 +269,7 @@ def check_monitor(name: str, header: Mapping[str, Any], facts: Mapping[str, Any]
     if not MONITOR_NAME.fullmatch(monitor):
         expected = "a-z, 0-9 and -, at most 40 characters"
         raise LogError(f"{name}: header: monitor: expected {expected}, found {shown(monitor)}")
-    own = {"run": "", "client": monitor, "engine": "monitor", "users": 0, "engine_users": 0, "sources": []}
+    own = {"run": "", "client": monitor, "engine": "monitor", "users": 0, "engine_users": 0}
     for key, value in own.items():
         if (found := header.get(key, value)) != value:
             raise LogError(f"{name}: header: {key}: expected {value!r} of a monitor, found {shown(found)}")

@@ -11,13 +11,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any
 
 from loadsim.errors import LogError
 from loadsim.timinglog.health_samples import Sample
-from loadsim.timinglog.log_schema import MOST_NS
-from loadsim.timinglog.reader import MONITOR, Source, TimingLog
+from loadsim.timinglog.reader import MONITOR, Placement, Source, TimingLog
 from loadsim.timinglog.records import MAKERS
 
 BOOT_ID = "boot_id"
@@ -60,7 +57,7 @@ def parted(logs: Sequence[TimingLog]) -> tuple[list[TimingLog], list[TimingLog]]
     """Return the logs of runs, and the files of monitors. Raises `LogError` for monitors alone, or one twice."""
     monitors = [log for log in logs if log.monitor]
     runs = [log for log in logs if not log.monitor]
-    seen = {_identity(source) for log in runs for source in log.sources if source.is_monitor}
+    seen = set[tuple[object, ...]]()
     for log in monitors:
         if (identity := _identity(log.sources[0])) in seen:
             raise LogError(f"merge: expected each file once, found that of the monitor {log.monitor} twice")
@@ -74,15 +71,14 @@ def _identity(monitor: Source) -> tuple[object, ...]:
     return monitor.client, monitor.wall_clock_start, monitor.epoch_ns
 
 
-def run_start(sources: Iterable[Source], length_s: float) -> RunStart:
+def run_start(sources: Sequence[Source], length_s: float) -> RunStart:
     """Return the start of the run of these sources, which lasts `length_s`."""
-    own = [source for source in sources if not source.is_monitor]
-    started = [source for source in own if source.started]
+    started = [source for source in sources if source.started]
     machines = [source for source in started if not source.simulates] or started
-    walls = [wall_ns for source in machines if (wall_ns := _wall_start_ns(source)) is not None]
+    walls = [wall_ns for source in machines if (wall_ns := source.zero_wall_ns) is not None]
     errors = [source.facts.get(WALL_CLOCK_ERROR) for source in machines]
     return RunStart(
-        run=own[0].run,
+        run=sources[0].run,
         length_s=length_s,
         wall_ns=(min(walls) + max(walls)) // 2 if walls else None,
         spread_ns=max(walls) - min(walls) if walls else 0,
@@ -95,21 +91,6 @@ def run_start(sources: Iterable[Source], length_s: float) -> RunStart:
     )
 
 
-def _wall_start_ns(source: Source) -> int | None:
-    """Return the time of day at the common start, by the source's clock; None if unknown."""
-    begun_ns = _since_1970_ns(source.wall_clock_start)
-    return None if begun_ns is None else begun_ns + int(source.facts["start_ns"]) - source.epoch_ns
-
-
-def _since_1970_ns(text: str) -> int | None:
-    try:
-        begun = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    begun = begun if begun.tzinfo else begun.replace(tzinfo=UTC)
-    return round(begun.timestamp() * 1e6) * 1000
-
-
 # --- placing --------------------------------------------------------------------------------------------------------
 
 
@@ -119,13 +100,14 @@ def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], start: RunStart
     Raises `LogError` for two machines with one name: their figures would be mixed.
     """
     sources, samples = list(log.sources), list(log.health)
-    numbers = Counter(source.client for source in sources if source.is_monitor)
+    numbers = Counter[str]()
     for monitor in sorted(monitors, key=lambda each: (each.monitor or "", each.sources[0].wall_clock_start)):
         source, placed = _placed(monitor, start)
         numbers[source.client] += 1
         engine = MONITOR if numbers[source.client] == 1 else f"{MONITOR}{numbers[source.client]}"
-        sources.append(replace(source, engine=engine))
-        whose = {"run": source.run, "client": source.client, "engine": engine}
+        source = replace(source, engine=engine)
+        sources.append(source)
+        whose = dict(zip(MAKERS, source.maker, strict=True))
         samples += [sample.placed(at_s, whose) for sample, at_s in placed]
     order = sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"]))
     _check_machines(sources, order)
@@ -137,24 +119,19 @@ def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> Non
 
     Samples are in time order. After a restart of the machine, those of its earlier boot do not come back.
     """
-    boots = {_maker(one): one.facts.get(BOOT_ID) or one.engine for one in sources if one.is_monitor}
+    boots = {one.maker: one.facts.get(BOOT_ID) or one.engine for one in sources if one.is_monitor}
     seen: dict[str, list[str]] = {}
     for sample in samples:
-        if "probe" not in sample or (boot := boots.get(maker := tuple(sample[key] for key in MAKERS))) is None:
+        if "probe" not in sample or (boot := boots.get(sample.maker)) is None:
             continue
         own = seen.setdefault(sample["probe"], [])
         if boot in own[:-1]:
-            name = maker[MAKERS.index("client")]
             raise LogError(
-                f"merge: expected one machine of the monitor {name}, found files of two that sampled at the same time:"
-                " keep one of them, and name the monitors apart by --name"
+                f"merge: expected one machine of the monitor {sample['client']}, found files of two that sampled at the"
+                " same time: keep one of them, and name the monitors apart by --name"
             )
         if boot not in own:
             own.append(boot)
-
-
-def _maker(source: Source) -> tuple[str, ...]:
-    return tuple(getattr(source, key) for key in MAKERS)
 
 
 def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sample, float]]]:
@@ -169,8 +146,7 @@ def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sam
             for sample in monitor.health
             if "at_ns" in sample and begin_ns <= sample["at_ns"] < end_ns
         ]
-    facts = {**monitor.sources[0].facts, **clock.facts(offset)}
-    return replace(monitor.sources[0], run=start.run, facts=facts), placed
+    return replace(monitor.sources[0], run=start.run, monitor=clock.placement(offset)), placed
 
 
 def _ns(length_s: float) -> int:
@@ -221,19 +197,18 @@ class _WallClock:
         error_ns = max(own_ns) + start.error_ns + start.spread_ns + ahead_ns[-1] - ahead_ns[0]
         return _Offset(zero_ns, error_ns, same=False)
 
-    def facts(self, offset: _Offset | None) -> dict[str, Any]:
-        """Return the facts of the monitor's source in a merged log."""
+    def placement(self, offset: _Offset | None) -> Placement:
+        """Return the place of the monitor's file on the time axis of the run."""
         span_s = None
         if offset is not None and self._span_ns is not None:
-            ends_s = ((at_ns - offset.zero_ns) / 1e9 for at_ns in self._span_ns)
-            span_s = [round(min(max(end_s, -FARTHEST_S), FARTHEST_S), 6) for end_s in ends_s]
+            begin_s, end_s = (
+                round(min(max((at_ns - offset.zero_ns) / 1e9, -FARTHEST_S), FARTHEST_S), 6) for at_ns in self._span_ns
+            )
+            span_s = begin_s, end_s
         error_ns = offset.error_ns if offset else None
-        return {
-            **({"start_ns": offset.zero_ns} if offset and abs(offset.zero_ns) <= MOST_NS else {}),
-            MONITOR: {
-                "same_machine": bool(offset and offset.same),
-                "error_ms": None if error_ns is None else math.ceil(error_ns / 1e3) / 1e3,
-                "span_s": span_s,
-                "damages": [*self._damages],
-            },
-        }
+        return Placement(
+            same_machine=bool(offset and offset.same),
+            error_ms=None if error_ns is None else math.ceil(error_ns / 1e3) / 1e3,
+            span_s=span_s,
+            damages=self._damages,
+        )

@@ -1,7 +1,7 @@
 """Reading timing logs, of one engine or of many; the records may exceed memory.
 
-`read_log` returns a `TimingLog`, on which truncate, merge, the score and the exports work; `write_log` writes it to a
-file. `writer` is the counterpart of engines, and `container` describes the bytes.
+`read_log` returns a `TimingLog`, on which merge, the score and the exports work. `writer` is the counterpart of
+engines, and `container` describes the bytes.
 """
 
 from __future__ import annotations
@@ -9,25 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.errors import LogError
 from loadsim.model.partition import Assignment
-from loadsim.timinglog import container
 from loadsim.timinglog.columns import Columns, concatenate
-from loadsim.timinglog.file import GROUP_RECORDS, LogFile, open_log
+from loadsim.timinglog.file import LogFile, open_log
 from loadsim.timinglog.health_samples import Sample
-from loadsim.timinglog.records import GIVEN_UP, KINDS, MAKERS, Records, block_of
-from loadsim.timinglog.streams import FileStream, Stream, ahead
-
-_BLOCK_RECORDS = 16_384
-_BLOCK_SAMPLES = 1024
+from loadsim.timinglog.records import GIVEN_UP, KINDS, MAKERS, Records
+from loadsim.timinglog.streams import Stream, ahead
 
 NEARLY_ALL = 0.95
 """The share of the drain time that counts as all of it; clocks that are compared differ by far less."""
@@ -36,10 +32,24 @@ PREPARED = "prepared"
 """The fact in the log of a machine that prepared mailboxes."""
 
 MONITOR = "monitor"
-"""Header key of the file of `loadsim monitor`: its name. Fact of its source in a merged log: its place on the axis."""
+"""Header key of the file of `loadsim monitor`: its name."""
 
 WHOLE_RECORDS = 1 << 21
 """The most records of a kind that stay in memory after their first use. More are read in parts each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The place of a monitor's file on the time axis of a run.
+
+    `error_ms` is the largest error of it by the clocks, 0 for monotonic clocks of one machine (`same_machine`); None if
+    unknown. `span_s` is that of the whole file, in seconds from the common start.
+    """
+
+    same_machine: bool
+    error_ms: float | None
+    span_s: tuple[float, float] | None
+    damages: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,8 @@ class Source:
     """One engine of a log, with its facts.
 
     It ran `users` users; `assignment` says which, None if unknown. `wall_clock_start` (ISO 8601) is the time of day at
-    the instant `epoch_ns` of the engine's clock.
+    the instant `epoch_ns` of the engine's clock. `monitor` is None, but for the file of a monitor: its place on the time
+    axis of the merged log.
     """
 
     run: str
@@ -58,6 +69,12 @@ class Source:
     epoch_ns: int
     facts: Mapping[str, Any] = field(default_factory=dict)
     assignment: Assignment | None = None
+    monitor: Placement | None = None
+
+    @property
+    def maker(self) -> tuple[str, ...]:
+        """Return the values of `MAKERS`, which the samples of this source have, too."""
+        return self.client, self.engine, self.run
 
     @property
     def ended(self) -> bool:
@@ -84,6 +101,17 @@ class Source:
         return "start_ns" in self.facts
 
     @property
+    def zero_wall_ns(self) -> int | None:
+        """Return the time of day at t = 0 of the log in nanoseconds since 1970, by its wall clock; None if unknown."""
+        try:
+            begun = datetime.fromisoformat(self.wall_clock_start)
+        except ValueError:
+            return None
+        begun = begun if begun.tzinfo else begun.replace(tzinfo=UTC)
+        passed_ns = int(self.facts["start_ns"]) - self.epoch_ns if self.started else 0
+        return round(begun.timestamp() * 1e6) * 1000 + passed_ns
+
+    @property
     def began_late_ms(self) -> float | None:
         """Return how late after the common start, by its own clock, the engine began; None if unknown."""
         if not self.facts.keys() >= {"start_ns", "began_ns"}:
@@ -97,8 +125,8 @@ class Source:
 
     @property
     def is_monitor(self) -> bool:
-        """Return whether this is the file of `loadsim monitor`, which is no part of a run."""
-        return MONITOR in self.facts
+        """Return whether this is the file of `loadsim monitor` in a merged log, which is no part of a run."""
+        return self.monitor is not None
 
     @property
     def observes(self) -> bool:
@@ -106,57 +134,52 @@ class Source:
         return not self.simulates and not self.is_monitor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TimingLog:
-    """The log of one engine or of many: a merged log is a log.
+    """The log of one engine, or of many if it is merged.
 
     Instants are microseconds from the common start of the run (t = 0), or from the epoch of an engine that ended
-    before it. `streams` has the records by kind (the keys of `KINDS`): `NAMED_TASK`, `NAMED_MAIL` and `NAMED_COMMAND`.
+    before it. `streams` has the records by kind (the keys of `KINDS`), a stream for each file.
     `damages` describes the unreadable part of each file.
     """
 
     header: Mapping[str, Any]
     sources: tuple[Source, ...]
     strings: tuple[str, ...]
-    streams: Mapping[str, Stream]
+    streams: Mapping[str, Sequence[Stream]]
     health: tuple[Sample, ...] = ()
     damages: tuple[str, ...] = ()
-
-    @cached_property
-    def tasks(self) -> Records:
-        """Return all tasks in memory. Use `parts` or `pieces` for logs that may exceed it."""
-        return self._whole("tasks")
-
-    @cached_property
-    def mails(self) -> Records:
-        return self._whole("mails")
-
-    @cached_property
-    def commands(self) -> Records:
-        return self._whole("commands")
-
-    def parts(self, kind: str) -> Iterator[Records]:
-        """Yield the records of a kind in the order of the log, read-only.
-
-        Records in memory are one part. Otherwise a thread reads the next part while the caller uses one.
-        """
-        if kind in vars(self):
-            return iter((getattr(self, kind),))
-        return ahead(part.records() for part in self.streams[kind].parts())
+    _held: dict[str, Sequence[Columns]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def pieces(self, kind: str) -> Iterator[Columns]:
-        """Yield the records of a kind by columns and in any order, which is faster than `parts`.
+        """Yield the records of a kind by columns: file by file, each in the order of its engine.
 
         Up to `WHOLE_RECORDS` records stay in memory for the next call; of more, two pieces at a time do.
         """
-        if self.streams[kind].count > WHOLE_RECORDS:
-            return ahead(self.streams[kind].pieces())
-        whole: Records = getattr(self, kind)
-        begins = range(0, max(len(whole), 1), GROUP_RECORDS)
-        return (Columns(KINDS[kind], whole[begin : begin + GROUP_RECORDS]) for begin in begins)
+        if kind in self._held:
+            return map(replace, self._held[kind])  # without the converted columns
+        streams = self.streams[kind]
+        pieces = chain.from_iterable(stream.pieces() for stream in streams)
+        if sum(stream.count for stream in streams) > WHOLE_RECORDS:
+            return ahead(pieces)
+        self._held[kind] = tuple(pieces)
+        return map(replace, self._held[kind])
 
-    def _whole(self, kind: str) -> Records:
-        return concatenate(self.streams[kind].parts(), KINDS[kind], self.streams[kind].count)
+    @property
+    def tasks(self) -> Records:
+        """Return all tasks in memory, in the order of `pieces`."""
+        return self._records("tasks")
+
+    @property
+    def mails(self) -> Records:
+        return self._records("mails")
+
+    @property
+    def commands(self) -> Records:
+        return self._records("commands")
+
+    def _records(self, kind: str) -> Records:
+        return concatenate(self.pieces(kind), KINDS[kind], sum(stream.count for stream in self.streams[kind]))
 
     @property
     def monitor(self) -> str | None:
@@ -175,31 +198,25 @@ def read_log(path: Path) -> TimingLog:
 
 def log_of(file: LogFile) -> TimingLog:
     """Return the log of a file. Records are read on demand."""
-    header = {key: value for key, value in file.header.items() if key not in ("sources", "damages")}
-    if "sources" in file.header:
-        sources, health = tuple(map(_read_source, file.header["sources"])), file.health
-    else:
-        sources, health = (_source_of(header, file.facts),), [_placed(file, sample) for sample in file.health]
-    numbers = {name: number for number, name in enumerate(file.strings)}
-    makers = tuple(numbers.get(getattr(sources[0], maker), 0) for maker in MAKERS)
+    source = _source_of(file.header, file.facts)
+    makers = tuple(file.strings.index(name) for name in source.maker)
+    whose = dict(zip(MAKERS, source.maker, strict=True))
     return TimingLog(
-        header=header,
-        sources=sources,
+        header=file.header,
+        sources=(source,),
         strings=file.strings,
         streams={
-            name: FileStream(file.path, kind, file.indices[name], file.origin_us, makers)
+            name: (Stream(file.path, kind, file.indices[name], makers, -file.origin_us),)
             for name, kind in KINDS.items()
         },
-        health=tuple(health),
-        damages=(*file.header.get("damages", ()), *filter(None, [file.damage])),
+        health=tuple(sample.placed(_at_s(file, sample), whose) for sample in file.health),
+        damages=tuple(filter(None, [file.damage])),
     )
 
 
-def _placed(file: LogFile, sample: Sample) -> Sample:
-    """Add `at_s`, seconds from the common start, to a sample with a time."""
-    if "at_ns" not in sample:
-        return sample
-    return sample.placed((sample["at_ns"] - file.header["epoch_ns"]) / 1e9 - file.origin_us / 1e6)
+def _at_s(file: LogFile, sample: Sample) -> float | None:
+    """Return the seconds from the common start to a sample; None if it has no time."""
+    return (sample["at_ns"] - file.header["epoch_ns"]) / 1e9 - file.origin_us / 1e6 if "at_ns" in sample else None
 
 
 def read_each(paths: Sequence[Path]) -> list[TimingLog]:
@@ -218,52 +235,5 @@ def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
         wall_clock_start=str(header.get("wall_clock_start", "")),
         epoch_ns=int(header["epoch_ns"]),
         facts=facts,
-        assignment=_assignment_of(header),
+        assignment=Assignment(**header["hand"]) if header.get("hand") else None,
     )
-
-
-def _assignment_of(about: Mapping[str, Any]) -> Assignment | None:
-    """Return the users of an engine (key `hand`)."""
-    return Assignment(**about["hand"]) if about.get("hand") else None
-
-
-def _read_source(about: Mapping[str, Any]) -> Source:
-    """Read a source from the header of a merged log."""
-    rest = {key: value for key, value in about.items() if key != "hand"}
-    return Source(**rest, assignment=_assignment_of(about))
-
-
-def write_log(log: TimingLog, path: Path) -> None:
-    """Write a log that was read, truncated or merged to a new file. Raises `LogError` if the file exists.
-
-    A failure removes the file, which would look like a damaged log.
-    """
-    made = written = False
-    try:
-        with path.open("xb") as file:
-            made = True
-            _write(log, file)
-        written = True
-    except OSError as failure:
-        found = failure.strerror or failure
-        raise LogError(f"{path}: expected to write a new timing log, found: {found}") from None
-    finally:
-        if made and not written:
-            path.unlink(missing_ok=True)
-
-
-def _write(log: TimingLog, file: BinaryIO) -> None:
-    sources = [
-        {"hand" if key == "assignment" else key: value for key, value in asdict(source).items()}
-        for source in log.sources
-    ]
-    header = {**log.header, "format": container.VERSION, "epoch_ns": 0, "sources": sources, "damages": log.damages}
-    file.write(container.encode_head(header))
-    file.write(container.encode_json(container.STRINGS, list(log.strings[1:])))
-    for name, kind in KINDS.items():
-        for part in log.parts(name):
-            for block in np.array_split(part, -(-len(part) // _BLOCK_RECORDS)) if len(part) else ():
-                file.writelines(block_of(kind, block))
-    for begin in range(0, len(log.health), _BLOCK_SAMPLES):
-        samples = [dict(sample) for sample in log.health[begin : begin + _BLOCK_SAMPLES]]
-        file.write(container.encode_json(container.HEALTH, samples))

@@ -29,20 +29,16 @@ class WrongRecord(ValueError):
         super().__init__(f"{field}: expected {expected}, found {found}")
 
 
-def checked(kind: Kind, payload: memoryview, named: bool, most: dict[str, int]) -> NDArray[np.int64]:
-    """Check records, and return the instants of their time order (see `records.placed_us`). Raises `WrongRecord`.
-
-    `most` keeps the highest number so far of each name field and of the users.
-    """
-    records: Records = np.frombuffer(payload, kind.named if named else kind.plain)
+def check_records(kind: Kind, payload: memoryview, most: dict[str, int]) -> None:
+    """Check records. Raises `WrongRecord`. `most` keeps the highest number so far of each name and of the users."""
+    records: Records = np.frombuffer(payload, kind.plain)
     for field in (*NAMES, "user"):
         if field in (records.dtype.names or ()):
             most[field] = max(int(records[field].max()), most.get(field, 0))
-    placed_us: NDArray[np.int64] = _CHECKS[kind.number](records)
-    return placed_us
+    _CHECKS[kind.number](records)
 
 
-def _tasks(records: Records) -> NDArray[np.int64]:
+def _tasks(records: Records) -> None:
     _codes("outcome", records["outcome"], OUTCOMES)
     # Copy: numpy takes several times as long for fields that are not aligned.
     due_us, started_us, ended_us = (records[field].copy() for field in ("scheduled_us", "started_us", "ended_us"))
@@ -66,28 +62,21 @@ def _tasks(records: Records) -> NDArray[np.int64]:
         if not (late_s.min() >= 0 and late_s.max() <= LONGEST_LATE_S):  # NaN fails both comparisons
             found = late_s[~((late_s >= 0) & (late_s <= LONGEST_LATE_S))][0]
             raise WrongRecord(f"late_{cause}_s", f"seconds from 0 to {LONGEST_LATE_S:.0f}", found)
-    if some_never:
-        started_us[never] = due_us[never]
-    return started_us
 
 
-def _mails(records: Records) -> NDArray[np.int64]:
+def _mails(records: Records) -> None:
     _codes("event", records["event"], EVENTS)
-    at_us: NDArray[np.int64] = records["at_us"].copy()
-    _instants("at_us", at_us)
+    _instants("at_us", records["at_us"].copy())
     message = records["message"].copy().view(np.uint8).reshape(len(records), -1)
     odd = (message - np.uint8(0x21) > 0x5D) & (message != 0)  # a byte below 0x21 wraps around to a large one
     odd[:, :-1] |= (message[:, :-1] == 0) & (message[:, 1:] != 0)
     if odd.any():
         raise WrongRecord("message", "an id of printable ASCII", f"the byte {message[odd][0]}")
-    return at_us
 
 
-def _commands(records: Records) -> NDArray[np.int64]:
+def _commands(records: Records) -> None:
     _codes("outcome", records["outcome"], OUTCOMES)
-    started_us: NDArray[np.int64] = records["started_us"].copy()
-    _instants("started_us", started_us)
-    return started_us
+    _instants("started_us", records["started_us"].copy())
 
 
 _CHECKS = {KINDS["tasks"].number: _tasks, KINDS["mails"].number: _mails, KINDS["commands"].number: _commands}

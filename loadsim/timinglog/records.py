@@ -93,7 +93,7 @@ NAMES = ("task", "profile", "protocol", "error", "folder", "command", *MAKERS)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of record: the number of its blocks, and its type in an engine's file (`plain`) and in memory (`named`).
+    """A kind of record: the number of its blocks, and its type in a file (`plain`) and with its makers (`named`).
 
     `window_us` is the field that decides whether a record is in a window; the head of a block has its range.
     """
@@ -102,13 +102,6 @@ class Kind:
     plain: np.dtype[np.void]
     named: np.dtype[np.void]
     window_us: str
-
-    @property
-    def halves(self) -> np.dtype[np.void]:
-        """Return the type of a named record as two fields, the plain record and its makers."""
-        size, whole = self.plain.itemsize, self.named.itemsize
-        formats = [f"V{size}", f"V{whole - size}"]
-        return np.dtype({"names": ["plain", "makers"], "formats": formats, "offsets": [0, size], "itemsize": whole})
 
 
 KINDS: Mapping[str, Kind] = {
@@ -120,28 +113,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def block_of(kind: Kind, records: Records) -> tuple[bytes, memoryview]:
-    """Return the head and the payload of a block of at least one record."""
-    number = kind.number | container.NAMED if records.dtype == kind.named else kind.number
+    """Return the head and the payload of a block of at least one plain record."""
     at_us = records[kind.window_us]
     payload = records.view(np.uint8).data
-    return container.block_head(number, payload, len(records), int(at_us.min()), int(at_us.max())), payload
-
-
-def chosen(records: Records, which: NDArray[np.bool_] | NDArray[np.intp]) -> Records:
-    """Return the records that a mask or an array of indices selects. Whole: numpy copies field by field otherwise."""
-    places = np.flatnonzero(which) if which.dtype == np.bool_ else which
-    return opaque(records).take(places).view(records.dtype)
-
-
-def opaque(records: Records) -> Records:
-    """Return a view of records without fields, for numpy to copy them whole."""
-    return records.view(np.dtype((np.void, records.dtype.itemsize)))
-
-
-def placed_us(records: Records) -> NDArray[np.int64]:
-    """Return the instants that order records: the start, or the due time of tasks that never started."""
-    fields = records.dtype.names or ()
-    placed: NDArray[np.int64] = records["at_us" if "at_us" in fields else "started_us"].copy()
-    if "scheduled_us" in fields and (never := placed == NEVER).any():
-        placed[never] = records["scheduled_us"][never]
-    return placed
+    return container.block_head(kind.number, payload, len(records), int(at_us.min()), int(at_us.max())), payload

@@ -31,7 +31,6 @@ from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
 from loadsim.timinglog.exports import COLUMNS as CSV_COLUMNS
 from loadsim.timinglog.monitors import COLLECTION
-from loadsim.timinglog.reader import MONITOR
 from loadsim.users.tasks import TASKS
 
 DOCS = ROOT / "docs"
@@ -212,7 +211,7 @@ def test_every_fact_of_the_timing_log_is_described():
     said |= server_storage(services).keys()
     with server_facts(services, engines=1, pin=False, watcher=SILENT) as seen:
         said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
-    said |= clock_facts().keys() | EarlyEnd(ABORT_ON, "").facts.keys() | {MONITOR, COLLECTION}
+    said |= clock_facts().keys() | EarlyEnd(ABORT_ON, "").facts.keys() | {COLLECTION}
     said |= Initialised(0).facts(0).keys()
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said

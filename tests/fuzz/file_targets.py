@@ -35,7 +35,6 @@ from loadsim.report.suite_report import suite_text as shown_text
 from loadsim.runs.campaign_file import FILE_NAME, read_campaign
 from loadsim.runs.suite import run_name
 from loadsim.runs.suite_cells import scenarios_of, terms_of
-from loadsim.timinglog import container
 from loadsim.timinglog.exports import export_csv
 from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.reader import read_log
@@ -113,12 +112,12 @@ INSTANTS = (0, 1, -1, 2**31, 2**40, 2**50, 2**55, 2**62, 2**63 - 1, -(2**63), -(
 
 
 def _odd_records(random: Random, block: list[Any]) -> bytes:
-    kind = next((each for each in KINDS.values() if each.number == block[0] & ~container.NAMED), None)
+    kind = next((each for each in KINDS.values() if each.number == block[0]), None)
     if kind is None or not block[1] or random.random() < 0.1:
         return changed(random, block[1])
-    dtype = kind.named if block[0] & container.NAMED else kind.plain
-    records = np.frombuffer(block[1][: len(block[1]) // dtype.itemsize * dtype.itemsize], dtype).copy()
-    name = random.choice(dtype.names or ())
+    size = kind.plain.itemsize
+    records = np.frombuffer(block[1][: len(block[1]) // size * size], kind.plain).copy()
+    name = random.choice(kind.plain.names or ())
     for number in range(len(records)) if random.random() < 0.2 else [random.randrange(len(records))]:
         field = records[name]
         if field.dtype.kind in "iu":

@@ -156,9 +156,8 @@ def _block(kind: int, payload: Any, count: int | None = None) -> bytes:
         count = len(payload) if isinstance(payload, list) else 1
         payload = json.dumps(payload).encode()
     if count is None:
-        sizes = {kind.number: (kind.plain, kind.named) for kind in KINDS.values()}
-        number, named = kind & ~container.NAMED, bool(kind & container.NAMED)
-        count = len(payload) // sizes[number][named].itemsize if number in sizes else 1
+        sizes = {one.number: one.plain.itemsize for one in KINDS.values()}
+        count = len(payload) // sizes[kind] if kind in sizes else 1
     return container.encode_block(kind, payload, count)
 
 

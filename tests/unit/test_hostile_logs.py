@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import resource
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +33,6 @@ from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
 from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs
-from loadsim.timinglog.reader import write_log
 from loadsim.timinglog.records import NEVER
 
 Capture = pytest.CaptureFixture[str]
@@ -112,7 +110,6 @@ OTHERS: dict[str, Change] = {
     "no UTF-8": _block(container.STRINGS, b'["\xff"]'),
     "a fact twice": _block(container.FACTS, b'[{"lost_users": 1, "lost_users": 0}]'),
     "a kind that nobody knows": _block(9, b"\x00"),
-    "records that are named": _block(container.TASKS | container.NAMED, b"\x00" * 63),
     "records cut off": _block(container.TASKS, b"\x00" * 60),
     "a sample in the past": _block(container.HEALTH, [{**SAMPLE, "at_ns": 0, "lags_from_ns": 0}]),
     "samples at the same instant": _block(container.HEALTH, [SAMPLE, SAMPLE, SAMPLE]),
@@ -147,8 +144,6 @@ def commands(log: Path, out: Path) -> dict[str, list[str]]:
         "answer": ["log", "answer", name, "--commands", "--json"],
         "answer by minute": ["log", "answer", name, "--by", "minute"],
         "answer by group": ["log", "answer", name, "--by", "group"],
-        "truncate": ["log", "truncate", name, "0", "90", "-o", str(out / "cut.tlog")],
-        "merge": ["log", "merge", name, "-o", str(out / "merged.tlog")],
         "report": ["report", name, "-o", str(out / "report.md")],
         "compare": ["compare", "--base", name, "--new", name],
         "export": ["log", "export", "csv", name],
@@ -183,7 +178,7 @@ def obey(capsys: Capture, name: str, words: list[str]) -> int:
     return status
 
 
-OF_DOCUMENTS = ("check", "answer", "merge", "export health")
+OF_DOCUMENTS = ("check", "answer", "export health")
 """Verbs to which documents matter; the others tell what the records are."""
 
 
@@ -205,14 +200,11 @@ def swept(out: Path) -> Path:
 
 
 def test_the_sound_logs_are_believed(capsys: Capture, tmp_path: Path) -> None:
-    """The logs that are changed below are good themselves: alone, together, and merged."""
+    """The logs that are changed below are good themselves."""
     write_engine(tmp_path / "run" / "logs" / "c1.0.tlog")
     write_machine(tmp_path / "run" / "logs" / "c1.machine.tlog")
-    for log in (tmp_path / "run", tmp_path / "out" / "merged.tlog"):
-        found = all_verbs(capsys, log, swept(tmp_path / "out") if log.is_dir() else tmp_path / "again")
-        assert len(found) > 5 and BAD_INPUT not in (found | {"compare": 0}).values(), (
-            found
-        )  # it refuses a run against itself
+    found = all_verbs(capsys, tmp_path / "run", tmp_path / "out")
+    assert len(found) > 5 and BAD_INPUT not in (found | {"compare": 0}).values()  # it refuses a run against itself
 
 
 HERE: dict[str, tuple[str, Callable[[Parts], Any], Any]] = {
@@ -224,37 +216,14 @@ HERE: dict[str, tuple[str, Callable[[Parts], Any], Any]] = {
 }
 
 
-def _merged(directory: Path) -> Path:
-    """A merged log, of an engine and its machine."""
-    write_engine(directory / "c1.0.tlog")
-    write_machine(directory / "c1.machine.tlog")
-    write_log(read_logs([directory]), directory / "merged.log")
-    return directory / "merged.log"
-
-
-def _keys() -> list[tuple[str, str]]:
-    with tempfile.TemporaryDirectory() as directory:
-        merged = Parts(_merged(Path(directory)))
-    HERE["merged"] = ("merged", lambda parts: parts.header, merged.header)
-    HERE["merged health"] = (
-        "merged",
-        lambda parts: parts.of(container.HEALTH)[1][0],
-        merged.of(container.HEALTH)[1][0],
-    )
-    return [
-        (where, ".".join(map(str, path))) for where, (_, _, document) in HERE.items() for path in paths_in(document)
-    ]
-
-
-KEYS = _keys()
+KEYS = [(where, ".".join(map(str, path))) for where, (_, _, document) in HERE.items() for path in paths_in(document)]
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Sound logs of an engine and of a machine, and of both, merged."""
+    """Sound logs of an engine and of a machine."""
     place = tmp_path_factory.mktemp("sound")
-    merged = _merged(place)
-    return {"engine": place / "c1.0.tlog", "machine": place / "c1.machine.tlog", "merged": merged}
+    return {"engine": write_engine(place / "c1.0.tlog"), "machine": write_machine(place / "c1.machine.tlog")}
 
 
 def try_values(
@@ -286,9 +255,8 @@ def test_all_odd_values_in_documents(
 @pytest.mark.parametrize("where", HERE)
 def test_odd_values_in_documents(capsys: Capture, sound: dict[str, Path], tmp_path: Path, where: str) -> None:
     """Each key of each document with every eighth odd value, another eighth for the next key."""
-    engines = {key for document, key in KEYS if document in ("header", "health")}
     for number, (document, key) in enumerate(KEYS):
-        if document == where and not (where.startswith("merged") and key in engines):
+        if document == where:
             try_values(capsys, sound, tmp_path, where, key, every=8, first=number)
 
 

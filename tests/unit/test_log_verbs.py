@@ -28,12 +28,10 @@ from timing_samples import (
     write_two_clients,
 )
 
-from loadsim.analysis.summary import summarise
 from loadsim.cli import parser
 from loadsim.cli.log import instant_s
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.records import MailRecord
-from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
 GOLDEN = GOLDEN_FILES / "short-answer.txt"
@@ -113,7 +111,7 @@ def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "verb",
-    ["answer", "export csv", "merge -o out"],
+    ["answer", "export csv"],
 )
 @pytest.mark.parametrize(
     ("name", "says"),
@@ -126,14 +124,13 @@ def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_log_is_one_line(tmp_path: Path, verb: str, name: str, says: str) -> None:
-    """Every verb refuses it with the path, and writes nothing."""
+    """Every verb refuses it with the path."""
     (tmp_path / "empty-directory").mkdir()
     (tmp_path / "empty.tlog").write_bytes(b"")
     (tmp_path / "text.tlog").write_text("no log\n", encoding="utf-8")
     with pytest.raises(LogError) as refused:
-        run_log(*(tmp_path / word if word == "out" else word for word in verb.split()), tmp_path / name)
+        run_log(*verb.split(), tmp_path / name)
     assert str(refused.value).startswith(f"{tmp_path / name}: {says}") and "\n" not in str(refused.value)
-    assert not (tmp_path / "out").exists()
 
 
 def test_csv_has_the_columns_that_scripts_rely_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,11 +149,11 @@ def test_csv_has_the_columns_that_scripts_rely_on(tmp_path: Path, capsys: pytest
     out = capsys.readouterr().out
     assert out.splitlines() == [
         CSV_HEADER,
-        "-1.500250,-1.500250,1.000,1.000,c1,0,1,medium,imap,LOGON,ok,,1000,0.000,0.000,0.000",
         "1.234567,1.235067,10.001,10.501,c1,0,7,medium,imap,READ,ok,,1000,0.500,0.000,0.000",
         "2.000000,2.000000,,,c1,0,1,medium,imap,SEND,unfinished,,1000,0.000,0.000,0.000",
         '3.000000,3.000000,20.000,20.000,c1,0,1,medium,imap,SEND,refused,"NO ""quota"", full",1000,0.000,0.000,0.000',
         "9.000000,,,,c1,0,1,medium,imap,MOVE,skipped,,1000,0.000,0.000,0.000",
+        "-1.500250,-1.500250,1.000,1.000,c1,0,1,medium,imap,LOGON,ok,,1000,0.000,0.000,0.000",
     ]
 
 
@@ -204,44 +201,17 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert (exporting.returncode, errors) == (0, b"")
 
 
-def test_truncate_writes_a_log_of_the_window(tmp_path: Path) -> None:
-    """By default the header's window; LsLog's 1:00 to 4:00 when it has none; or the one given."""
-    tasks = [done("LOGON", -5000, 1), *(done("READ", at_s * 1000, 1, user=at_s) for at_s in (1, 50, 3600, 14_400))]
-    write_sample(tmp_path / "a.tlog", tasks)
-    write_sample(tmp_path / "b.tlog", tasks, header={"window_s": None})
-    assert run_log("truncate", tmp_path / "a.tlog", "-o", tmp_path / "header.tlog") == 0
-    assert run_log("truncate", tmp_path / "b.tlog", "-o", tmp_path / "lslog.tlog") == 0
-    assert run_log("truncate", tmp_path / "a.tlog", "0:00:50", "4:00", "-o", tmp_path / "given.tlog") == 0
-    due_s = {
-        name: (read_log(tmp_path / f"{name}.tlog").tasks["scheduled_us"] / 1e6).tolist()
-        for name in ("header", "lslog", "given")
-    }
-    assert due_s == {"header": [-5, 1, 50], "lslog": [-5, 3600], "given": [-5, 50, 3600]}
-    assert summarise([tmp_path / "given.tlog"]).score["window_s"] == [50, 14_400]
-
-
 def test_a_window_that_ends_before_it_begins_is_one_line(tmp_path: Path) -> None:
     log = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
-    with pytest.raises(LogError, match="expected a begin before its end, found 7200 s to 3600 s"):
-        run_log("truncate", log, "2:00", "1:00", "-o", tmp_path / "out.tlog")
     with pytest.raises(LogError, match="expected a begin before its end, found 200 s to 100 s"):
         run_log("answer", log, "--begin", "200")
 
 
-def test_merge_writes_one_log_in_time_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It can be read, answered and exported like those it was made of; records still say who made them."""
-    directory = write_two_clients(tmp_path / "run")
-    assert run_log("merge", directory, "-o", tmp_path / "all.tlog") == 0
-    run_log("answer", tmp_path / "all.tlog")
-    assert capsys.readouterr().out == GOLDEN.read_text(encoding="utf-8")
-    run_log("export", "csv", tmp_path / "all.tlog")
-    merged = capsys.readouterr().out
-    run_log("export", "csv", directory)
-    assert capsys.readouterr().out == merged
-    rows = list(csv.DictReader(io.StringIO(merged)))
-    assert {row["client"] for row in rows} == {"c1", "c2"}
-    starts = [float(row["started_s"] or row["scheduled_s"]) for row in rows]
-    assert starts == sorted(starts) and len(rows) == 29
+def test_csv_of_a_run_has_the_records_of_all_its_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each says who made it."""
+    run_log("export", "csv", write_two_clients(tmp_path / "run"))
+    clients = [row["client"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert (clients.count("c1"), clients.count("c2"), len(clients)) == (16, 13, 29)
 
 
 def test_an_empty_run_has_an_answer_without_a_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,7 +237,7 @@ def test_check_says_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_check_tells_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A flipped bit, an engine without an end, a merge of a damaged log, no log: each has its line."""
+    """A flipped bit, an engine without an end, no log: each has its line."""
     whole = write_sample(tmp_path / "a.tlog", [done("READ", 1000, 250)])
     data = bytearray(whole.read_bytes())
     data[-1] ^= 1
@@ -280,18 +250,9 @@ def test_check_tells_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert damage == (
         f"  b.tlog: the last {len(data) - place} of {len(data)} bytes are cut off or damaged, and were not read"
     )
-    run_log("merge", tmp_path / "b.tlog", "-o", tmp_path / "merged")
-    assert run_log("check", tmp_path / "merged") == 1
-    assert "damage" in capsys.readouterr().out
     (tmp_path / "d.tlog").write_text("no log\n")
     assert run_log("check", tmp_path / "d.tlog", whole) == 2
     output = capsys.readouterr()
     assert output.out.startswith(f"{whole}: whole") and output.err.startswith(
         f"loadsim: {tmp_path / 'd.tlog'}: expected a timing log"
     )
-
-
-# --- show ---
-
-
-# --- export parquet ---

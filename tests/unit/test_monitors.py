@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,8 @@ from loadsim.errors import ConfigError, LogError
 from loadsim.model.terms import Window
 from loadsim.report.one_run import describe_run
 from loadsim.report.probes import placed_by
-from loadsim.timinglog.integrity import check_log
-from loadsim.timinglog.merge import merge, read_logs, truncate
-from loadsim.timinglog.reader import TimingLog, read_log, write_log
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
 WINDOW = Window(10.0, 40.0)
@@ -282,22 +280,6 @@ def test_the_run_itself_is_unchanged(tmp_path: Path) -> None:
     assert json.dumps(after) == json.dumps(before)
 
 
-def test_a_merged_log_keeps_its_monitors(tmp_path: Path) -> None:
-    """Written, read, merged again and truncated, it has the same summary."""
-    place = run_at(tmp_path, criteria=CRITERIA)
-    monitor_at(place / "logs" / "mx1.tlog", seconds(0, 20), ended=False)
-    log = read_logs([place])
-    write_log(log, tmp_path / "merged.tlog")
-    again = merge([read_log(tmp_path / "merged.tlog")])
-    write_log(truncate(again, WINDOW), tmp_path / "cut.tlog")
-    expected = summarise([log]).score
-    assert expected["probes"]
-    for path in ("merged.tlog", "cut.tlog"):
-        assert summarise([tmp_path / path]).score == expected
-        assert check_log(tmp_path / path).ended
-    assert monitor_places(again) == monitor_places(log)
-
-
 def test_two_machines_of_one_name_are_refused(tmp_path: Path) -> None:
     """An idle and a busy one: their mean would be the figure of neither, and one may die unseen."""
     place = run_at(tmp_path)
@@ -305,23 +287,6 @@ def test_two_machines_of_one_name_are_refused(tmp_path: Path) -> None:
         monitor_at(place / "logs" / f"{name}.tlog", seconds(-5, ends_s), boot=boot, epoch_ns=10**12 * ends_s)
     with pytest.raises(LogError, match=r"^merge: expected one machine of the monitor mx1, found files of two that"):
         judged(place)
-    (place / "logs" / "b.tlog").rename(tmp_path / "b.tlog")
-    merged = tmp_path / "merged.tlog"
-    write_log(read_logs([place]), merged)
-    with pytest.raises(LogError, match=r"^merge: expected one machine of the monitor mx1"):
-        read_logs([merged, tmp_path / "b.tlog"])
-
-
-def test_a_merged_log_and_its_monitors_file_count_once(tmp_path: Path) -> None:
-    place = run_at(tmp_path)
-    monitor_at(place / "logs" / "mx1.tlog", seconds(0, 22))
-    merged = tmp_path / "merged.tlog"
-    write_log(read_logs([place]), merged)
-    with pytest.raises(LogError, match="expected each file once, found that of the monitor mx1 twice"):
-        read_logs([merged, place / "logs" / "mx1.tlog"])
-    second = monitor_at(tmp_path / "b.tlog", seconds(24, 50), begun_s=23)
-    log = read_logs([merged, second])
-    assert [place.samples for place in monitor_places(log)] == [22, 26]
 
 
 def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
@@ -330,9 +295,6 @@ def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
     monitor_at(place / "logs" / "mx1.tlog", seconds(), begun_s=-86_400)
     run = read_run(str(place))
     assert "2026-01-05 08:00:00 UTC" in describe_run(run, {}).subtitle
-    write_log(run.log, tmp_path / "merged.tlog")
-    merged = read_log(tmp_path / "merged.tlog")
-    assert samples_of(merge([merged])) == samples_of(run.log)
 
 
 def test_logs_of_the_run_may_still_be_collected(tmp_path: Path) -> None:
@@ -372,26 +334,15 @@ def test_a_monitor_is_no_part_of_the_generator(hostile: dict[str, Any], found: s
 
 @pytest.mark.parametrize("ended", ["early", "given up"])
 def test_the_end_of_a_monitor_is_not_that_of_the_run(ended: str, tmp_path: Path) -> None:
-    """Neither in its own file, nor in a merged log."""
     place = run_at(tmp_path)
-    path = monitor_at(place / "logs" / "mx1.tlog", seconds(), ended=False, facts={"ended": ended})
+    monitor_at(place / "logs" / "mx1.tlog", seconds(), ended=False, facts={"ended": ended})
     with pytest.raises(LogError, match="facts: ended: expected completed of a monitor, found"):
         judged(place)
-    path.unlink()
-    monitor_at(path, seconds())
-    log = read_logs([place])
-    for facts in ({"ended": ended}, {"own_faults": {"x": 1}}):
-        sources = [replace(one, facts={**one.facts, **facts}) if one.is_monitor else one for one in log.sources]
-        (key,) = facts
-        merged = tmp_path / f"{key}.tlog"
-        write_log(replace(log, sources=tuple(sources)), merged)
-        with pytest.raises(LogError, match=f"facts: {key}: expected (?:completed|no such fact) of a monitor"):
-            read_log(merged)
 
 
 @pytest.mark.parametrize(
     "facts",
-    [{"monitor": 5}, {"monitor": {"error_ms": "much"}}, {"monitor": {"span_s": [1]}}, {"boot_id": 5}],
+    [{"boot_id": 5}],
 )
 def test_hostile_facts_are_refused(facts: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(LogError, match="expected"):
@@ -415,7 +366,7 @@ def test_hostile_samples_are_refused(tmp_path: Path) -> None:
 def test_any_instants_are_read(
     samples: list[tuple[int, int]], epoch_ns: int, begun: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Of any size: they are placed, or named in a warning, and a merged log with them can be read again."""
+    """Of any size: they are placed, or named in a warning."""
     place = run_at(tmp_path_factory.mktemp("run"))
     header = {"monitor": "mx1", "run": "", "client": "mx1", "engine": "monitor", "users": 0, "engine_users": 0}
     writer = TimingLogWriter(place / "logs" / "mx1.tlog", header | {"wall_clock_start": begun}, epoch_ns)
@@ -423,8 +374,5 @@ def test_any_instants_are_read(
         writer.health({"at_ns": at_ns, "wall_clock_ns": wall_ns})
         writer.health({"at_ns": at_ns, "probe": "p@mx1", "figures": {"a_ms": 1.0}})
     writer.close()
-    log = read_logs([place])
-    summary = summarise([log])
+    summary = summarise([place])
     assert bool(summary.verdict.warnings) or "probes" in summary.score
-    write_log(log, place / "merged.tlog")
-    assert summarise([place / "merged.tlog"]).score == summary.score

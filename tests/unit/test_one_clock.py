@@ -14,8 +14,8 @@ from loadsim.analysis.delivery import delivery, journeys
 from loadsim.analysis.summary import summarise
 from loadsim.model.terms import Window
 from loadsim.report.answer import full_answer
-from loadsim.timinglog.merge import read_logs, truncate
-from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.reader import read_log
 
 
 @pytest.mark.parametrize("sight", ["seen", "found"])
@@ -80,18 +80,6 @@ def test_tasks_stay_where_they_were_due(tmp_path: Path) -> None:
         alone = read_log(path)
         mine = merged.names(merged.mails, "client") == alone.sources[0].client
         assert np.array_equal(np.sort(merged.mails["at_us"][mine]), np.sort(alone.mails["at_us"]))
-
-
-def test_merged_and_truncated_logs_know_the_clocks(tmp_path: Path) -> None:
-    """The answer about a file of both machines' logs is that about the logs, and so is that about its window."""
-    write_run(tmp_path / "logs", 60_000)
-    log = read_logs([tmp_path / "logs"])
-    write_log(log, tmp_path / "merged.tlog")
-    again = read_log(tmp_path / "merged.tlog")
-    window_s = Window(10.0, 50.0)
-    assert delivery(again, Window(0, LENGTH_S)).took == delivery(log, Window(0, LENGTH_S)).took
-    assert delivery(again, window_s).clock_error_ms == delivery(log, window_s).clock_error_ms
-    assert delivery(truncate(again, window_s), window_s).took == delivery(log, window_s).took
 
 
 def test_the_answer_says_how_exact_times_are(tmp_path: Path) -> None:

@@ -21,12 +21,9 @@ from loadsim.engine.engine import Engine
 from loadsim.engine.health import Health
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.records import MailRecord, TaskRecord
-from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
 from loadsim.report.answer import full_answer
-from loadsim.timinglog.merge import merge, truncate
-from loadsim.timinglog.reader import write_log
 from loadsim.timinglog.writer import MOST_ERRORS, OTHER, TimingLogWriter
 from loadsim.users.inbox import Inbox
 from loadsim.users.pending import PendingActivities
@@ -338,16 +335,6 @@ def test_several_kinds_are_named_with_their_numbers(tmp_path: Path) -> None:
     assert score["logon_failed_share"] == 0
 
 
-def test_a_truncated_log_keeps_those_outside_of_its_window(tmp_path: Path) -> None:
-    """The run is as invalid as before, whichever window is kept, and its figures are those of the window."""
-    tasks = [LOGGED_ON, *(done("READ", number, 5) for number in range(40)), of_our_own("READ", 90_000, "a")]
-    log = sample_log(tmp_path / "a.tlog", tasks, DELIVERED)
-    whole = summarise([log], begin_s=0, end_s=50).score
-    assert "the generator itself failed in 1 task: a" in whole["verdict"]["reasons"]
-    write_log(truncate(log, Window(0, 50)), tmp_path / "cut.tlog")
-    assert summarise([tmp_path / "cut.tlog"]).score == whole
-
-
 def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:
     """Facts of all of them add up; the client without any is valid by itself."""
     tasks = [done("READ", number, 5) for number in range(40)]
@@ -355,7 +342,7 @@ def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:
     bad = ENDED | {"own_faults": {"k": 2}, "users_given_up": 1}
     one = sample_log(tmp_path / "1.tlog", tasks, DELIVERED, header=header, facts=bad)
     two = sample_log(tmp_path / "2.tlog", [*tasks, of_our_own("READ", 90, "k")], (), header=header | {"client": "c2"})
-    score = summarise([merge([one, two])]).score
+    score = summarise([one, two]).score
     assert score["lost_users"] == 1
     assert score["verdict"]["reasons"][:4] == [
         "the generator lost 1 of 4 users, at most 1 % allowed",

@@ -791,7 +791,6 @@ def test_the_servers_cores_are_those_it_was_pinned_to(tmp_path: Path) -> None:
         ({"duration_s": 28_800.0}, (0, 28_800, 600)),
         ({"duration_s": 10_000_000.0}, (0, 10_000_000, 166_667)),
         ({}, (0, 71, 2)),  # as far as tasks were due
-        ({"duration_s": 60.0, "truncated_s": [10, 40]}, (10, 40, 1)),
     ],
 )
 def test_bins_suit_the_length_of_the_run(header: dict[str, Any], expected: tuple[float, ...], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from timing_samples import ENDED, HEADER, START_NS, done, sample_log
 
 from loadsim.analysis.probes import ProbeStatistics
 from loadsim.analysis.resources import Place, Resource, probe_places, ranked_resources
-from loadsim.analysis.summary import summarise
+from loadsim.analysis.summary import summary_of
 from loadsim.monitor.host_probe import open_probe
 from loadsim.report.answer import full_answer, short_answer
 from loadsim.report.resources import FULL_WORDS, resource_facts, resource_table
@@ -156,7 +156,7 @@ def test_the_answer_says_whose_they_are(server_here: bool | None, machine: str, 
     """The machine that samples may be one that only makes load."""
     log = log_of(tmp_path, server_here, {"cpu_busy_share": 0.875, "disk_sda_busy_share": 0.5})
     assert probe_places(log) == {"host": Place("c1", server_here)}
-    summary = summarise([log])
+    summary = summary_of(log)
     assert summary.score["resources"][0] == {
         "name": "processor",
         "machine": "c1",
@@ -180,7 +180,7 @@ def test_the_answer_says_whose_they_are(server_here: bool | None, machine: str, 
 def test_a_processor_that_others_fill_is_not_the_servers(tmp_path: Path, others: float, words: str) -> None:
     """Who reads "processor 100 %" must not buy cores for other programs. A small part of them is not named."""
     shares = {"server_cores": 2.0, "server_cores_busy_share": 1.0, "server_cores_taken_by_others": others}
-    summary = summarise([log_of(tmp_path, True, {"cpu_busy_share": 0.8, **shares})])
+    summary = summary_of(log_of(tmp_path, True, {"cpu_busy_share": 0.8, **shares}))
     (processor, *_) = summary.figures.resources or ()
     assert processor.others_share == pytest.approx(others / 2)
     assert f"processor of the server's cores 100 % (95th 100 %{words})" in full_answer(summary)

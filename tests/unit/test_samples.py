@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from timing_samples import HEADER, START_NS, write_sample
 
 from loadsim.errors import LogError
-from loadsim.timinglog import container, reader
+from loadsim.timinglog import container
 from loadsim.timinglog.health_samples import Samples
 from loadsim.timinglog.merge import merge
-from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
 NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-3, 3) | st.floats(allow_nan=False)
@@ -32,7 +32,7 @@ def test_a_sample_is_what_it_was(samples: list[dict[str, Any]], at_s: float | No
     kept = Samples()
     for was, found in zip(samples, [kept.add(sample) for sample in samples], strict=True):
         assert json.dumps(dict(found), sort_keys=True) == json.dumps(was, sort_keys=True)
-        expected = {**whose, **was, **({} if at_s is None else {"at_s": at_s})}
+        expected = {**was, **whose, **({} if at_s is None else {"at_s": at_s})}
         placed = found.placed(at_s, whose)
         assert json.dumps(dict(placed), sort_keys=True) == json.dumps(expected, sort_keys=True)
         assert len(placed) == len(expected) and all(key in placed for key in expected)
@@ -55,22 +55,6 @@ def test_samples_are_held_as_numbers_of_four_and_eight_bytes(tmp_path: Path) -> 
     lags = table.columns["lags_us"].numbers
     assert (lags.itemsize, len(lags)) == (4, 2000)
     assert {column.itemsize for key, column in table.columns.items() if key != "lags_us"} == {8}
-
-
-def test_many_samples_are_written_in_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that they need not be in memory as text all at once."""
-    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, START_NS)
-    for second in range(10):
-        writer.health({"at_ns": START_NS + second * 10**9, "cpu_share": 0.5})
-    writer.close()
-    log = merge([read_log(tmp_path / "a.tlog")])
-    monkeypatch.setattr(reader, "_BLOCK_SAMPLES", 4)
-    write_log(log, tmp_path / "merged.tlog")
-    assert read_log(tmp_path / "merged.tlog").health == log.health
-    with (tmp_path / "merged.tlog").open("rb") as file:
-        _, begin = container.read_head("", file)
-        kinds = [block.kind for block in container.whole_blocks(file, begin)]
-    assert kinds.count(container.HEALTH) == 3
 
 
 def test_samples_that_are_none_are_refused(tmp_path: Path) -> None:

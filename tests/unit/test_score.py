@@ -40,8 +40,8 @@ from loadsim.model.workload import Workload
 from loadsim.report.answer import full_answer, short_answer
 from loadsim.runs.log_header import run_header
 from loadsim.timinglog import writer
-from loadsim.timinglog.merge import merge, truncate
-from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.merge import merge
+from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.records import GIVEN_UP
 
 GOLDEN = GOLDEN_FILES / "answer.txt"
@@ -318,26 +318,6 @@ def test_a_load_is_that_of_as_many_users_with_a_day_of_eight_hours(
     assert f"\n{line}{told}\n" in full_answer(score)
 
 
-def test_the_rarest_of_many_commands_are_one_row(tmp_path: Path) -> None:
-    """The 200 most frequent keep their names; `others` of an engine is no name of its own."""
-
-    def command(name: str, took_ms: float, outcome: str = "ok") -> dict[str, Any]:
-        ended = {"ended_ns": ms(10 + took_ms), "outcome": outcome, "sent_bytes": 0, "received_bytes": 0}
-        return {"command": name, "user": 1, "started_ns": ms(10), **ended}
-
-    frequent = [command(f"OFTEN {number:03}", 5) for number in range(199) for _ in range(2)]
-    frequent += [command("FAILS", 5), command("FAILS", 5, "timeout")]
-    rare = [command("RARE 1", 1), command("RARE 2", 3), command("RARE 3", 9, "refused")]
-    log = write_sample(
-        tmp_path / "a.tlog", [done("READ", 10, 5)], commands=[*rare, *frequent, *[command("others", 2)] * 3]
-    )
-    found = {one["command"]: one for one in summarise([log], commands=True).score["commands"]}
-    assert set(found) == {*(f"OFTEN {number:03}" for number in range(199)), "FAILS", "others"}
-    others = found["others"]
-    assert (others["hits"], others["failed"], others["mean_ms"], others["max_ms"]) == (5, 1, 2, 3)
-    assert found["OFTEN 000"]["hits"] == 2
-
-
 @pytest.mark.parametrize(
     ("mails", "expected"),
     [
@@ -440,12 +420,9 @@ def test_nobody_says_that_mail_to_users_of_a_lost_engine_was_not_delivered(tmp_p
         header={"engine": "2"} | dies,
         facts={"start_ns": START_NS},
     )
-    merged = merge([read_log(ended), read_log(lost)])
-    write_log(merged, tmp_path / "merged.tlog")
-    for log in (merged, read_log(tmp_path / "merged.tlog")):
-        found = delivery(log, Window(0, 100))
-        assert (found.accepted, found.delivered, found.unwatched) == (5, 2, 2)
-        assert found.undelivered == found.undelivered_at_end == 1  # to the second
+    found = delivery(merge([read_log(ended), read_log(lost)]), Window(0, 100))
+    assert (found.accepted, found.delivered, found.unwatched) == (5, 2, 2)
+    assert found.undelivered == found.undelivered_at_end == 1  # to the second
 
 
 def test_mail_is_missing_only_if_it_was_waited_for(tmp_path: Path) -> None:
@@ -467,23 +444,12 @@ def test_mail_is_missing_only_if_it_was_waited_for(tmp_path: Path) -> None:
     assert found.undelivered == found.undelivered_at_end == 1
 
 
-def test_a_truncated_log_has_no_answer_beyond_its_window(tmp_path: Path) -> None:
-    """A window that reaches outside would silently miss records."""
-    log = truncate(sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)]), Window(1, 2))
-    assert summarise([log]).score["window_s"] == [1, 2]
-    for beyond in ({"begin_s": 0.5}, {"end_s": 2.5}):
-        with pytest.raises(LogError, match="expected one within 1 s to 2 s"):
-            summarise([log], **beyond)
-
-
 def test_there_is_no_answer_beyond_the_end_of_the_run(tmp_path: Path) -> None:
     """Tasks per second over hours of which the load lasted 100 s would be a wrong number; up to the end is fine."""
     log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 1)], header={"duration_s": 100.0})
     assert summarise([log], end_s=100.0000001).score["planned"] == 1  # sums of durations are not exact
     with pytest.raises(LogError, match=r"window: expected an end within the run's 100 s, found 14400 s"):
         summarise([log], end_s=14_400)
-    with pytest.raises(LogError, match="within the run's 100 s"):
-        truncate(log, Window(0, 100.5))
 
 
 def test_sessions_that_broke_are_counted_and_shown(tmp_path: Path) -> None:
@@ -514,27 +480,6 @@ def test_companions_are_counted_over_all_engines(tmp_path: Path) -> None:
     alone = summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])])
     assert alone.score["companions"] is None
     assert "Companions" not in full_answer(alone)
-
-
-def test_logs_that_were_truncated_differently_are_not_merged(tmp_path: Path) -> None:
-    """One of them would have nothing to say about a part of the window."""
-    one = sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)])
-    another = sample_log(tmp_path / "b.tlog", [done("READ", 1500, 1)], header={"engine": "1"})
-    with pytest.raises(LogError, match="expected the same in all logs of a run"):
-        merge([truncate(one, Window(1, 2)), another])
-    assert len(merge([truncate(one, Window(1, 2)), truncate(another, Window(1, 2))]).tasks) == 2
-
-
-def test_truncating_keeps_the_delivery_of_all_mail(tmp_path: Path) -> None:
-    """A recipient may see it after the window's end, and what was accepted outside may be missing at the end."""
-    mails = [
-        event("accepted", "n1.0", 2, 500),
-        event("accepted", "n1.1", 2, 1900),
-        event("seen", "n1.1", 2, 2300),
-    ]
-    found = delivery(truncate(sample_log(tmp_path / "a.tlog", mails=mails), Window(1, 2)), Window(1, 2))
-    assert (found.accepted, found.delivered, found.took.p95_ms) == (1, 1, 400)
-    assert (found.undelivered, found.undelivered_at_end) == (0, 1)
 
 
 def test_lateness_is_that_of_tasks_of_the_window_that_started(tmp_path: Path) -> None:

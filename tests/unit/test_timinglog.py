@@ -18,8 +18,7 @@ from loadsim.model.limits import Limits
 from loadsim.model.records import EVENTS, OUTCOMES, MailRecord, TaskRecord
 from loadsim.timinglog import container
 from loadsim.timinglog.exports import COLUMNS
-from loadsim.timinglog.merge import merge
-from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.records import COMMAND, MAIL, NEVER, TASK
 from loadsim.timinglog.writer import MOST_NAMES, TimingLogWriter
 
@@ -94,7 +93,8 @@ def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
     assert log.tasks["ended_us"].tolist() == [300_000, NEVER]
     assert log.mails["at_us"].tolist() == [-300_000]
     assert (log.commands["started_us"].item(), log.commands["took_us"].item()) == (-1_000_000, 7)
-    assert log.health == ({"at_ns": EPOCH_NS + 3_000_000_000, "cpu": 0.5, "at_s": 2.0},)
+    maker = {"client": "c1", "engine": "0", "run": "r1"}
+    assert log.health == ({**maker, "at_ns": EPOCH_NS + 3_000_000_000, "cpu": 0.5, "at_s": 2.0},)
     assert log.tasks["sequence"].tolist() == [0, 1] and log.mails["sequence"].tolist() == [2]
 
 
@@ -263,8 +263,6 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     before = (tmp_path / "a.tlog").read_bytes()
     with pytest.raises(FileExistsError):
         TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
-    with pytest.raises(LogError, match="new timing log"):
-        write_log(read_log(tmp_path / "a.tlog"), tmp_path / "a.tlog")
     assert (tmp_path / "a.tlog").read_bytes() == before
 
 
@@ -295,19 +293,6 @@ def test_a_missing_log_and_a_directory_are_one_line(tmp_path: Path) -> None:
         read_log(tmp_path)
 
 
-def test_a_log_that_was_written_again_is_the_same(tmp_path: Path) -> None:
-    """Reading what was written from a read log changes nothing: records, names, sources, health, damage."""
-    write_sample(tmp_path / "a.tlog")
-    (tmp_path / "cut.tlog").write_bytes((tmp_path / "a.tlog").read_bytes()[:-3])
-    log = read_log(tmp_path / "cut.tlog")
-    write_log(log, tmp_path / "again.tlog")
-    again = read_log(tmp_path / "again.tlog")
-    for name in ("tasks", "mails", "commands"):
-        assert np.array_equal(getattr(log, name), getattr(again, name))
-    assert (again.strings, again.sources, again.damages) == (log.strings, log.sources, log.damages)
-    assert again.health == log.health and again.damages
-
-
 @pytest.mark.parametrize(("field", "number"), [("outcome", len(OUTCOMES)), ("task", 9), ("error", 9)])
 def test_numbers_that_stand_for_nothing_are_refused(tmp_path: Path, field: str, number: int) -> None:
     """A block whose checksum is right and whose content is not: one line, rather than a crash later on."""
@@ -331,20 +316,10 @@ REFERENCE = ROOT / "docs" / "reference" / "timing-log.md"
     ],
 )
 def test_a_log_says_whose_it_is(tmp_path: Path, said: dict[str, Any], users: list[int] | None) -> None:
-    """By a rule, or not at all; once it was merged, too."""
+    """By a rule, or not at all."""
     TimingLogWriter(tmp_path / "a.tlog", HEADER | said, EPOCH_NS).close()
-    write_log(merge([read_log(tmp_path / "a.tlog")]), tmp_path / "merged.tlog")
-    with (tmp_path / "merged.tlog").open("rb") as file:
-        header, end = container.read_head("merged.tlog", file)
-        file.seek(end)
-        blocks = file.read()
-    for source in header["sources"]:  # as older programs have written it
-        del source["hand"]
-    header["sources"][0] |= said
-    (tmp_path / "older.tlog").write_bytes(container.encode_head(header) + blocks)
-    for name in ("a", "merged", "older"):
-        (source,) = read_log(tmp_path / f"{name}.tlog").sources
-        assert (source.users, source.assignment and list(source.assignment)) == (4, users)
+    (source,) = read_log(tmp_path / "a.tlog").sources
+    assert (source.users, source.assignment and list(source.assignment)) == (4, users)
 
 
 @pytest.mark.parametrize(("name", "record"), [("task", TASK), ("mail", MAIL), ("command", COMMAND)])
