@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import compact
 from loadsim.analysis.delivery import journeys
-from loadsim.analysis.exact_percentiles import selected
-from loadsim.analysis.time_series import Bins, Floats, by_group, each_of, named, windowed
+from loadsim.analysis.exact_percentiles import Grouped
+from loadsim.analysis.time_series import Bins, Floats, named, windowed
 from loadsim.model.message_tag import NEW_MAIL
 from loadsim.model.terms import SENDING, Window
 from loadsim.timinglog.merge import in_window
@@ -49,7 +47,7 @@ class MailSeries:
 
 
 def mail_series(log: TimingLog, bins: Bins, window_s: Window) -> MailSeries:
-    """Return the flow of mail over time. Memory holds five bytes of each copy."""
+    """Return the flow of mail over time. Memory holds four bytes of each copy."""
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
     makes_mail = named(log, [*SENDING])
     for tasks in windowed(log):
@@ -58,7 +56,7 @@ def mail_series(log: TimingLog, bins: Bins, window_s: Window) -> MailSeries:
         sent += bins.count(sending["ended_us"][sending["outcome"] == OUTCOME["ok"]])
     ends_us = np.rint((bins.starts_s + bins.lengths_s) * 1e6).astype(np.int64)
     under_way, missing = np.zeros(len(bins), np.int64), np.zeros(len(bins), np.int64)
-    took: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    took_us = Grouped()
     copies = np.zeros((2, 3), np.int64)
     for mail in journeys(log):
         # A message can arrive before its sender has read the acceptance: it is then never under way.
@@ -74,14 +72,9 @@ def mail_series(log: TimingLog, bins: Bins, window_s: Window) -> MailSeries:
             for kind in (new, ~new)
         ]
         missing += bins.count(mail.accepted_us[(mail.arrived_us == NEVER) & ~mail.unwatched])
-        number = np.where(mail.arrived_us != NEVER, bins.of(mail.accepted_us), -1)
-        timed = number >= 0
-        took.append((number[timed].astype(np.uint8), compact((came_us - mail.accepted_us)[timed])))
-    # Copies that never arrived sort behind the longest measured time.
-    infinite_us = 1 + max((int(took_us.max(initial=0)) for _, took_us in took), default=0)
-    took.append((np.repeat(np.arange(len(bins)), missing), np.full(missing.sum(), infinite_us)))
-    found_us = selected(lambda: took, len(bins), each_of(len(bins), (50, 95)))
-    p50_us, p95_us = by_group(np.where(found_us == infinite_us, np.inf, found_us), len(bins))
+        timed = mail.arrived_us != NEVER
+        took_us.add(bins.of(mail.accepted_us[timed]), compact((came_us - mail.accepted_us)[timed]))
+    p50_us, p95_us = took_us.percentiles(len(bins), (50, 95), infinite=missing)
     return MailSeries(
         due_per_s=due / bins.lengths_s,
         sent_per_s=sent / bins.lengths_s,

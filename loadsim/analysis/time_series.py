@@ -1,21 +1,21 @@
 """Series of a log over time, for the charts of a report.
 
-Time is divided into bins of equal length. Arrays have a figure for each bin, or NaN. Logs may exceed memory: they are
-read in parts, several times for percentiles (see `exact_percentiles`).
+Time is divided into bins of equal length. Arrays have a figure for each bin, or NaN.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.exact_percentiles import Pass, selected
+from loadsim.analysis.aggregate import compact
+from loadsim.analysis.exact_percentiles import Grouped
 from loadsim.analysis.lateness import LATENESS, timed_names
 from loadsim.model.records import FAILURES, SPANS
 from loadsim.model.terms import WITHOUT_WINDOW, Window
@@ -67,29 +67,17 @@ class Bins:
     def percentiles(
         self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
     ) -> list[Floats]:
-        """Return nearest-rank percentiles of the integers of each bin, an array for each percentage."""
-        number = self.of(instants_us)
-        parts = ((number[number >= 0], values[number >= 0]),)
-        return by_group(selected(lambda: parts, len(self), each_of(len(self), percents)), len(self))
-
-
-def each_of(groups: int, percents: Sequence[int | Fraction]) -> list[tuple[int, int | Fraction]]:
-    """Return the same percentiles for each group: the first one of all groups, then the next."""
-    return [(group, percent) for percent in percents for group in range(groups)]
-
-
-def by_group(found: Floats, groups: int) -> list[Floats]:
-    """Return the results for `each_of`: an array for each percentile."""
-    return list(found.reshape(-1, groups)) if groups else []
+        """Return nearest-rank percentiles of the values of each bin, an array for each percentage."""
+        grouped = Grouped(values.dtype)
+        grouped.add(self.of(instants_us), values)
+        return grouped.percentiles(len(self), percents)
 
 
 def bins_of(log: TimingLog) -> Bins:
-    """Return the bins of a run from the common start on, or of the window of a truncated log."""
-    begin_s, end_s = log.header.get("truncated_s") or (0.0, _end_s(log))
-    for width_s in WIDTHS_S:
-        if end_s - begin_s <= width_s * MOST_BINS:
-            return Bins(float(begin_s), float(end_s), float(width_s))
-    return Bins(float(begin_s), float(end_s), math.ceil((end_s - begin_s) / MOST_BINS))
+    """Return the bins of a run from the common start on."""
+    end_s = float(_end_s(log))
+    width_s = next((width_s for width_s in WIDTHS_S if end_s <= width_s * MOST_BINS), math.ceil(end_s / MOST_BINS))
+    return Bins(0.0, end_s, float(width_s))
 
 
 def _end_s(log: TimingLog) -> float:
@@ -126,66 +114,33 @@ class TaskSeries:
 
 def service_time_series(log: TimingLog, bins: Bins) -> tuple[Floats, Floats]:
     """Return median and 95th percentile of the service times (ms) of all hits together, by due time."""
-    hits = _Hits(log, bins)
-    p50_ms, p95_ms = by_group(selected(hits.binned, len(bins), each_of(len(bins), (50, 95))) / 1000, len(bins))
-    return p50_ms, p95_ms
+    took_us = Grouped()
+    for hits in _hits(log):
+        took_us.add(bins.of(hits["scheduled_us"]), compact(hits["ended_us"] - hits["started_us"]))
+    p50_us, p95_us = took_us.percentiles(len(bins), (50, 95))
+    return p50_us / 1000, p95_us / 1000
 
 
 def task_series(log: TimingLog, bins: Bins, weights: Mapping[str, float]) -> tuple[TaskSeries, ...]:
     """Return the tasks with hits, by descending weight, then by name; without LOGON and LOGOFF."""
-    hits = _Hits(log, bins)
-    groups = len(hits.names) * len(bins)
-    found_ms = selected(hits.passes, groups, each_of(groups, (50, 95))) / 1000
-    p50_ms, p95_ms = found_ms.reshape(2, len(hits.names), len(bins))
-    found = [
-        TaskSeries(task, protocol, float(weights.get(task, 0)), p50_ms[number], p95_ms[number])
-        for number, (protocol, task) in enumerate(hits.names)
-        if hits.times[number]
-    ]
+    took_us: defaultdict[int, Grouped] = defaultdict(Grouped)  # by protocol and task
+    for hits in _hits(log):
+        pairs = hits["protocol"].astype(np.int64) << 16 | hits["task"]
+        for pair in np.unique(pairs).tolist():
+            some = hits.kept(pairs == pair)
+            took_us[pair].add(bins.of(some["scheduled_us"]), compact(some["ended_us"] - some["started_us"]))
+    found = []
+    for pair, times in took_us.items():
+        protocol, task = (log.strings[number] for number in divmod(pair, 1 << 16))
+        p50_us, p95_us = times.percentiles(len(bins), (50, 95))
+        found.append(TaskSeries(task, protocol, float(weights.get(task, 0)), p50_us / 1000, p95_us / 1000))
     return tuple(sorted(found, key=lambda one: (-one.weight, one.task, one.protocol)))
 
 
-class _Hits:
-    """The times of the successful tasks of a log, in groups: each task in each bin.
-
-    `names` has all combinations of protocol and task. `times` counts the hits of each.
-    """
-
-    def __init__(self, log: TimingLog, bins: Bins) -> None:
-        self._log, self._bins = log, bins
-        occurring = {name: np.zeros(len(log.strings), np.bool_) for name in ("protocol", "task")}
-        for tasks in self._records():
-            for name, occurs in occurring.items():
-                occurs[tasks[name]] = True
-        protocols, names = (np.flatnonzero(occurs) for occurs in occurring.values())
-        self.names = [(log.strings[protocol], log.strings[task]) for protocol in protocols for task in names]
-        self._protocols = np.cumsum(occurring["protocol"]) - 1
-        self._tasks = np.cumsum(occurring["task"]) - 1
-        self._each = len(names)
-        self.times = np.zeros(len(self.names), np.int64)
-        for tasks in self._records():
-            self.times += np.bincount(self._number(tasks), minlength=len(self.names))
-
-    def passes(self) -> Pass:
-        """Yield each hit in its bin."""
-        for tasks in self._records():
-            bins = self._bins.of(tasks["scheduled_us"])
-            group, took_us = self._number(tasks) * len(self._bins) + bins, tasks["ended_us"] - tasks["started_us"]
-            yield group[bins >= 0], took_us[bins >= 0]
-
-    def binned(self) -> Pass:
-        """Yield each hit in its bin, of all tasks together."""
-        for tasks in self._records():
-            bins = self._bins.of(tasks["scheduled_us"])
-            yield bins[bins >= 0], (tasks["ended_us"] - tasks["started_us"])[bins >= 0]
-
-    def _records(self) -> Iterator[Columns]:
-        without_window = named(self._log, (*WITHOUT_WINDOW, *SPANS))
-        for tasks in self._log.pieces("tasks"):
-            yield tasks.kept((tasks["outcome"] == OUTCOME["ok"]) & ~without_window[tasks["task"]])
-
-    def _number(self, tasks: Columns) -> NDArray[np.int64]:
-        return np.asarray(self._protocols[tasks["protocol"]] * self._each + self._tasks[tasks["task"]])
+def _hits(log: TimingLog) -> Iterator[Columns]:
+    """Yield the successful tasks that have a window, part by part, in any order."""
+    for tasks in windowed(log):
+        yield tasks.kept(tasks["outcome"] == OUTCOME["ok"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,17 +167,10 @@ def throughput_series(log: TimingLog, bins: Bins) -> Throughput:
 def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
     """Return by cause the 95th percentile (ms) of the lateness of planned tasks, by their due time."""
     by_plan = timed_names(log)
-
-    def passes() -> Pass:
-        for tasks in windowed(log):
-            bin_of = bins.of(tasks["scheduled_us"])
-            started = (tasks["started_us"] != NEVER) & (bin_of >= 0) & by_plan[tasks["task"]]
-            for number, cause in enumerate(LATENESS):
-                # + 0 turns -0 into 0; the bits of other floats sort as the floats do.
-                late_s = tasks[f"late_{cause}_s"][started] + np.float32(0)
-                yield number * len(bins) + bin_of[started], late_s.view(np.uint32)
-
-    bits = selected(passes, len(LATENESS) * len(bins), each_of(len(LATENESS) * len(bins), (95,)))
-    late_s = np.where(np.isnan(bits), 0, bits).astype(np.uint32).view(np.float32).astype(np.float64)
-    late_ms = np.where(np.isnan(bits), np.nan, late_s * 1000).reshape(len(LATENESS), len(bins))
-    return dict(zip(LATENESS, late_ms, strict=True))
+    late_s = {cause: Grouped(np.float32) for cause in LATENESS}
+    for tasks in windowed(log):
+        started = tasks.kept((tasks["started_us"] != NEVER) & by_plan[tasks["task"]])
+        number = bins.of(started["scheduled_us"])
+        for cause, of_cause in late_s.items():
+            of_cause.add(number, started[f"late_{cause}_s"])
+    return {cause: of_cause.percentiles(len(bins), (95,))[0] * 1000 for cause, of_cause in late_s.items()}
