@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,32 +78,44 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     its sender has read the acceptance: the delivery time is then 0.
     """
     instants_us = _whole_seconds_us(window_s)
-    clock = controller_clock(log)
-    joined = [_join(log, clock, mails, window_s, instants_us) for mails in mails_by(log, "sender")]
-    accepted, delivered, unwatched, found, undelivered_at_end, duplicates = (
-        sum(getattr(some, name) for some in joined)
-        for name in ("accepted", "delivered", "unwatched", "found", "undelivered_at_end", "duplicates")
-    )
-    under_way = sum((some.under_way for some in joined), np.zeros(len(instants_us), np.int64))
-    all_us = np.concatenate([some.took_us for some in joined])
+    under_way = np.zeros(len(instants_us), np.int64)
+    clock, clock_error_us = controller_clock(log), 0
+    counts, took_us = Counter[str](), [np.zeros(0, np.int64)]
+    for mails in mails_by_sender(log):
+        # 1. Messages that arrived, and those that did not.
+        mail = _journeys(log, clock, mails)
+        inside, arrived = in_window(mail.accepted_us, window_s), mail.arrived_us != NEVER
+        delivered, missing = inside & arrived, ~arrived & ~mail.unwatched
+        took_us.append((mail.arrived_us - mail.accepted_us)[delivered])
+        clock_error_us = max(clock_error_us, int(mail.clock_error_us[delivered].max(initial=0)))
+        # 2. The counts.
+        for name, which in {
+            "accepted": inside,
+            "delivered": delivered,
+            "found": delivered & ~mail.announced,
+            "unwatched": inside & mail.unwatched,
+            "undelivered_at_end": missing,
+            "accepted_by_list": inside & mail.by_list,
+            "undelivered_by_list": inside & missing & mail.by_list,
+            "undelivered_at_end_by_list": missing & mail.by_list,
+        }.items():
+            counts[name] += int(np.count_nonzero(which))
+        counts["duplicates"] += int(np.maximum(mail.copies - 1, 0).sum()) + mail.strayed
+        # 3. Those under way at each instant.
+        came_us = np.maximum(mail.arrived_us, mail.accepted_us)
+        sent_us, seen_us = np.sort(mail.accepted_us[~mail.unwatched]), np.sort(came_us[arrived])
+        under_way += np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us)
+    all_us = np.concatenate(took_us)
     early_us = -all_us[all_us < 0]
-    undelivered = accepted - delivered - unwatched
-    by_list = _ByList(*map(sum, zip(*(some.by_list for some in joined), strict=True)))
+    undelivered = counts["accepted"] - counts["delivered"] - counts["unwatched"]
+    counts["duplicates"] += _faults(log, "doubled")
     return Delivery(
-        accepted=accepted,
-        delivered=delivered,
-        timed=delivered,
-        found=found,
+        **counts,
+        timed=counts["delivered"],
         undelivered=undelivered,
-        unwatched=unwatched,
         early=len(early_us),
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
-        clock_error_ms=max(some.clock_error_us for some in joined) / 1000 if clock.compared else None,
-        undelivered_at_end=undelivered_at_end,
-        accepted_by_list=by_list.accepted,
-        undelivered_by_list=by_list.undelivered,
-        undelivered_at_end_by_list=by_list.undelivered_at_end,
-        duplicates=duplicates + _faults(log, "doubled"),
+        clock_error_ms=clock_error_us / 1000 if clock.compared else None,
         missing=_faults(log, "missing"),
         left_out=left_out(log),
         under_way_max=int(under_way.max()),
@@ -124,8 +137,8 @@ def _whole_seconds_us(window_s: Window) -> NDArray[np.int64]:
     return np.append(np.arange(begin_us, end_us, step_us), end_us)
 
 
-def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
-    """Yield acceptances and arrivals in parts that fit into memory; records with one value of `field` stay together.
+def mails_by_sender(log: TimingLog) -> Iterator[Records]:
+    """Yield acceptances and arrivals in parts that fit into memory, those of each sender together.
 
     Acceptances of copies that are `left_out` are no part of them.
     """
@@ -137,7 +150,7 @@ def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
         some = (
             mails.kept(
                 joined_events[mails["event"]]
-                & (mails[field] % parts == part)
+                & (mails["sender"] % parts == part)
                 & ~(leaves_out & _accepted_for_sender(log, mails))
             )
             for mails in log.pieces("mails")
@@ -162,58 +175,6 @@ def _accepted_for_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
 
 
 _MOST_SECONDS_US = (1 << 20) * 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """The `Delivery` of some senders' messages. `took_us` is negative for messages seen before their acceptance."""
-
-    accepted: int
-    delivered: int
-    took_us: NDArray[np.int64]
-    undelivered_at_end: int
-    unwatched: int
-    found: int
-    duplicates: int
-    under_way: NDArray[np.int64]
-    clock_error_us: int
-    by_list: _ByList
-
-
-class _ByList(NamedTuple):
-    """Counts of messages whose recipients were addressed only through a list."""
-
-    accepted: int
-    undelivered: int
-    undelivered_at_end: int
-
-
-def _join(
-    log: TimingLog,
-    clock: ControllerClock,
-    mails: Records,
-    window_s: Window,
-    instants_us: NDArray[np.int64],
-) -> _Joined:
-    mail = _journeys(log, clock, mails)
-    inside, arrived = in_window(mail.accepted_us, window_s), mail.arrived_us != NEVER
-    delivered = inside & arrived
-    came_us = np.maximum(mail.arrived_us, mail.accepted_us)
-    sent_us, seen_us = np.sort(mail.accepted_us[~mail.unwatched]), np.sort(came_us[arrived])
-    missing = ~arrived & ~mail.unwatched
-    listed = mail.by_list & np.array([inside, inside & missing, missing])
-    return _Joined(
-        accepted=int(np.count_nonzero(inside)),
-        delivered=int(np.count_nonzero(delivered)),
-        took_us=(mail.arrived_us - mail.accepted_us)[delivered],
-        undelivered_at_end=int(np.count_nonzero(missing)),
-        unwatched=int(np.count_nonzero(inside & mail.unwatched)),
-        found=int(np.count_nonzero(delivered & ~mail.announced)),
-        duplicates=int(np.maximum(mail.copies - 1, 0).sum()) + mail.strayed,
-        under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
-        clock_error_us=int(mail.clock_error_us[delivered].max(initial=0)),
-        by_list=_ByList(*map(int, np.count_nonzero(listed, axis=1))),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +206,7 @@ class Journeys:
 def journeys(log: TimingLog) -> Iterator[Journeys]:
     """Yield the journeys of all accepted messages of the log, some senders at a time."""
     clock = controller_clock(log)
-    for mails in mails_by(log, "sender"):
+    for mails in mails_by_sender(log):
         yield _journeys(log, clock, mails)
 
 

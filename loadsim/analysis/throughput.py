@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadsim.analysis.delivery import Delivery, mails_by
+from loadsim.analysis.delivery import Delivery, mails_by_sender
 from loadsim.analysis.score import ProtocolStatistics
 from loadsim.model.terms import Window
 from loadsim.timinglog.merge import in_window
@@ -45,7 +45,7 @@ def throughput(
             if task.windowed:
                 hits[task.task] = hits.get(task.task, 0) + task.hits
     messages = 0
-    for mails in mails_by(log, "sender"):
+    for mails in mails_by_sender(log):
         accepted = mails[(mails["event"] == EVENT["accepted"]) & in_window(mails["at_us"], window_s)]
         messages += len(np.unique(accepted["message"]))
     succeeded = np.zeros(len(log.strings), np.int64)
