@@ -1,11 +1,10 @@
-"""The report's section on mail: messages and copies compared with the plan, and delivery times."""
+"""The report's section on mail: messages, copies, and delivery times."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from loadsim.analysis.mail_series import MailSeries, mail_series
-from loadsim.analysis.planned_mail import PlannedMail, planned_mail
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.time_series import Bins
 from loadsim.model.terms import SENDING
@@ -34,26 +33,22 @@ TIMES = (
 
 def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
     series = mail_series(run.log, bins, run.figures.window_s)
-    planned = planned_mail(run)
     times = tuple((title, getattr(run.figures.delivery.took, key)) for key, title in TIMES)
     took = Table("Time to delivery", (Column("Statistic"), Column("Time", "time")), times)
-    charts = [drawable(chart) for chart in run_charts.mail(run, bins, series, planned)]
+    charts = [drawable(chart) for chart in run_charts.mail(run, bins, series)]
     return (
-        _flow(run, series, planned),
+        _flow(run, series),
         BELONG,
         took,
         *(chart for chart in charts if chart is not None),
     )
 
 
-def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> Table:
-    """Return the counts of planned, due, sent, accepted and delivered mail: new mail, answers, and both."""
+def _flow(run: RecordedRun, series: MailSeries) -> Table:
+    """Return the counts of due, sent, accepted and delivered mail: new mail, answers, and both."""
     mail = run.figures.delivery
     new, answers = _messages(run, NEW_MAIL), _messages(run, ANSWERS)
-    by_plan = planned.within(run.figures.window_s) if planned is not None else None
     rows: list[tuple[Cell, ...]] = []
-    if by_plan is not None:
-        rows.append(("Messages in the plan", by_plan[0], None, None))
     for title, key in (
         ("Messages due", "planned"),
         ("Messages sent", "hits"),
@@ -62,8 +57,6 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
     ):
         if not (run.figures.stress and key in ("planned", "left")):
             rows.append((title, new[key], answers[key], new[key] + answers[key]))
-    if by_plan is not None:
-        rows.append(("Copies in the plan, one for each recipient", by_plan[1], None, None))
     for title, of_new, of_answers in (
         ("Copies accepted, one for each recipient", series.new.accepted, series.answers.accepted),
         ("Copies delivered", series.new.delivered, series.answers.delivered),
@@ -79,7 +72,7 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
         *_addressed(mail.undelivered_at_end, mail.undelivered_at_end_by_list),
     ]
     columns = (Column("Count of"), Column("New mail", 0), Column("Replies and forwards", 0), Column("Together", 0))
-    return Table("Mail flow in the window" + ("" if run.figures.stress else ", against the plan"), columns, tuple(rows))
+    return Table("Mail flow in the window", columns, tuple(rows))
 
 
 def _addressed(copies: float, by_list: float) -> tuple[tuple[Cell, ...], ...]:

@@ -15,7 +15,6 @@ from loadsim.analysis.health_series import (
     server_cpu_series,
 )
 from loadsim.analysis.mail_series import MailSeries
-from loadsim.analysis.planned_mail import PlannedMail
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.time_series import (
     Bins,
@@ -179,19 +178,14 @@ def _most(each: Sequence[Floats]) -> Floats:
     return np.asarray(np.fmax.reduce(np.stack(each)))
 
 
-def mail(run: RecordedRun, bins: Bins, found: MailSeries, planned: PlannedMail | None) -> list[Chart]:
-    """Return messages, copies, mail under way, and delivery times, with the plan; nothing without mail."""
+def mail(run: RecordedRun, bins: Bins, found: MailSeries) -> list[Chart]:
+    """Return messages, copies, mail under way, and delivery times; nothing without mail."""
     if not np.any(found.accepted_per_s > 0) and not np.any(found.due_per_s > 0):
         return []
     messages = [Line("sent", figures(found.sent_per_s))]
     if not run.figures.stress:
         messages.insert(0, Line("due", figures(found.due_per_s)))
     copies = [Line("accepted", figures(found.accepted_per_s)), Line("delivered", figures(found.arrived_per_s))]
-    if planned is not None:
-        counted = np.bincount(
-            bins.of(planned.due_us) + 1, planned.copies, minlength=len(bins) + 1
-        )  # the first: outside of all
-        copies.insert(0, Line("planned, new mail", figures(counted[1:] / bins.lengths_s)))
     panels = [
         Panel("Messages", "per second", tuple(messages), digits=2),
         Panel("Copies", "per second", tuple(copies), digits=2),

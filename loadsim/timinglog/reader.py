@@ -57,8 +57,8 @@ class Source:
     """One engine of a log, with its facts.
 
     It ran `users` users; `assignment` says which, None if unknown. `wall_clock_start` (ISO 8601) is the time of day at
-    the instant `epoch_ns` of the engine's clock. `monitor` is None, but for the file of a monitor: its place on the time
-    axis of the merged log.
+    the instant `epoch_ns` of the engine's clock. `monitor` is None, but for the file of a monitor: its place
+    on the time axis of the merged log.
     """
 
     run: str
