@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.probes import FIGURES, PROBE
+from loadsim.analysis.probes import samples_of
 from loadsim.analysis.time_series import Bins, Floats
 from loadsim.timinglog.reader import TimingLog
 
@@ -30,13 +30,13 @@ def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
     """Return the series of every engine with samples, in the order of names."""
     found = []
     for name, samples in _samples(log, "lags_us").items():
-        at_us = _instants_us(samples)
         lags = [np.asarray(sample["lags_us"], np.int64) for sample in samples]
-        lags_us = np.concatenate(lags)
-        ticks_us = np.repeat(at_us, [len(each) for each in lags])
+        at_us, _ = _columns([(sample["at_s"], 0.0) for sample in samples])
+        ticks_us, lags_us = np.repeat(at_us, [len(each) for each in lags]), np.concatenate(lags)
         p99_us, most_us = bins.percentiles(ticks_us, lags_us, (99, 100))
-        cpu_share = _mean(bins, samples, "cpu_share")
-        rss_bytes = _largest(bins, samples, "rss_bytes")
+        cpu_share = _mean(bins, _values(samples, "cpu_share"))
+        rss_us, rss = _columns(_values(samples, "rss_bytes"))
+        (rss_bytes,) = bins.percentiles(rss_us, rss, (100,))
         found.append(EngineSeries(name, p99_us / 1000, most_us / 1000, cpu_share, rss_bytes))
     return tuple(found)
 
@@ -45,7 +45,7 @@ def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
     """Return the busy share of all cores of each machine."""
     found = {}
     for name, samples in _samples(log, "core_shares").items():
-        found[name.rpartition(".")[0]] = _mean(bins, samples, "cpu_share")
+        found[name.rpartition(".")[0]] = _mean(bins, _values(samples, "cpu_share"))
     return found
 
 
@@ -61,26 +61,21 @@ def server_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
         cores = cores_of.get(name, ())
         # A sample with fewer cores was taken while one was switched off: its shares have no numbers.
         shares = [
-            {**sample, "server_share": sum(sample["core_shares"][core] for core in cores) / len(cores)}
-            for sample in samples
-            if cores and len(sample["core_shares"]) > max(cores)
+            (at_s, sum(of_cores[core] for core in cores) / len(cores))
+            for at_s, of_cores in _values(samples, "core_shares")
+            if cores and len(of_cores) > max(cores)
         ]
         if shares:
-            found[name.rpartition(".")[0]] = _mean(bins, shares, "server_share")
+            found[name.rpartition(".")[0]] = _mean(bins, shares)
     return found
 
 
 def probe_series(log: TimingLog, bins: Bins) -> dict[str, dict[str, Floats]]:
     """Return the mean of each figure in each bin, by probe and figure; NaN in bins without a sample."""
-    samples: defaultdict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for sample in log.health:
-        if PROBE in sample and "at_s" in sample:
-            for figure, value in sample[FIGURES].items():
-                samples[sample[PROBE], figure].append({"at_s": sample["at_s"], "value": value})
-    found: dict[str, dict[str, Floats]] = {}
-    for (probe, figure), own in sorted(samples.items()):
-        found.setdefault(probe, {})[figure] = _mean(bins, own, "value")
-    return found
+    return {
+        probe: {figure: _mean(bins, samples) for figure, samples in figures.items()}
+        for probe, figures in samples_of(log).items()
+    }
 
 
 def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
@@ -88,26 +83,25 @@ def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
     samples: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for sample in log.health:
         if having in sample and "at_s" in sample:
-            client = sample.get("client", log.sources[0].client)
-            engine = sample.get("engine", log.sources[0].engine)
-            samples[f"{client}.{engine}"].append(sample)
+            samples[f"{sample['client']}.{sample['engine']}"].append(sample)
     return dict(sorted(samples.items()))
 
 
-def _instants_us(samples: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-    return np.array([round(sample["at_s"] * 1e6) for sample in samples], np.int64)
+def _values(samples: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, Any]]:
+    """Return instant and value of the samples with this key."""
+    return [(sample["at_s"], sample[key]) for sample in samples if key in sample]
 
 
-def _mean(bins: Bins, samples: Sequence[Mapping[str, Any]], key: str) -> Floats:
-    known = [sample for sample in samples if key in sample]
-    number = bins.of(_instants_us(known))
-    values = np.array([sample[key] for sample in known], np.float64)[number >= 0]
-    number = number[number >= 0]
+def _columns(values: Sequence[tuple[float, float]]) -> tuple[NDArray[np.int64], Floats]:
+    """Return the instants in microseconds, and the values."""
+    at_us = [round(at_s * 1e6) for at_s, _ in values]
+    return np.array(at_us, np.int64), np.array([value for _, value in values], np.float64)
+
+
+def _mean(bins: Bins, samples: Sequence[tuple[float, float]]) -> Floats:
+    at_us, values = _columns(samples)
+    number = bins.of(at_us)
+    values, number = values[number >= 0], number[number >= 0]
     counts = np.bincount(number, minlength=len(bins))
     sums = np.bincount(number, values, minlength=len(bins))
     return np.asarray(np.divide(sums, counts, out=np.full(len(bins), np.nan), where=counts > 0))
-
-
-def _largest(bins: Bins, samples: Sequence[Mapping[str, Any]], key: str) -> Floats:
-    known = [sample for sample in samples if key in sample]
-    return bins.percentiles(_instants_us(known), np.array([sample[key] for sample in known], np.float64), (100,))[0]

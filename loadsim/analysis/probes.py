@@ -134,7 +134,7 @@ class ProbeFacts:
 def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
     """Return each figure of each probe, in the order of their names."""
     found = []
-    for (probe, figure), samples in sorted(_samples(log, window_s).items()):
+    for (probe, figure), samples in _samples(log, window_s).items():
         values, stand_for_s = samples.over_time()
         mean = _mean(values, stand_for_s)
         found.append(ProbeFigure(probe, figure, len(values), mean, float(values.min()), float(values.max())))
@@ -166,15 +166,27 @@ def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[s
     return found or None
 
 
-def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], Samples]:
-    """Return the samples of the window by probe and figure."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+def samples_of(log: TimingLog) -> Mapping[str, Mapping[str, list[tuple[float, float]]]]:
+    """Return instants and values of all samples of a run, in order, by probe and figure."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for sample in log.health:
-        at_s = sample.get("at_s")
-        if PROBE in sample and at_s is not None and window_s.begin_s <= at_s < window_s.end_s:
+        if PROBE in sample and sample.get("at_s") is not None:
             for figure, value in sample[FIGURES].items():
-                found.setdefault((sample[PROBE], figure), []).append((at_s, float(value)))
-    return {key: Samples(*zip(*sorted(samples), strict=True)) for key, samples in found.items()}
+                found.setdefault(sample[PROBE], {}).setdefault(figure, []).append((sample["at_s"], float(value)))
+    return {
+        probe: {figure: sorted(samples) for figure, samples in sorted(figures.items())}
+        for probe, figures in sorted(found.items())
+    }
+
+
+def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], Samples]:
+    """Return the samples of the window by probe and figure, in the order of their names."""
+    return {
+        (probe, figure): Samples(*zip(*inside, strict=True))
+        for probe, figures in samples_of(log).items()
+        for figure, samples in figures.items()
+        if (inside := [one for one in samples if window_s.begin_s <= one[0] < window_s.end_s])
+    }
 
 
 def probe_facts(log: TimingLog) -> tuple[ProbeFacts, ...]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.probes import FIGURES, PROBE
 from loadsim.analysis.resources import HOST, kind_of
 from loadsim.analysis.utilisation import Blocks, NotKnown, Samples, block_means, block_rates
 from loadsim.errors import ConfigError
@@ -22,17 +20,7 @@ NO_COMMANDS = ("IMAP CONNECT", "IMAP DONE")
 """Records of IMAP that no server counts as commands."""
 
 Series = Mapping[str, Samples]
-"""The samples of a probe by figure."""
-
-
-def series_of(log: TimingLog) -> Mapping[str, Series]:
-    """Return the samples of all probes in order, also those before the window: a value stands for the time since."""
-    found: defaultdict[str, defaultdict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for sample in log.health:
-        if PROBE in sample and sample.get("at_s") is not None:
-            for figure, value in sample[FIGURES].items():
-                found[sample[PROBE]][figure].append((sample["at_s"], float(value)))
-    return {probe: {figure: sorted(samples) for figure, samples in figures.items()} for probe, figures in found.items()}
+"""The samples of a probe by figure, also those before the window: a value stands for the time since."""
 
 
 def hosts_of(series: Mapping[str, Series]) -> list[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from loadsim.analysis.probes import samples_of
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.resources import kind_of
-from loadsim.analysis.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of, series_of
+from loadsim.analysis.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of
 from loadsim.analysis.sizing_demands import Demand, DiskOperations, demands, disk_operations
 from loadsim.analysis.sizing_resources import Resource, left_to_server, resources_of
 from loadsim.analysis.utilisation import NotKnown
@@ -78,7 +79,7 @@ def size(run: RecordedRun) -> Sizing:
     _check(run)
     log, figures, verdict = run.log, run.figures, run.summary.verdict
     window_s, users = figures.window_s, int(figures.users)
-    series = series_of(log)
+    series = samples_of(log)
     probe = host_of(run.place, series)
     host = series[probe]
     rates = rates_of(log, window_s)
