@@ -14,7 +14,7 @@ from loadsim.analysis.companions import Companions
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator import EngineHealth, MachineHealth
 from loadsim.analysis.json_values import INLINE, OPTIONAL, RESPONSE, copied
-from loadsim.analysis.load import TaskLoad
+from loadsim.analysis.load import Load
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.probes import ProbeStatistics
@@ -134,16 +134,6 @@ class DriverFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadFigures:
-    """The planned tasks in the window, and those that were begun; see `load.Load`."""
-
-    planned: float
-    made: float
-    share: float | None
-    tasks: Mapping[str, TaskLoad]
-
-
-@dataclass(frozen=True, slots=True)
 class Lateness:
     """The 95th percentile of the lateness of tasks, by cause; None where it was not measured."""
 
@@ -242,7 +232,7 @@ class Figures:
     covers: Coverage | None
     tasks: Sequence[TaskFigures]
     by_protocol: Mapping[str, DriverFigures]
-    load: LoadFigures | None
+    load: Load | None
     delivery: Delivery
     lateness_p95_ms: Lateness
     throughput: Throughput | None

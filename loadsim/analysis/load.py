@@ -38,26 +38,23 @@ class TaskLoad:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The tasks of a run, by name."""
+    """The tasks of a run, by name, and their numbers together.
 
+    `made` has for each task name at most `SURPLUS` times the planned number, without tasks in which the generator
+    itself failed. `share` is above 1 if the server delivered more mail than was sent, or if mailboxes were not as
+    planned.
+    """
+
+    planned: int
+    made: int
+    share: float | None
     tasks: Mapping[str, TaskLoad]
 
-    @property
-    def planned(self) -> int:
-        return sum(task.planned for task in self.tasks.values())
-
-    @property
-    def made(self) -> int:
-        """The number of tasks that were begun: for each task name at most `SURPLUS` times the planned number.
-
-        Tasks in which the generator itself failed are not counted.
-        """
-        return sum(min(task.made, int(SURPLUS * task.planned)) for task in self.tasks.values())
-
-    @property
-    def share(self) -> float | None:
-        """It is above 1 if the server delivered more mail than was sent, or if mailboxes were not as planned."""
-        return TaskLoad(self.planned, self.made).share
+    @classmethod
+    def of(cls, tasks: Mapping[str, TaskLoad]) -> Load:
+        planned = sum(task.planned for task in tasks.values())
+        made = sum(min(task.made, int(SURPLUS * task.planned)) for task in tasks.values())
+        return cls(planned, made, TaskLoad(planned, made).share, tasks)
 
 
 def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s: Window) -> Load | None:
@@ -76,4 +73,4 @@ def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s:
     for task in (task for protocol in protocols for task in protocol.tasks if task.task not in LEFT_OUT):
         made[task.task] += task.attempted - task.counts[GENERATOR]
     names = sorted(name for name in planned.keys() | made.keys() if planned.get(name) or made[name])
-    return Load({name: TaskLoad(planned.get(name, 0), made[name]) for name in names})
+    return Load.of({name: TaskLoad(planned.get(name, 0), made[name]) for name in names})

@@ -25,12 +25,11 @@ from loadsim.analysis.figures import (
     GeneratorFigures,
     InboxFigures,
     Lateness,
-    LoadFigures,
     TaskFigures,
 )
 from loadsim.analysis.generator_limits import lag_limit_ms
 from loadsim.analysis.intervals import Interval, Intervals
-from loadsim.analysis.json_values import copied, to_json
+from loadsim.analysis.json_values import to_json
 from loadsim.analysis.monitors import monitor_warnings
 from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.preparation import preparation, preparation_warnings
@@ -262,7 +261,7 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
         covers=only.covers if only else None,
         tasks=only.tasks if only else (),
         by_protocol=modules,
-        load=copied(LoadFigures, load) if load else None,
+        load=load,
         delivery=facts.delivery,
         lateness_p95_ms=Lateness(None, None, None) if facts.stress else Lateness(**measured.late_ms),
         throughput=throughput(log, window_s, facts.protocols, facts.delivery) if facts.stress else None,

@@ -59,7 +59,7 @@ def with_facts(**fields: Any) -> Callable[[Facts], Facts]:
 
 def with_load(planned: int, made: int) -> Callable[[Facts], Facts]:
     """The facts when so much of the plan's load was made."""
-    return lambda facts: replace(facts, load=Load({"READ": TaskLoad(planned, made)}))
+    return lambda facts: replace(facts, load=Load.of({"READ": TaskLoad(planned, made)}))
 
 
 def test_a_share_of_lost_users_that_is_the_limit_is_within_it() -> None:
@@ -216,7 +216,7 @@ def test_each_reason_for_an_invalid_run_has_its_cause(
 def starved(replies: int, made: int, **fields: Any) -> Facts:
     """The facts of a server so slow that 14 of the plan's answers were due, of `made` of 1,000 tasks in all."""
     answers = task("REPLY ALL", weight=1, ok=10, refused=4)
-    load = Load({"READ": TaskLoad(1000 - replies, made - 14), "REPLY ALL": TaskLoad(replies, 14)})
+    load = Load.of({"READ": TaskLoad(1000 - replies, made - 14), "REPLY ALL": TaskLoad(replies, 14)})
     return replace(FINE, **({"protocols": (protocol(task(), answers),), "load": load} | fields))
 
 
