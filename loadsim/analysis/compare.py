@@ -318,24 +318,6 @@ LOOKS_WITH_REPEATS = 2
 MOST_LOOKS = 100
 """With more looks, the correction leaves no difference significant."""
 
-MOST_LOOKED_AT = 30
-"""The most runs of each set for which the share of false claims is computed."""
-
-
-@lru_cache
-def false_claims(runs: int) -> float:
-    """Return the share of equal sets that are claimed to differ, with a look at each number of runs from 3 to `runs`.
-
-    Each look is a test at `ALPHA`, and the first claim counts. The simulation has a fixed seed.
-    """
-    draw = np.random.default_rng(22)
-    base, new = draw.standard_normal((2, _SERVERS, runs))
-    claimed = np.zeros(_SERVERS, np.bool_)
-    for count in range(FIRST_LOOK, runs + 1):
-        claimed |= welch(base[:, :count], new[:, :count]).p_values() <= ALPHA
-    return float(claimed.mean())
-
-
 # --- Student's t --------------------------------------------------------------------------------------------------
 #
 # For whole degrees of freedom the distribution is a finite sum: no approximation, no library. Abramowitz and Stegun,

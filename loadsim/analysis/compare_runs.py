@@ -7,16 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.compare import (
-    ALPHA,
-    FIRST_LOOK,
-    MOST_LOOKED_AT,
-    Decision,
-    Difference,
-    Sample,
-    compare,
-    false_claims,
-)
+from loadsim.analysis.compare import Decision, Difference, Sample, compare
 from loadsim.analysis.compare_decision import (
     Decided,
     Terms,
@@ -232,10 +223,7 @@ def compare_runs(
         ],
         unequal_conditions=conditions,
     )
-    return Comparison(
-        replace(figures, warnings=[*figures.warnings, *_one_look(figures)]),
-        {side: [run.recorded for run in of_side] for side, of_side in runs.items()},
-    )
+    return Comparison(figures, {side: [run.recorded for run in of_side] for side, of_side in runs.items()})
 
 
 # --- figures ----------------------------------------------------------------------------------------------------
@@ -283,16 +271,3 @@ def _failure_rate_warning(name: str, one: FailureRates) -> str:
 def _compared(found: Difference, more_failures: Side | None) -> ComparedFigure:
     won = (found.change, more_failures) in (("faster", NEW), ("slower", BASE))
     return ComparedFigure(found, None if won else found.change, more_failures)
-
-
-def _one_look(figures: ComparisonFigures) -> list[str]:
-    """Warn of the false differences that a look after each run finds, if one look found a difference."""
-    runs = min(len(figures.base), len(figures.new), MOST_LOOKED_AT)
-    found = figures.decision in ("passed", "failed") or any(one.change for one in figures.all_figures)
-    if figures.looks > 1 or runs <= FIRST_LOOK or not found:
-        return []
-    return [
-        f"p, intervals and decision hold for one look: with one after each run from {FIRST_LOOK} to {runs}, until"
-        f" something is shown, a figure of equal servers differs in {100 * false_claims(runs):.0f} % of comparisons,"
-        f" not {100 * ALPHA:.0f} %; see --looks"
-    ]
