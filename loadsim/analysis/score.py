@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from loadsim.analysis.aggregate import DriverRecords, Growing, Part, TaskRecords, gather
 from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.nearest_rank import percentile
-from loadsim.model.plugin_reports import MOST_COMMANDS, OTHER_COMMANDS
 from loadsim.model.records import FAILURES, GENERATOR, PROCESS_INBOX
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.merge import in_window
@@ -81,10 +80,6 @@ class Times:
     max_ms: float | None = None
     mean_ms: float | None = None
     stddev_ms: float | None = None
-
-    @classmethod
-    def of(cls, samples_us: NDArray[Any]) -> Times:
-        return cls.of_sorted(np.sort(samples_us))
 
     @classmethod
     def of_sorted(cls, ordered_us: NDArray[Any], infinite: int = 0) -> Times:
@@ -243,10 +238,7 @@ def _task_statistics(task: str, records: TaskRecords, weight: float) -> TaskStat
 
 
 def command_statistics(log: TimingLog, window_s: Window) -> Sequence[CommandFigures]:
-    """Return the figures of each protocol command that started in the window, by name.
-
-    Beyond the `MOST_COMMANDS` most frequent ones, commands are together one, `OTHER_COMMANDS`.
-    """
+    """Return the figures of each protocol command that started in the window, by name."""
     took_us: defaultdict[int, Growing] = defaultdict(lambda: Growing(np.uint32))
     failed = Counter[int]()
     for records in log.pieces("commands"):
@@ -259,30 +251,11 @@ def command_statistics(log: TimingLog, window_s: Window) -> Sequence[CommandFigu
             hits = took[hit & of_command]
             took_us[command].add(hits)
             failed[command] += int(np.count_nonzero(of_command & ~own)) - len(hits)
-    if len(took_us) > MOST_COMMANDS:
-        _merge_rare(took_us, failed, log.strings)
     statistics = []
     for command, gathered in took_us.items():
         times_us = gathered.taken()
         times_us.sort()
-        name = OTHER_COMMANDS if command == _RARE else log.strings[command]
-        statistics.append(CommandFigures(name, len(times_us), failed[command], Times.of_sorted(times_us)))
+        statistics.append(
+            CommandFigures(log.strings[command], len(times_us), failed[command], Times.of_sorted(times_us))
+        )
     return sorted(statistics, key=lambda one: one.command)
-
-
-_RARE = -1
-"""The number of all rare commands together."""
-
-
-def _merge_rare(took_us: defaultdict[int, Growing], failed: Counter[int], names: Sequence[str]) -> None:
-    """Merge the times and failures of all but the most frequent commands: plug-ins may name any number of them."""
-
-    def rank(command: int) -> tuple[bool, int, str]:
-        return names[command] != OTHER_COMMANDS, -len(took_us[command]) - failed[command], names[command]
-
-    named = sorted(took_us, key=rank)
-    rare = [each for each in named if names[each] == OTHER_COMMANDS]
-    rare += named[len(rare) + MOST_COMMANDS :]
-    for command in rare:
-        took_us[_RARE].add(took_us.pop(command).taken())
-        failed[_RARE] += failed.pop(command, 0)

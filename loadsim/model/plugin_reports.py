@@ -20,7 +20,7 @@ LONGEST_COMMAND_NAME = 48
 """The most characters of a command's name. The longest one of loadsim's drivers has fewer than 30."""
 
 MOST_COMMANDS = 200
-"""The most names of commands of a plug-in in an engine, and of a table."""
+"""The most names of commands of a plug-in in an engine."""
 
 OTHER_COMMANDS = "others"
 """The name for commands beyond `MOST_COMMANDS` names."""
