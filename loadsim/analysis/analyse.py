@@ -87,7 +87,7 @@ def _statistics(
     """Return the statistics, their intervals, and the trends of an unsteady window."""
     modules = gather(log, window_s).get((), {})
     hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
-    protocols = statistics_of(modules, weights)
+    protocols = statistics_of(modules, weights, window_s)
     certain = {one.protocol: _windowed(one, intervals(hits[one.protocol], window_s)) for one in protocols}
     unsteady = [
         f"{module}: {words}" if len(hits) > 1 else words

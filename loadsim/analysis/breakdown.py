@@ -23,7 +23,7 @@ BY = {
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A task in the table of a part; see `score.TaskStatistics`."""
+    """A task in the table of a part; see `score.TaskFigures`."""
 
     task: str
     weight: float
@@ -66,7 +66,7 @@ def breakdown(
             one.protocol,
             one.score_ms,
             one.response_score_ms,
-            [copied(TaskRow, task, response=copied(Percentiles, task.response)) for task in one.tasks],
+            [copied(TaskRow, task) for task in one.tasks],
         )
         for value, part in _in_order(log, by, [*parts])
         for one in parts[part]

@@ -23,10 +23,10 @@ from loadsim.analysis.compare_decision import (
 from loadsim.analysis.compared_run import BASE, NEW, SCORE, RunFigures, Sides, named, of_both, read_sides
 from loadsim.analysis.comparison_obstacles import check_distinct, complaints, unequal_conditions, warnings_of
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, more_failures
-from loadsim.analysis.figures import TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.run_order import stretch
+from loadsim.analysis.score import TaskFigures
 from loadsim.errors import ConfigError, ConfigErrors
 from loadsim.model.terms import Window
 

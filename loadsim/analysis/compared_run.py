@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loadsim.analysis.criteria import Limits, figure, judge_each, unit_of
-from loadsim.analysis.figures import Figures, TaskFigures
+from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
+from loadsim.analysis.score import TaskFigures
 from loadsim.analysis.summary import Summary, summary_of
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError

@@ -13,93 +13,16 @@ from loadsim.analysis.breakdown import Breakdown
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator import EngineHealth, MachineHealth
-from loadsim.analysis.json_values import INLINE, OPTIONAL, RESPONSE, copied
+from loadsim.analysis.json_values import INLINE, OPTIONAL
 from loadsim.analysis.load import Load
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.probes import ProbeStatistics
 from loadsim.analysis.resources import Resource
-from loadsim.analysis.score import CommandFigures, Percentiles, TaskStatistics, Times
+from loadsim.analysis.score import Bounds, CommandFigures, InboxFigures, TaskFigures
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Totals
-from loadsim.model.records import GENERATOR
 from loadsim.model.terms import Window
-
-Bounds = tuple[float, float]
-"""The lower and the upper end of an interval."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailureCount:
-    """`times` tasks ended with this outcome and this kind of error."""
-
-    outcome: str
-    kind: str
-    times: float
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFigures:
-    """One task of one driver in the window; see `score.TaskStatistics`.
-
-    `interval_ms` is the 95 % confidence interval of the 95th percentile; `no_interval` says why there is none.
-    `done_per_s` counts hits; it is None for tasks without a window.
-    """
-
-    task: str
-    weight: float
-    hits: float
-    failed: float
-    service: Times = field(metadata=INLINE)
-    interval_ms: Bounds | None
-    no_interval: str | None
-    response: Percentiles = field(metadata=RESPONSE)
-    planned: float
-    attempted: float
-    attempted_share: float | None
-    done: float
-    done_share: float | None
-    failed_share: float | None
-    done_per_s: float | None
-    refused: float
-    lost: float
-    timeout: float
-    unfinished: float
-    skipped: float
-    generator_failed: float
-    failures: Sequence[FailureCount]
-
-    @classmethod
-    def of(
-        cls, task: TaskStatistics, length_s: float, bounds_ms: Bounds | None, no_interval: str | None
-    ) -> TaskFigures:
-        return copied(
-            cls,
-            task,
-            interval_ms=bounds_ms,
-            no_interval=no_interval,
-            response=copied(Percentiles, task.response),
-            done_per_s=task.hits / length_s if task.windowed else None,
-            **{outcome: count for outcome, count in task.counts.items() if outcome not in ("ok", GENERATOR)},
-            generator_failed=task.counts[GENERATOR],
-            failures=[FailureCount(outcome, kind, times) for (outcome, kind), times in task.failures.items()],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class InboxFigures:
-    """Processings of an Inbox that were due in the window; `took` is from the due time to the end."""
-
-    processings: float
-    done: float
-    unfinished: float
-    took: Times = field(metadata=INLINE)
-
-    @classmethod
-    def of(cls, inbox: TaskStatistics | None) -> InboxFigures | None:
-        if inbox is None:
-            return None
-        return cls(inbox.planned, inbox.hits, inbox.planned - inbox.hits, inbox.response)
 
 
 @dataclass(frozen=True, slots=True)

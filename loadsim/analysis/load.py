@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from loadsim.analysis.score import ProtocolStatistics
-from loadsim.model.records import GENERATOR
 from loadsim.model.terms import Window
 from loadsim.timinglog.merge import PLANNED_LOAD
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT, read_planned_load
@@ -71,6 +70,6 @@ def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s:
     planned = plan.in_window(window_s)
     made = Counter[str]()
     for task in (task for protocol in protocols for task in protocol.tasks if task.task not in LEFT_OUT):
-        made[task.task] += task.attempted - task.counts[GENERATOR]
+        made[task.task] += task.attempted - task.generator_failed
     names = sorted(name for name in planned.keys() | made.keys() if planned.get(name) or made[name])
     return Load.of({name: TaskLoad(planned.get(name, 0), made[name]) for name in names})

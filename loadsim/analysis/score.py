@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import DriverRecords, Growing, Part, TaskRecords, gather
-from loadsim.analysis.json_values import INLINE
+from loadsim.analysis.json_values import INLINE, RESPONSE
 from loadsim.analysis.nearest_rank import percentile
-from loadsim.model.records import FAILURES, GENERATOR, PROCESS_INBOX
+from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
@@ -57,12 +57,17 @@ PERCENTS: Mapping[str, Fraction] = {
 class Percentiles:
     """The percentiles of `Times` only."""
 
-    p50_ms: float | None
-    p90_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    p99_9_ms: float | None
-    max_ms: float | None
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    p99_9_ms: float | None = None
+    max_ms: float | None = None
+
+    @classmethod
+    def of_sorted(cls, ordered_us: NDArray[Any], infinite: int = 0) -> Percentiles:
+        """Return the percentiles of sorted times and of `infinite` more that are infinite."""
+        return cls(**_percentiles(ordered_us, infinite))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,63 +92,116 @@ class Times:
         if not len(ordered_us) + infinite:
             return cls()
         return cls(
-            **{name: percentile(ordered_us, percent, infinite) / 1000 for name, percent in PERCENTS.items()},
+            **_percentiles(ordered_us, infinite),
             mean_ms=math.inf if infinite else float(np.mean(ordered_us)) / 1000,
             stddev_ms=None if infinite else standard_deviation(ordered_us) / 1000,
         )
 
 
+def _percentiles(ordered_us: NDArray[Any], infinite: int) -> dict[str, float]:
+    if not len(ordered_us) + infinite:
+        return {}
+    return {name: percentile(ordered_us, percent, infinite) / 1000 for name, percent in PERCENTS.items()}
+
+
+Bounds = tuple[float, float]
+"""The lower and the upper end of an interval."""
+
+
 @dataclass(frozen=True, slots=True)
-class TaskStatistics:
-    """One task of one driver. A weight of 0 means not scored; `failures` counts by outcome and kind of error.
+class FailureCount:
+    """`times` tasks ended with this outcome and this kind of error."""
+
+    outcome: str
+    kind: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFigures:
+    """One task of one driver in the window. A weight of 0 means not scored.
 
     `service` has the times of hits (outcome ok) from their start. `response` has times from the due time of all
     planned tasks; those without a hit count as infinite. Both scores consist of the 95th percentiles.
+
+    `planned` counts all records: tasks done, still running at the end, or never started. `attempted` ones began, `done`
+    ones ended. Shares are of planned tasks. `done_per_s` counts hits; it is None for tasks without a window.
+    `interval_ms` is the 95 % confidence interval of the 95th percentile; `no_interval` says why there is none.
     """
 
     task: str
     weight: float
-    counts: Mapping[str, int]
-    service: Times
-    response: Times
-    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    hits: int
+    failed: int
+    service: Times = field(metadata=INLINE)
+    interval_ms: Bounds | None = None
+    no_interval: str | None = None
+    response: Percentiles = field(metadata=RESPONSE)
+    planned: int
+    attempted: int
+    attempted_share: float | None
+    done: int
+    done_share: float | None
+    failed_share: float | None
+    done_per_s: float | None
+    refused: int
+    lost: int
+    timeout: int
+    unfinished: int
+    skipped: int
+    generator_failed: int
+    failures: Sequence[FailureCount]
 
-    @property
-    def hits(self) -> int:
-        return self.counts["ok"]
-
-    @property
-    def failed(self) -> int:
-        return sum(self.counts[outcome] for outcome in FAILURES)
-
-    @property
-    def done(self) -> int:
-        return self.hits + self.failed
-
-    @property
-    def planned(self) -> int:
-        """All records: tasks done, still running at the end, or never started."""
-        return sum(self.counts.values())
-
-    @property
-    def attempted(self) -> int:
-        return self.planned - self.counts["skipped"]
-
-    @property
-    def attempted_share(self) -> float | None:
-        return self.attempted / self.planned if self.planned else None
-
-    @property
-    def done_share(self) -> float | None:
-        return self.hits / self.planned if self.planned else None
-
-    @property
-    def failed_share(self) -> float | None:
-        return self.failed / self.planned if self.planned else None
+    @classmethod
+    def of(cls, task: str, weight: float, records: TaskRecords, window_s: Window) -> TaskFigures:
+        counts = records.counts
+        hits, failed = counts["ok"], sum(counts[outcome] for outcome in FAILURES)
+        planned = sum(counts.values())
+        attempted = planned - counts["skipped"]
+        attempted_share, done_share, failed_share = (
+            number / planned if planned else None for number in (attempted, hits, failed)
+        )
+        return cls(
+            task=task,
+            weight=weight,
+            hits=hits,
+            failed=failed,
+            service=Times.of_sorted(records.took_us),
+            response=Percentiles.of_sorted(records.waited_us, planned - hits),
+            planned=planned,
+            attempted=attempted,
+            attempted_share=attempted_share,
+            done=hits + failed,
+            done_share=done_share,
+            failed_share=failed_share,
+            done_per_s=None if task in WITHOUT_WINDOW else hits / window_s.length_s,
+            refused=counts["refused"],
+            lost=counts["lost"],
+            timeout=counts["timeout"],
+            unfinished=counts["unfinished"],
+            skipped=counts["skipped"],
+            generator_failed=counts[GENERATOR],
+            failures=[FailureCount(outcome, kind, times) for (outcome, kind), times in records.failures.items()],
+        )
 
     @property
     def windowed(self) -> bool:
         return self.task not in WITHOUT_WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class InboxFigures:
+    """Processings of an Inbox that were due in the window; `took` is from the due time to the end."""
+
+    processings: int
+    done: int
+    unfinished: int
+    took: Times = field(metadata=INLINE)
+
+    @classmethod
+    def of(cls, records: TaskRecords) -> InboxFigures:
+        planned, hits = sum(records.counts.values()), records.counts["ok"]
+        return cls(planned, hits, planned - hits, Times.of_sorted(records.waited_us, planned - hits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +215,10 @@ class ProtocolStatistics:
 
     protocol: str
     users: int
-    tasks: tuple[TaskStatistics, ...]
+    tasks: tuple[TaskFigures, ...]
     score_ms: float | None
     response_score_ms: float | None = None
-    inbox: TaskStatistics | None = None
+    inbox: InboxFigures | None = None
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -190,7 +248,7 @@ def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | N
     return math.fsum(weight * figure for weight, figure in covered) / math.fsum(weight for weight, _ in covered)
 
 
-def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
+def weighted_score(tasks: Iterable[TaskFigures]) -> float | None:
     """Return the weighted average of percentiles (ms) over the tasks with a weight and hits; lower is better."""
     return weighted_average((task.weight, task.service.p95_ms) for task in tasks)
 
@@ -203,14 +261,19 @@ def score_parts(
 ) -> dict[Part, tuple[ProtocolStatistics, ...]]:
     """Return the statistics of each part of the log, by the values of fields (see `aggregate.gather`)."""
     parts = gather(log, window_s, fields)
-    return {part: statistics_of(modules, weights) for part, modules in parts.items()}
+    return {part: statistics_of(modules, weights, window_s) for part, modules in parts.items()}
 
 
-def statistics_of(modules: Mapping[str, DriverRecords], weights: Mapping[str, float]) -> tuple[ProtocolStatistics, ...]:
+def statistics_of(
+    modules: Mapping[str, DriverRecords], weights: Mapping[str, float], window_s: Window
+) -> tuple[ProtocolStatistics, ...]:
     """Return the statistics of the records of each driver, by name. Times of two drivers are never mixed."""
     protocols = []
     for protocol, module in sorted(modules.items()):
-        tasks = [_task_statistics(task, records, float(weights.get(task, 0))) for task, records in module.tasks.items()]
+        tasks = [
+            TaskFigures.of(task, float(weights.get(task, 0)), records, window_s)
+            for task, records in module.tasks.items()
+        ]
         tasks.sort(key=lambda task: (-task.weight, task.task))
         protocols.append(
             ProtocolStatistics(
@@ -219,22 +282,10 @@ def statistics_of(modules: Mapping[str, DriverRecords], weights: Mapping[str, fl
                 tasks=tuple(tasks),
                 score_ms=weighted_score(tasks),
                 response_score_ms=weighted_average((task.weight, task.response.p95_ms) for task in tasks),
-                inbox=None if module.inbox is None else _task_statistics(PROCESS_INBOX, module.inbox, 0),
+                inbox=None if module.inbox is None else InboxFigures.of(module.inbox),
             )
         )
     return tuple(protocols)
-
-
-def _task_statistics(task: str, records: TaskRecords, weight: float) -> TaskStatistics:
-    without_hit = sum(records.counts.values()) - records.counts["ok"]
-    return TaskStatistics(
-        task=task,
-        weight=weight,
-        counts=records.counts,
-        service=Times.of_sorted(records.took_us),
-        response=Times.of_sorted(records.waited_us, without_hit),
-        failures=records.failures,
-    )
 
 
 def command_statistics(log: TimingLog, window_s: Window) -> Sequence[CommandFigures]:

@@ -18,14 +18,11 @@ from loadsim.analysis.criteria import (
     judge_each,
 )
 from loadsim.analysis.figures import (
-    Bounds,
     Coverage,
     DriverFigures,
     Figures,
     GeneratorFigures,
-    InboxFigures,
     Lateness,
-    TaskFigures,
 )
 from loadsim.analysis.generator_limits import lag_limit_ms
 from loadsim.analysis.intervals import Interval, Intervals
@@ -36,7 +33,7 @@ from loadsim.analysis.preparation import preparation, preparation_warnings
 from loadsim.analysis.probe_reasons import with_probe_reasons
 from loadsim.analysis.probes import probe_statistics
 from loadsim.analysis.resources import probe_places, ranked_resources
-from loadsim.analysis.score import ProtocolStatistics, command_statistics
+from loadsim.analysis.score import Bounds, ProtocolStatistics, command_statistics
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
@@ -194,9 +191,7 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
     measured = analyse(log, weights, window_s)
     facts, header, length_s = measured.facts, log.header, window_s.length_s
     weighted = [task for task, weight in weights.items() if weight > 0]
-    modules = {
-        one.protocol: _module(one, weighted, length_s, measured.intervals[one.protocol]) for one in facts.protocols
-    }
+    modules = {one.protocol: _module(one, weighted, measured.intervals[one.protocol]) for one in facts.protocols}
     only = next(iter(modules.values())) if len(modules) == 1 else None
     totals = Totals.of(facts.protocols)
 
@@ -274,10 +269,7 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
     )
 
 
-def _module(
-    protocol: ProtocolStatistics, weighted: Sequence[str], length_s: float, certain: Intervals
-) -> DriverFigures:
-    intervals = {task.task: certain.tasks.get(task.task, _OUTSIDE) for task in protocol.tasks}
+def _module(protocol: ProtocolStatistics, weighted: Sequence[str], certain: Intervals) -> DriverFigures:
     planned = {task.task for task in protocol.tasks if task.planned}
     return DriverFigures(
         score_ms=protocol.score_ms,
@@ -286,7 +278,7 @@ def _module(
         no_score_interval=certain.score.why_not,
         spell_s=certain.spell_s,
         provisional=bool(protocol.few_hits),
-        inbox=InboxFigures.of(protocol.inbox),
+        inbox=protocol.inbox,
         users=protocol.users,
         covers=Coverage(
             scored=protocol.scored,
@@ -295,8 +287,9 @@ def _module(
             few_hits=protocol.few_hits,
         ),
         tasks=[
-            TaskFigures.of(task, length_s, _bounds_ms(interval), interval.why_not)
-            for task, interval in zip(protocol.tasks, intervals.values(), strict=True)
+            replace(task, interval_ms=_bounds_ms(interval), no_interval=interval.why_not)
+            for task in protocol.tasks
+            for interval in [certain.tasks.get(task.task, _OUTSIDE)]
         ],
     )
 

@@ -6,7 +6,7 @@ Validity judges the generator and the logs, criteria judge the server. Every rea
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from loadsim.analysis.companions import Companions
@@ -15,9 +15,8 @@ from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_failures import is_shortage
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
-from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
+from loadsim.analysis.score import ProtocolStatistics, TaskFigures
 from loadsim.analysis.unserved import Unserved
-from loadsim.model import records
 from loadsim.model.limits import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
 
@@ -252,11 +251,7 @@ class Totals:
     @classmethod
     def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
         tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
-        return cls(
-            **{name: sum(getattr(task, name) for task in tasks) for name in ("planned", "attempted", "done", "failed")},
-            generator_failed=sum(task.counts[records.GENERATOR] for task in tasks),
-            **{name: sum(task.counts[name] for task in tasks) for name in ("unfinished", "skipped")},
-        )
+        return cls(**{one.name: sum(getattr(task, one.name) for task in tasks) for one in fields(cls)})
 
     @property
     def hits(self) -> int:
@@ -344,7 +339,7 @@ def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     return reasons
 
 
-def _cause_of_few(facts: Facts, task: TaskStatistics, limits: Mapping[str, Any]) -> str:
+def _cause_of_few(facts: Facts, task: TaskFigures, limits: Mapping[str, Any]) -> str:
     """Return why a task has too few hits: the terms only if the server, or the end by `abort_on`, is no reason.
 
     1. Terms, if the plan has too few of the task.
@@ -364,14 +359,14 @@ def _cause_of_few(facts: Facts, task: TaskStatistics, limits: Mapping[str, Any])
     return LOAD if complete and planned is not None and _load_below(facts, limits["load"]) else TERMS
 
 
-def _planned(facts: Facts, task: TaskStatistics) -> int | None:
+def _planned(facts: Facts, task: TaskFigures) -> int | None:
     """Return the number of a task in the plan; None if it is not known. The plan does not tell drivers apart."""
     if facts.load is None or len(facts.protocols) > 1 or task.task not in facts.load.tasks:
         return None
     return facts.load.tasks[task.task].planned
 
 
-def _few_hits(facts: Facts, limits: Mapping[str, Any]) -> list[tuple[ProtocolStatistics, TaskStatistics]]:
+def _few_hits(facts: Facts, limits: Mapping[str, Any]) -> list[tuple[ProtocolStatistics, TaskFigures]]:
     """Return the scored and planned tasks with too few hits for a percentile."""
     return [
         (protocol, task)
@@ -447,7 +442,7 @@ def _sessions(facts: Facts) -> list[str]:
     if facts.companions and (failed_of := facts.companions.log_ons_failed):
         warnings.append(f"{failed_of:,.10g} of {facts.companions.log_ons:,.10g} log-ons of companions failed")
     log_offs = [task for protocol in facts.protocols for task in protocol.tasks if task.task == LOGOFF]
-    unended = sum(task.counts["unfinished"] for task in log_offs)
+    unended = sum(task.unfinished for task in log_offs)
     if failed := sum(task.failed for task in log_offs) + unended:
         told = " or did not end, so that stored mail was not looked at" if unended else ""
         warnings.append(f"{failed:,} of {sum(task.planned for task in log_offs):,} log-offs failed{told}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from loadsim.analysis.breakdown import Breakdown, TaskRow
-from loadsim.analysis.figures import Coverage, DriverFigures, TaskFigures
+from loadsim.analysis.figures import Coverage, DriverFigures
 from loadsim.analysis.per_client import ClientFigures
-from loadsim.analysis.score import FEW_HITS, CommandFigures
+from loadsim.analysis.score import FEW_HITS, CommandFigures, TaskFigures
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.digits import duration, known_decimals, rounded
 from loadsim.report.document import Cell, Column, Table, table_of

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from loadsim.analysis.aggregate import TaskRecords
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
-from loadsim.analysis.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
+from loadsim.analysis.score import ProtocolStatistics, TaskFigures, Times, weighted_score
 from loadsim.analysis.verdict import KEEPS_UP_WITH_LESS, MORE_HITS, Facts, Totals, judge
 from loadsim.model.records import OUTCOMES
 from loadsim.model.terms import Window
@@ -23,14 +25,14 @@ MET = Result("failed_share", {"max": 0.01}, 0.01)
 MISSED = Result("delivery.undelivered_at_end", {"max": 0}, 1)
 
 
-def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **counts: int) -> TaskStatistics:
-    """One task's statistics; 1000 hits unless told."""
-    filled = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts)
-    times = Times(p50_ms=p95_ms, p95_ms=p95_ms, mean_ms=p95_ms, stddev_ms=0.0)
-    return TaskStatistics(name, weight, filled, times, times)
+def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **counts: int) -> TaskFigures:
+    """One task's figures; 1000 hits unless told."""
+    filled, none = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts), np.zeros(0)
+    found = TaskFigures.of(name, weight, TaskRecords(filled, {}, none, none.astype(np.uint16), none), Window(0, 300))
+    return replace(found, service=Times(p95_ms=p95_ms))
 
 
-def protocol(*tasks: TaskStatistics, name: str = "imap") -> ProtocolStatistics:
+def protocol(*tasks: TaskFigures, name: str = "imap") -> ProtocolStatistics:
     """A client module's statistics."""
     return ProtocolStatistics(name, 100, tasks, weighted_score(tasks))
 
