@@ -136,79 +136,41 @@ def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> Non
 
 def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sample, float]]]:
     """Return the source of a monitor in the log of a run, and the samples of the run with their places."""
-    clock = _WallClock(monitor)
-    offset = clock.offset(start)
-    placed: list[tuple[Sample, float]] = []
-    if offset is not None:
-        begin_ns, end_ns = offset.zero_ns - _ns(BEFORE_S), offset.zero_ns + _ns(start.length_s + BEHIND_S)
-        placed = [
-            (sample, (sample["at_ns"] - offset.zero_ns) / 1e9)
-            for sample in monitor.health
-            if "at_ns" in sample and begin_ns <= sample["at_ns"] < end_ns
-        ]
-    return replace(monitor.sources[0], run=start.run, monitor=clock.placement(offset)), placed
+    source, timed = monitor.sources[0], [sample for sample in monitor.health if "at_ns" in sample]
+    zero_ns, error_ns = _zero_ns(source, timed, start)
+    placed = [] if zero_ns is None else [(sample, (sample["at_ns"] - zero_ns) / 1e9) for sample in timed]
+    instants_s = [min(max(at_s, -FARTHEST_S), FARTHEST_S) for _, at_s in placed]
+    placement = Placement(
+        same_machine=_boot(source) in start.by_boot,
+        error_ms=None if error_ns is None else math.ceil(error_ns / 1e3) / 1e3,
+        span_s=(round(min(instants_s), 6), round(max(instants_s), 6)) if instants_s else None,
+        damages=monitor.damages,
+    )
+    of_run = [(sample, at_s) for sample, at_s in placed if -BEFORE_S <= at_s < start.length_s + BEHIND_S]
+    return replace(source, run=start.run, monitor=placement), of_run
 
 
-def _ns(length_s: float) -> int:
-    return round(min(length_s, FARTHEST_S) * 1e9)
+def _boot(source: Source) -> str:
+    return str(source.facts.get(BOOT_ID))
 
 
-@dataclass(frozen=True, slots=True)
-class _Offset:
-    """A run's start by the monitor's monotonic clock, and the error; None if it is unknown. `same`: one machine."""
-
-    zero_ns: int
-    error_ns: int | None
-    same: bool
-
-
-class _WallClock:
-    """The time of day of a monitor, by its monotonic clock.
-
-    A file may state any instants: they are Python's integers, which have no limit.
-    """
-
-    def __init__(self, monitor: TimingLog) -> None:
-        self._source = monitor.sources[0]
-        self._damages = monitor.damages
-        self._read = [sample for sample in monitor.health if WALL_CLOCK in sample and "at_ns" in sample]
-        instants = [sample["at_ns"] for sample in monitor.health if "at_ns" in sample]
-        self._span_ns = (min(instants), max(instants)) if instants else None
-
-    def offset(self, start: RunStart) -> _Offset | None:
-        """Return the common start by the monitor's clock; None if no clock can tell."""
-        boot = str(self._source.facts.get(BOOT_ID))
-        if boot in start.by_boot:
-            return _Offset(start.by_boot[boot], 0, same=True)
-        if start.wall_ns is None or not self._read:
-            return None
-        # The leads during the run: their median places it, their spread is what the clock was set by.
-        during = [
-            sample
-            for sample in self._read
-            if -BEFORE_S <= (sample[WALL_CLOCK] - start.wall_ns) / 1e9 <= start.length_s + BEHIND_S
-        ]
-        used = during or self._read
-        ahead_ns = sorted(sample[WALL_CLOCK] - sample["at_ns"] for sample in used)
-        zero_ns = start.wall_ns - ahead_ns[len(ahead_ns) // 2]
-        own_ns = [sample[WALL_CLOCK_ERROR] for sample in used if WALL_CLOCK_ERROR in sample]
-        if len(own_ns) < len(used) or start.error_ns is None:
-            return _Offset(zero_ns, None, same=False)
-        error_ns = max(own_ns) + start.error_ns + start.spread_ns + ahead_ns[-1] - ahead_ns[0]
-        return _Offset(zero_ns, error_ns, same=False)
-
-    def placement(self, offset: _Offset | None) -> Placement:
-        """Return the place of the monitor's file on the time axis of the run."""
-        span_s = None
-        if offset is not None and self._span_ns is not None:
-            begin_s, end_s = (
-                round(min(max((at_ns - offset.zero_ns) / 1e9, -FARTHEST_S), FARTHEST_S), 6) for at_ns in self._span_ns
-            )
-            span_s = begin_s, end_s
-        error_ns = offset.error_ns if offset else None
-        return Placement(
-            same_machine=bool(offset and offset.same),
-            error_ms=None if error_ns is None else math.ceil(error_ns / 1e3) / 1e3,
-            span_s=span_s,
-            damages=self._damages,
-        )
+def _zero_ns(source: Source, timed: Sequence[Sample], start: RunStart) -> tuple[int | None, int | None]:
+    """Return a run's start by the monitor's monotonic clock, and the error; None if no clock can tell."""
+    if _boot(source) in start.by_boot:
+        return start.by_boot[_boot(source)], 0
+    read = [sample for sample in timed if WALL_CLOCK in sample]
+    if start.wall_ns is None or not read:
+        return None, None
+    # The leads during the run: their median places it, their spread is what the clock was set by.
+    during = [
+        sample
+        for sample in read
+        if -BEFORE_S <= (sample[WALL_CLOCK] - start.wall_ns) / 1e9 <= start.length_s + BEHIND_S
+    ]
+    used = during or read
+    ahead_ns = sorted(sample[WALL_CLOCK] - sample["at_ns"] for sample in used)
+    zero_ns = start.wall_ns - ahead_ns[len(ahead_ns) // 2]
+    own_ns = [sample[WALL_CLOCK_ERROR] for sample in used if WALL_CLOCK_ERROR in sample]
+    if len(own_ns) < len(used) or start.error_ns is None:
+        return zero_ns, None
+    return zero_ns, max(own_ns) + start.error_ns + start.spread_ns + ahead_ns[-1] - ahead_ns[0]
