@@ -118,8 +118,6 @@ def test_nothing_is_left_of_a_scenario_that_cannot_be_read(words: tuple[str, ...
     assert not Path("own.yaml").exists()
 
 
-
-
 def test_ports_are_in_the_scenario() -> None:
     """As those of a private server of the tutorial."""
     scenario = made("--imap-port", "10143", "--smtp-port", "10025")
