@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from loadsim.analysis.failures import failures
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.report import run_charts
@@ -95,39 +94,25 @@ def _score(run: RecordedRun) -> tuple[Block, ...]:
 
 
 def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
-    tasks, series = run_charts.tasks_of(run, bins), run_charts.series_of(run, bins)
+    figures, series = run.figures, run_charts.series_of(run, bins)
+    resources = (resource_table(figures.resources), NO_PROOF) if figures.resources else ()
     shaded = "The window, which the tables above cover, is shaded." if run_charts.window_is_part(run, bins) else ""
+    charts = [run_charts.server_and_generator(run, bins, series), run_charts.further_probes(run, bins, series)]
+    load = _charts(charts, f"{TOGETHER} {shaded}".strip(), "The logs hold no task.")
     return (
-        Section(
-            "Server and generator",
-            _charts(
-                [
-                    run_charts.server_and_generator(run, bins, series),
-                    run_charts.further_probes(run, bins, series),
-                ],
-                f"{TOGETHER} {shaded}".strip(),
-                "The logs hold no task.",
-            )
-            + _probed(run.figures),
-        ),
+        Section("Server and generator", (*load, *probe_averages(figures), *resources)),
         Section(
             "Service times over time",
             _charts(
-                [run_charts.times_over_time(run, bins, tasks)],
+                [run_charts.times_over_time(run, bins)],
                 f"Each point covers {bins.width_s:g} s; {FEW_IN_A_STRETCH} {shaded}".strip(),
                 "No task has a hit: there is no time to show.",
             ),
         ),
         *_due(run),
         Section("Protocol commands", _commands(run)),
-        *([Section("Client machines", (clients_table(clients),))] if (clients := run.figures.per_client) else []),
+        *([Section("Client machines", (clients_table(figures.per_client),))] if figures.per_client else []),
     )
-
-
-def _probed(figures: Figures) -> tuple[Block, ...]:
-    """Return the tables of probes that belong to the window: averages, and resources."""
-    resources = (resource_table(figures.resources), NO_PROOF) if figures.resources else ()
-    return (*probe_averages(figures), *resources)
 
 
 def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ...]:

@@ -19,7 +19,6 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.time_series import (
     Bins,
     Floats,
-    TaskSeries,
     Throughput,
     lateness_series,
     service_time_series,
@@ -33,7 +32,7 @@ UNITS = ((10_800.0, 3600.0, "hours", "h"), (180.0, 60.0, "minutes", "min"), (0.0
 """Units of time: the least length of a run (s), the seconds of the unit, its name, and its sign."""
 
 MOST_LINES = 6
-"""With more machines, charts show the maximum."""
+"""With more machines, a chart shows the busiest one."""
 
 LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "generator late"}
 
@@ -42,12 +41,9 @@ def window_is_part(run: RecordedRun, bins: Bins) -> bool:
     return run.figures.window_s != (bins.begin_s, bins.end_s)
 
 
-def _unit(bins: Bins) -> tuple[float, str, str]:
-    return next((unit_s, name, sign) for least_s, unit_s, name, sign in UNITS if bins.end_s - bins.begin_s > least_s)
-
-
 def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], across: int = 1) -> Chart:
-    unit_s, unit, sign = _unit(bins)
+    length_s = bins.end_s - bins.begin_s
+    _, unit_s, unit, sign = next(found for found in UNITS if length_s > found[0])
     axis = Axis(
         title=f"{unit} from the common start",
         kind="time",
@@ -64,27 +60,24 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
     )
 
 
-def times_over_time(run: RecordedRun, bins: Bins, tasks: Sequence[TaskSeries]) -> Chart:
+def times_over_time(run: RecordedRun, bins: Bins) -> Chart:
     """Return a panel for each task: median and 95th percentile."""
+    modules = run.figures.by_protocol
+    weights = {task.task: task.weight for module in modules.values() for task in module.tasks}
     panels = [
         Panel(
-            _name(run, one),
+            one.task if len(modules) < 2 else f"{one.task} ({one.protocol})",
             "ms",
-            (Line("median", figures(one.p50_ms)), Line("95th percentile", figures(one.p95_ms))),
+            _percentiles(one.p50_ms, one.p95_ms),
             "log",
         )
-        for one in tasks
+        for one in task_series(run.log, bins, weights)
     ]
     return _over(run, bins, "Service time of each task by when it was due", panels, across=3)
 
 
-def tasks_of(run: RecordedRun, bins: Bins) -> tuple[TaskSeries, ...]:
-    weights = {task.task: task.weight for module in run.figures.by_protocol.values() for task in module.tasks}
-    return task_series(run.log, bins, weights)
-
-
-def _name(run: RecordedRun, one: TaskSeries) -> str:
-    return one.task if len(run.figures.by_protocol) < 2 else f"{one.task} ({one.protocol})"
+def _percentiles(p50_ms: Floats, p95_ms: Floats) -> tuple[Line, ...]:
+    return Line("median", figures(p50_ms)), Line("95th percentile", figures(p95_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,68 +103,54 @@ def series_of(run: RecordedRun, bins: Bins) -> RunSeries:
 
 def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
     """Return the load, the server's answers, the chief figures of probes, CPU and the generator's lateness together."""
-    p50_ms, p95_ms = service_time_series(run.log, bins)
     rates = [Line("done", figures(found.load.done_per_s)), Line("failed", figures(found.load.failed_per_s))]
     if not run.figures.stress:
         rates.insert(0, Line("due", figures(found.load.planned_per_s)))
+    lag_ms, generator = [one.lag_p99_ms for one in found.engines], run.figures.generator
     panels = [
         Panel("Tasks, without log-ons and log-offs", "per second", tuple(rates)),
-        Panel(
-            "Server: service time of all tasks",
-            "ms",
-            (Line("median", figures(p50_ms)), Line("95th percentile", figures(p95_ms))),
-            "log",
-        ),
+        Panel("Server: service time of all tasks", "ms", _percentiles(*service_time_series(run.log, bins)), "log"),
         *panels_of_probes(found.probes, chief=True),
         Panel("CPU", "% busy", _busy(run, bins, found), digits=0),
-        Panel("Generator: lag of the event loop, 99th percentile", "ms", _lag(found), "symlog", limits=_lag_limit(run)),
-        Panel("Late starts of tasks, 95th percentile", "ms", _late(found), "symlog", limits=_late_limit(run)),
+        Panel(
+            "Generator: lag of the event loop, 99th percentile",
+            "ms",
+            (Line("the worst engine", figures(_most(lag_ms))),) if lag_ms else (),
+            "symlog",
+            limits=_limit("limit of the 99th percentile", generator.lag_limit_ms),
+        ),
+        Panel(
+            "Late starts of tasks, 95th percentile",
+            "ms",
+            tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in found.late_ms.items()),
+            "symlog",
+            limits=_limit("limit of the generator", generator.lateness_limit_ms),
+        ),
     ]
     return _over(run, bins, "Load, server and generator over the same time", panels)
 
 
 def further_probes(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
-    """Return further figures of probes over the same time."""
     caption = "Further figures of the probes over the same time"
     return _over(run, bins, caption, panels_of_probes(found.probes, chief=False), across=2)
 
 
 def _busy(run: RecordedRun, bins: Bins, found: RunSeries) -> tuple[Line, ...]:
-    """Return the busy share of the server's cores where it has its own, of each machine, and of the busiest engine."""
+    """Return the busy share of the server's cores where it has its own, of each machine, and of the busiest engine.
+
+    Of many machines, it is the largest one at each time.
+    """
     servers = {f"the server's cores of {name}": share * 100 for name, share in server_cpu_series(run.log, bins).items()}
     engines = [one.cpu_share for one in found.engines]
     busiest = {"the busiest engine, of one core": _most(engines) * 100} if engines else {}
-    return tuple(line for each in (servers, found.machines, busiest) for line in _lines(each))
+    many = len(found.machines) > MOST_LINES
+    machines = {"all cores of the busiest machine": _most([*found.machines.values()])} if many else found.machines
+    return tuple(Line(name, figures(values)) for name, values in {**servers, **machines, **busiest}.items())
 
 
-def _lag(found: RunSeries) -> tuple[Line, ...]:
-    lag_ms = [one.lag_p99_ms for one in found.engines]
-    return (Line("the worst engine", figures(_most(lag_ms))),) if lag_ms else ()
-
-
-def _late(found: RunSeries) -> tuple[Line, ...]:
-    return tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in found.late_ms.items())
-
-
-OVERALL = "over the whole window"
-"""A limit of the generator is one of a percentile over the window: points of a curve may be above it."""
-
-
-def _lag_limit(run: RecordedRun) -> tuple[Limit, ...]:
-    limit_ms = run.figures.generator.lag_limit_ms
-    return () if limit_ms is None else (Limit(f"limit of the 99th percentile {OVERALL}: {limit_ms:.3g} ms", limit_ms),)
-
-
-def _late_limit(run: RecordedRun) -> tuple[Limit, ...]:
-    limit_ms = run.figures.generator.lateness_limit_ms
-    return () if limit_ms is None else (Limit(f"limit of the generator {OVERALL}: {limit_ms:g} ms", limit_ms),)
-
-
-def _lines(series: Mapping[str, Floats]) -> tuple[Line, ...]:
-    """Return a line for each series; for many, the maximum at each time."""
-    if len(series) > MOST_LINES:
-        return (Line("most of any", figures(_most([*series.values()]))),)
-    return tuple(Line(name, figures(values)) for name, values in series.items())
+def _limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
+    """Return a limit of a percentile over the window: points of a curve may be above it."""
+    return () if limit_ms is None else (Limit(f"{name} over the whole window: {limit_ms:.3g} ms", limit_ms),)
 
 
 def _most(each: Sequence[Floats]) -> Floats:
@@ -190,11 +169,6 @@ def mail(run: RecordedRun, bins: Bins, found: MailSeries) -> list[Chart]:
         Panel("Messages", "per second", tuple(messages), digits=2),
         Panel("Copies", "per second", tuple(copies), digits=2),
         Panel("Accepted and not delivered yet", "copies", (Line("under way", figures(found.under_way)),), digits=0),
-        Panel(
-            "Delivery",
-            "ms",
-            (Line("median", figures(found.p50_ms)), Line("95th percentile", figures(found.p95_ms))),
-            "log",
-        ),
+        Panel("Delivery", "ms", _percentiles(found.p50_ms, found.p95_ms), "log"),
     ]
     return [_over(run, bins, "Mail over time", panels, across=2)]
