@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
@@ -20,8 +19,6 @@ from loadsim.report.capacity_words import so_far, tone, verdict
 from loadsim.runs.campaign import Runner
 from loadsim.runs.capacity import Wanted, find_capacity
 from loadsim.runs.quiet_down import PAUSE_S, SETTLING_S
-from loadsim.runs.result import RunResult
-from loadsim.runs.watcher import Watcher
 
 DEFAULT_WIDTH = 0.2
 
@@ -124,7 +121,4 @@ def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
     if args.clients is None:
         raise ConfigError("--clients: expected the number of clients, as all runs need the same ones, found none")
 
-    def run(scenario: Scenario, directory: Path, watcher: Watcher) -> RunResult:
-        return on_cluster(scenario, out=directory, watcher=watcher)
-
-    return run
+    return on_cluster

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from loadsim.analysis.campaign import LONGEST_REASON, Campaign, CampaignRun, HookResult
 from loadsim.analysis.verdict import ENDED
@@ -24,8 +24,11 @@ from loadsim.runs.watcher import SILENT, Watcher
 
 C = TypeVar("C", bound=Campaign)
 
-Runner = Callable[[Scenario, Path, Watcher], RunResult]
-"""Makes a run in a new directory. Raises `ConfigError` and `RunInvalid`."""
+
+class Runner(Protocol):
+    """Makes a run in a new directory. Raises `ConfigError` and `RunInvalid`."""
+
+    def __call__(self, scenario: Scenario, *, out: Path, watcher: Watcher) -> RunResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,7 @@ class Making:
                         f"{full}, and this run would deliver what is left, too; deliver (postqueue -f), delete or hold"
                         " it (postsuper -d or -h), and resume"
                     )
-                return self.runner(planned.scenario, directory, watcher).summary.score, None
+                return self.runner(planned.scenario, out=directory, watcher=watcher).summary.score, None
             except (ConfigError, RunInvalid) as error:
                 if self.goes_on:
                     return None, str(error)

@@ -27,8 +27,6 @@ from loadsim.runs.campaign_file import RUNS, own_directory, resumed, set_aside, 
 from loadsim.runs.directory import dated, hand_over
 from loadsim.runs.local import check_machine, run_locally
 from loadsim.runs.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
-from loadsim.runs.result import RunResult
-from loadsim.runs.watcher import Watcher
 from loadsim.version import __version__
 
 COARSE = 8
@@ -99,7 +97,7 @@ def find_capacity(
         write(capacity)
         watcher.begun(capacity)
         making = Making(
-            runner=runner or partial(_run_here, terms),
+            runner=runner or partial(run_locally, engines=terms.engines, pin=terms.pin),
             pause_s=terms.pause_s,
             goes_on=False,
             on_cluster=terms.clients is not None,
@@ -156,10 +154,6 @@ class _Search:
                 scenario, build_fingerprint(), watcher.message, watcher.warning, progress=watcher.planned
             )
             return not_valid(scenario, load) or ""
-
-
-def _run_here(terms: Terms, scenario: Scenario, directory: Path, watcher: Watcher) -> RunResult:
-    return run_locally(scenario, directory, engines=terms.engines, pin=terms.pin, watcher=watcher)
 
 
 def _terms(scenario: Scenario, wanted: Wanted) -> Terms:

@@ -23,9 +23,7 @@ from loadsim.runs.directory import dated, hand_over, path_component
 from loadsim.runs.local import run_locally
 from loadsim.runs.quick_load import quick_load
 from loadsim.runs.quiet_down import QUIET_DOWN, QuietDown
-from loadsim.runs.result import RunResult
 from loadsim.runs.suite_cells import scenarios_of, terms_of
-from loadsim.runs.watcher import Watcher
 
 Scenarios = Mapping[str, Scenario]
 """The scenarios by the names of cells."""
@@ -59,7 +57,7 @@ def run_suite(
             watcher.begun(figures)
             # 2. Make the runs that are left.
             making = Making(
-                runner=partial(_run_here, suite),
+                runner=partial(run_locally, engines=suite.engines, pin=suite.pin),
                 pause_s=suite.pause_s,
                 goes_on=True,
                 watcher=watcher,
@@ -101,10 +99,6 @@ def time_left_s(suite: Suite, figures: SuiteFigures, scenarios: Scenarios) -> fl
     }
     each = {name: fmean(times) if times else planned_s(scenarios[name]) for name, times in taken.items()}
     return sum(each[name] for name in left) + suite.pause_s * max(0, len(left) - 1)
-
-
-def _run_here(suite: Suite, scenario: Scenario, directory: Path, watcher: Watcher) -> RunResult:
-    return run_locally(scenario, directory, engines=suite.engines, pin=suite.pin, watcher=watcher)
 
 
 def _checked(suite: Suite, watcher: CampaignWatcher) -> Scenarios:

@@ -179,7 +179,7 @@ class StepBegunError(Exception):
 def searched(path: Path, out: Path, wanted: Wanted, queues: Queues) -> None:
     """Search with a step that is finished, up to the run of the next one."""
 
-    def run(_scenario: Scenario, _directory: Path, _watcher: Watcher) -> RunResult:
+    def run(scenario: Scenario, *, out: Path, watcher: Watcher) -> RunResult:
         raise StepBegunError
 
     def read(settings: Sequence[str]) -> Scenario:
@@ -224,8 +224,8 @@ def test_the_pause_of_a_search_is_the_least_with_the_probe_and_fixed_without(
 def begin(path: Path, out: Path, queues: Queues) -> None:
     """Begin a search, up to the run of its first step."""
 
-    def run(_scenario: Scenario, directory: Path, _watcher: Watcher) -> RunResult:
-        directory.mkdir(parents=True)
+    def run(scenario: Scenario, *, out: Path, watcher: Watcher) -> RunResult:
+        out.mkdir(parents=True)
         raise StepBegunError
 
     find_capacity(
