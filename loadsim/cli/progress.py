@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
     from loadsim.provisioning.sessions import Progress as ShowProgress
 
-SILENT_S = 2.0
-"""The progress of a share is shown on a terminal after this time."""
-
-SILENT_ELSEWHERE_S = 30.0
-"""Elsewhere it is shown after this time: what a script reads must not depend on a machine's speed."""
+SILENT_S = 30.0
+"""Elsewhere than on a terminal, a share is shown after this time: output must not depend on a machine's speed."""
 
 
 def watched_terminal() -> Console | None:
@@ -63,7 +60,7 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
     """
     console = watched_terminal()
     if console is None:
-        tenths = _Tenths(now_s, SILENT_ELSEWHERE_S)
+        tenths = _Tenths(now_s, SILENT_S)
         yield lambda share: tenths.show(share, f"{title}: {10 * int(10 * share)} %")
         return
     from rich.progress import Progress
