@@ -16,8 +16,7 @@ from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import check_place, write
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
-from loadsim.report.compare_junit import compare_junit
-from loadsim.report.compare_report import compare_text, describe_comparison
+from loadsim.report.compare_report import compare_junit, compare_text, describe_comparison
 
 REPORT = "--report"
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from loadsim.analysis.compared_run import read_run
 from loadsim.analysis.suite import CellFigures, ComparedCells, Outcome, SuiteFigures
 from loadsim.analysis.summary import Tone
-from loadsim.report import compare_words
+from loadsim.report import compare_report
 from loadsim.report.answer import EMBEDDED, NO_MEASUREMENT
 from loadsim.report.campaign_runs import Place, runs_blocks
-from loadsim.report.compare_report import task_blocks
-from loadsim.report.compare_words import verdict_line
+from loadsim.report.compare_report import task_blocks, verdict_line
 from loadsim.report.differences import facts_of, same_table, what_differs
 from loadsim.report.digits import count, duration
 from loadsim.report.document import Block, Document, Listing, Section, Table, table_of
@@ -134,7 +133,7 @@ def _doubtful(figures: SuiteFigures) -> str:
 def worse_without_limit(figures: SuiteFigures) -> int:
     """Return the number of comparisons that found the new cell worse, and that no `max_regression` decides."""
     compared = (one.comparison for one in figures.comparisons or () if one.comparison)
-    return sum(one.figures.decision is None and compare_words.tone(one) == "bad" for one in compared)
+    return sum(one.figures.decision is None and compare_report.tone(one) == "bad" for one in compared)
 
 
 def under_unequal_conditions(figures: SuiteFigures) -> int:

@@ -26,8 +26,7 @@ from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.analysis.run_order import stretch, stretched
 from loadsim.model.criteria import DEFAULT, documents, figures
 from loadsim.model.criteria import SCORED as EACH
-from loadsim.report.compare_report import compare_text, describe_comparison
-from loadsim.report.compare_words import tone
+from loadsim.report.compare_report import compare_text, describe_comparison, tone
 
 TERMS = Terms(max_regression=0.05, looks=1, stretch=1.0)
 

@@ -21,8 +21,7 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.report.compare_report import compare_text, describe_comparison
-from loadsim.report.compare_words import RESERVATION, tone, verdict_line
+from loadsim.report.compare_report import RESERVATION, compare_text, describe_comparison, tone, verdict_line
 
 GOLDEN = GOLDEN_FILES / "compare.txt"
 JSON_PAGE = ROOT / "docs" / "reference" / "json.md"

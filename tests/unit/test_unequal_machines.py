@@ -17,8 +17,7 @@ from loadsim.analysis.generator import MachineHealth
 from loadsim.analysis.probes import ProbeStatistics
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.unequal_machines import unequal_machines
-from loadsim.report.compare_report import compare_text, describe_comparison
-from loadsim.report.compare_words import RESERVATION, tone
+from loadsim.report.compare_report import RESERVATION, compare_text, describe_comparison, tone
 
 HERE = MachineHealth("c1", 2, cpu_share=0.1, stolen_share=0.0, engines_share=0.08, server_here=True)
 ELSEWHERE = replace(HERE, server_here=False)
