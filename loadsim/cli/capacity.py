@@ -14,8 +14,7 @@ from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
-from loadsim.report.capacity_report import capacity_text
-from loadsim.report.capacity_words import so_far, tone, verdict
+from loadsim.report.capacity_report import capacity_text, so_far, tone, verdict
 from loadsim.runs.campaign import Runner
 from loadsim.runs.capacity import Wanted, find_capacity
 from loadsim.runs.quiet_down import PAUSE_S, SETTLING_S

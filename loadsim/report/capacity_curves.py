@@ -12,7 +12,6 @@ from loadsim.analysis.campaign import FAILED, GENERATOR, PASSED, UNDECIDED, VOID
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.repeats import medians_by
 from loadsim.report.campaign_runs import RESULTS, in_ms
-from loadsim.report.capacity_words import in_full
 from loadsim.report.document import Axis, Block, Chart, Column, Limit, Line, Panel, drawable
 
 Figure = Callable[[CampaignRun], float | None]
@@ -131,3 +130,8 @@ def _chart(capacity: Capacity, runs: Sequence[CampaignRun], caption: str, *panel
 
 def _limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
     return () if limit_ms is None else (Limit(f"limit of the {name}: {in_full(limit_ms)}", limit_ms),)
+
+
+def in_full(limit_ms: float) -> str:
+    """Return a limit with all digits that a scenario may state."""
+    return f"{limit_ms:,.10g} ms"

@@ -12,7 +12,7 @@ from finished_searches import probed
 from loadsim.analysis.campaign import FAILED, PASSED, UNDECIDED, Result
 from loadsim.analysis.capacity_order import depends_on_order
 from loadsim.analysis.capacity_search import Found, Measure, Settings, Step, interval, next_step
-from loadsim.report.capacity_words import interval as interval_words
+from loadsim.report.capacity_report import interval as interval_words
 
 LOW, HIGH = 1000, 1200
 
