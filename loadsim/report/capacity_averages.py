@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loadsim.analysis.averages import Counted, counted
 from loadsim.analysis.campaign import FAILED, PASSED, UNDECIDED, CampaignRun
-from loadsim.analysis.resources import INSTEAD, kind_of
+from loadsim.analysis.resources import kind_of
 from loadsim.report.campaign_runs import in_ms
 from loadsim.report.capacity_curves import Figure
 from loadsim.report.document import Block, ColumnOf, Section, Table, table_of
@@ -82,29 +82,18 @@ def _mean(figure: Figure) -> Callable[[_Runs], float | None]:
 def _counters(rows: Sequence[_Runs]) -> Iterable[tuple[str, int, Figure]]:
     """Yield the title, the decimals and the figure of each counter that all runs that count measured with a number.
 
-    Of several probes of a kind, each is named. The cores of a pinned server count instead of all cores.
+    Of several probes of a kind, each is named.
     """
     names: dict[str, dict[str, None]] = {}
     for row in rows:
         for run in row.counted:
             for one in run.averages:
                 names.setdefault(one.probe, {})[one.figure] = None
-    found = list(counted({probe: [*figures] for probe, figures in names.items()}))
     kinds = [kind_of(probe) for probe in names]
-    measured = {(one.probe, one.figure): _measured(rows, _average(one)) for one in found}
-    for each in found:
-        better = measured.get((each.probe, INSTEAD.get(each.figure, "")), frozenset())
-        if not measured[each.probe, each.figure] <= better:
-            yield (
-                (each.words if kinds.count(kind_of(each.probe)) == 1 else f"{each.words}, {each.probe}"),
-                each.digits,
-                _average(each),
-            )
-
-
-def _measured(rows: Sequence[_Runs], figure: Figure) -> frozenset[int]:
-    """Return the numbers of users with a mean of a figure."""
-    return frozenset(row.users for row in rows if row.mean(figure) is not None)
+    for each in counted({probe: [*figures] for probe, figures in names.items()}):
+        title = each.words if kinds.count(kind_of(each.probe)) == 1 else f"{each.words}, {each.probe}"
+        if any(row.mean(_average(each)) is not None for row in rows):
+            yield title, each.digits, _average(each)
 
 
 def _average(counter: Counted) -> Figure:
