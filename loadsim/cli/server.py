@@ -75,16 +75,6 @@ def add_ports(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def add_listen(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
-    )
-
-
-def add_tls(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s")
-
-
 def address(text: str) -> str:
     """Parse an IPv4 address to listen on and connect to."""
     try:
@@ -166,6 +156,13 @@ def _start_embedded(
     return start_embedded(accounts, lists, directory)
 
 
+def _add_dovecot_postfix(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
+    )
+    parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s")
+
+
 def _start_dovecot_postfix(
     args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
 ) -> RunningServer:
@@ -186,7 +183,7 @@ KINDS = (
     Kind(
         "dovecot-postfix",
         "run a private instance of Debian's Dovecot and Postfix, as root",
-        (add_ports, add_listen, add_tls),
+        (add_ports, _add_dovecot_postfix),
         _start_dovecot_postfix,
     ),
 )
