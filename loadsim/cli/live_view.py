@@ -17,7 +17,7 @@ from rich.text import Text
 
 from loadsim.analysis.per_client import by_number
 from loadsim.cli.live_figures import LiveFigures
-from loadsim.cli.live_words import HEADINGS, Words, lines, status, task_row
+from loadsim.cli.live_words import HEADINGS, lines, status, task_row
 from loadsim.engine.snapshot import LiveSnapshot, total
 from loadsim.report.digits import duration
 
@@ -86,8 +86,8 @@ class Screenful:
         table = Table.grid(padding=(0, GAP))
         table.add_column(style="bold", no_wrap=True, overflow="crop")
         table.add_column(overflow="fold")
-        for name, words in lines(self.figures):
-            table.add_row(name, _coloured(words))
+        for name, words, look in lines(self.figures):
+            table.add_row(name, Text(words, "red" if look else ""))  # as they are: a server's have no markup
         rows = [task_row(task) for task in self.figures.tasks]
         tables = [
             _fitting_table(headings, cells, columns)
@@ -104,11 +104,6 @@ def _head(figures: LiveFigures) -> Table:
     head.add_column(overflow="fold")
     head.add_row(figures.phase, ProgressBar(total=1.0, completed=figures.share or 0.0), status(figures))
     return head
-
-
-def _coloured(words: Words) -> Text:
-    """Return a line with its marked parts in red. Server texts are shown without markup."""
-    return Text.assemble(*((part, "red" if look else "") for part, look in words))
 
 
 def _client_rows(clients: Mapping[str, LiveSnapshot]) -> list[tuple[str, ...]]:

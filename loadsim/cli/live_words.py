@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from math import floor, log10
 
@@ -12,8 +12,8 @@ from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import printable
 from loadsim.report.digits import count, duration
 
-Words = tuple[tuple[str, bool], ...]
-"""Parts of a line; True: look at it."""
+Line = tuple[str, str, bool]
+"""A name, the words for it, and True for those to look at."""
 
 HEADINGS = ("Task", "done", "failed", "lately/s", "95th, about")
 """The columns of the table of tasks."""
@@ -53,73 +53,59 @@ def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def lines(figures: LiveFigures) -> list[tuple[str, Words]]:
-    """Return a line on users, load, tasks, lateness, generator and failures each, with its name."""
+def lines(figures: LiveFigures) -> list[Line]:
+    """Return a line on users, load, tasks, lateness, generator and failures each, as far as they are known."""
     load = figures.load
     if load is None:
         return []
-    found = [("Users", _users(load)), ("Load", _load(figures)), ("Tasks", _tasks(figures, load))]
-    found += [
-        ("Late", _late(figures, load)),
-        ("Generator", _generator(figures, load)),
-        ("Failures", _failures(figures)),
-    ]
-    return [(name, words) for name, words in found if words]
+    on, lost = f"{load.users_on:,} of {load.users:,} on", count(load.sessions_lost, "session")
+    users = f"{on}, {lost} lost, {count(load.accepted_undelivered, 'message')} in transit"
+    found = [("Users", users, load.sessions_lost > 0)]
+    if figures.due and figures.made is not None:
+        found.append(("Load", f"{count(figures.made, 'task')} made, {figures.due:,} planned until now", False))
+    found += [_tasks(figures, load), ("Late", _late(figures, load), False), *_generator(figures, load)]
+    return [*found, _failures(figures)]
 
 
-def _users(load: LiveSnapshot) -> Words:
-    on = f"{load.users_on:,} of {load.users:,} on, "
-    transit = f", {count(load.accepted_undelivered, 'message')} in transit"
-    return (on, False), (f"{count(load.sessions_lost, 'session')} lost", load.sessions_lost > 0), (transit, False)
-
-
-def _load(figures: LiveFigures) -> Words:
-    if not figures.due or figures.made is None:
-        return ()
-    return ((f"{count(figures.made, 'task')} made, {figures.due:,} planned until now", False),)
-
-
-def _tasks(figures: LiveFigures, load: LiveSnapshot) -> Words:
+def _tasks(figures: LiveFigures, load: LiveSnapshot) -> Line:
     own, lately = load.generator_failed, figures.lately
-    parts = [(f"{load.done:,} done, ", False), (f"{load.failed:,} failed", load.failed > 0)]
-    if own:
-        parts.append((f", {own:,} by the generator itself", True))
+    words = f"{load.done:,} done, {load.failed:,} failed"
+    words += f", {own:,} by the generator itself" if own else ""
     if lately is not None:
-        parts.append((f"; lately {lately.per_s:,.1f} a second, {_share(lately.failed_share)} failed", False))
-    return tuple(parts)
+        words += f"; lately {lately.per_s:,.1f} a second, {_share(lately.failed_share)} failed"
+    return "Tasks", words, bool(load.failed or own)
 
 
-def _late(figures: LiveFigures, load: LiveSnapshot) -> Words:
+def _late(figures: LiveFigures, load: LiveSnapshot) -> str:
     most, lately = f"generator {duration(load.generator_late_most_s * 1000)} (worst)", figures.lately
     if lately is None:
-        return ((most, False),)
+        return most
     busy, down, own = (duration(each) for each in (lately.busy_ms, lately.down_ms, lately.generator_ms))
-    return ((f"user busy {busy}, session down {down}, generator {own} (mean, lately); {most}", False),)
+    return f"user busy {busy}, session down {down}, generator {own} (mean, lately); {most}"
 
 
-def _generator(figures: LiveFigures, load: LiveSnapshot) -> Words:
-    """Return the load of the worst engine in the last second, and the memory of all."""
+def _generator(figures: LiveFigures, load: LiveSnapshot) -> Iterator[Line]:
+    """Yield the load of the worst engine in the last second, and the memory of all; nothing before it is known."""
     if load.cpu_share is None:
-        return ()
-    parts, limit_ms, limit = [], figures.lag_limit_ms, figures.cpu_limit
+        return
+    limit_ms, limit, lag, late = figures.lag_limit_ms, figures.cpu_limit, "", False
     if load.lag_p99_ms is not None:
         late = limit_ms is not None and load.lag_p99_ms > limit_ms
         allowed = "" if limit_ms is None else f"limit {duration(limit_ms)}"
         allowed = f", now above the {allowed} of the window" if late else f", {allowed}" if allowed else ""
-        parts.append((f"event loop {duration(load.lag_p99_ms)} late (99th percentile{allowed})", late))
-        parts.append((", ", False))
+        lag = f"event loop {duration(load.lag_p99_ms)} late (99th percentile{allowed}), "
     allowed = "" if limit is None else f" (limit {limit:.0%})"
-    parts.append((f"{load.cpu_share:.0%} of a core{allowed}", limit is not None and load.cpu_share > limit))
-    return (*parts, (f", {(load.rss_bytes or 0) / 2**20:.0f} MiB", False))
+    words = f"{lag}{load.cpu_share:.0%} of a core{allowed}, {(load.rss_bytes or 0) / 2**20:.0f} MiB"
+    yield "Generator", words, late or (limit is not None and load.cpu_share > limit)
 
 
-def _failures(figures: LiveFigures) -> Words:
+def _failures(figures: LiveFigures) -> Line:
     """Return the most frequent kinds of failure, which have texts of the server."""
     found = figures.failures
     shown = [f"{printable(kind)} ({times:,})" for kind, times in found[:KINDS]]
     if len(found) > KINDS:
         shown.append(f"{len(found) - KINDS:,} more kinds")
-    return (("; ".join(shown) or "none", bool(shown)),)
+    return "Failures", "; ".join(shown) or "none", bool(shown)
 
 
 def task_row(task: TaskFigures) -> tuple[str, ...]:

@@ -118,10 +118,7 @@ class PageView(Page):
             "phase": _phase(figures, between, result is not None, finished),
             "share": None if between or finished or result is not None else figures.share,
             "status": "" if between or finished else status(figures),
-            "figures": [
-                (name, "".join(part for part, _ in words), any(look for _, look in words))
-                for name, words in lines(figures)
-            ],
+            "figures": lines(figures),
             "columns": HEADINGS,
             "tasks": [task_row(task) for task in figures.tasks],
             "at_s": None if figures.load is None else figures.load.at_s,
