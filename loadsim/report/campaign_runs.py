@@ -9,7 +9,7 @@ from loadsim.analysis.campaign import FAILED, GENERATOR, PASSED, UNDECIDED, VOID
 from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
 from loadsim.model.run_times import in_words
-from loadsim.report.digits import duration
+from loadsim.report.answer_tables import interval_words
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
 from loadsim.report.document import Block, Column, Link, Listing, Table, table_of
@@ -100,7 +100,11 @@ def _table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table:
         ("Took", None, lambda run: None if run.took_s is None else length_words(run.took_s)),
         ("Result", None, lambda run: RATED.get(run.result, RESULTS[run.result])),
         ("Score", "time", lambda run: time_of(run, run.score_ms)),
-        ("95 % interval of the score", None, _interval),
+        (
+            "95 % interval of the score",
+            None,
+            lambda run: interval_words(run.score_interval_ms) if run.measured else None,
+        ),
         ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),
         ("Tasks/s", 1, lambda run: run.tasks_per_s),
         ("8-hour equivalent, in users", 0, lambda run: run.load_equivalent_users),
@@ -118,8 +122,3 @@ def scores_table(runs: Sequence[CampaignRun]) -> Table:
         ("Score", "time", lambda run: time_of(run, run.score_ms)),
         ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),
     )
-
-
-def _interval(run: CampaignRun) -> str | None:
-    interval = run.score_interval_ms
-    return " to ".join(map(duration, interval)) if run.measured and interval else None

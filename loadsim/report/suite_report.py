@@ -9,10 +9,11 @@ from loadsim.analysis.suite import CellFigures, ComparedCells, Outcome, SuiteFig
 from loadsim.analysis.summary import Tone
 from loadsim.report import compare_report
 from loadsim.report.answer import EMBEDDED, NO_MEASUREMENT
+from loadsim.report.answer_tables import interval_words
 from loadsim.report.campaign_runs import Place, runs_blocks
 from loadsim.report.compare_report import task_blocks, verdict_line
 from loadsim.report.differences import facts_of, same_table, what_differs
-from loadsim.report.digits import count, duration
+from loadsim.report.digits import count
 from loadsim.report.document import Block, Document, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 from loadsim.report.text import to_text
@@ -21,12 +22,6 @@ CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete
 
 DOUBTFUL: tuple[Outcome, ...] = ("failed", "undecided", "refused")
 """The outcomes of comparisons that the headline counts: with any of them, the exit status is not 0."""
-
-STAND_ALONE = (
-    "Each comparison stands alone: of 20 comparisons of equal cells, one shows a difference by chance on average."
-)
-
-INTERVALS = "Score: the geometric mean of the measured runs, with its 95 % interval over these runs."
 
 
 def suite_text(figures: SuiteFigures, width: int, colours: bool = False) -> str:
@@ -68,22 +63,18 @@ def describe_suite(figures: SuiteFigures, place: Place = str) -> Document:
 def _summary(figures: SuiteFigures) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
     terms = figures.terms
-    order = "each repeat in a random order of its own" if terms.order == "random" else "every second repeat in reverse"
     seed = f" (seed {terms.seed})" if terms.order == "random" else ""
-    drift = "" if figures.late else ": slow changes of the machine favour no cell"
-    yield f"{count(len(figures.cells), 'cell')} with {count(terms.repeats, 'repeat')} each, {order}{seed}{drift}."
+    cells, repeats = count(len(figures.cells), "cell"), count(terms.repeats, "repeat")
+    yield f"{cells} with {repeats} each, in {terms.order} order{seed}."
     if figures.terms.embedded:
         yield EMBEDDED
     if figures.ended_why:
         yield f"The suite ended early: {figures.ended_why}."
     yield cells_table(figures.cells)
-    yield INTERVALS
     if notes := notes_of(figures):
         yield Listing("What limits these figures", tuple(notes))
     if figures.comparisons:
         yield Listing("Comparisons", tuple(map(comparison_text, figures.comparisons)))
-        if len(figures.comparisons) > 1:
-            yield STAND_ALONE
 
 
 def _comparison(one: ComparedCells) -> Section:
@@ -152,30 +143,26 @@ def tone(figures: SuiteFigures) -> Tone:
 
 def cells_table(cells: Sequence[CellFigures]) -> Table:
     return table_of(
-        "The cells",
+        "The cells; score: geometric mean of the measured runs",
         cells,
         ("Cell", None, lambda one: one.name),
         ("Runs", None, lambda one: f"{one.measured}/{one.planned}"),
         ("Score", "time", lambda one: None if one.score is None else one.score.mean),
-        ("95 % interval", None, interval_words),
+        ("95 % interval", None, _interval),
         ("Verdict", None, cell_verdict),
         ("Tasks/s", 1, lambda one: one.tasks_per_s),
     )
+
+
+def _interval(cell: CellFigures) -> str | None:
+    score = cell.score
+    return None if score is None or score.low is None or score.high is None else interval_words((score.low, score.high))
 
 
 def cell_verdict(cell: CellFigures) -> str:
     """Return the verdict of a cell in words; its validity precedes if runs are degraded."""
     words = CELL_VERDICTS[cell.verdict]
     return f"{words}, degraded" if cell.degraded else words
-
-
-def interval_words(cell: CellFigures) -> str:
-    """Return the interval of a cell's score over its runs; "-" if there is none."""
-    score = cell.score
-    if score is None or score.low is None or score.high is None:
-        return "-"
-    low, high = duration(score.low), duration(score.high)
-    return f"{low.removesuffix(' ms')} to {high}" if high.endswith(" ms") else f"{low} to {high}"
 
 
 def notes_of(figures: SuiteFigures) -> list[str]:
@@ -185,18 +172,12 @@ def notes_of(figures: SuiteFigures) -> list[str]:
         if cell.answered and cell.no_score:
             notes.append(f"{cell.name}: no score, as {cell.no_score}.")
         if cell.invalid or cell.failed:
-            found = [
-                count(number, f"{word} run")
-                for number, word in ((cell.invalid, "invalid"), (cell.failed, "failed"))
-                if number
-            ]
-            notes.append(f"{cell.name}: {' and '.join(found)}, not in its figures.")
+            found = f"{count(cell.invalid, 'invalid run')} and {count(cell.failed, 'failed run')}"
+            notes.append(f"{cell.name}: {found}, not in its figures.")
     if figures.late:
         names = ", ".join(run.run.rpartition("/")[2] for run in figures.late)
         cells = ", ".join(dict.fromkeys(run.cell for run in figures.late))
         notes.append(f"Made after runs of later places: {names}. Slow changes of the machine may favour {cells}.")
-    if any(cell.measured == 1 for cell in figures.cells):
-        notes.append("A single run has no interval: only repeated runs show by how much runs vary.")
     if failures := sum(len(run.failed_after) for run in figures.runs):
         notes.append(f"{count(failures, 'command')} after a run failed; campaign.json has the reasons.")
     return notes
