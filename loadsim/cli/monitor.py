@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from loadsim.cli.options import duration, whole
+from loadsim.cli.options import add_ports, add_set, duration
 from loadsim.cli.run_view import Warnings
 from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
@@ -21,7 +21,6 @@ from loadsim.runs.monitor import Watch, default_name, watch_server
 
 STANDARD_OUTPUT = Path("-")
 LOOPBACK = "127.0.0.1"
-IMAP_PORT, SMTP_PORT = 143, 25
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,14 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a probe, such as host; repeatable; default: those of the scenario",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="overrides",
-        metavar="KEY.PATH=VALUE",
-        help="a setting, such as probes.postfix.log=FILE, or another key of the scenario; repeatable",
-    )
+    add_set(parser, "a setting, such as probes.postfix.log=FILE, or another key of the scenario; repeatable")
     parser.add_argument(
         "--out",
         type=Path,
@@ -62,14 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for", type=duration, dest="duration_s", metavar="TIME", help="how long, such as 2h; default: no end"
     )
-    for service, port in (("imap", IMAP_PORT), ("smtp", SMTP_PORT)):
-        parser.add_argument(
-            f"--{service}-port",
-            type=whole(1, 65535),
-            default=port,
-            metavar="N",
-            help=f"port of {service.upper()} here, by which the server's processes are found; default: %(default)s",
-        )
+    add_ports(parser, 143, 25, " here, by which the server's processes are found")
     parser.set_defaults(run=run_monitor)
 
 

@@ -50,14 +50,22 @@ def listening_address(option: str, where: str) -> tuple[str, int]:
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="overrides",
-        metavar="KEY.PATH=VALUE",
-        help="override a key of the scenario; repeatable",
-    )
+    add_set(parser, "override a key of the scenario; repeatable")
+
+
+def add_set(parser: argparse.ArgumentParser, words: str) -> None:
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE", help=words)
+
+
+def add_ports(parser: argparse.ArgumentParser, imap: int, smtp: int, use: str = "") -> None:
+    for service, port in (("imap", imap), ("smtp", smtp)):
+        parser.add_argument(
+            f"--{service}-port",
+            type=whole(1, 65535),
+            default=port,
+            metavar="N",
+            help=f"port of {service.upper()}{use}; default: %(default)s",
+        )
 
 
 def add_engines(parser: argparse.ArgumentParser) -> None:

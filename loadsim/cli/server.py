@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import yaml
 
-from loadsim.cli.options import add_scenario, given_scenario, whole
+from loadsim.cli.options import add_ports, add_scenario, given_scenario
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.files import locked
 from loadsim.model.population import distribution_lists, further_connections
@@ -27,8 +27,8 @@ from loadsim.servers.embedded import start_embedded
 from loadsim.servers.private import LOOPBACK
 from loadsim.servers.running import RunningServer
 
-IMAP_PORT = 10143
-SMTP_PORT = 10025
+add_private_ports = partial(add_ports, imap=10143, smtp=10025)
+"""Adds the options of the ports, by default those of the tutorial."""
 
 _Start = Callable[[Path], RunningServer]
 
@@ -62,17 +62,6 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="directory for the server's files; default: a temporary directory"
     )
-
-
-def add_ports(parser: argparse.ArgumentParser) -> None:
-    for service, port in (("imap", IMAP_PORT), ("smtp", SMTP_PORT)):
-        parser.add_argument(
-            f"--{service}-port",
-            type=whole(1, 65535),
-            default=port,
-            metavar="N",
-            help=f"port of {service.upper()}; default: %(default)s",
-        )
 
 
 def address(text: str) -> str:
@@ -183,7 +172,7 @@ KINDS = (
     Kind(
         "dovecot-postfix",
         "run a private instance of Debian's Dovecot and Postfix, as root",
-        (add_ports, _add_dovecot_postfix),
+        (add_private_ports, _add_dovecot_postfix),
         _start_dovecot_postfix,
     ),
 )
