@@ -41,7 +41,6 @@ from loadsim.model.groups import (
     with_connection,
     with_submission,
 )
-from loadsim.model.host_port import is_loopback
 from loadsim.model.limits import Limits
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
@@ -51,7 +50,7 @@ from loadsim.model.profile import load_weights
 from loadsim.model.run_times import Run, resolve_run, seconds
 from loadsim.model.scenario_document import DOCUMENT, EMBEDDED, Document
 from loadsim.model.scenario_sections import AbortOn, Client, ListsSection, Losses
-from loadsim.model.scenario_server import INSECURE, Server, proves_only, resolve_server, server_document
+from loadsim.model.scenario_server import Server, insecure, resolve_server, server_document
 from loadsim.model.schema import with_nearest
 from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
@@ -100,45 +99,17 @@ class Scenario:
     """Warnings, one for each password that other users of this machine may read."""
 
     @property
-    def in_the_clear(self) -> tuple[str, ...]:
-        """Return a warning for each endpoint on another machine that receives passwords without TLS."""
-        if not isinstance(self.server, Server):
-            return ()
-        sent = {"IMAP": self.server.imap} | ({"SMTP": self.server.smtp} if self.server.smtp.auth else {})
-        return tuple(
-            f"passwords go to {service} at {endpoint.host}:{endpoint.port} in the clear (tls: none)"
-            for service, endpoint in sent.items()
-            if endpoint.tls == "none" and not is_loopback(endpoint.host) and not proves_only(endpoint)
-        )
-
-    @property
-    def unverified(self) -> tuple[str, ...]:
-        """Return a warning for each endpoint whose certificate is not verified."""
-        if not isinstance(self.server, Server):
-            return ()
-        return tuple(
-            f"the certificate of {service} at {endpoint.host}:{endpoint.port} is not verified (tls_verify: {INSECURE}):"
-            " anyone between can read passwords and mail"
-            for service, endpoint in (("IMAP", self.server.imap), ("SMTP", self.server.smtp))
-            if not endpoint.tls_verify
-        )
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings that a run's events and result repeat."""
-        unknown = "it is unknown what mail the folders must have, so none can be missed (initialise: never)"
-        return (
-            *self.in_the_clear,
-            *self.unverified,
-            *([unknown] if self.initialise == "never" else []),
-            *self.little_mail,
-        )
+        found = [*insecure(self.server)] if isinstance(self.server, Server) else []
+        if self.initialise == "never":
+            found.append("it is unknown what mail the folders must have, so none can be missed (initialise: never)")
+        return (*found, *self.little_mail)
 
     @property
     def little_mail(self) -> tuple[str, ...]:
         """Return a warning if users would send to distribution lists, and there are none."""
-        to_lists = any(group.profile.new_mail.list_chance > 0 for group in self.topology)
-        if not to_lists or self.lists.count:
+        if self.lists.count != 0 or not any(group.profile.new_mail.list_chance > 0 for group in self.topology):
             return ()
         return (
             "users receive less mail than their profile states, because the scenario has no distribution lists"

@@ -22,6 +22,7 @@ from loadsim.model.schema import (
     Reads,
     Share,
     Switch,
+    Text,
     matching,
     strict,
     text,
@@ -72,23 +73,16 @@ class Client:
 # --- probes -----------------------------------------------------------------------------------------------------------
 
 
-def _probes(value: object) -> dict[str, dict[str, Any]]:
-    if not isinstance(value, dict):
-        raise mismatch("a mapping of probes to their settings")
-    found: dict[str, dict[str, Any]] = {}
-    for name, settings in value.items():
-        if not isinstance(name, str):
-            raise mismatch("the name of a probe", show(name), at=(str(name),))
-        if not isinstance(settings, dict | None):
-            raise mismatch("a mapping of settings", show(settings), at=(name,))
-        for key, setting in (settings or {}).items():
-            if not isinstance(key, str) or not isinstance(setting, str | int | float):
-                raise mismatch("settings that are texts, numbers, yes or no", show(setting), at=(name, str(key)))
-        found[name] = dict(settings or {})
-    return found
+def _probe_settings(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict | None):
+        raise mismatch("a mapping of settings")
+    for key, setting in (value or {}).items():
+        if not isinstance(key, str) or not isinstance(setting, str | int | float):
+            raise mismatch("settings that are texts, numbers, yes or no", show(setting), at=(str(key),))
+    return dict(value or {})
 
 
-Probes = Annotated[dict[str, dict[str, Any]], Reads(_probes, "mapping")]
+Probes = dict[Text, Annotated[dict[str, Any], Reads(_probe_settings, "mapping")]]
 """Probes by name, or by name and label, each with its settings."""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -184,33 +184,35 @@ def _check_tls(section: _Imap | _Smtp) -> None:
         raise mismatches(found, section.tls)
 
 
-def _endpoint(section: _Imap | _Smtp, ports: Mapping[str, int]) -> Endpoint:
-    return Endpoint(
-        section.host,
-        section.port or ports[section.tls],
-        section.tls,
-        section.ca_file,
-        tls_server_name=section.tls_server_name,
-        tls_min_version=section.tls_min_version,
-        tls_verify=section.tls_verify,
-        client_certificate=section.client_certificate,
-        client_key=section.client_key,
-    )
+_COMMON = (
+    *("host", "tls", "ca_file", "tls_server_name", "tls_min_version", "tls_verify"),
+    *("client_certificate", "client_key"),
+)
+"""Keys of both services that an endpoint has as they are in a file."""
+
+
+def _common(of: _Imap | _Smtp | Endpoint) -> dict[str, Any]:
+    return {key: getattr(of, key) for key in _COMMON}
 
 
 def _imap(section: _Imap) -> Endpoint:
-    return replace(
-        _endpoint(section, IMAP_PORTS),
+    return Endpoint(
+        port=section.port or IMAP_PORTS[section.tls],
         methods=section.auth,
         preparation_connections=section.preparation_connections,
         ignored=frozenset(section.ignore_capabilities),
+        **_common(section),
     )
 
 
 def _smtp(section: _Smtp) -> Endpoint:
-    methods = () if isinstance(section.auth, bool) else section.auth
-    endpoint = _endpoint(section, SMTP_PORTS)
-    return replace(endpoint, connection=section.connection, auth=section.auth is not False, methods=methods)
+    return Endpoint(
+        port=section.port or SMTP_PORTS[section.tls],
+        connection=section.connection,
+        auth=section.auth is not False,
+        methods=() if isinstance(section.auth, bool) else section.auth,
+        **_common(section),
+    )
 
 
 @strict
@@ -230,9 +232,17 @@ class Server:
         return f"IMAP {described(self.imap.methods)}, SMTP {smtp}"
 
 
-def proves_only(endpoint: Endpoint) -> bool:
-    """Return whether no log-on method of an endpoint sends the password itself."""
-    return bool(endpoint.methods) and all(method.startswith(("scram-", "cram-")) for method in endpoint.methods)
+def insecure(server: Server) -> Iterator[str]:
+    """Yield a warning for each remote service that receives passwords without TLS, and for each unverified one."""
+    for service, endpoint in (("IMAP", server.imap), ("SMTP", server.smtp)):
+        where = f"{service} at {endpoint.host}:{endpoint.port}"
+        # These methods do not send the password itself.
+        proves = bool(endpoint.methods) and all(each.startswith(("scram-", "cram-")) for each in endpoint.methods)
+        if endpoint.auth and endpoint.tls == "none" and not is_loopback(endpoint.host) and not proves:
+            yield f"passwords go to {where} in the clear (tls: none)"
+        if not endpoint.tls_verify:
+            meaning = "anyone between can read passwords and mail"
+            yield f"the certificate of {where} is not verified (tls_verify: {INSECURE}): {meaning}"
 
 
 def resolve_server(
@@ -299,17 +309,20 @@ def _check_method(method: str, accounts: AccountsSection, endpoint: Endpoint, se
 
 def server_document(server: Server) -> dict[str, Any]:
     """Return a server as in a scenario file."""
-    methods = {"imap": list(server.imap.methods) or AUTO, "smtp": list(server.smtp.methods) or server.smtp.auth}
-    document = {}
-    for service, endpoint in (("imap", server.imap), ("smtp", server.smtp)):
-        values, own = asdict(endpoint), ("connection",) if service == "smtp" else ()
-        document[service] = {
-            **{key: values[key] for key in ("host", "port", "tls", "ca_file", *own)},
-            "auth": methods[service],
-            **{key: values[key] for key in ("tls_server_name", "tls_min_version")},
-            "tls_verify": endpoint.tls_verify or INSECURE,
-            **{key: values[key] for key in ("client_certificate", "client_key")},
+    own: dict[str, dict[str, Any]] = {
+        "imap": {
+            "auth": list(server.imap.methods) or AUTO,
+            "preparation_connections": server.imap.preparation_connections,
+            "ignore_capabilities": sorted(server.imap.ignored),
+        },
+        "smtp": {"auth": list(server.smtp.methods) or server.smtp.auth, "connection": server.smtp.connection},
+    }
+    return {
+        service: {
+            **{"host": each.host, "port": each.port},
+            **_common(each),
+            **{"tls_verify": each.tls_verify or INSECURE},
+            **own[service],
         }
-    document["imap"]["preparation_connections"] = server.imap.preparation_connections
-    document["imap"]["ignore_capabilities"] = sorted(server.imap.ignored)
-    return document
+        for service, each in (("imap", server.imap), ("smtp", server.smtp))
+    }

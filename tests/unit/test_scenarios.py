@@ -533,6 +533,13 @@ def test_a_profiles_name_and_sources_do_not_change_the_digest(tmp_path: Path) ->
     assert load_scenario("mixed", [f"topology.0.profile={tmp_path}/other.yaml"]).digest() != own
 
 
+def test_lists_that_cover_users_are_lists() -> None:
+    """Those of LoadSim 5.0 have no count; a warning that there are none needs a count of 0."""
+    group = "topology=[{profile: loadsim-5.0/medium, users: 100}]"
+    assert load_scenario("medium", [group]).warnings == ()
+    assert len(load_scenario("medium", [group, "lists.count=0"]).warnings) == 1
+
+
 # --- the reference, and installed packages ----------------------------------------------------------------------
 
 
