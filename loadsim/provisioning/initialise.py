@@ -281,16 +281,13 @@ async def inspect(
         return state, bool(change)
 
     examined = all_done(await visit(accounts, services, examine, partial(progress, INSPECT)))
-    refuse_foreign([(account, state.foreign) for account, (state, _) in zip(accounts, examined, strict=True)])
+    states = [(account, state) for account, (state, _) in zip(accounts, examined, strict=True)]
+    refuse_foreign([(account, state.foreign) for account, state in states])
     if mode == "never":
-        _refuse_missing_folders(
-            start, [(account, state) for account, (state, _) in zip(accounts, examined, strict=True)]
-        )
+        _refuse_missing_folders(start, states)
     to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
     kept = [
-        f"{name_of(account)}: folder {manifest.FOLDER}: {reason}"
-        for account, (state, _) in zip(accounts, examined, strict=True)
-        for reason in state.kept
+        f"{name_of(account)}: folder {manifest.FOLDER}: {reason}" for account, state in states for reason in state.kept
     ]
     return Inspected(len(accounts), to_change, len(kept), kept[0] if kept else "")
 
