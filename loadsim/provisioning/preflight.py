@@ -25,8 +25,8 @@ from loadsim.provisioning.check_mail import probe
 from loadsim.provisioning.findings import advice_on, refused_recipient
 from loadsim.provisioning.sessions import (
     DRIVER,
+    LogOnFailed,
     NullObserver,
-    PasswordRefused,
     accounts_on_server,
     name_of,
     no_access,
@@ -148,7 +148,7 @@ async def check_accounts(scenario: Scenario, services: Services) -> None:
     if len(accounts) < 2:
         return
     first, last = await visit([accounts[0], accounts[-1]], services, nothing, lambda *_: None)
-    if first is None and isinstance(last, PasswordRefused):
+    if first is None and isinstance(last, LogOnFailed):
         raise last
 
 

@@ -45,12 +45,8 @@ _LIMIT_CODES = ("[LIMIT]", "[INUSE]", "[UNAVAILABLE]")
 _LIMIT_TEXT = re.compile(r"too many|maximum|\blimit|concurren|try again|busy", re.IGNORECASE)
 
 
-class LogOnRefused(ConfigError):
-    """A server refused a log-on, perhaps because of the number of connections from this address."""
-
-
-class PasswordRefused(ConfigError):
-    """A server refused the password of an account, or does not have the account."""
+class LogOnFailed(ConfigError):
+    """An account could not log on: a server may lack it, or limit its connections."""
 
 
 class NullObserver:
@@ -147,14 +143,7 @@ def named(account: Account, result: T | ConfigError, good: Account) -> T | Confi
     if not isinstance(result, ConfigError):
         return result
     text = str(result) if str(result).startswith(name_of(account)) else f"{name_of(account)}: {result}"
-    if isinstance(result, LogOnRefused):
-        text += (
-            "; other accounts could log on: raise the server's limit of connections from one address, as a run needs"
-            " them, too, or set server.imap.preparation_connections to less"
-        )
-    elif isinstance(result, PasswordRefused):
-        text += f"; {name_of(good)} logs on"
-    return type(result)(text)
+    return type(result)(f"{text}; {name_of(good)} logs on" if isinstance(result, LogOnFailed) else text)
 
 
 def all_done(results: Sequence[T | ConfigError]) -> list[T]:
@@ -182,10 +171,7 @@ async def _visit(
                 try:
                     await mailbox.log_on()
                 except TaskFailed as failure:
-                    refusal = no_access("imap", services, account, failure)
-                    if about_limit(failure):
-                        raise LogOnRefused(str(refusal)) from None
-                    raise PasswordRefused(str(refusal)) if _about_password(account, failure) else refusal from None
+                    raise LogOnFailed(str(no_access("imap", services, account, failure))) from None
                 result = await work(account, mailbox)
                 await mailbox.log_off()
                 return result
@@ -204,7 +190,7 @@ async def _visit(
 
 
 def about_limit(failure: TaskFailed) -> bool:
-    """Return whether a failed log-on may be a limit of connections.
+    """Return whether a failed log-on may be a limit of connections, and not a wrong password.
 
     Servers accept and close, say BYE, or refuse the log-on with a code (RFC 5530, RFC 9051 section 7.1) or a text.
     """
