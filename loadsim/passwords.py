@@ -1,4 +1,4 @@
-"""Passwords from a file, the environment, or a command that prints one."""
+"""Passwords from a file or the environment."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
-
-COMMAND_LIMIT_S = 60.0
-"""The time limit of a command. The user may have to type the password of a password manager."""
 
 _taken: dict[str, str] = {}
 """Variables that were read. They are removed from the environment, so that child processes do not have them."""
@@ -38,33 +35,6 @@ def from_environment(variable: str, name: str) -> str:
 def _how_to_set(variable: str, name: str) -> str:
     numbers = "; {index} in it becomes the user's number" if name.endswith("accounts.password_env") else ""
     return f"set it: export {variable}='...'{numbers}"
-
-
-def from_command(command: str, name: str) -> str:
-    """Return the line that a command prints, run without a shell. Raises `ConfigError`, which shows nothing of it."""
-    import shlex  # few passwords come from commands
-    import subprocess
-
-    try:
-        words = shlex.split(command)
-        done = subprocess.run(  # noqa: S603 - the user's own
-            words or [""],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=COMMAND_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"{name}: expected a password within {COMMAND_LIMIT_S:.0f} s, found none yet") from None
-    except ValueError:
-        raise ConfigError(f"{name}: expected a command, found quotation marks that are not closed") from None
-    except OSError as failure:
-        raise ConfigError(f"{name}: expected a command that can be run, found: {failure.strerror}") from None
-    if done.returncode:
-        status = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
-        raise ConfigError(f"{name}: expected a command that prints the password, found that it failed ({status})")
-    return _line(done.stdout.decode("utf-8", "replace"), name)
 
 
 def _line(text: str, name: str, place: str = "", advice: str = "") -> str:

@@ -17,7 +17,7 @@ from loadsim.model.log_on import Pattern, TokenSource, fill, is_pattern
 from loadsim.model.ports import Account
 from loadsim.model.schema import Reads, Text, strict
 from loadsim.model.yaml_reader import Origin, mismatch, resolve_path, show
-from loadsim.passwords import from_command, from_environment, from_file, open_to_others
+from loadsim.passwords import from_environment, from_file, open_to_others
 
 MOST_TABLE_BYTES = 1 << 28
 """The largest table of accounts: some five million users."""
@@ -213,7 +213,7 @@ def _accounts(
 MASK = "***"
 """Written in place of a password."""
 
-PASSWORDS = ("password", "password_file", "password_env", "password_command")
+PASSWORDS = ("password", "password_file", "password_env")
 """Keys that say where the pattern of the passwords comes from."""
 
 
@@ -231,8 +231,6 @@ class AccountsSection:
     """Instead of `password`: a file with the pattern on one line."""
     password_env: Text | None = None
     """Instead of `password`: an environment variable with it."""
-    password_command: Text | None = None
-    """Instead of `password`: a command that prints it within 60 s, without a shell."""
     csv: Text | None = None
     """Instead of names and passwords: a table with the columns `user`, `password` and optionally `address`."""
     manifest_key: Text | None = None
@@ -344,16 +342,14 @@ def _password(section: AccountsSection, origin: Origin, directory: Path, fetched
         return section.password or MASK
     if section.password_file is not None:
         return from_file(resolve_path(section.password_file, directory), origin.where(("accounts", "password_file")))
-    if section.password_env is not None:
-        return from_environment(section.password_env, origin.where(("accounts", "password_env")))
-    return from_command(section.password_command or "", origin.where(("accounts", "password_command")))
+    return from_environment(section.password_env or "", origin.where(("accounts", "password_env")))
 
 
 def _source_of(section: AccountsSection) -> str:
     """Return the key that says where the password comes from, after the variable; "" if a key has the password."""
     if section.password_env is not None:
         return f"{section.password_env} (accounts.password_env)"
-    return next((f"accounts.{key}" for key in PASSWORDS[1:] if getattr(section, key) is not None), "")
+    return "" if section.password_file is None else "accounts.password_file"
 
 
 def exposed_passwords(section: AccountsSection | None, origin: Origin, directory: Path) -> tuple[str, ...]:

@@ -292,7 +292,7 @@ def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
 def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: bool = True) -> Scenario:
     """Read a scenario by its name or path, with settings such as `topology.0.users=200`.
 
-    Without `passwords`, no password is fetched: a scenario of unknown origin may name any command. Raises `ConfigError`
+    Without `passwords`, no password is fetched: a scenario of unknown origin may name any file. Raises `ConfigError`
     with all errors of single values; if there are none, with those of other files, and of values that do not fit.
     """
     found = locate("scenarios", reference, None)
@@ -346,7 +346,7 @@ def _resolve(document: Document, origin: Origin, path: Path, passwords: bool) ->
         criteria = _criteria(document, topology, origin)
     problems.check()
 
-    # Fetch passwords last: a command is executed for a sound scenario only.
+    # Fetch passwords last, for a sound scenario only.
     accounts: AccountPattern | AccountTable = AccountPattern()
     if document.accounts is not None:
         most = max(users, document.mailbox.population or 0)

@@ -22,7 +22,7 @@ _LONGEST_FOUND = 60
 _LONGEST_PATH = 200
 _LONGEST_INDEX = 9
 _SECRET = (
-    *("password", "password_file", "password_env", "password_command", "manifest_key", "token_file", "token_command"),
+    *("password", "password_file", "password_env", "manifest_key", "token_file", "token_command"),
     "accounts",
 )
 """Keys whose values are never shown. Some hold no password, but a user may put one there by mistake."""

@@ -139,21 +139,6 @@ def test_each_wrong_setting_is_told(capsys: Capture) -> None:
     ]
 
 
-def test_a_command_for_passwords_is_executed_for_a_sound_scenario_only(capsys: Capture) -> None:
-    """Not for one with errors: it may have effects."""
-    text = """\
-server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}
-accounts: {user: "u{index}", password_command: touch executed}
-topology: [{profile: loadsim-5.5/light, users: 2}]
-"""
-    Path("own.yaml").write_text(text + "run: {days: 0}\n", encoding="utf-8")
-    printed(capsys, "run", "own.yaml")
-    assert not Path("executed").exists()
-    Path("own.yaml").write_text(text, encoding="utf-8")
-    printed(capsys, "run", "own.yaml")  # it prints no password
-    assert Path("executed").exists()
-
-
 # --- any set of faults ----------------------------------------------------------------------------------------------
 
 SOUND: dict[str, Any] = {

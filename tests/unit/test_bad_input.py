@@ -465,7 +465,6 @@ def no_account(user: str, place: str = "the scenario") -> str:
     ("source", "named"),
     [
         ({"password_env": "OF_THE_TEST"}, "OF_THE_TEST (accounts.password_env)"),
-        ({"password_command": "echo hunter2"}, "accounts.password_command"),
         ({"password": PASSWORD}, "the scenario"),
     ],
 )

@@ -82,12 +82,6 @@ def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "LOADSIM_TEST_PASSWORD" not in os.environ
 
 
-def test_a_password_from_a_command() -> None:
-    """The command is run as it is written, without a shell."""
-    name = written({"user": "user{index}", "password_command": "printf '%s\\n' 'hunter2-{index}'"})
-    assert password(load_scenario(name)) == "hunter2-1"
-
-
 @pytest.mark.parametrize(
     ("accounts", "says"),
     [
@@ -98,16 +92,12 @@ def test_a_password_from_a_command() -> None:
         ({"password_file": "two"}, "expected one line of printable characters, found several"),
         ({"password_env": "LOADSIM_NO_SUCH"}, "accounts.password_env: expected a variable of the environment"),
         ({"password_env": "LOADSIM_TEST_EMPTY"}, "characters in the variable LOADSIM_TEST_EMPTY, found nothing"),
-        ({"password_command": "sh -c 'echo hunter2; echo hunter2 >&2; exit 3'"}, "it failed (exit status 3)"),
-        ({"password_command": "no-such-command"}, "expected a command that can be run, found: No such"),
-        ({"password_command": "echo 'hunter2"}, "quotation marks that are not closed"),
-        ({"password_command": "true"}, "expected one line of printable characters, found nothing"),
     ],
 )
 def test_a_missing_password_is_refused(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, accounts: Any, says: str
 ) -> None:
-    """The error is one line without a password, and without the output of the command."""
+    """The error is one line without a password."""
     monkeypatch.setenv("LOADSIM_TEST_EMPTY", "")
     Path("two").write_text("hunter2\nhunter3\n", encoding="utf-8")
     assert main(["init", written({"user": "u{index}", **accounts})]) == BAD_INPUT
@@ -124,18 +114,16 @@ def test_a_setting_takes_the_place_of_the_files_password() -> None:
 
 
 def test_a_plan_needs_no_password(capsys: Capture) -> None:
-    """Nobody logs on: no command is run."""
-    assert main(["plan", written({"user": "u{index}", "password_command": "touch ran"})]) == 0
-    assert not Path("ran").exists()
+    """Nobody logs on."""
+    assert main(["plan", written({"user": "u{index}", "password_file": "none"})]) == 0
 
 
-def test_a_report_runs_no_command(capsys: Capture) -> None:
-    """The scenario in a run directory may be somebody else's: a report asks nothing for a password."""
+def test_a_report_needs_no_password(capsys: Capture) -> None:
+    """The scenario in a run directory may be somebody else's."""
     run = Path("run")
     write_sample(run / "logs" / "c1.0.tlog", tasks=[LOGGED_ON, done("READ", 1000, 10)], mails=DELIVERED)
-    Path(written({"user": "u{index}", "password_command": "touch ran"})).rename(run / "scenario.yaml")
+    Path(written({"user": "u{index}", "password_file": "none"})).rename(run / "scenario.yaml")
     assert main(["report", "run"]) == 0
-    assert not Path("ran").exists()
 
 
 # --- warnings of exposed ones --------------------------------------------------------------------------------------

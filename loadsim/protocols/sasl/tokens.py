@@ -23,10 +23,12 @@ from weakref import WeakKeyDictionary
 from loadsim.errors import ConfigError, GeneratorFailed
 from loadsim.files import read_text
 from loadsim.model.log_on import TokenSource
-from loadsim.passwords import COMMAND_LIMIT_S
 
 LARGEST_BYTES = 1 << 16
 """The largest output of a command, and the largest file. Tokens have one to four kilobytes."""
+
+COMMAND_LIMIT_S = 60.0
+"""The time limit of a command."""
 
 COMMANDS_AT_ONCE = 8
 """The number of commands that a process runs at a time."""
