@@ -62,23 +62,22 @@ class Identity:
     """The ways in which accounts log on other than by their own names and passwords.
 
     `master` is the name to which all passwords belong. It follows `separator` in the log-on name (Dovecot's
-    `user*master`). Without one, the user is the authorisation identity. `authzid` is a pattern for that identity.
-    `token_file` and `token_command` are patterns for the sources of tokens.
+    `user*master`). Without one, the user is the authorisation identity. `token_file` and `token_command` are patterns
+    for the sources of tokens.
     """
 
     master: str | None = None
     separator: str | None = None
-    authzid: str | None = None
     token_file: str | None = None
     token_command: tuple[str, ...] = ()
 
     def of(self, account: Account) -> Account:
         """Return an account with what this states."""
         number, login = account.number, account.login
-        authcid, authzid = self.master, None if self.authzid is None else fill(self.authzid, number, login)
+        authcid, authzid = self.master, None
         if self.master is not None and self.separator is not None:
             authcid = f"{login}{self.separator}{self.master}"
-        elif self.master is not None and authzid is None:
+        elif self.master is not None:
             authzid = login
         token = None
         if self.token_file is not None:
@@ -94,7 +93,6 @@ class Identity:
             "token_command": MASK if self.token_command else None,
             "master": self.master,
             "master_separator": self.separator,
-            "authzid": self.authzid,
         }
         return {key: value for key, value in keys.items() if value is not None}
 
@@ -244,8 +242,6 @@ class AccountsSection:
     """Name of a master user, to whom all passwords belong, and who logs on as each user."""
     master_separator: Text | None = None
     """Send user, separator and master as the log-on name, such as Dovecot's `*`."""
-    authzid: Pattern | None = None
-    """Pattern of the authorisation identity, with `{index}` and `{user}`. Default: `{user}` with `master`."""
 
     def __post_init__(self) -> None:
         sources = [source for source in PASSWORDS if getattr(self, source) is not None]
@@ -255,9 +251,8 @@ class AccountsSection:
             raise mismatch(f"one of {', '.join(PASSWORDS)}", f"{' and '.join(sources)}")
         if self.token_file is not None and self.token_command is not None:
             raise mismatch("either token_file or token_command", "both")
-        if self.master_separator is not None and (self.master is None or self.authzid is not None):
-            found = "both" if self.master is not None else "no master"
-            raise mismatch("master with either master_separator or authzid", found)
+        if self.master_separator is not None and self.master is None:
+            raise mismatch("master with the master_separator", "no master")
         if self.csv is None and self.user is not None and not sources and self.manifest_key is not None:
             return  # tokens or certificates in place of passwords
         if self.csv is None and (self.user is None or not sources):
@@ -328,7 +323,6 @@ def _identity(section: AccountsSection, users: int, origin: Origin, directory: P
     return Identity(
         section.master,
         section.master_separator,
-        section.authzid,
         None if path is None else str(path.absolute()),
         tuple(words or ()),
     )

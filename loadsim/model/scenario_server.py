@@ -295,7 +295,7 @@ def _check_methods(accounts: AccountsSection | None, server: Server, origin: Ori
 
 def _check_method(method: str, accounts: AccountsSection, endpoint: Endpoint, service: str, origin: Origin) -> None:
     key = ("server", service, "auth")
-    as_another = accounts.authzid is not None or (accounts.master is not None and accounts.master_separator is None)
+    as_another = accounts.master is not None and accounts.master_separator is None
     if method in TOKEN_METHODS and not accounts.has_token:
         raise origin.error_saying(key, f"accounts.token_file or accounts.token_command for {method}", "neither")
     if method == "external" and endpoint.client_certificate is None:

@@ -97,7 +97,7 @@ MINTED = {"user": "u{index}", "manifest_key": "x"}
         ({}, {**TOKEN_ACCOUNTS, "token_command": "a 'b"}, "accounts.token_command: expected a command"),
         ({}, {**MINTED, "token_file": "none"}, "accounts.token_file: expected a file"),
         ({}, MINTED, "accounts: expected a password, a token or a client_certif"),
-        ({}, {**OWN, "master_separator": "*"}, "accounts: expected master with either master_separator or authzid"),
+        ({}, {**OWN, "master_separator": "*"}, "accounts: expected master with the master_separator, found no master"),
     ],
 )
 def test_what_does_not_fit(imap: Any, accounts: Any, says: str) -> None:
@@ -129,8 +129,6 @@ def test_a_master_user() -> None:
     assert (account.login, account.name, account.authzid) == ("user2", "admin", "user2")
     account = scenario(accounts={**accounts, "master_separator": "*"}).account(2)
     assert (account.login, account.name, account.authzid) == ("user2", "user2*admin", None)
-    account = scenario(accounts={**accounts, "authzid": "{user}@mail.test"}).account(2)
-    assert (account.name, account.authzid, account.address) == ("admin", "user2@mail.test", "user2@loadsim.test")
 
 
 def test_tokens_for_each_user() -> None:
