@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, load_program, module_name
+from loadsim.model.mail_program import MailProgram, load_program, module_name
 from loadsim.model.problems import Problems
 from loadsim.model.profile import Profile, load_profile
 from loadsim.model.run_times import seconds
@@ -26,13 +26,12 @@ class Group:
     """
 
     profile: Profile
-    profile_name: str
     users: int
-    protocol: str = "imap"
-    reference: str = ""
-    program: MailProgram = OUTLOOK_LIKE
-    companions: tuple[MailProgram, ...] = ()
-    program_references: tuple[str, ...] = (OUTLOOK_LIKE.name,)
+    protocol: str
+    reference: str
+    program: MailProgram
+    companions: tuple[MailProgram, ...]
+    program_references: tuple[str, ...]
 
     @property
     def programs(self) -> tuple[MailProgram, ...]:
@@ -62,7 +61,6 @@ def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) ->
     problems.check()
     return Group(
         profile=profile,
-        profile_name=profile.name,
         users=shape.users,
         protocol=shape.protocol,
         reference=reference,
@@ -115,8 +113,8 @@ def check_profiles(topology: Sequence[Group], origin: Origin) -> None:
     named: dict[str, Profile] = {}
     for at, group in enumerate(topology):
         key = ("topology", at, "profile")
-        if named.setdefault(group.profile_name, group.profile) != group.profile:
-            raise origin.error(key, "a name for each profile", group.profile_name)
+        if named.setdefault(group.profile.name, group.profile) != group.profile:
+            raise origin.error(key, "a name for each profile", group.profile.name)
         for what, own_s, first_s in (
             ("day", group.profile.day_s, first.day_s),
             ("night", group.profile.night_s, first.night_s),
@@ -128,7 +126,7 @@ def check_profiles(topology: Sequence[Group], origin: Origin) -> None:
 
 def resolve_lists(stated: ListsSection, topology: Sequence[Group], origin: Origin) -> ListsSection:
     """Take from the profiles what the scenario leaves open. Raises `ConfigError` if the profiles differ in it."""
-    rules = {group.profile.lists: group.profile_name for group in topology}
+    rules = {group.profile.lists: group.profile.name for group in topology}
     counted = stated.count is not None or stated.cover is not None
     unlike = {(None if counted else (rule.count, rule.cover), None if stated.size else rule.size) for rule in rules}
     if len(unlike) > 1:

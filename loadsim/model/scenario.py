@@ -246,7 +246,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         | scenario.accounts.identity.document(),
         "topology": [
             {
-                "profile": group.reference or group.profile_name,
+                "profile": group.reference,
                 "users": group.users,
                 "protocol": group.protocol,
                 "program": list(group.program_references) if group.companions else group.program_references[0],

@@ -40,7 +40,7 @@ def test_each_engine_has_its_share_of_each_profile(engines: int) -> None:
     groups = ", ".join(f"{{profile: loadsim-5.0/{name}, users: 300}}" for name in ("light", "medium", "heavy"))
     population = Population(load_scenario("quickstart", [f"topology=[{groups}]"]))
     for hand in divide(900, engines):
-        profiles = Counter(population.group(user).profile_name for user in hand)
+        profiles = Counter(population.group(user).profile.name for user in hand)
         assert len(profiles) == 3
         assert all(abs(users - len(hand) / 3) < 10 for users in profiles.values())
 

@@ -50,7 +50,7 @@ def refusal(reference: str | Path, *overrides: str) -> str:
 
 
 def groups(scenario: Scenario) -> list[tuple[str, int, str]]:
-    return [(group.profile_name, group.users, group.protocol) for group in scenario.topology]
+    return [(group.profile.name, group.users, group.protocol) for group in scenario.topology]
 
 
 def test_medium_is_the_published_procedure() -> None:

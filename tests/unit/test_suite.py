@@ -71,7 +71,7 @@ def test_cells_are_all_combinations_in_the_order_of_the_file() -> None:
     seeds = {name: scenarios[name].run.seed for name in names if name.endswith(("light/4/a", "light/4/b"))}
     assert seeds == {"old/light/4/a": 3, "old/light/4/b": 2, "new/light/4/a": 3, "new/light/4/b": 1}
     assert {name: one.users for name, one in scenarios.items()} == {name: int(name.split("/")[2]) for name in names}
-    assert {one.topology[0].profile_name for name, one in scenarios.items() if "/medium/" in name} == {
+    assert {one.topology[0].profile.name for name, one in scenarios.items() if "/medium/" in name} == {
         "loadsim-5.5/medium"
     }
     assert {one.lists.population for one in scenarios.values()} == {12}
