@@ -6,7 +6,6 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from loadsim.analysis.breakdown import BY
@@ -19,8 +18,9 @@ from loadsim.files import read_text
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.exports import CSV_KINDS, export_csv
-from loadsim.timinglog.integrity import LogCheck, check_log
+from loadsim.timinglog.file import open_log
 from loadsim.timinglog.merge import find_logs, read_logs
+from loadsim.timinglog.reader import log_of
 
 DAMAGED = 1
 """The exit status of `check` if a log is incomplete or damaged."""
@@ -71,35 +71,28 @@ def instant_s(text: str) -> float:
     raise argparse.ArgumentTypeError(f"expected h:mm, h:mm:ss or seconds, found {text!r}")
 
 
-def _counted(counts: Mapping[str, int]) -> str:
-    return f"{counts['tasks']:,} tasks, {counts['mails']:,} mail events, {counts['commands']:,} commands"
-
-
 def run_check(args: argparse.Namespace) -> int:
     """Print content and gaps of each log. Return 0 if all are complete, 1 if not, 2 if one is not a timing log."""
     status = 0
     for path in find_logs(args.logs):
         try:
-            check = check_log(path)
+            file = open_log(path)
         except LogError as error:
             print(f"loadsim: {printable(str(error))}", file=sys.stderr)
             status = BAD_INPUT
             continue
-        span = f", {check.span_s[0]:.6f} s to {check.span_s[1]:.6f} s" if check.span_s else ""
+        ended = log_of(file).sources[0].ended
+        state = f"damaged at byte {file.end}" if file.damage else "whole" if ended else "without an end"
+        tasks, mails, commands = (index.count for index in file.indices.values())
+        span = f", {file.span_s[0]:.6f} s to {file.span_s[1]:.6f} s" if file.span_s else ""
         print(
-            f"{printable(str(path))}: {_state(check)}; format {VERSION}, {check.file.blocks} blocks,"
-            f" {check.file.size} bytes, {_counted(check.counts)}{span}"
+            f"{printable(str(path))}: {state}; format {VERSION}, {file.blocks} blocks, {file.size} bytes,"
+            f" {tasks:,} tasks, {mails:,} mail events, {commands:,} commands{span}"
         )
-        for missing in check.log.damages:
-            print(f"  {missing}")
-        status = max(status, 0 if check.ended and not check.log.damages else DAMAGED)
+        if file.damage:
+            print(f"  {file.damage}")
+        status = max(status, 0 if ended and not file.damage else DAMAGED)
     return status
-
-
-def _state(check: LogCheck) -> str:
-    if check.file.damage:
-        return f"damaged at byte {check.file.end}"
-    return "whole" if check.ended else "without an end"
 
 
 def run_answer(args: argparse.Namespace) -> int:

@@ -77,6 +77,15 @@ class LogFile:
         return (int(self.facts["start_ns"]) - int(self.header["epoch_ns"])) // 1000
 
     @property
+    def span_s(self) -> tuple[float, float] | None:
+        """Return the first and the last instant in the heads of blocks, from the common start; None without records."""
+        indices = [index for index in self.indices.values() if index.count]
+        if not indices:
+            return None
+        first_us, last_us = min(index.first_us for index in indices), max(index.last_us for index in indices)
+        return (first_us - self.origin_us) / 1e6, (last_us - self.origin_us) / 1e6
+
+    @property
     def damage(self) -> str | None:
         """Return a text with the number of unreadable bytes, or None."""
         left = self.size - self.end

@@ -36,7 +36,6 @@ from loadsim.runs.campaign_file import FILE_NAME, read_campaign
 from loadsim.runs.suite import run_name
 from loadsim.runs.suite_cells import scenarios_of, terms_of
 from loadsim.timinglog.exports import export_csv
-from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.records import KINDS
 
@@ -133,7 +132,6 @@ def _odd_records(random: Random, block: list[Any]) -> bytes:
 
 def _read(path: Path, depth: int) -> None:
     """Do what the commands on logs do; the deeper, the more."""
-    check_log(path)
     log = read_log(path)
     if depth:
         for kind in ("tasks", "mails", "commands", "health"):

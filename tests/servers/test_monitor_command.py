@@ -17,7 +17,6 @@ import pytest
 from patience import PATIENCE_S
 from small_runs import loadsim
 
-from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.reader import read_log
 
 pytestmark = pytest.mark.nightly(part="runs")
@@ -70,10 +69,10 @@ def test_its_end_leaves_a_readable_file(
     wait_for_samples(tmp_path, 3)
     process.send_signal(number)
     assert process.wait(PATIENCE_S) == status
-    found = check_log(tmp_path / "mx1.tlog")
-    assert (found.ended, found.log.damages) == (ended, ())
-    assert found.log.monitor == "mx1"
-    values = [sample["figures"]["value"] for sample in found.log.health if "probe" in sample]
+    found = read_log(tmp_path / "mx1.tlog")
+    assert (found.sources[0].ended, found.damages) == (ended, ())
+    assert found.monitor == "mx1"
+    values = [sample["figures"]["value"] for sample in found.health if "probe" in sample]
     assert values
     assert set(values) == {1.0}
     assert (tmp_path / "mx1.tlog").stat().st_mode & 0o777 == 0o600
@@ -117,9 +116,9 @@ def test_its_stream_is_a_whole_log(how: str, start: Start, tmp_path: Path) -> No
     else:
         process.send_signal(signal.Signals[how])
     assert process.wait(PATIENCE_S) == 0
-    found = check_log(tmp_path / "stream")
-    assert (found.ended, found.log.damages, found.log.monitor) == (True, (), "mx1")
-    assert {sample["figures"]["value"] for sample in found.log.health if "probe" in sample} == {1.0}
+    found = read_log(tmp_path / "stream")
+    assert (found.sources[0].ended, found.damages, found.monitor) == (True, (), "mx1")
+    assert {sample["figures"]["value"] for sample in found.health if "probe" in sample} == {1.0}
 
 
 def test_it_ends_when_nothing_reads_its_stream(start: Start, tmp_path: Path) -> None:
