@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -96,23 +96,8 @@ class OtherClock:
 
     def there(self, at_ns: int) -> Reading:
         """Return what the other clock shows at an instant of our clock."""
-        return self._since_first(at_ns - self.readings[0].at_ns)
-
-    def here(self, there_ns: int) -> Reading:
-        """Return the reading at which the other clock shows `there_ns`."""
-        passed_ns, steps_ns = self._passed_ns, self._passed_ns + self._ahead_ns
-        step_ns = float(there_ns - self.readings[0].there_ns)
-        if 0 <= step_ns <= steps_ns[-1]:
-            since_ns = float(np.interp(step_ns, steps_ns, passed_ns))
-        else:
-            end = 0 if step_ns < 0 else -1
-            since_ns = float(passed_ns[end] + (step_ns - steps_ns[end]) / (1 + self.rate))
-        return replace(self._since_first(round(since_ns)), there_ns=there_ns)
-
-    def _since_first(self, since_ns: int) -> Reading:
-        ahead_ns, errors_ns = self.ahead(np.array([since_ns], np.float64))
         first = self.readings[0]
-        at_ns = first.at_ns + since_ns
+        ahead_ns, errors_ns = self.ahead(np.array([at_ns - first.at_ns], np.float64))
         return Reading(at_ns, at_ns + first.ahead_ns + round(float(ahead_ns[0])), math.ceil(errors_ns[0]) + 1)
 
     def ahead(self, since_ns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -123,18 +123,6 @@ def test_the_clock_is_known_to_the_error_that_is_told(
 
 
 @few
-@given(compared(steady()), INSTANTS)
-def test_the_way_back_is_the_way_there(compared: tuple[Wandering, list[Reading]], at_ns: int) -> None:
-    """An instant of ours, told by the other clock, is the instant that it was, to the nanosecond or two of rounding."""
-    other = OtherClock.of(compared[1])
-    told = other.there(at_ns)
-    back = other.here(told.there_ns)
-    assert abs(back.at_ns - at_ns) <= 2
-    assert back.there_ns == told.there_ns
-    assert abs(back.error_ns - told.error_ns) <= 2
-
-
-@few
 @given(compared(steady(), least=2), INSTANTS)
 def test_one_reading_more_makes_nothing_worse(compared: tuple[Wandering, list[Reading]], at_ns: int) -> None:
     """A disturbed round trip between good ones is not a step back; within the readings, that is."""
