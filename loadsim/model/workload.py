@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from heapq import heapify, heappop, heapreplace
@@ -324,20 +324,23 @@ class Workload:
         other = 1 + pick(draw(self.seed, user, "correspondent", sender), len(self.population) - 1)
         return other + (other >= user)
 
-    def planned(self, user: int) -> Iterator[tuple[Activity, Addressing | None, str]]:
-        """Yield the activities of a user, each with the recipients of a new message, and its line in the digest."""
+    def planned(self, user: int) -> Iterator[str]:
+        """Yield a line for each activity of a user; of a new message, it has the recipients."""
         profile = self.profile(user)
         for activity in self.activities(user):
-            line, to = f"{activity.due_us} {activity.kind} {activity.number}", None
+            line = f"{activity.due_us} {activity.kind} {activity.number}"
             if activity.kind == NEW_MAIL:
                 to = self.addressing(user, profile, NEW_MAIL, activity.number)
                 kind = self.message_kind(user, profile, "new.kind", activity.number)
                 line += f" {kind} {' '.join(map(str, to.users))} {to.list_index}"
-            yield activity, to, line
+            yield line
 
     def user_digest(self, user: int) -> bytes:
         """Return SHA-256 over the user's plan: activities, due times in microseconds, recipients, kinds."""
-        return digest_of(line for _, _, line in self.planned(user))
+        digest = sha256()
+        for line in self.planned(user):
+            digest.update(line.encode() + b"\n")
+        return digest.digest()
 
     def start_state_digest(self) -> str:
         """Return SHA-256 over all that determines the start state of the mailboxes, in hexadecimal.
@@ -361,14 +364,6 @@ class Workload:
 def may_be_made(folder: str) -> bool:
     """Return whether a profile or a scenario can give users a folder of this name."""
     return folder in (SENT_ITEMS, DELETED_ITEMS, CALENDAR) or _OWN_FOLDER.fullmatch(folder) is not None
-
-
-def digest_of(lines: Iterable[str]) -> bytes:
-    """Return the digest of a user's plan from its lines."""
-    digest = sha256()
-    for line in lines:
-        digest.update(line.encode() + b"\n")
-    return digest.digest()
 
 
 def plan_digest(workload: Workload) -> str:
