@@ -59,14 +59,9 @@ def encode_head(header: Mapping[str, Any]) -> bytes:
     return _FILE_HEAD.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
 
 
-def encode_block(kind: int, payload: bytes | memoryview, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
-    return b"".join((block_head(kind, payload, count, first_us, last_us), payload))
-
-
-def block_head(kind: int, payload: bytes | memoryview, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
-    """Return a block without its payload."""
+def encode_block(kind: int, payload: bytes, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
     head = _BLOCK_HEAD.pack(kind, len(payload), count, first_us, last_us)
-    return head + _CRC.pack(zlib.crc32(payload, zlib.crc32(head)))
+    return b"".join((head, _CRC.pack(zlib.crc32(payload, zlib.crc32(head))), payload))
 
 
 def encode_json(kind: int, values: list[Any]) -> bytes:

@@ -110,10 +110,3 @@ KINDS: Mapping[str, Kind] = {
     "commands": Kind(container.COMMANDS, COMMAND, NAMED_COMMAND, "started_us"),
 }
 """All kinds of records by name."""
-
-
-def block_of(kind: Kind, records: Records) -> tuple[bytes, memoryview]:
-    """Return the head and the payload of a block of at least one plain record."""
-    at_us = records[kind.window_us]
-    payload = records.view(np.uint8).data
-    return container.block_head(kind.number, payload, len(records), int(at_us.min()), int(at_us.max())), payload

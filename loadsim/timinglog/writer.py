@@ -23,7 +23,7 @@ from loadsim.model.records import MailFields, TaskFields
 from loadsim.timinglog import container
 from loadsim.timinglog.log_schema import LONGEST_NAME
 from loadsim.timinglog.record_limits import MOST_US
-from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, block_of
+from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME
 
 MOST_NAMES = 65_535
 """The most names of a log: those that 16 bits can number, but one."""
@@ -178,8 +178,9 @@ class TimingLogWriter:
             self._names.new = []
         for kind, gathered in zip(KINDS.values(), (self._tasks, self._mails, self._commands), strict=True):
             if gathered:
-                for piece in block_of(kind, np.frombuffer(bytes(gathered), kind.plain)):
-                    blocks += piece
+                payload = bytes(gathered)
+                at_us = np.frombuffer(payload, kind.plain)[kind.window_us]
+                blocks += container.encode_block(kind.number, payload, len(at_us), int(at_us.min()), int(at_us.max()))
                 gathered.clear()
         if self._health:
             blocks += container.encode_json(container.HEALTH, self._health)
