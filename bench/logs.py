@@ -194,8 +194,7 @@ def _blocks(tasks: Records) -> Iterator[bytes]:
     seconds = np.maximum.accumulate(ended_us) // 1_000_000
     _, firsts = np.unique(seconds, return_index=True)
     for block in np.split(tasks, firsts[1:]):
-        due_us = block["scheduled_us"]
-        yield container.encode_block(container.TASKS, block.tobytes(), len(block), int(due_us.min()), int(due_us.max()))
+        yield container.encode_block(container.TASKS, block.tobytes())
 
 
 def _keep_durations(directory: Path, tasks: Records) -> None:

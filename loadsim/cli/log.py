@@ -84,10 +84,9 @@ def run_check(args: argparse.Namespace) -> int:
         ended = log_of(file).sources[0].ended
         state = f"damaged at byte {file.end}" if file.damage else "whole" if ended else "without an end"
         tasks, mails, commands = (index.count for index in file.indices.values())
-        span = f", {file.span_s[0]:.6f} s to {file.span_s[1]:.6f} s" if file.span_s else ""
         print(
             f"{printable(str(path))}: {state}; format {VERSION}, {file.blocks} blocks, {file.size} bytes,"
-            f" {tasks:,} tasks, {mails:,} mail events, {commands:,} commands{span}"
+            f" {tasks:,} tasks, {mails:,} mail events, {commands:,} commands"
         )
         if file.damage:
             print(f"  {file.damage}")

@@ -2,11 +2,9 @@
 
     file   = magic (8 bytes), version u16, header length u32, header CRC-32 u32, header (JSON object, UTF-8)
              block*
-    block  = kind u8, payload length u32, record count u32, first i64, last i64, CRC-32 u32, payload
+    block  = kind u8, payload length u32, CRC-32 u32, payload
 
-All numbers are little-endian. A block's `first` and `last` are the smallest and largest instant of its records in
-microseconds of the file, or 0 for a kind without instants. Its CRC-32 (zlib's) covers the head's other fields and the
-payload.
+All numbers are little-endian. A block's CRC-32 (zlib's) covers kind, length and payload.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from loadsim.timinglog.json_checks import read_document, shown
 MAGIC = b"LSTLOG\r\n"
 """The CR and LF reveal a transfer in text mode."""
 
-VERSION = 1
+VERSION = 2
 
 TASKS, MAILS, COMMANDS, STRINGS, FACTS, HEALTH = 1, 2, 3, 4, 5, 6
 """The kinds of blocks. Records: numpy types; strings: a JSON array; facts and health: a JSON array of objects."""
@@ -33,9 +31,8 @@ MOST_BLOCK_BYTES = 1 << 26
 """The largest payload, also of a header. An engine writes a block each second; a longer one has a damaged length."""
 
 _FILE_HEAD = struct.Struct("<8sHII")
-_BLOCK_HEAD = struct.Struct("<BIIqq")
-_CRC = struct.Struct("<I")
-_WHOLE_HEAD = struct.Struct("<BIIqqI")
+_BLOCK_HEAD = struct.Struct("<BI")
+_WHOLE_HEAD = struct.Struct("<BII")
 """A block's head with its checksum."""
 
 
@@ -43,9 +40,6 @@ class Block(NamedTuple):
     """One whole block. Its payload begins at the byte `begin` of the file, the next block at `end`."""
 
     kind: int
-    records: int
-    first_us: int
-    last_us: int
     payload: memoryview
     begin: int
 
@@ -59,13 +53,13 @@ def encode_head(header: Mapping[str, Any]) -> bytes:
     return _FILE_HEAD.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
 
 
-def encode_block(kind: int, payload: bytes, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
-    head = _BLOCK_HEAD.pack(kind, len(payload), count, first_us, last_us)
-    return b"".join((head, _CRC.pack(zlib.crc32(payload, zlib.crc32(head))), payload))
+def encode_block(kind: int, payload: bytes) -> bytes:
+    crc = zlib.crc32(payload, zlib.crc32(_BLOCK_HEAD.pack(kind, len(payload))))
+    return _WHOLE_HEAD.pack(kind, len(payload), crc) + payload
 
 
 def encode_json(kind: int, values: list[Any]) -> bytes:
-    return encode_block(kind, json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode(), len(values))
+    return encode_block(kind, json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode())
 
 
 def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
@@ -98,10 +92,10 @@ def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
     """Yield the blocks from `offset` on, up to the first that is cut off or does not match its checksum."""
     file.seek(offset)
     while len(head := file.read(_WHOLE_HEAD.size)) == _WHOLE_HEAD.size:
-        kind, length, count, first_us, last_us, expected = _WHOLE_HEAD.unpack(head)
+        kind, length, expected = _WHOLE_HEAD.unpack(head)
         begin = offset + _WHOLE_HEAD.size
         payload = file.read(min(length, MOST_BLOCK_BYTES))
         if len(payload) < length or zlib.crc32(payload, zlib.crc32(head[: _BLOCK_HEAD.size])) != expected:
             return
         offset = begin + length
-        yield Block(kind, count, first_us, last_us, memoryview(payload), begin)
+        yield Block(kind, memoryview(payload), begin)

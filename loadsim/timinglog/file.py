@@ -38,14 +38,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The places of the records of one kind in a file.
-
-    `first_us` and `last_us` come from the heads of its blocks, on the file's clock; they are 0 without blocks.
-    """
+    """The places of the records of one kind in a file."""
 
     groups: tuple[Group, ...]
-    first_us: int = 0
-    last_us: int = 0
 
     @property
     def count(self) -> int:
@@ -75,15 +70,6 @@ class LogFile:
         if "start_ns" not in self.facts:
             return 0
         return (int(self.facts["start_ns"]) - int(self.header["epoch_ns"])) // 1000
-
-    @property
-    def span_s(self) -> tuple[float, float] | None:
-        """Return the first and the last instant in the heads of blocks, from the common start; None without records."""
-        indices = [index for index in self.indices.values() if index.count]
-        if not indices:
-            return None
-        first_us, last_us = min(index.first_us for index in indices), max(index.last_us for index in indices)
-        return (first_us - self.origin_us) / 1e6, (last_us - self.origin_us) / 1e6
 
     @property
     def damage(self) -> str | None:
@@ -176,21 +162,18 @@ class _IndexBuilder:
         self._count = self._length = 0
         self._payloads = memoryview(bytearray(GROUP_RECORDS * kind.plain.itemsize))
         self._groups: list[Group] = []
-        self._first_us: int | None = None
-        self._last_us = 0
         self._most: dict[str, int] = {}
 
     def add(self, path: Path, block: container.Block) -> None:
-        _, count, first_us, last_us, payload, begin = block
+        _, payload, begin = block
         length, itemsize = len(payload), self._kind.plain.itemsize
-        if length != count * itemsize:
-            raise LogError(f"{path}: byte {begin}: expected {count} records of {itemsize} bytes, found {length} bytes")
+        count, rest = divmod(length, itemsize)
+        if rest:
+            raise LogError(f"{path}: byte {begin}: expected records of {itemsize} bytes, found {length} bytes")
         if not count:
             return
         if self._count + count > GROUP_RECORDS:
             self._close(path)
-        self._last_us = last_us if self._first_us is None else max(self._last_us, last_us)
-        self._first_us = first_us if self._first_us is None else min(self._first_us, first_us)
         self._pieces.append((begin, length))
         if count < GROUP_RECORDS:
             self._payloads[self._length : self._length + length] = payload
@@ -223,4 +206,4 @@ class _IndexBuilder:
         for name in NAMES:
             if (most := self._most.get(name, 0)) >= names:
                 raise LogError(f"{path}: {name}: expected a number below {names}, found {most}")
-        return Index(tuple(self._groups), self._first_us or 0, self._last_us)
+        return Index(tuple(self._groups))

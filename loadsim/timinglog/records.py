@@ -93,20 +93,16 @@ NAMES = ("task", "profile", "protocol", "error", "folder", "command", *MAKERS)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of record: the number of its blocks, and its type in a file (`plain`) and with its makers (`named`).
-
-    `window_us` is the field that decides whether a record is in a window; the head of a block has its range.
-    """
+    """A kind of record: the number of its blocks, and its type in a file (`plain`) and with its makers (`named`)."""
 
     number: int
     plain: np.dtype[np.void]
     named: np.dtype[np.void]
-    window_us: str
 
 
 KINDS: Mapping[str, Kind] = {
-    "tasks": Kind(container.TASKS, TASK, NAMED_TASK, "scheduled_us"),
-    "mails": Kind(container.MAILS, MAIL, NAMED_MAIL, "at_us"),
-    "commands": Kind(container.COMMANDS, COMMAND, NAMED_COMMAND, "started_us"),
+    "tasks": Kind(container.TASKS, TASK, NAMED_TASK),
+    "mails": Kind(container.MAILS, MAIL, NAMED_MAIL),
+    "commands": Kind(container.COMMANDS, COMMAND, NAMED_COMMAND),
 }
 """All kinds of records by name."""

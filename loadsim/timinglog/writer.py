@@ -17,8 +17,6 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from loadsim.model.records import MailFields, TaskFields
 from loadsim.timinglog import container
 from loadsim.timinglog.log_schema import LONGEST_NAME
@@ -178,9 +176,7 @@ class TimingLogWriter:
             self._names.new = []
         for kind, gathered in zip(KINDS.values(), (self._tasks, self._mails, self._commands), strict=True):
             if gathered:
-                payload = bytes(gathered)
-                at_us = np.frombuffer(payload, kind.plain)[kind.window_us]
-                blocks += container.encode_block(kind.number, payload, len(at_us), int(at_us.min()), int(at_us.max()))
+                blocks += container.encode_block(kind.number, bytes(gathered))
                 gathered.clear()
         if self._health:
             blocks += container.encode_json(container.HEALTH, self._health)

@@ -15,7 +15,7 @@ from timing_samples import START_NS, done, event, ms, skipped, write_sample
 
 from loadsim.timinglog import container
 from loadsim.timinglog.file import open_log
-from loadsim.timinglog.records import COMMAND, KINDS, MAIL, TASK
+from loadsim.timinglog.records import COMMAND, MAIL, TASK
 
 Blocks = list[tuple[int, bytes | Any]]
 """Kind, and payload: bytes of records, or a document."""
@@ -151,14 +151,8 @@ class Parts:
         return path
 
 
-def _block(kind: int, payload: Any, count: int | None = None) -> bytes:
-    if not isinstance(payload, bytes):
-        count = len(payload) if isinstance(payload, list) else 1
-        payload = json.dumps(payload).encode()
-    if count is None:
-        sizes = {one.number: one.plain.itemsize for one in KINDS.values()}
-        count = len(payload) // sizes[kind] if kind in sizes else 1
-    return container.encode_block(kind, payload, count)
+def _block(kind: int, payload: Any) -> bytes:
+    return container.encode_block(kind, payload if isinstance(payload, bytes) else json.dumps(payload).encode())
 
 
 def write_engine(path: Path, **changes: Any) -> Path:

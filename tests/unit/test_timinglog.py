@@ -272,8 +272,8 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
         (b"", "found an empty file"),
         (b"scheduled_s,started_s\n", "found another kind of file"),
         (b"LSTLOG\r\n", "cut off in its head"),
-        (b"LSTLOG\r\n\x02\x00" + bytes(8), "found format 2"),
-        (b"LSTLOG\n\x01\x00" + bytes(30), "found another kind of file"),
+        (b"LSTLOG\r\n\x01\x00" + bytes(8), "found format 1"),
+        (b"LSTLOG\n\x02\x00" + bytes(30), "found another kind of file"),
     ],
 )
 def test_what_is_no_timing_log_is_one_line(tmp_path: Path, content: bytes, says: str) -> None:
@@ -299,7 +299,7 @@ def test_numbers_that_stand_for_nothing_are_refused(tmp_path: Path, field: str, 
     record = np.zeros(1, TASK)
     record[field] = number
     head = container.encode_head(HEADER | {"epoch_ns": 0})
-    (tmp_path / "a.tlog").write_bytes(head + container.encode_block(container.TASKS, record.tobytes(), 1))
+    (tmp_path / "a.tlog").write_bytes(head + container.encode_block(container.TASKS, record.tobytes()))
     with pytest.raises(LogError, match=f"{field}: expected a number below [0-9], found {number}"):
         read_log(tmp_path / "a.tlog")
 
