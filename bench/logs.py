@@ -178,7 +178,6 @@ def _tasks(random: np.random.Generator, engine: int, begin: int, end: int, due_s
     tasks["ended_us"] = np.where(chance < 0.001, NEVER, ended_us[order])
     tasks["late_generator_s"] = random.random(len(tasks)) * 0.001
     tasks["user"] = random.integers(1 + engine * USERS_EACH, 1 + (engine + 1) * USERS_EACH, len(tasks))
-    tasks["sequence"] = np.arange(begin, end)
     tasks["bytes"] = random.integers(100, 10_000, len(tasks))
     tasks["task"] = np.array([number[name] for name in TASKS])[random.integers(0, len(TASKS), len(tasks))]
     tasks["profile"], tasks["protocol"] = number["medium"], number["imap"]

@@ -33,7 +33,6 @@ TASK = np.dtype(
         ("late_down_s", "<f4"),  # ... the session was down (server) ...
         ("late_generator_s", "<f4"),  # ... the generator was late
         ("user", "<u4"),
-        ("sequence", "<u4"),  # counts the records of one engine, in order of completion
         ("bytes", "<u4"),  # sent and received for this task
         ("task", "<u2"),
         ("profile", "<u2"),
@@ -52,7 +51,6 @@ MAIL = np.dtype(
         ("message", "S20"),  # the message's id
         ("user", "<u4"),  # whose mailbox
         ("sender", "<u4"),
-        ("sequence", "<u4"),
         ("folder", "<u2"),
         ("event", "u1"),
     ]

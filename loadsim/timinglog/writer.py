@@ -33,8 +33,8 @@ MOST_ERRORS = 1000
 """The most kinds of error in a log. A server may choose their names, and other names need room, too."""
 
 _U32 = 0xFFFF_FFFF
-_pack_task = struct.Struct("<qqqfffIIIHHHHB").pack
-_pack_mail = struct.Struct("<q20sIIIHB").pack
+_pack_task = struct.Struct("<qqqfffIIHHHHB").pack
+_pack_mail = struct.Struct("<q20sIIHB").pack
 _pack_command = struct.Struct("<qIIIIHB").pack
 
 
@@ -74,7 +74,6 @@ class TimingLogWriter:
     def __init__(self, out: Path | FileIO, header: Mapping[str, Any], epoch_ns: int) -> None:
         self._file = out.open("xb", buffering=0) if isinstance(out, Path) else out
         self._epoch_ns = epoch_ns
-        self._sequence = 0
         self._names = _StringTable()
         for key in MAKERS:  # before errors can fill the table
             self._names[str(header.get(key, ""))]
@@ -102,7 +101,6 @@ class TimingLogWriter:
             down_s,
             generator_s,
             user,
-            self._sequence,
             moved_bytes if moved_bytes < _U32 else _U32,
             names[task],
             names[profile],
@@ -110,7 +108,6 @@ class TimingLogWriter:
             names.error(error) if error else 0,
             OUTCOME[outcome],
         )
-        self._sequence = self._sequence + 1 & _U32
 
     def mail(self, record: MailFields) -> None:
         event, message, user, sender, at_ns, folder = record
@@ -121,11 +118,9 @@ class TimingLogWriter:
             message.encode("ascii"),
             user,
             sender,
-            self._sequence,
             self._names[folder],
             EVENT[event],
         )
-        self._sequence = self._sequence + 1 & _U32
 
     def command(
         self,
