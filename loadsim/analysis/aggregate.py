@@ -79,10 +79,11 @@ def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict
         counted &= ~no_session[records["task"]]
         if counted.any():
             some = records if counted.all() else records.kept(counted)
-            by_task = _grouped(some, [*fields, "protocol", "task"], groups)
-            for (*part, protocol, task), batch in _batches(some, by_task, window_s):
-                found[tuple(part)][protocol].users.add(batch.users)
-                found[tuple(part)][protocol].tasks[task].add(batch)
+            users = some["user"].astype(np.int64)
+            for (*part, protocol, task), which in _grouped(some, [*fields, "protocol", "task"], groups):
+                driver = found[tuple(part)][protocol]
+                driver.users.add(_distinct(users[which]))
+                driver.tasks[task].add(some, which, window_s)
     return {
         part: {
             log.strings[protocol]: modules[protocol].closed(log.strings)
@@ -92,18 +93,13 @@ def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict
     }
 
 
-_Grouped = tuple[NDArray[np.intp], list[tuple[Part, int, int]]]
-
-
-def _grouped(records: Columns, fields: Sequence[str], groups: Groups | None) -> _Grouped:
-    """Return an order that groups at least one record by fields; and the values, begin and end of each group."""
+def _grouped(records: Columns, fields: Sequence[str], groups: Groups | None) -> Iterator[tuple[Part, NDArray[np.intp]]]:
+    """Yield the values of fields that at least one record has, and the places of the records with them."""
     numbers = [_numbers(records, field, groups) for field in fields]
     order = np.lexsort([number for number in reversed(numbers) if (number != number[0]).any()] or numbers[:1])
-    numbers = [number[order] for number in numbers]
-    differ = np.logical_or.reduce([number[1:] != number[:-1] for number in numbers])
-    begins = [0, *(np.flatnonzero(differ) + 1).tolist()]
-    parts = [tuple(int(number[begin]) for number in numbers) for begin in begins]
-    return order, list(zip(parts, begins, [*begins[1:], len(order)], strict=True))
+    differ = np.logical_or.reduce([np.diff(number[order]) != 0 for number in numbers])
+    for which in np.split(order, np.flatnonzero(differ) + 1):
+        yield tuple(int(number[which[0]]) for number in numbers), which
 
 
 def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any]:
@@ -114,49 +110,6 @@ def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any
             raise LogError("groups: expected a log whose header has them, found one without")
         return groups.numbers(records["user"])
     return records[field]
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Some records of a task, with the count of each outcome.
-
-    Each user is once in `users`. One number packs outcome and error in `failures`.
-    """
-
-    users: NDArray[np.int64]
-    occurred: NDArray[np.int64]
-    failures: NDArray[np.int64]
-    took_us: NDArray[Any]
-    waited_us: NDArray[Any]
-    slot: NDArray[np.uint16]
-
-
-def _batches(records: Columns, grouped: _Grouped, window_s: Window) -> Iterator[tuple[Part, _Batch]]:
-    order, parts = grouped
-    users = records["user"].astype(np.int64)[order]
-    outcome, error = records["outcome"][order], records["error"]
-    due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
-    is_timed = outcome == OUTCOME["ok"]
-    is_failure = _IS_FAILURE[outcome]
-    timed, failed = order[is_timed], order[is_failure]
-    took_us = compact((ended_us - started_us)[timed])
-    waited_us = compact((ended_us - due_us)[timed])
-    slot = bin_of(due_us[timed], window_s)
-    failures = outcome[is_failure].astype(np.int64) << 16 | error[failed]
-    before_timed, before_failed = (np.append(0, np.cumsum(which)) for which in (is_timed, is_failure))
-    for part, begin, end in parts:
-        times = slice(before_timed[begin], before_timed[end])
-        yield (
-            part,
-            _Batch(
-                users=_distinct(users[begin:end]),
-                occurred=np.bincount(outcome[begin:end], minlength=len(OUTCOME)),
-                failures=failures[before_failed[begin] : before_failed[end]],
-                took_us=took_us[times],
-                waited_us=waited_us[times],
-                slot=slot[times],
-            ),
-        )
 
 
 _IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)
@@ -209,12 +162,17 @@ class _Task:
         self._failures = Counter[int]()
         self._took_us, self._waited_us, self._slot = Growing(np.uint32), Growing(np.uint32), Growing(np.uint16)
 
-    def add(self, batch: _Batch) -> None:
-        self._occurred += batch.occurred
-        self._failures.update(batch.failures.tolist())
-        self._took_us.add(batch.took_us)
-        self._waited_us.add(batch.waited_us)
-        self._slot.add(batch.slot)
+    def add(self, records: Columns, which: NDArray[np.intp], window_s: Window) -> None:
+        outcome = records["outcome"][which]
+        self._occurred += np.bincount(outcome, minlength=len(OUTCOME))
+        failed = _IS_FAILURE[outcome]
+        # One number packs outcome and error.
+        self._failures.update((outcome[failed].astype(np.int64) << 16 | records["error"][which[failed]]).tolist())
+        hits = which[outcome == OUTCOME["ok"]]
+        due_us, started_us, ended_us = (records[name][hits] for name in ("scheduled_us", "started_us", "ended_us"))
+        self._took_us.add(compact(ended_us - started_us))
+        self._waited_us.add(compact(ended_us - due_us))
+        self._slot.add(bin_of(due_us, window_s))
 
     def closed(self, strings: Sequence[str]) -> TaskRecords:
         took_us, slot = in_order(self._took_us.taken(), self._slot.taken())
