@@ -83,7 +83,7 @@ def run_check(args: argparse.Namespace) -> int:
             continue
         ended = log_of(file).sources[0].ended
         state = f"damaged at byte {file.end}" if file.damage else "whole" if ended else "without an end"
-        tasks, mails, commands = (index.count for index in file.indices.values())
+        tasks, mails, commands = (sum(group.count for group in groups) for groups in file.groups.values())
         print(
             f"{printable(str(path))}: {state}; format {VERSION}, {file.blocks} blocks, {file.size} bytes,"
             f" {tasks:,} tasks, {mails:,} mail events, {commands:,} commands"

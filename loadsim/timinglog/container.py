@@ -40,7 +40,7 @@ class Block(NamedTuple):
     """One whole block. Its payload begins at the byte `begin` of the file, the next block at `end`."""
 
     kind: int
-    payload: memoryview
+    payload: bytes
     begin: int
 
     @property
@@ -98,4 +98,4 @@ def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
         if len(payload) < length or zlib.crc32(payload, zlib.crc32(head[: _BLOCK_HEAD.size])) != expected:
             return
         offset = begin + length
-        yield Block(kind, memoryview(payload), begin)
+        yield Block(kind, payload, begin)

@@ -6,7 +6,7 @@ Memory holds an index: the offset and the number of the records of each group.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,19 +37,8 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
-    """The places of the records of one kind in a file."""
-
-    groups: tuple[Group, ...]
-
-    @property
-    def count(self) -> int:
-        return sum(group.count for group in self.groups)
-
-
-@dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log that was read from end to end: everything but its records, and the index of those.
+    """A log that was read from end to end: everything but its records, and the groups of those by kind.
 
     The file has `blocks` whole blocks before the byte `end`; the bytes from there to `size` are damaged.
     """
@@ -59,7 +48,7 @@ class LogFile:
     strings: tuple[str, ...]
     facts: dict[str, Any]
     health: list[Sample]
-    indices: Mapping[str, Index]
+    groups: Mapping[str, Sequence[Group]]
     blocks: int
     end: int
     size: int
@@ -99,12 +88,12 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
     monitor = header.get("monitor")
     refuse(f"{path}: header", (HEADER if monitor is None else HEADER_OF_MONITOR)(header), header)
     strings, facts, health, samples = [""], dict[str, Any](), list[Sample](), Samples()
-    builders = {kind.number: _IndexBuilder(kind) for kind in KINDS.values()}
+    indexers = {kind.number: _Indexer(path, kind) for kind in KINDS.values()}
     # Read the blocks.
     blocks = 0
     for block in container.whole_blocks(file, end):
-        if block.kind in builders:
-            builders[block.kind].add(path, block)
+        if block.kind in indexers:
+            indexers[block.kind].add(block)
         elif block.kind == container.STRINGS:
             strings += _json(path, block)
             check_names(str(path), strings)
@@ -130,7 +119,7 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
         strings=tuple(strings),
         facts=facts,
         health=health,
-        indices={name: builders[kind.number].index(path, len(strings), users) for name, kind in KINDS.items()},
+        groups={name: indexers[kind.number].groups(len(strings), users) for name, kind in KINDS.items()},
         blocks=blocks,
         end=end,
         size=max(end, os.fstat(file.fileno()).st_size),
@@ -153,57 +142,47 @@ def _objects(path: Path, block: container.Block) -> list[dict[str, Any]]:
     return found
 
 
-class _IndexBuilder:
-    """Builds the index of one kind of record from its blocks."""
+class _Indexer:
+    """Checks the records of one kind block by block, and puts the blocks into groups."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, path: Path, kind: Kind) -> None:
+        self._path = path
         self._kind = kind
-        self._pieces: list[tuple[int, int]] = []
-        self._count = self._length = 0
-        self._payloads = memoryview(bytearray(GROUP_RECORDS * kind.plain.itemsize))
         self._groups: list[Group] = []
+        self._blocks: list[container.Block] = []  # in no group yet
+        self._count = 0
         self._most: dict[str, int] = {}
 
-    def add(self, path: Path, block: container.Block) -> None:
-        _, payload, begin = block
-        length, itemsize = len(payload), self._kind.plain.itemsize
+    def add(self, block: container.Block) -> None:
+        length, itemsize = len(block.payload), self._kind.plain.itemsize
         count, rest = divmod(length, itemsize)
         if rest:
-            raise LogError(f"{path}: byte {begin}: expected records of {itemsize} bytes, found {length} bytes")
-        if not count:
-            return
+            expected = f"expected records of {itemsize} bytes, found {length} bytes"
+            raise LogError(f"{self._path}: byte {block.begin}: {expected}")
         if self._count + count > GROUP_RECORDS:
-            self._close(path)
-        self._pieces.append((begin, length))
-        if count < GROUP_RECORDS:
-            self._payloads[self._length : self._length + length] = payload
-            self._count += count
-            self._length += length
-        else:
-            self._group(path, payload)
+            self._close()
+        self._blocks.append(block)
+        self._count += count
 
-    def _close(self, path: Path) -> None:
-        """Make a group of the blocks that are in no group yet."""
-        if self._count:
-            self._group(path, self._payloads[: self._length])
-            self._count = self._length = 0
-
-    def _group(self, path: Path, payload: memoryview) -> None:
-        """Make a group of all records in a payload. Raises `LogError` for records that loadsim does not write."""
+    def _close(self) -> None:
+        """Make a group of the blocks that are in none. Raises `LogError` for records that loadsim does not write."""
+        if not self._count:
+            return
+        payload = b"".join(block.payload for block in self._blocks)
         try:
             check_records(self._kind, payload, self._most)
         except WrongRecord as wrong:
-            raise LogError(f"{path}: byte {self._pieces[0][0]} or later: {wrong}") from None
-        count = len(payload) // self._kind.plain.itemsize
-        self._groups.append(Group(count, tuple(self._pieces), len(payload)))
-        self._pieces = []
+            raise LogError(f"{self._path}: byte {self._blocks[0].begin} or later: {wrong}") from None
+        pieces = tuple((block.begin, len(block.payload)) for block in self._blocks)
+        self._groups.append(Group(self._count, pieces, len(payload)))
+        self._blocks, self._count = [], 0
 
-    def index(self, path: Path, names: int, users: int | None) -> Index:
-        """Return the index after the last block. Raises `LogError` for numbers of no user and of no name."""
-        self._close(path)
+    def groups(self, names: int, users: int | None) -> Sequence[Group]:
+        """Return all groups after the last block. Raises `LogError` for numbers of no user and of no name."""
+        self._close()
         if users and self._most.get("user", 0) > users:
-            raise LogError(f"{path}: user: expected one of {users}, found user {self._most['user']}")
+            raise LogError(f"{self._path}: user: expected one of {users}, found user {self._most['user']}")
         for name in NAMES:
             if (most := self._most.get(name, 0)) >= names:
-                raise LogError(f"{path}: {name}: expected a number below {names}, found {most}")
-        return Index(tuple(self._groups))
+                raise LogError(f"{self._path}: {name}: expected a number below {names}, found {most}")
+        return self._groups

@@ -16,12 +16,12 @@ MOST_LEVELS = 16
 """The most lists and mappings within each other."""
 
 
-def read_document(name: str, text: bytes | memoryview, *, strictly: bool = True) -> Any:
+def read_document(name: str, text: bytes, *, strictly: bool = True) -> Any:
     """Read JSON; `strictly` rejects repeated keys, and escapes control characters. Raises `LogError`."""
     try:
         if not strictly:
-            return json.loads(bytes(text))
-        return harmless(name, json.loads(bytes(text), object_pairs_hook=unique_keys))
+            return json.loads(text)
+        return harmless(name, json.loads(text, object_pairs_hook=unique_keys))
     except RepeatedKey as repeated:
         raise LogError(f"{name}: expected each key once, found {shown(repeated.args[0])} again") from None
     except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError

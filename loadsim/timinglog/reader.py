@@ -206,8 +206,7 @@ def log_of(file: LogFile) -> TimingLog:
         sources=(source,),
         strings=file.strings,
         streams={
-            name: (Stream(file.path, kind, file.indices[name], makers, -file.origin_us),)
-            for name, kind in KINDS.items()
+            name: (Stream(file.path, kind, file.groups[name], makers, -file.origin_us),) for name, kind in KINDS.items()
         },
         health=tuple(sample.placed(_at_s(file, sample), whose) for sample in file.health),
         damages=tuple(filter(None, [file.damage])),

@@ -29,7 +29,7 @@ class WrongRecord(ValueError):
         super().__init__(f"{field}: expected {expected}, found {found}")
 
 
-def check_records(kind: Kind, payload: memoryview, most: dict[str, int]) -> None:
+def check_records(kind: Kind, payload: bytes, most: dict[str, int]) -> None:
     """Check records. Raises `WrongRecord`. `most` keeps the highest number so far of each name and of the users."""
     records: Records = np.frombuffer(payload, kind.plain)
     for field in (*NAMES, "user"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from io import FileIO
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.timinglog.columns import Columns
-from loadsim.timinglog.file import Group, Index
+from loadsim.timinglog.file import Group
 from loadsim.timinglog.records import Kind
 
 _Part = TypeVar("_Part")
@@ -36,14 +36,14 @@ class Stream:
 
     path: Path
     kind: Kind
-    index: Index
+    groups: Sequence[Group]
     makers: tuple[int, ...]
     shift_us: int
     renumber: NDArray[np.uint16] | None = None
 
     @property
     def count(self) -> int:
-        return self.index.count
+        return sum(group.count for group in self.groups)
 
     def moved(self, renumber: NDArray[np.uint16] | None, shift_us: int) -> Stream:
         """Return the stream of a file as a part of a merged log: with its numbers of names, and later by `shift_us`."""
@@ -54,7 +54,7 @@ class Stream:
         """Yield all records in the order of the file. Raises `LogError` if the file has been removed or cut."""
         try:
             with self.path.open("rb", buffering=0) as file:
-                for group in self.index.groups:
+                for group in self.groups:
                     stored = _bytes_of(self.path, file, group).view(self.kind.plain)
                     yield Columns(self.kind, stored, self.makers, self.shift_us, self.renumber)
         except OSError as failure:
