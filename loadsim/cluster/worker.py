@@ -31,7 +31,7 @@ from loadsim.cluster.placement import (
 )
 from loadsim.cluster.prepare import Change, Inspected, PhaseProgress, Prepared
 from loadsim.cluster.reliable_channel import BEAT_S
-from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, check_private, listening_at, locked
+from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, listening_at, locked
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import Message, Over, Refused, Stop, decode, encode
 from loadsim.engine.coordinator import Coordinator, start_engine
@@ -74,7 +74,7 @@ async def check(assigned: WorkerAssignment) -> None:
     check_ports(assigned.scenario, assigned.assignment)
     check_plugin_tasks(assigned.scenario)
     if FIRST_USER in assigned.assignment:
-        check_probes(assigned.scenario)
+        check_probes(assigned.scenario.name, assigned.scenario.probes)
     check_drivers(assigned.scenario, assigned.services)
     for each in assigned.per_engine:
         raise_open_file_limit(len(each), further_connections(assigned.scenario, each))
@@ -171,8 +171,8 @@ async def make_load(
     server = await asyncio.to_thread(find_server, assigned.services.imap, assigned.services.smtp)
     environment = {**await asyncio.to_thread(environment_facts, server, assigned.services), **prepared}
 
-    first = FIRST_USER in assigned.assignment
-    probes = await open_probes(assigned.scenario, assigned.services) if first else ()
+    probed = assigned.scenario.probes if FIRST_USER in assigned.assignment else {}
+    probes = await open_probes(assigned.scenario.name, probed, assigned.services)
 
     # Open the logs.
     logs = directory / LOGS_NAME
@@ -292,7 +292,6 @@ def main() -> int:
     directory = Path(sys.argv[1])
     os.umask(0o077)
     try:
-        check_private(directory)
         with locked(directory) as lock:
             asyncio.run(run(directory, listening, lock))
     except ConfigError as refusal:

@@ -12,7 +12,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +23,6 @@ from loadsim.analysis.probes import FIGURES, PROBE
 from loadsim.engine.run_log import RunLog
 from loadsim.errors import ConfigError, together
 from loadsim.model.ports import Clock, Probe, Services
-from loadsim.model.scenario import Scenario
 from loadsim.model.schema import with_nearest
 from loadsim.model.terms import FIGURE_NAME
 from loadsim.monitor.cpu_affinity import leave_real_time_priority
@@ -55,38 +54,28 @@ class OpenedProbe:
     sample: Probe
 
 
-def check_probes(scenario: Scenario) -> None:
-    """Import the probes of a scenario, and check the names of their settings. Raises `ConfigError` with all faults."""
+def check_probes(origin: str, probes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Import probes, and check the names of their settings; `origin` names their place in errors.
+
+    Raises `ConfigError` with all faults.
+    """
     problems = []
-    for name, settings in scenario.probes.items():
+    for name, settings in probes.items():
         try:
-            _check_settings(name, _found(scenario.name, name).load(), settings)
+            _check_settings(name, _found(origin, name).load(), settings)
         except ConfigError as error:
             problems.append(error)
     if problems:
         raise together(problems)
 
 
-def check_probe_names(origin: str, probes: Iterable[str]) -> None:
-    """Import probes by their keys; `origin` names their place in errors. Raises `ConfigError` for the first problem."""
-    for name in probes:
-        _found(origin, name).load()
-
-
 async def open_probes(
-    scenario: Scenario, services: Services, limit_s: float = LONGEST_OPENING_S
+    origin: str, probes: Mapping[str, Mapping[str, Any]], services: Services, limit_s: float = LONGEST_OPENING_S
 ) -> tuple[OpenedProbe, ...]:
-    """Open the probes of a scenario for a server, one after the other.
+    """Open probes that were checked for a server, one after the other; `origin` names their place in errors.
 
     Raises `ConfigError` if one of them cannot be opened, or not within `limit_s`.
     """
-    return await open_each(scenario.name, scenario.probes, services, limit_s)
-
-
-async def open_each(
-    origin: str, probes: Mapping[str, Mapping[str, Any]], services: Services, limit_s: float = LONGEST_OPENING_S
-) -> tuple[OpenedProbe, ...]:
-    """Open probes with their settings; `origin` names their place in errors. Raises `ConfigError` as `open_probes`."""
     return tuple(
         [await _opened_in_time(name, _found(origin, name), services, each, limit_s) for name, each in probes.items()]
     )
@@ -131,9 +120,7 @@ def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str,
     """Open a probe in this thread, which is not the main one: signals raise nothing here. Raises `ConfigError`."""
     expected = f"probe {name}: expected {found.entry.value} of {found.origin}"
     try:
-        opener = found.load()
-        _check_settings(name, opener, settings)
-        sample = opener(services, **settings)
+        sample = found.load()(services, **settings)
     except ConfigError as error:
         line = str(error).removeprefix(f"probe {found.name}: ").removeprefix(f"probe {name}: ")
         raise ConfigError(f"probe {name}: {line}") from None

@@ -95,7 +95,7 @@ def plan(
         scenario = _load(scenario, passwords=False)
     check_protocols(scenario)
     check_plugin_tasks(scenario)
-    check_probes(scenario)
+    check_probes(scenario.name, scenario.probes)
     most = min(scenario.users, MOST_ENGINES)
     if engines is None:
         engines = engines_for(scenario.users, usable_cores())

@@ -86,7 +86,7 @@ def run_locally(
     plugins_print = printing_to_stderr if scenario.probes or scenario.plugins else nullcontext
     with plugins_print():
         check_plugin_tasks(scenario)
-        check_probes(scenario)
+        check_probes(scenario.name, scenario.probes)
     workload = Workload(scenario)
     engines = _fitting_engines(workload, engines, pin)
     check_sources(scenario)
@@ -160,7 +160,7 @@ class _LocalRun:
         Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
         """
         check_drivers(self.scenario, self.services)
-        probes = await open_probes(self.scenario, self.services)
+        probes = await open_probes(self.scenario.name, self.scenario.probes, self.services)
         self.watcher.stage("prepare")
         await check_submission(self.workload, self.services)
         if self.scenario.server != EMBEDDED:  # which has the accounts of the scenario

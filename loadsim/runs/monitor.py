@@ -25,7 +25,7 @@ from loadsim.model.ports import Services
 from loadsim.model.terms import MONITOR_NAME
 from loadsim.monitor.host import this_machine
 from loadsim.monitor.monitor_log import open_monitor_log
-from loadsim.monitor.probes import OpenedProbe, check_probe_names, open_each, sampled
+from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
 from loadsim.monitor.server_discovery import addresses_of, find_server, listening
 from loadsim.monitor.wall_clock import clock_facts, wall_clock_sample
 from loadsim.plugins import printing_to_stderr
@@ -74,7 +74,7 @@ def watch_server(watch: Watch, out: Path | None, *, watcher: Watcher = SILENT) -
         raise ConfigError("monitor: expected at least one probe (--probe host), found none")
     if out is not None and out.exists():
         raise ConfigError(f"--out {out}: expected a new file, found one")
-    check_probe_names(watch.origin, watch.probes)
+    check_probes(watch.origin, watch.probes)
     target = _standard_output() if out is None else out
     with printing_to_stderr():
         run(_watch(watch, target, watcher))
@@ -125,7 +125,7 @@ async def _watch(watch: Watch, out: Path | FileIO, watcher: Watcher) -> None:
     stopped = asyncio.Event()
     ends_with_input = nullcontext() if isinstance(out, Path) else _calls_at_end_of_input(stopped.set)
     with calls_on_signal(stopped.set), ends_with_input:
-        probes = await open_each(watch.origin, watch.probes, watch.services)
+        probes = await open_probes(watch.origin, watch.probes, watch.services)
         log = _open_log(watch, out)
         try:
             log.facts({**this_machine(), **clock_facts(), **_place(watch.services)})

@@ -13,7 +13,7 @@ from loadsim.engine.event_loop import run
 from loadsim.errors import printable
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
-from loadsim.monitor.probes import EACH_S, OpenedProbe, checked, open_each
+from loadsim.monitor.probes import EACH_S, OpenedProbe, checked, open_probes
 from loadsim.monitor.server_discovery import addresses_of, is_own
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.digits import count
@@ -65,7 +65,7 @@ def open_queues(scenario: Scenario) -> Sequence[OpenedProbe]:
         for name, given in scenario.probes.items()
         if is_send_queue(name)
     }
-    return run(open_each(scenario.name, settings, services_of(scenario)))
+    return run(open_probes(scenario.name, settings, services_of(scenario)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,13 @@ def counting(place: Path) -> Scenario:
     return scenario_of(place, (quiet(), 2), probes={"count": {"start": 5}})
 
 
+def check_of(scenario: Scenario) -> None:
+    check_probes(scenario.name, scenario.probes)
+
+
 def opened(scenario: Scenario, **options: Any) -> tuple[OpenedProbe, ...]:
-    return asyncio.run(open_probes(scenario, NOWHERE, **options))
+    check_of(scenario)
+    return asyncio.run(open_probes(scenario.name, scenario.probes, NOWHERE, **options))
 
 
 # --- sampling -----------------------------------------------------------------------------------------------------
@@ -301,7 +306,7 @@ def test_a_probe_that_blocks_is_one_line(install: Install, tmp_path: Path) -> No
 def test_a_probe_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
     """With those that are."""
     with pytest.raises(ConfigError) as refusal:
-        check_probes(counting(tmp_path / "scenario"))
+        check_of(counting(tmp_path / "scenario"))
     own = ", ".join(each.name for each in plugins("probe"))
     assert str(refusal.value) == f"virtual: probes: expected installed probes ({own}), found 'count'"
 
@@ -311,7 +316,6 @@ def test_two_probes_of_a_name_have_labels(install: Install, tmp_path: Path) -> N
     install(PROBE)
     probes = {"count/a": {"start": 10}, "count/b-2": {"start": 20}, "count": {"start": 30}}
     scenario = scenario_of(tmp_path / "scenario", (quiet(), 2), probes=probes)
-    check_probes(scenario)
     found = opened(scenario)
     assert {probe.name: probe.sample()["taken_count"] for probe in found} == {
         "count/a": 11,
@@ -326,7 +330,7 @@ def test_other_labels_are_one_line(label: str, install: Install, tmp_path: Path)
     """They are shown in tables and on terminals."""
     install(PROBE)
     with pytest.raises(ConfigError) as refusal:
-        check_probes(scenario_of(tmp_path / "scenario", (quiet(), 2), probes={f"count/{label}": {}}))
+        check_of(scenario_of(tmp_path / "scenario", (quiet(), 2), probes={f"count/{label}": {}}))
     expected = "virtual: probes: expected a label of a-z, 0-9, _ and - behind count/, found "
     assert str(refusal.value) == f"{expected}{label!r:.60}"
 
