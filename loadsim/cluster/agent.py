@@ -23,7 +23,6 @@ from distributed.security import Security
 
 from loadsim.cluster.address import RUN_NAME
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.cluster.reliable_channel import lines_in
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
 from loadsim.cluster.worker_directory import connect, in_use, left_files, start_worker
 from loadsim.control_groups import usable_cores
@@ -124,13 +123,6 @@ class Agent(WorkerPlugin):
             raise ConfigError(f"run: expected letters, digits and hyphens, found {run!r}")
         return self._runs / run
 
-    def _file(self, run: str, file: str) -> Path:
-        """Return the path of a listed file. Raises `ConfigError` for any other."""
-        directory = self._directory(run)
-        if file not in left_files(directory):
-            raise ConfigError(f"run {run}: expected a file that is listed, found {file!r}")
-        return directory / file
-
     async def list_files(self, run: str) -> dict[str, Any] | None:
         """Return the files of a run with their lengths, and if a process still works on it. None: no directory."""
         directory = self._directory(run)
@@ -143,7 +135,7 @@ class Agent(WorkerPlugin):
         return await asyncio.to_thread(self._read, run, file, offset, length)
 
     def _read(self, run: str, file: str, offset: int, length: int) -> bytes:
-        with self._file(run, file).open("rb") as opened:
+        with (self._directory(run) / file).open("rb") as opened:
             opened.seek(offset)
             return opened.read(length)
 
@@ -181,7 +173,7 @@ async def _relay_down(comm: Comm, writer: asyncio.StreamWriter) -> None:
     """Relay lines to the worker until either end is gone, then close the worker's socket."""
     with suppress(OSError, ValueError):
         while True:
-            writer.writelines(lines_in(await comm.read()))
+            writer.writelines(await comm.read())
             await writer.drain()
     writer.close()
 

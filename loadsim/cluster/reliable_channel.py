@@ -27,15 +27,6 @@ _HEARD = b"heard"
 _MOST_DIGITS = 18
 
 
-def lines_in(message: object) -> list[bytes]:
-    """Return the lines in a message of a connection. Raises `ValueError` for anything else."""
-    if not isinstance(message, list | tuple) or not all(
-        isinstance(one, bytes | bytearray | memoryview) for one in message
-    ):
-        raise ValueError("control link: expected a list of lines, found something else")
-    return [bytes(one) for one in message]
-
-
 class ReliableChannel:
     """One end of the channel. It calls `deliver` with each line of the other end, once and in order."""
 

@@ -14,7 +14,7 @@ from loadsim.cluster.agent import ATTEND, READ_CLOCK
 from loadsim.cluster.channel import WorkerChannel
 from loadsim.cluster.clock_sync import read_clock
 from loadsim.cluster.controller import ANSWER_LIMIT_S, Cluster, retried
-from loadsim.cluster.reliable_channel import BEAT_S, lines_in
+from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.engine.channel import Channel
 from loadsim.engine.coordinator import MemberAssignment
 from loadsim.engine.event_loop import background_tasks, task_group
@@ -135,11 +135,11 @@ async def _exchange(comm: Comm, run: str, channel: WorkerChannel) -> None:
         async with background_tasks(write()):
             while True:
                 message = await comm.read()
-                if isinstance(message, dict) and isinstance(message.get("gone"), str):
+                if isinstance(message, dict):
                     channel.end(message["gone"])
                     return
-                for line in lines_in(message):
-                    channel.link.feed(line)
+                for line in message:
+                    channel.link.feed(bytes(line))
     except ValueError as problem:
         channel.end(f"another controller's worker, or a faulty one: {problem}")
     finally:

@@ -15,7 +15,6 @@ import asyncio
 import fcntl
 import os
 import socket
-import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -63,14 +62,6 @@ def start_worker(directory: Path) -> subprocess.Popen[bytes]:
     process.wait()
     complaint = (directory / COMPLAINTS_NAME).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     raise ConfigError(f"{directory}: expected a worker, found: {complaint[-1] if complaint else 'no error message'}")
-
-
-def check_private(directory: Path) -> None:
-    """Check that a directory is ours, and closed to all others. Raises `ConfigError`."""
-    about = directory.stat()
-    if about.st_uid != os.geteuid() or about.st_mode & 0o077:
-        mode = stat.filemode(about.st_mode)
-        raise ConfigError(f"{directory}: expected a directory that only its owner can access, found {mode}")
 
 
 @contextmanager

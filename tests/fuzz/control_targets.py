@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 
-from loadsim.cluster.reliable_channel import ReliableChannel, lines_in
+from loadsim.cluster.reliable_channel import ReliableChannel
 from loadsim.model.ports import Account
 from loadsim.provisioning.manifest import RejectedManifest, compose, parse
 
@@ -32,7 +32,7 @@ def _link(data: bytes) -> None:
     link.attach(said.append)
     lines = data.splitlines(keepends=True)
     try:
-        for line in lines_in(lines):
+        for line in lines:
             link.feed(line)
         link.beat()
     except ValueError as error:

@@ -17,7 +17,7 @@ from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.channel import FROM_A_WORKER, WorkerChannel
 from loadsim.cluster.placement import fit_clients
-from loadsim.cluster.reliable_channel import ReliableChannel, lines_in
+from loadsim.cluster.reliable_channel import ReliableChannel
 from loadsim.dryrun import plan_cache
 from loadsim.engine.control import decode
 from loadsim.errors import MOST_SHOWN, ConfigError
@@ -300,13 +300,6 @@ def test_long_lines_are_refused(line: bytes) -> None:
     for read in (lambda: decode(line, FROM_A_WORKER), lambda: ReliableChannel(lambda _: None).feed(line)):
         with pytest.raises(ValueError, match=r"control protocol|link"):
             read()
-
-
-@pytest.mark.parametrize("message", [None, 1, 10**12, "x", {"lines": []}, [10**12], ["x"], [None], [[b"x"]]])
-def test_messages_of_a_connection_are_lists_of_lines(message: Any) -> None:
-    """A number is not taken for so many zeros."""
-    with pytest.raises(ValueError, match="expected a list of lines"):
-        lines_in(message)
 
 
 def test_a_malformed_line_of_a_machine_ends_its_connection() -> None:
