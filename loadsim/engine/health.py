@@ -116,12 +116,12 @@ class LoopLag:
 
 
 class CollectorPauses:
-    """Number and length of the pauses of Python's garbage collector since the last `take`."""
+    """The longest pause of Python's garbage collector since the last `take`."""
 
     def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._now_ns = now_ns
         self._began_ns = 0
-        self._pauses_ns: list[int] = []
+        self._longest_ns = 0
 
     def start(self) -> None:
         gc.callbacks.append(self._note)
@@ -130,19 +130,14 @@ class CollectorPauses:
         gc.callbacks.remove(self._note)
 
     def take(self) -> dict[str, Any]:
-        """Return `gc_pauses` (their number), `gc_ms` (the sum) and `gc_max_ms` (the longest)."""
-        pauses_ns, self._pauses_ns = self._pauses_ns, []
-        return {
-            "gc_pauses": len(pauses_ns),
-            "gc_ms": round(sum(pauses_ns) * 1e-6, 3),
-            "gc_max_ms": round(max(pauses_ns, default=0) * 1e-6, 3),
-        }
+        longest_ns, self._longest_ns = self._longest_ns, 0
+        return {"gc_max_ms": round(longest_ns * 1e-6, 3)}
 
     def _note(self, phase: str, _: dict[str, int]) -> None:
         if phase == "start":
             self._began_ns = self._now_ns()
         elif self._began_ns:
-            self._pauses_ns.append(self._now_ns() - self._began_ns)
+            self._longest_ns = max(self._longest_ns, self._now_ns() - self._began_ns)
             self._began_ns = 0
 
 

@@ -30,7 +30,7 @@ from loadsim.timinglog.writer import TimingLogWriter
 LOG_NAME = "machine"
 """The engine's name in the machine's log: in the file's name, and in its header."""
 
-FILES = ("/proc/stat", "/proc/loadavg", "/proc/net/snmp", "/proc/net/sockstat")
+FILES = ("/proc/stat", "/proc/net/snmp")
 LONGEST_BYTES = 1 << 20
 """More than any of these files has, on any number of cores."""
 
@@ -39,13 +39,6 @@ def tcp_counters(snmp: str) -> dict[str, int]:
     """Return the TCP counters in /proc/net/snmp by the names of RFC 4022 (`OutSegs`, `RetransSegs`)."""
     names, values = (line.split()[1:] for line in snmp.splitlines() if line.startswith("Tcp:"))
     return dict(zip(names, map(int, values), strict=True))
-
-
-def number_after(text: str, *words: str) -> int:
-    """Return the first number after these words, which must follow each other in the text."""
-    for word in words:
-        text = text[text.index(word) + len(word) :]
-    return int(text.split(maxsplit=1)[0])
 
 
 @contextmanager
@@ -75,9 +68,7 @@ class Machine:
             "core_shares": [_share(core.busy, core.total) for core in passed.values()],
             "cpu_share": _share(whole.busy, whole.total),
             "stolen_share": _share(whole.stolen, whole.total),
-            "load_1min": float(self._read("/proc/loadavg").split(maxsplit=1)[0]),
             "memory_available_bytes": psutil.virtual_memory().available,
-            "tcp_sockets": number_after(self._read("/proc/net/sockstat"), "TCP:", "inuse"),
             "segments_sent": self._tcp["OutSegs"] - tcp_before["OutSegs"],
             "segments_sent_again": self._tcp["RetransSegs"] - tcp_before["RetransSegs"],
         }

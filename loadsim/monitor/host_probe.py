@@ -18,7 +18,6 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
 from loadsim.monitor.core_times import ALL_CORES, CoreTime, busy_share, core_shares, core_times
 from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters, disk_figures
-from loadsim.monitor.host import number_after
 from loadsim.monitor.process_groups import ProcessGroups, figure_name, find_processes, named_groups
 from loadsim.monitor.processor_quotas import ProcessorQuotas
 
@@ -143,8 +142,9 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
     for name in sources.pressure:
         for line in PRESSURE[name]:
             # Seconds of stall per second: a share.
-            total_us = number_after(read(f"pressure/{name}"), line, "total=")
-            counters[f"pressure_{name}_{line}_share", ""] = total_us / 1e6
+            stalls = read(f"pressure/{name}")
+            total_us = stalls[stalls.index(line) :].partition("total=")[2].split(maxsplit=1)[0]
+            counters[f"pressure_{name}_{line}_share", ""] = int(total_us) / 1e6
     levels = {
         "cores": len(times) - 1,
         "memory_available_bytes": memory.available,

@@ -23,8 +23,6 @@ def sample(at_s: float, lags_us: Sequence[int] = CALM, **figures: Any) -> dict[s
         "cpu_share": 0.25,
         "rss_bytes": 50_000_000,
         "open_files": 20,
-        "gc_pauses": 1,
-        "gc_ms": 2.0,
         "gc_max_ms": 2.0,
     }
     return basic | figures

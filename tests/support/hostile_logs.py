@@ -63,8 +63,6 @@ SAMPLE: dict[str, Any] = {
     "cpu_share": 0.1,
     "rss_bytes": 1000,
     "open_files": 3,
-    "gc_pauses": 0,
-    "gc_ms": 0.0,
     "gc_max_ms": 0.0,
     "late_generator_s": 0.0,
 }
@@ -73,9 +71,7 @@ MACHINE_SAMPLE: dict[str, Any] = {
     "core_shares": [0.1, 0.2],
     "cpu_share": 0.15,
     "stolen_share": 0.0,
-    "load_1min": 1.0,
     "memory_available_bytes": 1 << 30,
-    "tcp_sockets": 3,
     "segments_sent": 10,
     "segments_sent_again": 0,
     "station_clock": {"at_ns": ms(900), "station_ns": ms(901), "error_ns": 1000, "ahead_ns": 0},

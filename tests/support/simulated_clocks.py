@@ -45,8 +45,8 @@ class Machine:
 
 FIRST = Machine("c1", 10**15 + 7, 30, 400_000)
 SECOND = Machine("c2", 3 * 10**12 + 1, -55, -250_000, 4_000_000)
-SAMPLE = {"core_shares": [0.5], "cpu_share": 0.5, "stolen_share": 0.0, "load_1min": 1.0} | dict.fromkeys(
-    ("memory_available_bytes", "tcp_sockets", "segments_sent", "segments_sent_again"), 1
+SAMPLE = {"core_shares": [0.5], "cpu_share": 0.5, "stolen_share": 0.0} | dict.fromkeys(
+    ("memory_available_bytes", "segments_sent", "segments_sent_again"), 1
 )
 
 

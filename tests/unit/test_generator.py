@@ -252,9 +252,7 @@ def write_machine(place: Path, cpu_share: float = 0.1) -> None:
                 "core_shares": [cpu_share] * 2,
                 "cpu_share": cpu_share,
                 "stolen_share": 0.0,
-                "load_1min": 0.1,
                 "memory_available_bytes": 10**9,
-                "tcp_sockets": 3,
                 "segments_sent": 100,
                 "segments_sent_again": 0,
             }

@@ -147,18 +147,17 @@ def test_a_collection_is_a_pause() -> None:
     finally:
         gc.enable()
         pauses.stop()
-    assert found["gc_pauses"] == 1
-    assert found["gc_ms"] == found["gc_max_ms"] > 0
-    assert nothing == {"gc_pauses": 0, "gc_ms": 0.0, "gc_max_ms": 0.0}
+    assert found["gc_max_ms"] > 0
+    assert nothing == {"gc_max_ms": 0.0}
 
 
-def test_pauses_are_added_up() -> None:
+def test_the_longest_pause_counts() -> None:
     """Two pauses of 2 and 5 ms by a clock of the test's."""
     instants = iter([1_000_000, 3_000_000, 10_000_000, 15_000_000])
     pauses = CollectorPauses(lambda: next(instants))
     for phase in ("stop", "start", "stop", "start", "stop"):  # the first collection had begun before we listened
         pauses._note(phase, {})
-    assert pauses.take() == {"gc_pauses": 2, "gc_ms": 7.0, "gc_max_ms": 5.0}
+    assert pauses.take() == {"gc_max_ms": 5.0}
 
 
 class Clocks:
