@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email import message_from_bytes
 from typing import Any
 
@@ -150,8 +150,9 @@ def visits(*servers: Courier) -> list[Cleaned | ConfigError]:
 
     async def live() -> list[Cleaned | ConfigError]:
         async with playing(*servers) as endpoint, asyncio.timeout(PATIENCE_S):
-            services = Services(endpoint, endpoint, LIMIT_S if any(each.hangs_s for each in servers) else PATIENCE_S)
-            return await visit(accounts, services, work, lambda done, of: None, at_once=1)
+            one_by_one = replace(endpoint, preparation_connections=1)
+            services = Services(one_by_one, endpoint, LIMIT_S if any(each.hangs_s for each in servers) else PATIENCE_S)
+            return await visit(accounts, services, work, lambda done, of: None)
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(live())
@@ -277,8 +278,9 @@ def visited(
     accounts: Sequence[Account], services: Services, work: Callable[[Account, Any], Any], at_once: int = 32
 ) -> list[Any]:
     """The results of visits."""
+    services = replace(services, imap=replace(services.imap, preparation_connections=at_once))
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        return runner.run(visit(accounts, services, work, lambda done, of: None, at_once))
+        return runner.run(visit(accounts, services, work, lambda done, of: None))
 
 
 def test_a_visit_that_never_ends_is_ended(lab: Lab) -> None:

@@ -404,7 +404,7 @@ def test_wrong_tls(
         ("imap", hangs_up, ": connection lost"),
         ("imap", smtp, " an SMTP server (IMAP syntax: "),
         ("smtp", silent, ": no answer to CONNECT; " + RIGHT.format("none")),
-        ("smtp", hangs_up, ": lost at CONNECT: "),
+        ("smtp", hangs_up, ": lost at CONNECT"),
         ("smtp", imap, " an IMAP server (no SMTP at CONNECT: "),
     ],
 )

@@ -60,7 +60,7 @@ def test_the_default_changes_nothing(tmp_path: Path) -> None:
     first, second = scenario(tmp_path, None), scenario(tmp_path, "outlook-like")
     assert first.digest() == second.digest()
     assert first.to_yaml() == second.to_yaml()
-    header = run_header(Workload(first), "r", "s", "p", None)
+    header = run_header(Workload(first), "r", "s", "p", None, None)
     assert "programs" not in header
     assert (header["submission"], header["groups"][0]["module"]) == ("aiosmtplib", "imap")
 
@@ -69,7 +69,7 @@ def test_results_name_a_program(tmp_path: Path) -> None:
     """Header and digest have it; users of two programs are apart."""
     own = program(tmp_path, list=LISTED)
     found = scenario(tmp_path, "outlook-like", own)
-    header = run_header(Workload(found), "r", "s", "p", None)
+    header = run_header(Workload(found), "r", "s", "p", None, None)
     assert header["programs"] == "outlook-like, own"
     assert [group["module"] for group in header["groups"]] == ["imap", "imap/own"]
     assert found.digest() != scenario(tmp_path, "outlook-like", "outlook-like").digest()
@@ -126,7 +126,7 @@ def several(place: Path, programs: object, **changes: Any) -> Scenario:
 def test_results_name_all_programs_of_a_user(tmp_path: Path) -> None:
     """Drivers, header and digest have the first one and its companions, in this order."""
     found = several(tmp_path, ["outlook-like", "phone"])
-    header = run_header(Workload(found), "r", "s", "p", None)
+    header = run_header(Workload(found), "r", "s", "p", None, None)
     assert header["programs"] == "outlook-like+phone"
     assert [group["module"] for group in header["groups"]] == ["imap/outlook-like+phone"]
     drivers = open_drivers(Workload(found), contents(), NOWHERE)

@@ -299,7 +299,7 @@ def test_a_load_is_that_of_as_many_users_with_a_day_of_eight_hours(
     profile.write_text(f"name: worker\nfrom: loadsim-5.5/medium\nday: {day}\nnight: {night}\n")
     topology = f"topology=[{{profile: {profile}, users: 20}}]"
     load = Workload(load_scenario("quickstart", [topology, f"run={run}"]))
-    header = run_header(load, "run-1", "somewhere", "p1", None) | {"users": 20, "limits": {}, "criteria": {}}
+    header = run_header(load, "run-1", "somewhere", "p1", None, None) | {"users": 20, "limits": {}, "criteria": {}}
     at_ms = 1000 * (header["window_s"][0] + 1)
     score = summarise([sample_log(tmp_path / "a.tlog", [done("READ", at_ms, 5)], header=header)])
 
