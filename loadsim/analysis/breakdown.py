@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loadsim.analysis.aggregate import GROUP, MINUTE, Part
+from loadsim.analysis.aggregate import GROUP, MINUTE, gather
 from loadsim.analysis.json_values import INLINE, RESPONSE, copied
-from loadsim.analysis.score import Percentiles, Times, score_parts
+from loadsim.analysis.score import Percentiles, Times, statistics_of
 from loadsim.model.terms import Window
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.reader import TimingLog
 
-BY = {
-    GROUP: (GROUP,),
-    "profile": ("profile",),
-    "client": ("client",),
-    MINUTE: (MINUTE,),
-}
-"""The ways to divide a log, and the fields of its records that each uses."""
+BY = (GROUP, "profile", "client", MINUTE)
+"""The ways to divide a log: fields of its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ def breakdown(
     by: str,
 ) -> Breakdown:
     """Return the tables by `by`, one of `BY`."""
-    parts = score_parts(log, weights, window_s, BY[by])
+    parts = {part: modules for (part,), modules in gather(log, window_s, (by,)).items()}
     tables = [
         PartTable(
             value,
@@ -68,19 +63,19 @@ def breakdown(
             one.response_score_ms,
             [copied(TaskRow, task) for task in one.tasks],
         )
-        for value, part in _in_order(log, by, [*parts])
-        for one in parts[part]
+        for value, part in _in_order(log, by, parts)
+        for one in statistics_of(parts[part], weights, window_s)
     ]
     return Breakdown(by, tables)
 
 
-def _in_order(log: TimingLog, by: str, parts: list[Part]) -> list[tuple[str, Part]]:
+def _in_order(log: TimingLog, by: str, parts: Iterable[int]) -> list[tuple[str, int]]:
     """Return the parts with their names: groups and minutes in their own order, others in alphabetical order.
 
     Minutes count from the common start: 0:01 has the tasks due from 60 s to 120 s.
     """
     if by == MINUTE:
-        return [(f"{minute // 60}:{minute % 60:02d}", (minute,)) for (minute,) in sorted(parts)]
+        return [(f"{minute // 60}:{minute % 60:02d}", minute) for minute in sorted(parts)]
     if by == GROUP and (groups := Groups.of(log.header)):
-        return [(groups.name(group), (group,)) for (group,) in sorted(parts)]
-    return sorted((" on ".join(log.strings[number] for number in part), part) for part in parts)
+        return [(groups.name(group), group) for group in sorted(parts)]
+    return sorted((log.strings[number], number) for number in parts)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.aggregate import DriverRecords, Growing, Part, TaskRecords, gather
+from loadsim.analysis.aggregate import DriverRecords, Growing, TaskRecords
 from loadsim.analysis.json_values import INLINE, RESPONSE
 from loadsim.analysis.nearest_rank import percentile
 from loadsim.model.records import FAILURES, GENERATOR
@@ -251,17 +251,6 @@ def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | N
 def weighted_score(tasks: Iterable[TaskFigures]) -> float | None:
     """Return the weighted average of percentiles (ms) over the tasks with a weight and hits; lower is better."""
     return weighted_average((task.weight, task.service.p95_ms) for task in tasks)
-
-
-def score_parts(
-    log: TimingLog,
-    weights: Mapping[str, float],
-    window_s: Window,
-    fields: Sequence[str] = (),
-) -> dict[Part, tuple[ProtocolStatistics, ...]]:
-    """Return the statistics of each part of the log, by the values of fields (see `aggregate.gather`)."""
-    parts = gather(log, window_s, fields)
-    return {part: statistics_of(modules, weights, window_s) for part, modules in parts.items()}
 
 
 def statistics_of(
