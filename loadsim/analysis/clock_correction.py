@@ -47,18 +47,16 @@ class ControllerClock:
     machines: Mapping[str, OtherClock]
     compared: bool
 
-    def corrected_us(
-        self, log: TimingLog, records: Records, field: str = "at_us"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return an instant of each record by the controller's clock, and its error, rounded up.
+    def corrected_us(self, log: TimingLog, mails: Records) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the instant of each record of mail by the controller's clock, and its error, rounded up.
 
         Instants are microseconds from the common start. Uncorrected instants have the error 0.
         """
-        at_us = records[field].astype(np.int64)
-        errors_us = np.zeros(len(records), np.int64)
+        at_us = mails["at_us"].astype(np.int64)
+        errors_us = np.zeros(len(mails), np.int64)
         numbers = {name: number for number, name in enumerate(log.strings)}
         for client, clock in self.machines.items():
-            of_client = records["client"] == numbers.get(client, -1)
+            of_client = mails["client"] == numbers.get(client, -1)
             first = clock.readings[0]
             ahead_ns, wrong_ns = clock.ahead(at_us[of_client] * 1000.0 - first.at_ns)
             at_us[of_client] += np.rint((first.ahead_ns + ahead_ns) / 1000).astype(np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from loadsim.timinglog.reader import TimingLog
 
@@ -39,13 +39,5 @@ def companions(log: TimingLog) -> Companions | None:
         return sum(int(each[key]) for each in reported)
 
     planned_ns = total("planned_ns")
-    return Companions(
-        count=total("count"),
-        log_ons=total("log_ons"),
-        log_ons_failed=total("log_ons_failed"),
-        sessions_lost=total("sessions_lost"),
-        failures=total("failures"),
-        looks=total("looks"),
-        listed=total("listed"),
-        down_share=total("down_ns") / planned_ns if planned_ns else None,
-    )
+    counts = {one.name: total(one.name) for one in fields(Companions) if one.name != "down_share"}
+    return Companions(**counts, down_share=total("down_ns") / planned_ns if planned_ns else None)

@@ -41,20 +41,13 @@ class Samples:
     at_s: Sequence[float]
     values: Sequence[float]
 
-    @property
-    def stand_for_s(self) -> NDArray[np.float64]:
-        """The time for which each sample stands: since the one before, as rates and shares are those since then.
-
-        The first one stands for as long as the second, and a single one for 1 s.
-        """
-        if len(self.at_s) == 1:
-            return np.ones(1)
-        since = np.diff(np.asarray(self.at_s, np.float64))
-        return np.concatenate([since[:1], since])
-
     def over_time(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the values, and the time for which each stands."""
-        stand_for_s = self.stand_for_s
+        """Return the values, and the time (s) for which each stands: since the one before, as rates and shares do.
+
+        The first one stands for as long as the second. A single one, and all at one instant, stand for 1 s.
+        """
+        since = np.diff(np.asarray(self.at_s, np.float64))
+        stand_for_s = np.concatenate([since[:1], since])
         return np.asarray(self.values, np.float64), stand_for_s if stand_for_s.sum() > 0 else np.ones(len(self.values))
 
     def longest_gap_s(self, window_s: Window) -> float:
