@@ -23,7 +23,7 @@ from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.file import LogFile, open_log
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.records import GIVEN_UP, KINDS, MAKERS, Records
-from loadsim.timinglog.streams import Stream, ahead
+from loadsim.timinglog.streams import Stream
 
 NEARLY_ALL = 0.95
 """The share of the drain time that counts as all of it; clocks that are compared differ by far less."""
@@ -154,14 +154,14 @@ class TimingLog:
     def pieces(self, kind: str) -> Iterator[Columns]:
         """Yield the records of a kind by columns: file by file, each in the order of its engine.
 
-        Up to `WHOLE_RECORDS` records stay in memory for the next call; of more, two pieces at a time do.
+        Up to `WHOLE_RECORDS` records stay in memory for the next call; of more, one piece at a time does.
         """
         if kind in self._held:
             return map(replace, self._held[kind])  # without the converted columns
         streams = self.streams[kind]
         pieces = chain.from_iterable(stream.pieces() for stream in streams)
         if sum(stream.count for stream in streams) > WHOLE_RECORDS:
-            return ahead(pieces)
+            return pieces
         self._held[kind] = tuple(pieces)
         return map(replace, self._held[kind])
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +15,6 @@ from loadsim.errors import LogError
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.file import Group
 from loadsim.timinglog.records import Kind
-
-_Part = TypeVar("_Part")
-
-
-def ahead(parts: Iterator[_Part]) -> Iterator[_Part]:
-    """Yield the parts, and make the next one in a thread while the caller uses one."""
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, parts, None)
-        while (part := coming.result()) is not None:
-            coming = thread.submit(next, parts, None)
-            yield part
 
 
 @dataclass(frozen=True, slots=True)
