@@ -78,7 +78,7 @@ def _damaged(random: Random) -> bytes:
 
 
 LOG_WORDS = """
-    run client engine users engine_users hand sources damages criteria limits weights planned_load window_s
+    run client engine users engine_users hand criteria limits weights planned_load window_s
     groups mode stress canonical start_ns ended completed given_up lost_users lags_us at_ns core_shares epoch_ns
     format night_s READ SEND LOGON imap medium machine generator_cpu hits number first_user server_here
 """.split()  # noqa: SIM905
