@@ -74,7 +74,7 @@ class ControllerLink:
 
 def most_silent_beats(assigned: WorkerAssignment) -> int:
     """Return after how many silent beats the controller counts as lost."""
-    return ceil(assigned.control_limit_s / BEAT_S)
+    return ceil(assigned.scenario.cluster.control_limit_s / BEAT_S)
 
 
 class ControlLossWatch:
@@ -92,7 +92,7 @@ class ControlLossWatch:
         self._control = control
         self._coordinator = coordinator
         self._events = events
-        self._continues = assigned.on_control_loss == "continue"
+        self._continues = assigned.scenario.cluster.on_control_loss == "continue"
         self._most_beats = most_silent_beats(assigned)
         limits = assigned.scenario.limits
         self._all_finished_ns = round((assigned.scenario.duration_s + limits.grace_s) * 1e9)  # from the common start on

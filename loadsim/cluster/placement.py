@@ -17,7 +17,6 @@ from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.provisioning.initialise import start_state_after
 
@@ -136,8 +135,6 @@ class WorkerAssignment:
     per_engine: Sequence[Assignment]
     header: Mapping[str, Any]
     fingerprints: Fingerprints
-    on_control_loss: OnLoss = "continue"
-    control_limit_s: float = 60.0
     prepared: bool = False
 
     @property

@@ -205,21 +205,13 @@ class _ClusterRun:
         }
 
         # An assignment for each client.
-        losses = self.scenario.cluster
         plugins = plugins_fingerprint(self.scenario)
         assignments = []
         for name, own in users.items():
             own_plan = combine_digests([digests[user] for user in sorted(chain.from_iterable(own))])
             assignments.append(
                 WorkerAssignment(
-                    self.scenario,
-                    services,
-                    name,
-                    own,
-                    header,
-                    Fingerprints(plugins, start_state, own_plan),
-                    losses.on_control_loss,
-                    losses.control_limit_s,
+                    self.scenario, services, name, own, header, Fingerprints(plugins, start_state, own_plan)
                 )
             )
         return assignments

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from loadsim.engine.channel import Channel
 from loadsim.model.partition import divide
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_sections import OnLoss
+from loadsim.model.scenario_sections import Losses, OnLoss
 from loadsim.model.workload import Workload
 from loadsim.timinglog.reader import TimingLog, read_log
 
@@ -127,6 +128,7 @@ class Agreed:
         engines: Mapping[str, int],
         on_control_loss: OnLoss = "continue",
     ) -> None:
+        scenario = replace(scenario, cluster=Losses(on_control_loss, CONTROL_LIMIT_S))
         hands = divide(scenario.users, sum(engines.values()))
         header = HEADER | {
             "users": scenario.users,
@@ -138,7 +140,7 @@ class Agreed:
         for name, number in engines.items():
             mine = [hands.pop(0) for _ in range(number)]
             ours = fingerprints(workload, sorted(chain.from_iterable(mine)))
-            share = WorkerAssignment(scenario, services, name, mine, header, ours, on_control_loss, CONTROL_LIMIT_S)
+            share = WorkerAssignment(scenario, services, name, mine, header, ours)
             self.clients.append(Client(place, share))
 
 
