@@ -450,7 +450,7 @@ def test_a_run_may_be_held_against_another_scenario(tmp_path: Path, capsys: pyte
     sample_log(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 0, 10)], DELIVERED, header=header)
     for criteria, status in (("{tasks.READ.p95_ms: {max: 10}}", 0), ("{tasks.COPY.p95_ms: {max: 10}}", 1), ("{}", 0)):
         assert main(["log", "answer", "--criteria", str(written(tmp_path, criteria)), log]) == status
-        assert ("(tasks.COPY.p95_ms): not measured" in capsys.readouterr().out) == bool(status)
+        assert ("tasks.COPY.p95_ms was not measured" in capsys.readouterr().out) == bool(status)
     assert main(["log", "answer", log]) == 1
     assert main(["log", "answer", "--criteria", str(written(tmp_path, "{tasks.READ.p95: {max: 1}}")), log]) == 2
     assert "s.yaml: criteria.tasks.READ.p95: expected one of" in capsys.readouterr().err
