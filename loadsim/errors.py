@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 LONGEST_SERVER_LINE = 200
@@ -207,6 +208,19 @@ class GeneratorFailed(TaskFailed):
     """The generator itself failed: a shortage of files, ports or memory, or an error in loadsim."""
 
     outcome = "generator"
+
+
+SHORTAGES: Mapping[int, str] = {
+    errno.EMFILE: "no free file descriptor (EMFILE)",
+    errno.ENFILE: "no free file on this machine (ENFILE)",
+    errno.EADDRNOTAVAIL: "no free local port (EADDRNOTAVAIL)",
+    errno.EADDRINUSE: "no free local port (EADDRINUSE)",  # bind(2) to port 0; we listen nowhere
+    errno.EAGAIN: "no free local port (EAGAIN)",  # connect(2); see connect.py for EINPROGRESS
+    errno.ENOBUFS: "no buffer space (ENOBUFS)",
+    errno.ENOMEM: "no memory (ENOMEM)",
+    socket.EAI_MEMORY: "no memory (EAI_MEMORY)",  # getaddrinfo(3), whose numbers are negative
+}
+"""Kinds of shortage of this machine, by the system's error number. A server causes none of them."""
 
 
 class PluginFailed(GeneratorFailed):

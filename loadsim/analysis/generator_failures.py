@@ -7,7 +7,9 @@ facts of their logs.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
+from loadsim.errors import SHORTAGES
 from loadsim.model.records import GENERATOR
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
@@ -19,8 +21,16 @@ MOST_KINDS = 3
 """The most kinds that a reason names."""
 
 
-def generator_failures(log: TimingLog) -> list[str]:
-    """Return the reasons for which the runs of a log are invalid."""
+@dataclass(frozen=True, slots=True)
+class OwnFailure:
+    """A reason for which runs are invalid. `shortage`: all it counts are lacks of files, ports or memory."""
+
+    reason: str
+    shortage: bool
+
+
+def generator_failures(log: TimingLog) -> list[OwnFailure]:
+    """Return the failures of the generator itself in the runs of a log."""
     in_tasks, outside = Counter[str](), Counter[str]()
     for (_, kind), times in _in_tasks(log).items():
         in_tasks[kind] += times
@@ -28,21 +38,20 @@ def generator_failures(log: TimingLog) -> list[str]:
         outside.update({str(kind): int(times) for kind, times in (source.facts.get(OUTSIDE_TASKS) or {}).items()})
     given_up = sum(int(source.facts.get(USERS_GIVEN_UP) or 0) for source in log.sources)
     users = sum(source.users for source in log.sources)
-    reasons = []
+    found = []
     if in_tasks:
-        reasons.append(f"the generator itself failed in {_count(in_tasks.total(), 'task')}: {_kinds(in_tasks)}")
+        found.append(_failure(in_tasks, f"in {_count(in_tasks.total(), 'task')}"))
     if outside:
-        reasons.append(
-            f"the generator itself failed {_count(outside.total(), 'time')} between tasks: {_kinds(outside)}"
-        )
+        found.append(_failure(outside, f"{_count(outside.total(), 'time')} between tasks"))
     if given_up:
-        reasons.append(f"the generator gave up {given_up:,} of {users:,} users after an internal error")
-    return reasons
+        reason = f"the generator gave up {given_up:,} of {users:,} users after an internal error"
+        found.append(OwnFailure(reason, shortage=False))
+    return found
 
 
-def is_shortage(reason: str) -> bool:
-    """Return True for a reason of `generator_failures` that is a lack of files, ports or memory, and no bug."""
-    return "internal error" not in reason
+def _failure(kinds: Counter[str], where: str) -> OwnFailure:
+    reason = f"the generator itself failed {where}: {_kinds(kinds)}"
+    return OwnFailure(reason, shortage=kinds.keys() <= {*SHORTAGES.values()})
 
 
 def failing_clients(log: TimingLog) -> set[str]:

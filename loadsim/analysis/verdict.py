@@ -12,7 +12,7 @@ from typing import Any
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.generator_failures import is_shortage
+from loadsim.analysis.generator_failures import OwnFailure
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskFigures
@@ -84,7 +84,7 @@ class Facts:
     """The facts that decide the verdict.
 
     `lost_users` of the `users` were lost by the generator; `users_without_session` were left by the server without a
-    session at the end. `generator` has the generator's figures, `own_faults` the reasons for which it failed itself.
+    session at the end. `generator` has the generator's figures, `own_faults` its own failures.
     `sessions_lost` counts broken sessions in the logs of engines that survived; `down_share` is the share of the
     window's user-seconds without a session. Users found `unannounced` messages when they opened the Inbox again at the
     end. `companions` is None for users with one mail program each.
@@ -118,7 +118,7 @@ class Facts:
     unannounced: int = 0
     down_share: float | None = None
     companions: Companions | None = None
-    own_faults: Sequence[str] = ()
+    own_faults: Sequence[OwnFailure] = ()
     compression: float = 1.0
     unserved: Unserved | None = None
 
@@ -201,7 +201,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     measured = _no_score(facts, limits)
     invalid_for = [
         *_too_little(facts, limits),
-        *((GENERATOR if is_shortage(reason) else FAULT, reason) for reason in facts.own_faults),
+        *((GENERATOR if own.shortage else FAULT, own.reason) for own in facts.own_faults),
         *measured,
         *((GENERATOR, reason) for reason in over_limits),
         *((FAULT, reason) for reason in long_gaps),

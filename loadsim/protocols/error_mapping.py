@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import errno
-import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
-
-SHORTAGES: Mapping[int, str] = {
-    errno.EMFILE: "no free file descriptor (EMFILE)",
-    errno.ENFILE: "no free file on this machine (ENFILE)",
-    errno.EADDRNOTAVAIL: "no free local port (EADDRNOTAVAIL)",
-    errno.EADDRINUSE: "no free local port (EADDRINUSE)",  # bind(2) to port 0; we listen nowhere
-    errno.EAGAIN: "no free local port (EAGAIN)",  # connect(2); see connect.py for EINPROGRESS
-    errno.ENOBUFS: "no buffer space (ENOBUFS)",
-    errno.ENOMEM: "no memory (ENOMEM)",
-    socket.EAI_MEMORY: "no memory (EAI_MEMORY)",  # getaddrinfo(3), whose numbers are negative
-}
-"""Kinds of shortage of this machine, by the system's error number. A server causes none of them."""
+from loadsim.errors import SHORTAGES, GeneratorFailed, ServerLost, ServerSilent, TaskFailed
 
 SMTP_GREETING = "expected an IMAP greeting, found one of SMTP"
 """The line of the failure of an IMAP session at the port of an SMTP server."""

@@ -19,7 +19,7 @@ from loadsim.dryrun.plan_engine import plan_users
 from loadsim.engine.counters import EVENTS_A_PLACE, LONGEST_KIND, MOST_KINDS
 from loadsim.engine.engine import Engine
 from loadsim.engine.health import Health
-from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
+from loadsim.errors import SHORTAGES, GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.records import MailRecord, TaskRecord
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
@@ -333,6 +333,31 @@ def test_several_kinds_are_named_with_their_numbers(tmp_path: Path) -> None:
     assert "the generator itself failed in 7 tasks: a (2), b (2), d (2), 1 more kind" in score["verdict"]["reasons"]
     assert score["generator_failed"] == 5
     assert score["logon_failed_share"] == 0
+
+
+NO_MEMORY, NO_PORT = "no memory (ENOMEM)", "no free local port (EADDRNOTAVAIL)"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "causes"),
+    [
+        ([NO_MEMORY], ["generator"]),
+        ([NO_MEMORY, NO_PORT, NO_PORT], ["generator"]),
+        (["no token"], ["fault"]),
+        (["plug-in of example-tasks: ValueError"], ["fault"]),
+        ([NO_MEMORY, NO_PORT, *SHORTAGES.values(), "internal error: KeyError"], ["fault"]),  # not among those named
+    ],
+)
+def test_only_a_lack_of_means_is_the_generators_limit(tmp_path: Path, kinds: list[str], causes: list[str]) -> None:
+    """A capacity search takes the cause `generator` for too large a load: a token or a plug-in that fails is none."""
+    tasks = [LOGGED_ON, *(done("READ", number, 5) for number in range(40))]
+    tasks += [of_our_own("READ", 50 + number, kind) for number, kind in enumerate(kinds)]
+    outside = ENDED | {"own_faults": dict.fromkeys(kinds, 1)}
+    for log in (
+        sample_log(tmp_path / "in.tlog", tasks, DELIVERED),
+        sample_log(tmp_path / "between.tlog", tasks[: -len(kinds)], DELIVERED, facts=outside),
+    ):
+        assert summarise([log]).score["verdict"]["causes"] == causes
 
 
 def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:

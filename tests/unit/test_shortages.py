@@ -20,11 +20,19 @@ from mailservers import numbered_accounts
 
 from loadsim.engine.channel import start_process
 from loadsim.engine.event_loop import fastest_loop
-from loadsim.errors import ConfigError, GeneratorFailed, ServerLost, ServerSilent, TaskFailed, machine_failure
+from loadsim.errors import (
+    SHORTAGES,
+    ConfigError,
+    GeneratorFailed,
+    ServerLost,
+    ServerSilent,
+    TaskFailed,
+    machine_failure,
+)
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario_sections import Client
 from loadsim.protocols import connect
-from loadsim.protocols.error_mapping import SHORTAGES, again, failing_as, own_failure, shortage
+from loadsim.protocols.error_mapping import again, failing_as, own_failure, shortage
 from loadsim.protocols.registry import open_driver
 
 (ACCOUNT,) = numbered_accounts(1)

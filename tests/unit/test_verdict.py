@@ -13,12 +13,16 @@ from loadsim.analysis.aggregate import TaskRecords
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
+from loadsim.analysis.generator_failures import OwnFailure
 from loadsim.analysis.generator_limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import ProtocolStatistics, TaskFigures, Times, weighted_score
 from loadsim.analysis.verdict import KEEPS_UP_WITH_LESS, MORE_HITS, Facts, Totals, judge
 from loadsim.model.records import OUTCOMES
 from loadsim.model.terms import Window
+
+OWN_SHORTAGE = OwnFailure("the generator itself failed in 1 task: no memory (ENOMEM)", shortage=True)
+OWN_BUG = OwnFailure("the generator itself failed in 1 task: internal error: KeyError", shortage=False)
 
 LIMITS = {"lost_users": 0.02, "done": 0.98, "hits": 20, "window_s": 60, "generator_lateness_p95_ms": 50}
 MET = Result("failed_share", {"max": 0.01}, 0.01)
@@ -89,10 +93,9 @@ def test_a_fine_run_is_valid_and_passes() -> None:
 @pytest.mark.parametrize("what", [{}, {"embedded": True}, {"stress": True}])
 def test_a_failed_generator_makes_any_run_invalid(what: dict[str, Any]) -> None:
     """On the embedded server and in a closed loop, too: limits may warn there, this does not."""
-    reason = "the generator itself failed in 1 task: no memory (ENOMEM)"
-    verdict = judge(replace(FINE, own_faults=(reason,), **what), (MET,), LIMITS)
+    verdict = judge(replace(FINE, own_faults=(OWN_BUG,), **what), (MET,), LIMITS)
     assert (verdict.validity, verdict.exit_status) == ("invalid", 3)
-    assert reason in verdict.reasons
+    assert OWN_BUG.reason in verdict.reasons
 
 
 CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = [
@@ -188,8 +191,8 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
         (with_facts(), ()),
         (with_task(ok=994, skipped=6), ()),
         (with_facts(generator=Generator(lateness_p95_ms=50.1)), ("generator",)),
-        (with_facts(own_faults=("the generator itself failed in 1 task: no memory (ENOMEM)",)), ("generator",)),
-        (with_facts(own_faults=("the generator itself failed in 1 task: internal error: KeyError",)), ("fault",)),
+        (with_facts(own_faults=(OWN_SHORTAGE,)), ("generator",)),
+        (with_facts(own_faults=(OWN_BUG,)), ("fault",)),
         (with_facts(lost_users=3), ("fault",)),
         (with_facts(delivery=replace(FINE.delivery, earliest_ms=5001.0, clock_error_ms=None)), ("fault",)),
         (with_facts(delivery=replace(FINE.delivery, earliest_ms=4999.0, clock_error_ms=None)), ()),
@@ -274,7 +277,7 @@ def test_an_abort_of_a_run_too_small_by_its_plan_keeps_the_cause() -> None:
         ({"incomplete": ("a.tlog: cut",)}, ("terms", "aborted")),
         ({"lost_users": 3}, ("fault", "aborted")),
         ({"unended": True, "ended_early": False}, ("fault", "terms")),
-        ({"own_faults": ("the generator itself failed in 1 task: no memory (ENOMEM)",)}, ("generator", "aborted")),
+        ({"own_faults": (OWN_SHORTAGE,)}, ("generator", "aborted")),
         ({"generator": Generator(lateness_p95_ms=50.1)}, ("generator", "aborted")),
         ({"window_s": Window(60, 119.5)}, ("terms", "aborted")),
         # Other ends explain nothing about the server
@@ -305,7 +308,7 @@ def test_a_server_that_does_not_keep_up_needs_less_load() -> None:
     little = with_load(planned=1000, made=748)(FINE)
     assert judge(little, (MET,), LIMITS).advice == (KEEPS_UP_WITH_LESS,)
     assert judge(with_load(planned=1000, made=985)(FINE), (MET,), LIMITS).advice == ()
-    for other in ({"ended_early": True}, {"lost_users": 1}, {"own_faults": ("no memory",)}):
+    for other in ({"ended_early": True}, {"lost_users": 1}, {"own_faults": (OWN_SHORTAGE,)}):
         assert judge(replace(little, **other), (MET,), LIMITS).advice == ()
     (advice,) = judge(replace(little, generator=Generator(lateness_p95_ms=60)), (MET,), LIMITS).advice
     assert "another machine for the generator" in advice
