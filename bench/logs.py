@@ -27,6 +27,7 @@ from bench.part import Part
 from bench.processes import LONGEST_S, Cpus
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
+from loadsim.model.criteria import DEFAULT
 from loadsim.model.terms import Window
 from loadsim.timinglog import container
 from loadsim.timinglog.records import INSTANTS, NEVER, OUTCOME, TASK, Records
@@ -150,6 +151,7 @@ def _log_of(directory: Path, engine: int, records: int) -> Iterator[bytes]:
         "window_s": list(WINDOW_S),
         "day_s": DAY_S,
         "epoch_ns": 0,
+        "criteria": dict.fromkeys(DEFAULT),
     }
     yield container.encode_head(header) + container.encode_json(container.STRINGS, list(NAMES))
     random = np.random.default_rng(engine)

@@ -246,7 +246,7 @@ def busy(core: int) -> Iterator[None]:
 
 
 def test_a_starved_engine(server: NullServer, tmp_path: Path) -> None:
-    """A neighbour takes the engine's own core again and again: invalid, with which engine, when, and what may help."""
+    """A neighbour takes the engine's own core again and again: invalid, with which engine, and what may help."""
     core = max(os.sched_getaffinity(0))
 
     def starve(pids: dict[str, int]) -> None:
@@ -259,17 +259,10 @@ def test_a_starved_engine(server: NullServer, tmp_path: Path) -> None:
 
 
 def assert_late(ended: Ended, engine: str) -> None:
-    """It is invalid because this engine's loop was late, with moment and advice, although all its tasks were done."""
+    """It is invalid because this engine's loop was late, with advice, although all its tasks were done."""
     assert (ended.verdict["validity"], ended.status) == ("invalid", 3), ended.verdict
-    (reason,) = [
-        reason
-        for reason in ended.verdict["reasons"]
-        if re.match(rf"the event loop of engine \S+\.{engine} was late: 99th percentile ", reason)
-    ]
-    assert re.search(
-        r"; above it in \d+ of \d+ s, longest from -?\d+ s to \d+ s of the run(, with short breaks)?(; others .*)?$",
-        reason,
-    )
+    late = re.compile(rf"the event loop of engine \S+\.{engine} was late: ")
+    assert any(map(late.match, ended.verdict["reasons"]))
     assert "fewer users" in " ".join(ended.score["advice"])
     assert ended.score["generator"]["lag_p99_ms"] > ended.score["generator"]["lag_limit_ms"]
     assert not [event for event in ended.events if event["event"] == "engine lost"]

@@ -299,7 +299,7 @@ def assert_integrates_to(log: TimingLog) -> None:
     )
     for name in COMMANDS:
         assert 0.95 * by_then[name] - 2 <= seen[name] <= 1.05 * all_made[name] + 2, name
-    assert seen["logins"] == pytest.approx(6, abs=1)
+    assert 5 <= round(seen["logins"]) <= 7  # each user, and what renews the hold of the accounts
     # IDLE counts once, with its DONE, and a connection is no command.
     least, most = (made.total() - made["done"] - made["connect"] for made in (by_then, all_made))
     assert 0.95 * least <= seen["commands"] <= 1.05 * most
