@@ -103,9 +103,18 @@ def advice(generator: Generator, compression: float) -> str:
     """Return the measures that may help a generator beyond its limits. A day with a `compression` may be longer."""
     longer = "a longer day (run.day_length), " if compression > 1 else ""
     others = f"more engines, {longer}fewer users, or another machine for the generator"
+    first = []
     if any(machine.shares_cpus and has_more_cores(machine) for machine in generator.machines):
-        return f"run with --pin (as root), which keeps server and generator apart. If that does not suffice: {others}"
-    return others
+        first.append("run with --pin (as root), which keeps server and generator apart")
+    if any(map(_is_taken, generator.machines)):
+        first.append("end other programs on the generator's machine, which top shows")
+    return f"{'; '.join(first)}. If that does not suffice: {others}" if first else others
+
+
+def _is_taken(machine: MachineHealth) -> bool:
+    """Return True if a machine was busy, and its engines took less than half of that."""
+    share = machine.engines_share
+    return _above(machine.cpu_share, BUSY_SHARE) and share is not None and share < (machine.cpu_share or 0.0) / 2
 
 
 def has_more_cores(machine: MachineHealth) -> bool:

@@ -186,6 +186,17 @@ def limits_of(stated: Mapping[str, Any], stress: bool) -> dict[str, Any]:
     return {**Limits().in_header(), **stated} | ({"generator_lateness_p95_ms": None} if stress else {})
 
 
+def _laxer(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
+    """Return a warning that names the generator's limits that are less strict than the defaults."""
+    laxer = [
+        f"{key.removeprefix('generator_')} {'off' if limits[key] is None else format(limits[key], 'g')}"
+        for key, default in Limits().in_header().items()
+        if key.startswith("generator_") and (limits[key] is None or limits[key] > default)
+    ]
+    judged = facts.generator_counts and laxer
+    return [f"the generator was judged by less strict limits than the defaults: {', '.join(laxer)}"] if judged else []
+
+
 def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:
     """Return the verdict on a run by the results of its criteria; missing `limits` have their defaults."""
     limits = limits_of(limits, facts.stress)
@@ -226,7 +237,14 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         ended_early=facts.ended_early,
         defects=(*invalid, *degraded),
         missed=missed,
-        warnings=(*_unserved(facts), *_sessions(facts), *_unlike_others(facts), *warnings, *facts.unsteady),
+        warnings=(
+            *_laxer(facts, limits),
+            *_unserved(facts),
+            *_sessions(facts),
+            *_unlike_others(facts),
+            *warnings,
+            *facts.unsteady,
+        ),
         advice=tuple(ways),
         causes=tuple(cause for cause in CAUSES if cause in causes),
     )

@@ -457,3 +457,18 @@ def test_one_missed_criterion_is_enough_and_invalid_goes_before_it(
     verdict = judge(replace(FINE, ended_early=ended_early), criteria, LIMITS)
     assert (verdict.exit_status, verdict.reasons) == (exit_status, reasons)
     assert verdict.passed == (MISSED not in criteria)
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        ({}, ()),
+        ({"generator_cpu": 0.5}, ()),
+        ({"generator_lag_p99_ms": None, "generator_cpu": 0.9}, ("lag_p99_ms off, cpu 0.9",)),
+    ],
+)
+def test_a_generator_that_is_hardly_judged_is_said(limits: dict[str, Any], named: tuple[str, ...]) -> None:
+    """Limits of its own make a run valid that by the defaults is not; a stricter one does no harm."""
+    verdict = judge(FINE, (MET,), LIMITS | limits)
+    assert tuple(warning.rpartition(": ")[2] for warning in verdict.warnings) == named
+    assert judge(replace(FINE, embedded=True), (MET,), LIMITS | limits).warnings == ()
