@@ -18,6 +18,13 @@ from loadsim.errors import ConfigError
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 """Directories of servers' commands; not on the PATH of every user."""
 
+EXEC = ("/bin/sh", "-c", 'exec "$@"', "sh")
+"""The words before a command: the shell becomes it.
+
+`Popen` returns only after execve(2), which may take for ever for the command's file: on a file system that hangs, or
+with a lease on the file. Then the shell waits in it, and can be killed.
+"""
+
 CHUNK_BYTES = 1 << 16
 KILLED_S = 1.0
 """The time limit for the exit of a killed command, and for a start that is under way at the end of this process."""
@@ -100,7 +107,7 @@ def started(
     """
     with _lock:  # a command that starts while this process ends is killed, too
         process = subprocess.Popen(  # noqa: S603 - the command of the user's scenario
-            words,
+            (*EXEC, *words),
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,

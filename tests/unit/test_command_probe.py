@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -127,6 +132,48 @@ def test_a_child_that_keeps_the_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert sampled(f"sh -c 'sleep {2 * PATIENCE_S:.0f} & echo $! > {started}; echo 5'", timeout_s=60) == {"value": 5}
     assert time.monotonic() - began < 60  # else TimeoutError
     await_ended(int(started.read_text()))
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Iterator[Path]:
+    """A program that nobody can execute until the test ends, as on a file system that hangs: open(2) waits."""
+    program = tmp_path / "blocked"
+    shutil.copy("/bin/echo", program)
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # tells the holder of a lease to give it back
+    with program.open("rb") as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield program
+    signal.signal(signal.SIGIO, before)
+
+
+def test_a_command_that_cannot_begin_is_limited_too(blocked: Path) -> None:
+    """Other commands run meanwhile, and other threads. The kernel takes the lease away after 45 s."""
+    failures: list[BaseException] = []
+
+    def sample() -> None:
+        try:
+            sampled(f"{blocked} 5", timeout_s=60)
+        except BaseException as error:  # noqa: BLE001 - of a thread
+            failures.append(error)
+
+    with pytest.raises(TimeoutError, match=r"to end within 0\.3 s, found it still at work"):
+        sampled(f"{blocked} 5", timeout_s=0.3)
+    waiting = threading.Thread(target=sample, daemon=True)
+    waiting.start()
+    while not any(f"{blocked}".encode() in line for line in command_lines()):
+        assert waiting.is_alive()
+        os.sched_yield()
+    assert sampled("echo 6", timeout_s=30) == {"value": 6}
+    assert not failures
+    assert waiting.is_alive()
+
+
+def command_lines() -> Iterator[bytes]:
+    """Those of this process's children."""
+    for path in Path("/proc/self/task").glob("*/children"):
+        for child in path.read_text().split():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield Path(f"/proc/{child}/cmdline").read_bytes()
 
 
 def await_ended(*processes: int) -> None:
