@@ -123,6 +123,7 @@ class Collector:
         self._until_s: float | None = None  # the end of its present time limit
         self._bytes = 0  # printed so far
         self._ending = self._terminated = False
+        self._unreadable = False  # the output so far is no log
 
     def start(self) -> None:
         self._thread.start()
@@ -213,8 +214,10 @@ class Collector:
             return "its command printed something else than a timing log first"
         try:
             log = open_log(self.path)
-        except LogError:  # it may be incomplete
+        except LogError:  # it may be incomplete; its text may quote the output
+            self._unreadable = True
             return None
+        self._unreadable = False
         if wrong := wrong_maker(log, self.name):
             return wrong
         if any(found.samples for found in probe_samples(log).values()):
@@ -232,7 +235,8 @@ class Collector:
     def _late(self, process: subprocess.Popen[bytes]) -> str | None:
         """Return why a command that exceeds its time is killed; None if it has some more."""
         if not self._ending:
-            return f"no sample within {self._limits.start_s:g} s"
+            unreadable = ": it printed no log that this version of loadsim reads; does it run the same version?"
+            return f"no sample within {self._limits.start_s:g} s{unreadable if self._unreadable else ''}"
         if not self._terminated:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGTERM)
