@@ -19,6 +19,7 @@ from loadsim.errors import ConfigError
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import (
@@ -96,7 +97,7 @@ def check(directory: Path) -> None:
     """Check the certificate and the key in a directory.
 
     Raises `ConfigError` if one is missing or damaged, if they do not match, if others may read the key, or if the
-    certificate is not valid now.
+    certificate is of another authority or not valid now.
     """
     path, key_path = directory / CERT_FILE, directory / KEY_FILE
     try:
@@ -112,6 +113,11 @@ def check(directory: Path) -> None:
     if (mode := key_path.stat().st_mode & 0o777) & 0o077:
         expected = "expected a key that only its owner can read"
         raise ConfigError(f"{key_path}: {expected}, found mode {mode:04o}; chmod 600 it")
+    try:
+        certificate.verify_directly_issued_by(certificate)
+    except (InvalidSignature, ValueError, TypeError):
+        expected = "expected a certificate that is its own authority, as loadsim cluster certs makes it"
+        raise ConfigError(f"{path}: {expected}, found one of another authority") from None
     now, begin, end = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not begin <= now <= end:
         raise ConfigError(

@@ -144,6 +144,13 @@ def encrypt_key(directory: Path) -> None:
     )
 
 
+def sign_by_another(directory: Path) -> None:
+    """As the authority of a company does."""
+    other, path = made(directory / "other"), directory / "cert.pem"
+    by = ("-CA", other / "cert.pem", "-CAkey", other / "key.pem", "-set_serial", "1")
+    assert openssl("x509", "-in", path, *by, "-out", path).returncode == 0
+
+
 def expire(directory: Path) -> None:
     shutil.rmtree(directory)
     certs.make(directory, 0)
@@ -157,6 +164,7 @@ def expire(directory: Path) -> None:
         (swap_key, r"key\.pem: expected the key to the certificate in this directory, found another"),
         (encrypt_key, r"key\.pem: expected an unencrypted private key in PEM"),
         (lose_certificate, r"cert\.pem: expected a file of the cluster's certificate, found: No such file"),
+        (sign_by_another, r"cert\.pem: expected a certificate that is its own authority, .* found one of another"),
         (expire, r"cert\.pem: expected a certificate that is valid now"),
     ],
 )
