@@ -19,7 +19,7 @@ from loadsim.errors import ConfigError
 
 try:
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import (
@@ -102,13 +102,14 @@ def check(directory: Path) -> None:
     path, key_path = directory / CERT_FILE, directory / KEY_FILE
     try:
         certificate = x509.load_pem_x509_certificate(_read(path))
-    except ValueError:
+        public = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(f"{path}: expected a certificate in PEM, found something else") from None
     try:
         key = load_pem_private_key(_read(key_path), password=None)
-    except (ValueError, TypeError):  # TypeError: it is encrypted
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it is encrypted
         raise ConfigError(f"{key_path}: expected an unencrypted private key in PEM, found something else") from None
-    if key.public_key() != certificate.public_key():
+    if key.public_key() != public:
         raise ConfigError(f"{key_path}: expected the key to the certificate in this directory, found another")
     if (mode := key_path.stat().st_mode & 0o777) & 0o077:
         expected = "expected a key that only its owner can read"

@@ -144,6 +144,20 @@ def encrypt_key(directory: Path) -> None:
     )
 
 
+def take_an_unknown_curve(directory: Path) -> None:
+    """The package cryptography has no SM2."""
+    key = directory / "key.pem"
+    assert openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:SM2", "-out", key).returncode == 0
+    made_of = ("-new", "-key", key, "-subj", "/CN=cluster", "-out", directory / "cert.pem")
+    assert openssl("req", "-x509", *made_of).returncode == 0
+
+
+def take_a_key_of_an_unknown_curve(directory: Path) -> None:
+    certificate = (directory / "cert.pem").read_bytes()
+    take_an_unknown_curve(directory)
+    (directory / "cert.pem").write_bytes(certificate)
+
+
 def sign_by_another(directory: Path) -> None:
     """As the authority of a company does."""
     other, path = made(directory / "other"), directory / "cert.pem"
@@ -164,6 +178,8 @@ def expire(directory: Path) -> None:
         (swap_key, r"key\.pem: expected the key to the certificate in this directory, found another"),
         (encrypt_key, r"key\.pem: expected an unencrypted private key in PEM"),
         (lose_certificate, r"cert\.pem: expected a file of the cluster's certificate, found: No such file"),
+        (take_an_unknown_curve, r"cert\.pem: expected a certificate in PEM, found something else"),
+        (take_a_key_of_an_unknown_curve, r"key\.pem: expected an unencrypted private key in PEM"),
         (sign_by_another, r"cert\.pem: expected a certificate that is its own authority, .* found one of another"),
         (expire, r"cert\.pem: expected a certificate that is valid now"),
     ],
