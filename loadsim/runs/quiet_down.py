@@ -13,7 +13,7 @@ from loadsim.engine.event_loop import run
 from loadsim.errors import printable
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
-from loadsim.monitor.probes import EACH_S, OpenedProbe, checked, open_probes
+from loadsim.monitor.probes import EACH_S, OpenedProbe, check_probes, checked, open_probes
 from loadsim.monitor.server_discovery import addresses_of, is_own
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.digits import count
@@ -58,13 +58,14 @@ def default_pause_s(scenario: Scenario) -> float:
 
 
 def open_queues(scenario: Scenario) -> Sequence[OpenedProbe]:
-    """Open the probes of the send queues of a scenario. Raises `ConfigError` if one cannot be opened."""
+    """Check and open the probes of the send queues of a scenario. Raises `ConfigError` if one cannot be opened."""
     # The queue alone: without the log, which a sample may fail to read.
     settings = {
         name: {key: value for key, value in (given or {}).items() if key != "log"}
         for name, given in scenario.probes.items()
         if is_send_queue(name)
     }
+    check_probes(scenario.name, settings)
     return run(open_probes(scenario.name, settings, services_of(scenario)))
 
 

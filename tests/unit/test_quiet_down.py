@@ -158,6 +158,12 @@ def test_a_probe_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: 
         QuietDown().until_empty(load_scenario(str(scenario(tmp_path))), Messages())
 
 
+def test_an_unknown_setting_of_the_probe_is_named(tmp_path: Path) -> None:
+    """A search opens the probe before any run checks it."""
+    with pytest.raises(ConfigError, match="probe postfix: expected one of the settings config_directory, log, found"):
+        QuietDown().until_empty(load_scenario(str(scenario(tmp_path, {"postfix": {"typo": 1}}))), Messages())
+
+
 def test_only_a_server_with_the_probe_is_looked_at(tmp_path: Path) -> None:
     def sees(**keys: Any) -> bool:
         return sees_send_queue(load_scenario(str(written(tmp_path / "one.yaml", **keys))))
