@@ -228,16 +228,23 @@ def planned_tasks(profile: Profile) -> set[str]:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-def unfolded(criteria: object) -> Any:
-    """Return criteria with dotted names as nested mappings; a value that is no mapping is unchanged."""
+def unfolded(criteria: object, origin: Origin, above: Key = ()) -> Any:
+    """Return criteria with dotted names as nested mappings; a value that is no mapping is unchanged.
+
+    Raises `ConfigError` for a limit that both notations state: one of them would be lost.
+    """
     if not isinstance(criteria, dict):
         return criteria
     found: Any = {}
     for name, value in criteria.items():
-        nested = unfolded(value)
+        path = (*above, *str(name).split("."))
+        nested = unfolded(value, origin, path)
         for part in reversed(str(name).split(".")):
             nested = {part: nested}
-        found = merge(found, nested)
+        changed = merge(found, nested)
+        if changed != merge(nested, found):
+            raise origin.error_saying(("criteria", *path), "each limit once", "another one in the other notation")
+        found = changed
     return found
 
 
@@ -254,7 +261,7 @@ def read_criteria(
     its own. `probes` has the names of those that may be sampled. Raises `ConfigError` for
     unknown figures, and for invalid limits.
     """
-    criteria_document = unfolded(document)
+    criteria_document = unfolded(document, origin)
     stated = criteria_document.get("probes") if isinstance(criteria_document, dict) else None
     monitored = filter(MONITORED.fullmatch, map(str, stated if isinstance(stated, dict) else ()))
     tree = figures(planned, stress, {*probes, *monitored})

@@ -302,7 +302,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     path, name = found
     document, origin = read_document(path, name)
     if "criteria" in document:  # so that a setting matches both notations
-        document["criteria"] = unfolded(document["criteria"])
+        document["criteria"] = unfolded(document["criteria"], origin)
     origin = replace(origin, overridden=override(document, overrides))
     prefer_set_password(document, origin)
     return _resolve(parse(DOCUMENT, document, origin), origin, path, passwords)

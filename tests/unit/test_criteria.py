@@ -142,6 +142,14 @@ PLANNED = f"one of the tasks that are planned: {', '.join(LIGHT)}, scored"
             "{by_protocol.fake.score_ms: null}",
             "by_protocol.fake: expected one of imap, found 'fake.score_ms' (perhaps by_protocol.imap.score_ms)",
         ),
+        (
+            "{tasks.READ.p95_ms: {max: 5}, tasks: {READ.p95_ms: {max: 900}}}",
+            "tasks: expected each limit once, found another one in the other notation",
+        ),
+        (
+            "{tasks: {READ.p95_ms: {max: 5}}, tasks.READ: {p95_ms: null}}",
+            "tasks.READ: expected each limit once, found another one in the other notation",
+        ),
         ("{1: {max: 5}}", "1: expected .*, found '1'"),
         ("{score_ms: 5}", "score_ms: expected a mapping such as {max: 500}, or null, found 5"),
         ("{score_ms: {maximum: 5}}", "score_ms.maximum: expected one of the keys min, max, below, found 'maximum'"),
@@ -167,15 +175,16 @@ def test_what_cannot_be_asked_is_refused_before_the_run(tmp_path: Path, criteria
 
 @pytest.mark.parametrize("first", ["max", "mean"])
 def test_several_statistics_of_a_probe_s_figure(tmp_path: Path, first: str) -> None:
-    """`max` is a statistic and a limit: both orders, both notations; the last one of a name counts."""
+    """`max` is a statistic and a limit: both orders, both notations; a limit that both state is refused."""
     names = (first, "p95", *({"max", "mean"} - {first}))
     dotted = ", ".join(f"probes.host@mx.cpu_cores.{name}: {{max: 5}}" for name in names)
     nested = ", ".join(f"{name}: {{max: 5}}" for name in names)
     found = read(tmp_path, f"{{{dotted}}}")
     assert {f"probes.host@mx.cpu_cores.{name}" for name in names} <= found.keys()
     assert found == read(tmp_path, f"{{probes.host@mx.cpu_cores: {{{nested}}}}}")
-    changed = read(tmp_path, f"{{{dotted}, probes: {{host@mx: {{cpu_cores.max: {{max: 6}}}}}}}}")
-    assert changed == found | {"probes.host@mx.cpu_cores.max": {"max": 6}}
+    assert found == read(tmp_path, f"{{{dotted}, probes: {{host@mx: {{cpu_cores.max: {{max: 5}}}}}}}}")
+    with pytest.raises(ConfigError, match=r"criteria\.probes: expected each limit once"):
+        read(tmp_path, f"{{{dotted}, probes: {{host@mx: {{cpu_cores.max: {{max: 6}}}}}}}}")
 
 
 def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
