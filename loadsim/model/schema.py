@@ -70,10 +70,14 @@ def _unknown(key: object, keys: Sequence[str], meant: str | None) -> pydantic.Py
     return mismatch(f"one of the keys {', '.join(keys)}", found, at=(str(key),))
 
 
+SIMILAR = 0.75
+"""The least ratio of similar names. With less, `users` is like `cluster`, and `profile` like `probes`."""
+
+
 def nearest(name: object, names: Iterable[str]) -> str | None:
-    """Return the name that this one is most similar to, or None."""
-    folded = {each.casefold(): each for each in names}
-    near = get_close_matches(str(name).casefold(), folded, n=1)
+    """Return the name that ends with this one, or else the most similar one; None if there is no such name."""
+    folded, wanted = {each.casefold(): each for each in names}, str(name).casefold()
+    near = [each for each in folded if each.endswith(f"_{wanted}")] or get_close_matches(wanted, folded, 1, SIMILAR)
     return folded[near[0]] if near else None
 
 

@@ -344,6 +344,8 @@ def test_refused_settings(setting: str, begin: str, end: str) -> None:
         ("lists: {count: 1, cover: 1%}", "lists", "both"),
         ("lists: {size: {min: 0, average: 1, max: 2}}", "lists.size.min", "0"),
         ("hosts: []", "hosts", "'hosts' (perhaps allow_hosts)"),
+        ("users: 500", "users", "'users'"),
+        ("profile: loadsim-5.5/light", "profile", "'profile'"),
         ("5: []", "5", "5"),
         ("topology: [{profile: loadsim-5.5/light, users: x, y: 1}]", "topology[0].users", "'x' (and 1 more)"),
     ],
