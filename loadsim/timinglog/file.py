@@ -159,6 +159,8 @@ class _Indexer:
         if rest:
             expected = f"expected records of {itemsize} bytes, found {length} bytes"
             raise LogError(f"{self._path}: byte {block.begin}: {expected}")
+        if not count:
+            return
         if self._count + count > GROUP_RECORDS:
             self._close()
         self._blocks.append(block)

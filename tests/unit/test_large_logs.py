@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -213,6 +214,19 @@ def test_a_block_that_claims_to_be_huge_is_not_believed(tmp_path: Path, byte: in
     path.write_bytes(data + bytes(1 << 20))
     log = read_log(path)
     assert len(log.tasks) == 0 and log.damages
+
+
+def test_blocks_without_records_take_no_memory(tmp_path: Path) -> None:
+    """Nobody writes them, but for a file that is to fill the memory of its reader."""
+    path = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
+    path.write_bytes(path.read_bytes() + container.encode_block(container.MAILS, b"") * 20_000)
+    tracemalloc.start()
+    try:
+        log = read_log(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert (len(log.tasks), len(log.mails), log.damages) == (1, 0, ())
 
 
 def test_a_log_of_many_small_blocks_is_read(tmp_path: Path) -> None:
