@@ -50,7 +50,8 @@ def compare_junit(comparison: Comparison) -> str:
         cases[found.name] = Case("loadsim.compare", found.name, output=text)
     for one in figures.decisions:
         case = cases.get(one.name, Case("loadsim.compare", one.name))
-        message = "" if one.decision == "passed" else f"{one.decision}: {change_words(one) or 'no interval'}"
+        why = "; ".join(missed_more(figures)) if one.kind == "criteria" else change_words(one)
+        message = "" if one.decision == "passed" else f"{one.decision}: {why or 'no interval'}"
         cases[one.name] = replace(case, outcome=_OUTCOMES[one.decision], message=message)
     return junit("loadsim compare", [*cases.values()])
 
@@ -69,7 +70,7 @@ def describe_comparison(comparison: Comparison) -> Document:
     side = dict(zip(names := names_of(runs), _sides(comparison), strict=True))
     verdict = verdict_line(figures)
     return Document(
-        title=f"{figures.name or 'Runs'}, {count(figures.users, 'user')}: new against base",
+        title=f"{', '.join(_load(comparison)[:2])}: new against base",
         subtitle="; ".join(
             f"{which}: {count(len(of_side), 'run')} on {_servers(of_side)}"
             for which, of_side in (("Base", comparison.runs[BASE]), ("New", comparison.runs[NEW]))
@@ -94,12 +95,22 @@ def _servers(runs: Sequence[RecordedRun]) -> str:
     return ", ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})) or "an unknown server"
 
 
+def _load(comparison: Comparison) -> list[str]:
+    """Return the name, the users and the window of the runs; each of these, if runs differ (`--force`)."""
+    runs = [run.figures for of_side in comparison.runs.values() for run in of_side]
+    words = (
+        [one.name or "unnamed" for one in runs],
+        [count(one.users, "user") for one in runs],
+        [f"window of {one.window_s.length_s:g} s" for one in runs],
+    )
+    return [" or ".join(dict.fromkeys(each)) for each in words]
+
+
 def _summary(comparison: Comparison) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
     figures = comparison.figures
     base, new = comparison.runs[BASE], comparison.runs[NEW]
-    load = f"{figures.name or 'unnamed'}, {count(figures.users, 'user')}, window of {figures.window_s.length_s:g} s"
-    yield f"{count(len(base), 'run')} of the base and {len(new)} of the new: {load}."
+    yield f"{count(len(base), 'run')} of the base and {len(new)} of the new: {', '.join(_load(comparison))}."
     if is_embedded(comparison):
         yield EMBEDDED
     for caption, items in ((FORCED, figures.ignored), ("Warnings", figures.warnings)):

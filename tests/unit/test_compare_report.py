@@ -91,6 +91,15 @@ def test_a_forced_comparison_is_never_good(tmp_path: Path) -> None:
     assert to_markdown(found).count("expected the same in all runs, or each") == 1
 
 
+def test_runs_that_differ_are_described_by_the_load_of_each(tmp_path: Path) -> None:
+    """By force, and the report does not give one number of users as that of both sides."""
+    base, new = (write_run(tmp_path, name, name=name, users=users) for name, users in (("small", 2), ("large", 3)))
+    found = described([base], [new], force=True)
+    load = "small or large, 2 users or 3 users"
+    assert found.title == f"{load}: new against base"
+    assert f"1 run of the base and 1 of the new: {load}, window of 100 s." in section(found, "Summary")
+
+
 def test_fewer_answers_are_no_speed(tmp_path: Path) -> None:
     """A side whose tasks failed is not called faster, in no row and in no sentence; both failure rates are there."""
 

@@ -547,6 +547,19 @@ def test_junit_says_what_the_exit_status_says(tmp_path: Path, middle_ms: float, 
         assert [each.tag for each in of_score] == ([child] if child else []) + ["system-out"]
 
 
+def test_junit_names_the_criteria_that_decide(tmp_path: Path) -> None:
+    """A reader of the build's page need not look for them in the log."""
+    criteria = {"score_ms": {"below": 1000}, "tasks.READ.p95_ms": {"max": 103.5}}
+    base, new = (
+        [str(write_run(tmp_path, f"{side}{at}", ms + at, hour=2 * at, criteria=criteria)) for at in (1, 2, 3)]
+        for side, ms in (("b", 100), ("n", 103))
+    )
+    file = tmp_path / "compare.xml"
+    assert main(["compare", "--base", *base, "--new", *new, "--max-regression", "10%", "--junit", str(file)]) == 1
+    said = "failed: new missed criteria more often than base: tasks.READ.p95_ms"
+    assert cases_of(file)["loadsim.compare/criteria"] == ("failure", said)
+
+
 def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:
     """A run that is not there, and a file that cannot be made: exit status 2."""
     one, two = (str(write_run(tmp_path, name)) for name in ("one", "two"))
