@@ -25,6 +25,9 @@ PASSWORD_VARIABLE = "LOADSIM_PASSWORD"  # noqa: S105 - the name of a variable
 TRY_OPTIONS = "--set run.days=1 --set run.day_length=5m"
 """The options of a first try, whose score is provisional."""
 
+LEAST_TRY = 50
+"""The fewest users for a first try. With fewer, some tasks are due too seldom in it, and `run` refuses it."""
+
 _port = whole(1, 65535)
 
 
@@ -147,7 +150,8 @@ def run_new(args: argparse.Namespace) -> int:
     print(f"  loadsim topology export {file} --format csv --out accounts")
     for step in steps:
         print(f"  {step}")
-    print(f"A first try of 5 min, with a provisional score:\n  loadsim run {file} {TRY_OPTIONS}")
+    if args.users >= LEAST_TRY:
+        print(f"A first try of 5 min, with a provisional score:\n  loadsim run {file} {TRY_OPTIONS}")
     return 0
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from loadsim.cli import main, parser
-from loadsim.cli.new import PASSWORD_VARIABLE
+from loadsim.cli.new import LEAST_TRY, PASSWORD_VARIABLE, TRY_OPTIONS
+from loadsim.dryrun.forecast import not_valid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_server import Server
+from loadsim.runs.quick_load import quick_load
 
 Capture = pytest.CaptureFixture[str]
 
@@ -45,6 +47,15 @@ def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> No
     assert "\n  loadsim check own.yaml\n  loadsim run own.yaml\n" in printed.out
     assert printed.out.endswith("\n  loadsim run own.yaml --set run.days=1 --set run.day_length=5m\n")
     assert printed.err == ""
+
+
+@pytest.mark.parametrize("users", [20, 50])
+def test_the_first_try_is_one_that_run_accepts(capsys: Capture, users: int) -> None:
+    """With so few users that it would be refused, there is none."""
+    made("--users", str(users))
+    shorter = load_scenario("own.yaml", TRY_OPTIONS.replace("--set ", "").split(), passwords=False)
+    accepted = not_valid(shorter, quick_load(shorter)) is None
+    assert (TRY_OPTIONS in capsys.readouterr().out) == accepted == (users >= LEAST_TRY)
 
 
 def test_options_are_in_the_scenario() -> None:
