@@ -44,7 +44,8 @@ def criteria_table(results: Sequence[Result], ended_early: bool = False, valid: 
         shown = valid or bool(misses) or not worst.name.endswith("_ms")
         found = worst.found if shown else NOT_SHOWN
         if worst.each and shown:
-            found += f" ({worst.name.rpartition('.')[0].removeprefix('tasks.')}, the worst)"
+            if any(one.figure != worst.figure for one in group):
+                found += f" ({worst.name.rpartition('.')[0].removeprefix('tasks.')}, the worst)"
             found += f"; {len(misses)} missed" if len(misses) > 1 else ""
         known = any(judged(one, ended_early) for one in misses) if misses else valid
         rows.append((name, found, wanted, (MISSED if misses else MET) if known else UNJUDGED))

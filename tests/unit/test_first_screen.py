@@ -51,6 +51,17 @@ def test_the_scores_of_an_invalid_run_are_in_no_table(tmp_path: Path, hits: int,
     assert "| Weighted Avg | 2 | 4 |" in report
 
 
+def test_of_equal_tasks_none_is_the_worst() -> None:
+    """A name next to 0 % would look like the one that fails."""
+
+    def found(read: float, send: float) -> object:
+        shares = {"READ": read, "SEND": send}
+        each = [Result(f"tasks.{task}.failed_share", {"max": 0.01}, share, each=True) for task, share in shares.items()]
+        return criteria_table(each).rows[0][1]
+
+    assert (found(0, 0), found(0, 0.001)) == ("0 %", "0.1 % (SEND, the worst)")
+
+
 limits = st.sampled_from([{"max": 10.0}, {"below": 10.0}, {"min": 10.0}, {"min": 5.0, "max": 15.0}])
 figures = st.one_of(st.none(), st.just(float("inf")), st.floats(0, 20), st.sampled_from([9.96, 10.0, 10.04]))
 
