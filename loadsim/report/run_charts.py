@@ -25,6 +25,7 @@ from loadsim.analysis.time_series import (
     task_series,
     throughput_series,
 )
+from loadsim.report.digits import duration
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
 from loadsim.report.probe_panels import panels_of_probes
 
@@ -150,7 +151,7 @@ def _busy(run: RecordedRun, bins: Bins, found: RunSeries) -> tuple[Line, ...]:
 
 def _limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
     """Return a limit of a percentile over the window: points of a curve may be above it."""
-    return () if limit_ms is None else (Limit(f"{name} over the whole window: {limit_ms:.3g} ms", limit_ms),)
+    return () if limit_ms is None else (Limit(f"{name} over the whole window: {duration(limit_ms)}", limit_ms),)
 
 
 def _most(each: Sequence[Floats]) -> Floats:

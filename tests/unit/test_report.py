@@ -803,6 +803,16 @@ def test_bins_suit_the_length_of_the_run(header: dict[str, Any], expected: tuple
 # --- charts ---
 
 
+def test_a_limit_of_the_generator_has_all_digits(tmp_path: Path) -> None:
+    """A time as elsewhere, not 1.5e+03 ms."""
+    header = {"limits": {"hits": 1, "generator_lateness_p95_ms": 1500}}
+    sample_log(tmp_path / "a.tlog", [done("READ", at, 5) for at in range(2)], header=header)
+    blocks = [block for section in document_of([str(tmp_path / "a.tlog")], {}).sections for block in section.blocks]
+    charts = [block for block in blocks if isinstance(block, Chart)]
+    named = [limit.name for chart in charts for panel in chart.panels for limit in panel.limits]
+    assert named == ["limit of the generator over the whole window: 1,500 ms"]
+
+
 def test_a_chart_as_a_table() -> None:
     """A column for each line of each panel, named after both where there are several panels."""
     axis = _axis((1.0, 2.0))
