@@ -112,9 +112,9 @@ INSTANTS = (0, 1, -1, 2**31, 2**40, 2**50, 2**55, 2**62, 2**63 - 1, -(2**63), -(
 
 def _odd_records(random: Random, block: list[Any]) -> bytes:
     kind = next((each for each in KINDS.values() if each.number == block[0]), None)
-    if kind is None or not block[1] or random.random() < 0.1:
+    size = kind.plain.itemsize if kind else 0
+    if kind is None or len(block[1]) < size or random.random() < 0.1:
         return changed(random, block[1])
-    size = kind.plain.itemsize
     records = np.frombuffer(block[1][: len(block[1]) // size * size], kind.plain).copy()
     name = random.choice(kind.plain.names or ())
     for number in range(len(records)) if random.random() < 0.2 else [random.randrange(len(records))]:
