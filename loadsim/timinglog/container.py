@@ -73,7 +73,8 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
         raise LogError(f"{name}: expected a timing log, found one that is cut off in its head, at {len(head)} bytes")
     _, version, length, crc = _FILE_HEAD.unpack(head)
     if version != VERSION:
-        raise LogError(f"{name}: expected a timing log of format {VERSION}, found format {version}")
+        by = "use the version of loadsim that wrote it"
+        raise LogError(f"{name}: expected a timing log of format {VERSION}, found format {version}: {by}")
     end, size = len(head) + length, os.fstat(file.fileno()).st_size
     if length > MOST_BLOCK_BYTES:
         raise LogError(f"{name}: expected a timing log, found a header of more than {MOST_BLOCK_BYTES >> 20} MiB")
