@@ -95,10 +95,12 @@ def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits |
     undone = {*default_weights(), *UNSCORED}.difference(*done.values())
     planned = {module: tasks | undone for module, tasks in done.items()}
     document, origin = read_document(path, str(path))
+    if "criteria" not in document:  # a misspelt key would leave the defaults, which a run may meet
+        raise origin.error_saying(("criteria",), "limits of figures", "none")
     stated = document.get("probes")
     probes = {*(figures.get("probes") or ()), *(stated if isinstance(stated, dict) else ())}
     stress = figures["throughput"] is not None
-    return documents(read_criteria(document.get("criteria", {}), planned, stress, origin, probes))
+    return documents(read_criteria(document["criteria"], planned, stress, origin, probes))
 
 
 def judge_each(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:

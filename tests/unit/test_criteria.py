@@ -465,6 +465,9 @@ def test_a_run_may_be_held_against_another_scenario(tmp_path: Path, capsys: pyte
     assert "s.yaml: criteria.tasks.READ.p95: expected one of" in capsys.readouterr().err
     assert main(["log", "answer", "--criteria", str(tmp_path / "none.yaml"), log]) == 2
     assert "none.yaml: expected a file that can be read" in capsys.readouterr().err
+    (tmp_path / "misspelt.yaml").write_text("critera: {tasks.READ.p95_ms: {max: 1}}", encoding="utf-8")
+    assert main(["log", "answer", "--criteria", str(tmp_path / "misspelt.yaml"), log]) == 2
+    assert "misspelt.yaml: criteria: expected limits of figures, found none" in capsys.readouterr().err
 
 
 # --- of each scored task --------------------------------------------------------------------------------------------
