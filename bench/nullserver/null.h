@@ -10,7 +10,7 @@
 #define HEAD_BYTES 4096    /* of a message that comes in, what is kept while it does */
 #define HEADER_BYTES 1024  /* of its header block, what is kept for good */
 #define NEWEST 256         /* messages of an Inbox that have the header with which they came */
-#define MOST_REMOVED 248   /* messages missing in the middle of an Inbox; what goes beyond it stays */
+#define MOST_REMOVED 4088  /* messages missing in the middle of an Inbox; what goes beyond it stays */
 #define LONGEST_COMMAND (1u << 20)
 #define NOWHERE UINT32_MAX
 

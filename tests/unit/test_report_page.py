@@ -36,7 +36,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_the_page_of_a_comparison_asks_nobody(tmp_path: Path) -> None:
     base, new = (three(tmp_path, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
     page = to_html(describe_comparison(compare_runs(base, new, max_regression=0.05)))
-    assert page.count('role="img"') == 5  # two tasks, both scores and the axis
     assert browsed(page, tmp_path / "browsed") == ([], [])
 
 
