@@ -67,7 +67,7 @@ def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> li
     if found is None or embedded or not found.suffers:
         return []
     return [
-        f"the preparation removed {found.removed:,} messages until {found.ended_before_window_s:.0f} s before the"
-        " window, and the server's files are on ext4 without a journal: the server may be slower for"
-        f" {SLOW_S / 60:.0f} min after the removal; a run that begins so long after loadsim init is not"
+        f"the server's files are on ext4 without a journal, where removals slow it for {SLOW_S / 60:.0f} min: the"
+        f" preparation removed {found.removed:,} messages {found.ended_before_window_s:.0f} s before the window. Run"
+        f" loadsim init, and wait {SLOW_S / 60:.0f} min before loadsim run"
     ]

@@ -65,7 +65,7 @@ def test_a_run_after_many_removals_says_so(tmp_path: Path, removed: int, before_
         "ended_before_window_s": pytest.approx(before_start_s),
         "without_journal": True,
     }
-    text = f"the preparation removed {removed:,} messages until {before_start_s:.0f} s before the window"
+    text = f"the preparation removed {removed:,} messages {before_start_s:.0f} s before the window"
     assert [line.startswith(text) for line in warnings(found)] == [True] * warns
 
 
