@@ -66,7 +66,7 @@ def test_a_run_after_many_removals_says_so(tmp_path: Path, removed: int, before_
         "without_journal": True,
     }
     text = f"the preparation removed {removed:,} messages {before_start_s:.0f} s before the window"
-    assert [line.startswith(text) for line in warnings(found)] == [True] * warns
+    assert [text in line for line in warnings(found)] == [True] * warns
 
 
 @pytest.mark.parametrize("journal", [True, None])
