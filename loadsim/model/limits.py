@@ -13,7 +13,7 @@ class GeneratorLimits:
     """Limits of the generator, beyond which a run is invalid; None switches a limit off."""
 
     lag_p99_ms: Amount | None = 5.0
-    """Largest 99th percentile of an engine's event-loop lag; `null` switches off this limit only, as for the next three."""
+    """Largest 99th percentile of an engine's event-loop lag; `null` switches off this one, not the next three."""
     lag_share: Share | None = 0.1
     """Largest such lag as a share of the 95th percentile of the fastest scored task; 2 ms are always allowed."""
     cpu: Share | None = 0.6
