@@ -71,18 +71,12 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class Times(Percentiles):
     """Statistics of times in milliseconds; all None without samples.
 
     With infinite samples, percentiles may be infinite, the mean is, and the deviation is None.
     """
 
-    p50_ms: float | None = None
-    p90_ms: float | None = None
-    p95_ms: float | None = None
-    p99_ms: float | None = None
-    p99_9_ms: float | None = None
-    max_ms: float | None = None
     mean_ms: float | None = None
     stddev_ms: float | None = None
 

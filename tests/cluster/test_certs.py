@@ -93,7 +93,7 @@ def test_key_and_validity(place: Path) -> None:
 
 
 def test_nobody_else_can_read_anything(tmp_path: Path) -> None:
-    """Files are 0600 and the directory 0700, whatever the umask."""
+    """Files are 0600 and the directory 0700 with any umask."""
     before = os.umask(0)
     try:
         directory = made(tmp_path / "cluster")

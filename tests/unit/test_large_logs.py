@@ -1,4 +1,4 @@
-"""Logs larger than memory: whatever is in memory at a time, records and answers are the same."""
+"""Logs larger than memory: with pieces of any size, records and answers are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Percentiles of numbers by group: exact, whatever the numbers are and in however many parts they come."""
+"""Percentiles of numbers by group: exact for any numbers, in any number of parts."""
 
 from __future__ import annotations
 
