@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from aioimaplib import aioimaplib as library
 
-from loadsim.analysis.nearest_rank import percentile
+from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, NewMessage, Part, Services
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.mailbox import ImapMailbox

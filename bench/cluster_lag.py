@@ -29,8 +29,8 @@ from bench.nullserver import started as null_server
 from bench.part import Part
 from bench.processes import LONGEST_S, Cpus, short_directory, summary
 from bench.runs import USERS, loadsim, on_null_server, score_of, scored, written
-from loadsim.analysis.compare import one_critical_t
-from loadsim.analysis.nearest_rank import percentile
+from loadsim.analysis.statistics.comparison import one_critical_t
+from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from bench.part import Part
 from bench.processes import Cpus
 from bench.table import table
-from loadsim.analysis.intervals import intervals
-from loadsim.analysis.nearest_rank import percentile
-from loadsim.analysis.time_bins import Hits, bin_of, in_order
+from loadsim.analysis.series.bins import Hits, bin_of, in_order
+from loadsim.analysis.statistics.intervals import intervals
+from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.terms import Window
 from loadsim.timinglog.header_words import length
 

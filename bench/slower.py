@@ -19,11 +19,11 @@ from bench.delay import delayed
 from bench.nullserver import HOST
 from bench.processes import short_directory
 from bench.runs import score_of, written
-from loadsim.analysis.compare_runs import Comparison, compare_runs
+from loadsim.comparison.comparison import Comparison, compare_runs
+from loadsim.comparison.document import compare_text
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
-from loadsim.report.compare_report import compare_text
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 REPEATS = 5

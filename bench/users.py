@@ -25,7 +25,7 @@ from bench.nullserver import HOST, NullServer, Shape, pinned, started
 from bench.part import Part
 from bench.processes import LONGEST_S, Cpus
 from bench.runs import loadsim, written
-from loadsim.analysis.nearest_rank import percentile
+from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario

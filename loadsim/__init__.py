@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from loadsim.version import __version__
 
 if TYPE_CHECKING:
-    from loadsim.analysis.capacity import Capacity
-    from loadsim.analysis.compare_runs import Comparison
     from loadsim.analysis.summary import Summary
+    from loadsim.api import Plan, analyse, compare, find_capacity, load_scenario, plan, run
+    from loadsim.capacity.capacity import Capacity
+    from loadsim.comparison.comparison import Comparison
     from loadsim.engine.snapshot import LiveSnapshot
     from loadsim.errors import ConfigError, LoadSimError, LogError, RunInvalid
     from loadsim.model.scenario import Scenario
-    from loadsim.runs.library import Plan, analyse, compare, find_capacity, load_scenario, plan, run
     from loadsim.runs.result import RunResult
     from loadsim.runs.watcher import Watcher
 
@@ -45,13 +45,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "loadsim.analysis.capacity": ("Capacity",),
-    "loadsim.analysis.compare_runs": ("Comparison",),
+    "loadsim.capacity.capacity": ("Capacity",),
+    "loadsim.comparison.comparison": ("Comparison",),
     "loadsim.analysis.summary": ("Summary",),
     "loadsim.engine.snapshot": ("LiveSnapshot",),
     "loadsim.errors": ("ConfigError", "LoadSimError", "LogError", "RunInvalid"),
     "loadsim.model.scenario": ("Scenario",),
-    "loadsim.runs.library": ("Plan", "analyse", "compare", "find_capacity", "load_scenario", "plan", "run"),
+    "loadsim.api": ("Plan", "analyse", "compare", "find_capacity", "load_scenario", "plan", "run"),
     "loadsim.runs.result": ("RunResult",),
     "loadsim.runs.watcher": ("Watcher",),
 }

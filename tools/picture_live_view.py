@@ -16,8 +16,8 @@ from pathlib import Path
 from rich.console import Console
 
 import loadsim
-from loadsim.cli.live_figures import LiveFigures, LiveRun, View
-from loadsim.cli.live_view import Screenful
+from loadsim.cli.live.figures import LiveFigures, LiveRun, View
+from loadsim.cli.live.view import Screenful
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "pictures"
 

@@ -11,7 +11,7 @@ from bench import crimes
 from bench.crimes import Row, commit, document, judged, scenario_of
 from bench.misdeeds import ACCEPTED, CRIMES, LASTING, LENGTHS_S, NONE, Crime
 from bench.table import is_current
-from loadsim.analysis.compare_runs import compare_runs
+from loadsim.comparison.comparison import compare_runs
 from loadsim.dryrun.plan import make_plan
 from loadsim.model.content.compose import Contents
 

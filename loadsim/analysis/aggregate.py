@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from loadsim.analysis.time_bins import Hits, bin_of, in_order
+from loadsim.analysis.series.bins import Hits, bin_of, in_order
 from loadsim.errors import LogError
 from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX, WITH_KIND
 from loadsim.model.terms import WITHOUT_WINDOW, Window

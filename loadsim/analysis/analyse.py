@@ -18,14 +18,14 @@ from loadsim.analysis.completeness import (
     without_logs,
 )
 from loadsim.analysis.delivery import delivery
-from loadsim.analysis.generator import engines_health, machines_health
-from loadsim.analysis.generator_failures import generator_failures
-from loadsim.analysis.generator_limits import Generator
-from loadsim.analysis.intervals import Interval, Intervals, intervals
-from loadsim.analysis.lateness import lateness_p95_ms
+from loadsim.analysis.generator.failures import generator_failures
+from loadsim.analysis.generator.health import engines_health, machines_health
+from loadsim.analysis.generator.lateness import lateness_p95_ms
+from loadsim.analysis.generator.limits import Generator
 from loadsim.analysis.load import load_made
 from loadsim.analysis.score import ProtocolStatistics, statistics_of
-from loadsim.analysis.stationarity import trend_words, trends
+from loadsim.analysis.statistics.intervals import Interval, Intervals, intervals
+from loadsim.analysis.statistics.stationarity import trend_words, trends
 from loadsim.analysis.verdict import Facts
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.early_end import ENDED_WHY, aborted

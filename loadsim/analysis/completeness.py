@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadsim.analysis.generator_failures import USERS_GIVEN_UP
+from loadsim.analysis.generator.failures import USERS_GIVEN_UP
 from loadsim.model.records import NO_SESSION
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog

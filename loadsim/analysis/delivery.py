@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.clock_correction import ControllerClock, controller_clock
+from loadsim.analysis.clocks.correction import ControllerClock, controller_clock
 from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.score import Times
 from loadsim.model.partition import CIRCLE, Assignment

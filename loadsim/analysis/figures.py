@@ -12,13 +12,13 @@ from typing import Any
 from loadsim.analysis.breakdown import Breakdown
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.generator import EngineHealth, MachineHealth
+from loadsim.analysis.generator.health import EngineHealth, MachineHealth
+from loadsim.analysis.generator.per_client import ClientFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL
 from loadsim.analysis.load import Load
-from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.preparation import PreparationFigures
-from loadsim.analysis.probes import ProbeStatistics
-from loadsim.analysis.resources import Resource
+from loadsim.analysis.probes.resources import Resource
+from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.score import Bounds, CommandFigures, InboxFigures, TaskFigures
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Totals

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import DriverRecords, Growing, TaskRecords
 from loadsim.analysis.json_values import INLINE, RESPONSE
-from loadsim.analysis.nearest_rank import percentile
+from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.merge import in_window

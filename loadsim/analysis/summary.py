@@ -24,16 +24,16 @@ from loadsim.analysis.figures import (
     GeneratorFigures,
     Lateness,
 )
-from loadsim.analysis.generator_limits import lag_limit_ms
-from loadsim.analysis.intervals import Interval, Intervals
+from loadsim.analysis.generator.limits import lag_limit_ms
+from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.json_values import to_json
-from loadsim.analysis.monitors import monitor_warnings
-from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.preparation import preparation, preparation_warnings
-from loadsim.analysis.probe_reasons import with_probe_reasons
-from loadsim.analysis.probes import probe_statistics
-from loadsim.analysis.resources import probe_places, ranked_resources
+from loadsim.analysis.probes.monitors import monitor_warnings
+from loadsim.analysis.probes.reasons import with_probe_reasons
+from loadsim.analysis.probes.resources import probe_places, ranked_resources
+from loadsim.analysis.probes.statistics import probe_statistics
 from loadsim.analysis.score import Bounds, ProtocolStatistics, command_statistics
+from loadsim.analysis.statistics.intervals import Interval, Intervals
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of

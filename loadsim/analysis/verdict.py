@@ -12,8 +12,8 @@ from typing import Any
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.generator_failures import OwnFailure
-from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
+from loadsim.analysis.generator.failures import OwnFailure
+from loadsim.analysis.generator.limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskFigures
 from loadsim.analysis.unserved import Unserved

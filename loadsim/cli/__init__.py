@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from loadsim.cli.stderr_lines import print_line
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.engine.signals import ended_by_signals
 from loadsim.errors import ConfigError, LoadSimError, RunInvalid, machine_failures, printable
 from loadsim.passwords import blot_command_line

@@ -10,19 +10,19 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loadsim.analysis.campaign import Campaign
 from loadsim.analysis.summary import Tone
-from loadsim.cli.live_figures import LiveRun, Page
-from loadsim.cli.progress import shown_share
-from loadsim.cli.run_view import RunView
+from loadsim.campaign.runner import CampaignWatcher, Interrupted, Planned
+from loadsim.campaign.runs import Campaign
+from loadsim.campaign.tables import TONES, length_words, run_text
+from loadsim.cli.live.figures import LiveRun, Page
+from loadsim.cli.live.progress import shown_share
+from loadsim.cli.live.run_view import RunView
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import width_and_colours
-from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import add_web
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario
-from loadsim.report.campaign_runs import TONES, length_words, run_text
 from loadsim.report.digits import count
-from loadsim.runs.campaign import CampaignWatcher, Interrupted, Planned
 from loadsim.runs.watcher import Watcher
 
 C = TypeVar("C", bound=Campaign)

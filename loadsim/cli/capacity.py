@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from loadsim.campaign.quiet_down import PAUSE_S, SETTLING_S
+from loadsim.campaign.runner import Runner
+from loadsim.capacity.document import capacity_text, so_far, tone, verdict
+from loadsim.capacity.runs import Wanted, find_capacity
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.compare import share
@@ -14,10 +18,6 @@ from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
-from loadsim.report.capacity_report import capacity_text, so_far, tone, verdict
-from loadsim.runs.campaign import Runner
-from loadsim.runs.capacity import Wanted, find_capacity
-from loadsim.runs.quiet_down import PAUSE_S, SETTLING_S
 
 DEFAULT_WIDTH = 0.2
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from loadsim.analysis.summary import Tone
+from loadsim.cli.live.progress import shown_share
 from loadsim.cli.options import add_scenario, given_scenario, whole
-from loadsim.cli.progress import shown_share
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.dryrun.forecast import NOT_VALID, little_mail, not_valid, notes
 from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding

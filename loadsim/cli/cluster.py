@@ -11,8 +11,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.options import add_certs, add_cluster, cluster_access, needs_dask, print_with_time, whole
-from loadsim.cli.run_view import Warnings
 from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.cluster.address import DEFAULT_PORT, LOOPBACK, ControlAddress
 from loadsim.engine.event_loop import calls_on_signal, run

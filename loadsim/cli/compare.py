@@ -8,15 +8,15 @@ import re
 import sys
 from pathlib import Path
 
-from loadsim.analysis.compare import MOST_LOOKS
-from loadsim.analysis.compare_runs import Comparison, compare_runs
+from loadsim.analysis.statistics.comparison import MOST_LOOKS
 from loadsim.cli.junit import junit_file
+from loadsim.cli.live.progress import shown_work
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import whole
-from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import check_place, write
 from loadsim.cli.shown_answer import width_and_colours
-from loadsim.cli.stderr_lines import print_line
-from loadsim.report.compare_report import compare_junit, compare_text, describe_comparison
+from loadsim.comparison.comparison import Comparison, compare_runs
+from loadsim.comparison.document import compare_junit, compare_text, describe_comparison
 
 REPORT = "--report"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from loadsim.cli.live.progress import shown_progress
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_scenario, given_scenario
-from loadsim.cli.progress import shown_progress
-from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.event_loop import run
 from loadsim.model.ports import Services
 from loadsim.model.workload import Workload

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from loadsim.analysis.breakdown import BY
 from loadsim.cli import BAD_INPUT
-from loadsim.cli.progress import shown_work
+from loadsim.cli.live.progress import shown_work
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import add_wide, shown_answer
-from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import LogError, printable
 from loadsim.files import read_text
 from loadsim.model.yaml_reader import read_yaml

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from loadsim.cli.live.run_view import Warnings
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_ports, add_set, duration
-from loadsim.cli.run_view import Warnings
-from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
 from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.ports import Endpoint, Services

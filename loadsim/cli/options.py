@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadsim.cli.stderr_lines import print_line
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cluster.address import LOOPBACK, control_address
 from loadsim.errors import ConfigError, printable
 from loadsim.model import lazy_pydantic as pydantic

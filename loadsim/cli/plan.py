@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 
+from loadsim.api import plan
+from loadsim.cli.live.progress import shown_share
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_scenario
-from loadsim.cli.progress import shown_share
 from loadsim.cli.shown_answer import width_and_colours
-from loadsim.cli.stderr_lines import print_line
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.machine_needs import describe, shortages
 from loadsim.report.plan_text import plan_text
-from loadsim.runs.library import plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

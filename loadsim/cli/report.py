@@ -10,21 +10,21 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.recorded_run import RecordedRun, read_run, without_records
-from loadsim.analysis.suite import SuiteFigures
-from loadsim.cli.progress import shown_work
+from loadsim.campaign.file import is_campaign, read_campaign
+from loadsim.capacity.capacity import Capacity
+from loadsim.capacity.document import describe_capacity
+from loadsim.cli.live.progress import shown_work
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.report_file import REPORT_NAME, check_place, write
-from loadsim.cli.stderr_lines import print_line
+from loadsim.comparison.many_runs import describe_runs
 from loadsim.errors import ConfigError, LogError
-from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.digits import count
 from loadsim.report.document import Document
-from loadsim.report.many_runs import describe_runs
 from loadsim.report.one_run import describe_run
-from loadsim.report.suite_report import describe_suite
-from loadsim.runs.campaign_file import is_campaign, read_campaign
-from loadsim.runs.suite import compared
+from loadsim.suite.document import describe_suite
+from loadsim.suite.runs import compared
+from loadsim.suite.suite import SuiteFigures
 from loadsim.timinglog.merge import find_logs
 
 OPTION = "-o"
@@ -84,7 +84,7 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
     Raises `LogError` for a run that cannot be read, and `ConfigError` for an unfinished search.
     """
     if _is_campaign(paths):
-        campaign = read_campaign(Path(paths[0]))
+        campaign = read_campaign(Path(paths[0]), SuiteFigures, Capacity)
         here = (out.parent if out else campaign.directory).resolve()
 
         def place(run: str) -> str:
@@ -92,6 +92,7 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
 
         if isinstance(campaign, SuiteFigures):
             return describe_suite(replace(campaign, comparisons=compared(campaign)), place)
+        assert isinstance(campaign, Capacity)
         if campaign.found is None:
             made = (
                 f"{campaign.directory}: expected a finished search, found one with {count(len(campaign.runs), 'run')}"

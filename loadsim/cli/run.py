@@ -13,15 +13,15 @@ from pathlib import Path
 
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
-from loadsim.cli.live_figures import LiveRun
+from loadsim.cli.live.figures import LiveRun
+from loadsim.cli.live.progress import shown_work
+from loadsim.cli.live.run_view import RunView
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
 from loadsim.cli.new import TRY_OPTIONS
 from loadsim.cli.options import add_engines, add_scenario, given_scenario
-from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import REPORT_NAME
-from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import add_wide, shown_answer
-from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.model.scenario import Scenario
 from loadsim.report.answer import next_step

@@ -8,11 +8,11 @@ import sys
 
 from loadsim.analysis.json_values import to_json
 from loadsim.analysis.recorded_run import read_run
-from loadsim.analysis.sizing import size
-from loadsim.cli.progress import shown_work
+from loadsim.cli.live.progress import shown_work
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import width_and_colours
-from loadsim.cli.stderr_lines import print_line
-from loadsim.report.size_text import size_text
+from loadsim.size.sizing import size
+from loadsim.size.text import size_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 
+from loadsim.campaign.tables import RESULTS, length_words
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import width_and_colours
-from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.suite import GIVEN, Suite, load_suite
-from loadsim.report.campaign_runs import RESULTS, length_words
 from loadsim.report.digits import count
-from loadsim.report.suite_report import headline, suite_text, tone
 from loadsim.report.text import table
-from loadsim.runs.suite import planned_s, run_suite, status_of, time_left_s
-from loadsim.runs.suite_cells import scenarios_of
+from loadsim.suite.cells import scenarios_of
+from loadsim.suite.document import headline, suite_text, tone
+from loadsim.suite.runs import planned_s, run_suite, status_of, time_left_s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

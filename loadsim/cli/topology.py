@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+from loadsim.cli.live.progress import shown_progress
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_scenario, given_scenario
-from loadsim.cli.progress import shown_progress
-from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from loadsim.analysis.clock_model import OtherClock, Reading
+from loadsim.analysis.clocks.model import OtherClock, Reading
 from loadsim.cluster.placement import ClockReading
 from loadsim.cluster.prepare import FROM_A_PREPARER, PhaseProgress
 from loadsim.cluster.reliable_channel import BEAT_S, ReliableChannel

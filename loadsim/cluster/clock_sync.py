@@ -14,8 +14,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from loadsim.analysis.clock_correction import controller_clock_sample
-from loadsim.analysis.clock_model import MOST_RATE, Reading
+from loadsim.analysis.clocks.correction import controller_clock_sample
+from loadsim.analysis.clocks.model import MOST_RATE, Reading
 
 ROUND_TRIPS = 20
 """Round trips for one reading: they take some milliseconds, and at least one of them is likely to be undisturbed."""

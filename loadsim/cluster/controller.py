@@ -18,7 +18,7 @@ from distributed.comm.core import Comm, connect
 from distributed.core import send_recv
 from distributed.security import Security
 
-from loadsim.analysis.per_client import by_number
+from loadsim.analysis.generator.per_client import by_number
 from loadsim.cluster.address import CLIENT_NAME
 from loadsim.cluster.agent import DASK_SETTINGS, DESCRIBE
 from loadsim.cluster.reliable_channel import BEAT_S

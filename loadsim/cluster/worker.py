@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.clock_model import Reading
+from loadsim.analysis.clocks.model import Reading
 from loadsim.cluster.channel import Failed
 from loadsim.cluster.clock_sync import NewestReading
 from loadsim.cluster.controller_link import ControllerLink, ControlLossWatch, most_silent_beats

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from distributed.comm.core import Comm
 from distributed.core import send_recv
 
-from loadsim.analysis.clock_model import Reading
+from loadsim.analysis.clocks.model import Reading
 from loadsim.cluster.agent import ATTEND, READ_CLOCK
 from loadsim.cluster.channel import WorkerChannel
 from loadsim.cluster.clock_sync import read_clock

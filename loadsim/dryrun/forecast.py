@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import sqrt
 
-from loadsim.analysis.intervals import SHORTEST_WINDOW_S
 from loadsim.analysis.score import FEW_HITS
+from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_document import EMBEDDED

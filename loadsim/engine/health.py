@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from loadsim.analysis.nearest_rank import percentile
+from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Clock
 

@@ -143,3 +143,30 @@ def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:
         lists.address(index): tuple(scenario.account(user).address for user in lists.members(index))
         for index in range(len(lists))
     }
+
+
+def resized(scenario: Scenario, users: int, most: int, sections: Sequence[str] = ("lists", "mailbox")) -> list[str]:
+    """Return the settings for a number of users, in groups of the scenario's proportions.
+
+    Lists and mailboxes are those of the `most` users: so a server needs one set of lists, and a mailbox is filled once.
+    A population that the scenario states stays.
+    """
+    sizes = [group.users for group in scenario.topology]
+    stated = {"lists": scenario.lists.population, "mailbox": scenario.mailbox.population}
+    return [
+        *(f"topology.{at}.users={size}" for at, size in enumerate(shared(users, sizes))),
+        *(f"{section}.population={most}" for section in sections if stated[section] is None),
+    ]
+
+
+def shared(users: int, sizes: Sequence[int]) -> list[int]:
+    """Divide users among groups in proportion to their sizes, at least one each, by largest remainder."""
+    spare, total = users - len(sizes), sum(sizes)
+    wanted = [max(0.0, users * size / total - 1) for size in sizes]
+    scale = spare / sum(wanted) if sum(wanted) else 0.0
+    shares = [scale * each for each in wanted]
+    whole = [int(share) for share in shares]
+    by_remainder = sorted(range(len(sizes)), key=lambda at: (whole[at] - shares[at], at))
+    for at in by_remainder[: spare - sum(whole)]:
+        whole[at] += 1
+    return [1 + each for each in whole]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from loadsim.analysis.probes import ALWAYS_ALLOWED_S
+from loadsim.analysis.probes.statistics import ALWAYS_ALLOWED_S
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
 from loadsim.monitor.bounded_command import found_command, output_chunks, output_of

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from loadsim.analysis.probes import FIGURES, PROBE
+from loadsim.analysis.probes.statistics import FIGURES, PROBE
 from loadsim.engine.run_log import RunLog
 from loadsim.errors import ConfigError, together
 from loadsim.model.ports import Clock, Probe, Services

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadsim.analysis.figures import Figures, GeneratorFigures
-from loadsim.analysis.generator import MachineHealth
+from loadsim.analysis.generator.health import MachineHealth
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.report.digits import count, duration, percent

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from loadsim.analysis.breakdown import Breakdown, TaskRow
 from loadsim.analysis.figures import Coverage, DriverFigures
-from loadsim.analysis.per_client import ClientFigures
+from loadsim.analysis.generator.per_client import ClientFigures
 from loadsim.analysis.score import FEW_HITS, CommandFigures, TaskFigures
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.digits import duration, known_decimals, rounded

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from loadsim.analysis.mail_series import MailSeries, mail_series
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.time_series import Bins
+from loadsim.analysis.series.mail import MailSeries, mail_series
+from loadsim.analysis.series.tasks import Bins
 from loadsim.model.terms import SENDING
 from loadsim.report import run_charts
 from loadsim.report.document import Block, Cell, Column, Table, drawable

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from loadsim.analysis.failures import failures
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.time_series import Bins, bins_of
+from loadsim.analysis.series.tasks import Bins, bins_of
 from loadsim.report import run_charts
 from loadsim.report.answer import (
     banner,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadsim.analysis.resources import by_kind, kind_of
-from loadsim.analysis.time_series import Floats
+from loadsim.analysis.probes.resources import by_kind, kind_of
+from loadsim.analysis.series.tasks import Floats
 from loadsim.report.document import Line, Panel, figures
 
 MOST_OF_OTHERS = 4

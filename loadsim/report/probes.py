@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loadsim.analysis.averages import counted, delivered_per_min
 from loadsim.analysis.figures import Figures
-from loadsim.analysis.monitors import MonitorPlace, monitor_places
-from loadsim.analysis.probes import probe_facts, probe_figures
+from loadsim.analysis.probes.averages import counted, delivered_per_min
+from loadsim.analysis.probes.monitors import MonitorPlace, monitor_places
+from loadsim.analysis.probes.statistics import probe_facts, probe_figures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.model.terms import Window
 from loadsim.report.digits import duration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from loadsim.analysis.resources import INSTEAD, UNMEASURED, Resource
+from loadsim.analysis.probes.resources import INSTEAD, UNMEASURED, Resource
 from loadsim.errors import printable
 from loadsim.report.document import Table, table_of
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadsim.analysis.health_series import (
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.series.health import (
     EngineSeries,
     engine_series,
     machine_cpu_series,
     probe_series,
     server_cpu_series,
 )
-from loadsim.analysis.mail_series import MailSeries
-from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.time_series import (
+from loadsim.analysis.series.mail import MailSeries
+from loadsim.analysis.series.tasks import (
     Bins,
     Floats,
     Throughput,

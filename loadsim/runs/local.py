@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.probe_reasons import misnamed
+from loadsim.analysis.probes.reasons import misnamed
 from loadsim.engine.abort import AbortCheck, ended_by
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator

@@ -11,8 +11,8 @@ import pytest
 from control_lines import line_of, read_line
 from dask_clusters import conduct, quiet_dask, shared
 
-from loadsim.analysis.clock_correction import controller_clock
-from loadsim.analysis.clock_model import Reading
+from loadsim.analysis.clocks.correction import controller_clock
+from loadsim.analysis.clocks.model import Reading
 from loadsim.cluster.channel import WorkerChannel
 from loadsim.timinglog.merge import read_logs
 

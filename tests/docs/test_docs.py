@@ -16,10 +16,10 @@ import yaml
 from paths import ROOT
 from timing_samples import ENDED, TWO_CLIENTS, done, write_sample, write_two_clients
 
-from loadsim.analysis.compare_runs import UNDECIDED
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import Verdict
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
+from loadsim.comparison.comparison import UNDECIDED
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES

@@ -25,9 +25,9 @@ from sized_runs import busy_run
 from small_runs import on, population_of, written
 from timing_samples import done
 
-from loadsim.analysis.capacity_search import Found
+from loadsim.campaign.file import write
+from loadsim.capacity.search import Found
 from loadsim.model.scenario import load_scenario
-from loadsim.runs.campaign_file import write
 
 FILES = re.compile(r"(?:(?<=\s)(?:-o|--out|--report|--junit|--copy)\s+|>\s*)(\S+)")
 """The files and directories that a command line names for its output."""

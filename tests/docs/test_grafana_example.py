@@ -12,7 +12,7 @@ import yaml
 from paths import ROOT
 from promql import named
 
-from loadsim.cli.live_figures import RUN_PHASES
+from loadsim.cli.live.figures import RUN_PHASES
 from loadsim.cli.metrics.definitions import METRICS, VALIDITIES
 
 EXAMPLES = ROOT / "docs" / "examples" / "grafana"

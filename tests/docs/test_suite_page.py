@@ -16,12 +16,12 @@ from finished_searches import capacity
 from paths import ROOT
 from small_runs import written
 
-from loadsim.analysis.capacity_search import Found
-from loadsim.analysis.suite import SuiteFigures
+from loadsim.campaign.file import write
+from loadsim.capacity.search import Found
 from loadsim.model.suite import load_suite
-from loadsim.runs.campaign_file import write
-from loadsim.runs.suite import run_name, run_suite
-from loadsim.runs.suite_cells import scenarios_of, terms_of
+from loadsim.suite.cells import scenarios_of, terms_of
+from loadsim.suite.runs import run_name, run_suite
+from loadsim.suite.suite import SuiteFigures
 
 PAGE = (ROOT / "docs" / "reference" / "suite.md").read_text(encoding="utf-8")
 DIRECTORY = (ROOT / "docs" / "reference" / "run-directory.md").read_text(encoding="utf-8")

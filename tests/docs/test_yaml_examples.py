@@ -14,7 +14,7 @@ from pages import PAGES, Block, blocks, with_outputs
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
 from loadsim.model.suite import load_suite
-from loadsim.runs.suite_cells import scenarios_of
+from loadsim.suite.cells import scenarios_of
 
 BASE: dict[str, Any] = {
     "server": {"imap": {"host": "mail.example.org"}, "smtp": {"host": "mail.example.org"}},

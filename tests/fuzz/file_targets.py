@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from hostile_logs import Parts, write_engine, write_machine
 
-from loadsim.analysis.campaign import CampaignRun, HookResult
 from loadsim.analysis.criteria import criteria_of
 from loadsim.analysis.recorded_run import read_run
-from loadsim.analysis.suite import SuiteFigures
 from loadsim.analysis.summary import summarise
+from loadsim.campaign.file import FILE_NAME, read_campaign
+from loadsim.campaign.runs import CampaignRun, HookResult
+from loadsim.capacity.capacity import Capacity
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.accounts import read_table
 from loadsim.model.profile import load_profile
@@ -31,10 +32,10 @@ from loadsim.model.suite import load_suite
 from loadsim.model.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.report.markdown import to_markdown
 from loadsim.report.one_run import describe_run
-from loadsim.report.suite_report import suite_text as shown_text
-from loadsim.runs.campaign_file import FILE_NAME, read_campaign
-from loadsim.runs.suite import run_name
-from loadsim.runs.suite_cells import scenarios_of, terms_of
+from loadsim.suite.cells import scenarios_of, terms_of
+from loadsim.suite.document import suite_text as shown_text
+from loadsim.suite.runs import run_name
+from loadsim.suite.suite import SuiteFigures
 from loadsim.timinglog.exports import export_csv
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.records import KINDS
@@ -217,7 +218,7 @@ def _odd_state(random: Random) -> bytes:
 def _suite_state(data: bytes) -> None:
     """Read a state, and show what it has."""
     _file(FILE_NAME, data)
-    found = read_campaign(place())
+    found = read_campaign(place(), SuiteFigures, Capacity)
     if isinstance(found, SuiteFigures):
         shown_text(found, 80)
 

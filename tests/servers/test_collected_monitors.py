@@ -25,7 +25,7 @@ from patience import PATIENCE_S, PATIENT_CRITERIA
 from processes import ended as gone
 from small_runs import AT_WORK, await_line, loadsim, on, population_of, written
 
-from loadsim.analysis.monitors import monitor_places
+from loadsim.analysis.probes.monitors import monitor_places
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
 

@@ -10,7 +10,7 @@ import pytest
 from mailservers import StartEmbedded
 from small_runs import loadsim, on, population_of, written
 
-from loadsim.analysis.probes import probe_facts, probe_figures
+from loadsim.analysis.probes.statistics import probe_facts, probe_figures
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
 from loadsim.monitor.process_groups import find_processes

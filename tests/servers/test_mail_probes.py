@@ -17,7 +17,7 @@ from mailservers import DOMAIN, logged_on, numbered_accounts, short_directory, s
 from patience import PATIENCE_S
 from small_runs import loadsim, on, population_of, written
 
-from loadsim.analysis.probes import probe_facts, probe_figures
+from loadsim.analysis.probes.statistics import probe_facts, probe_figures
 from loadsim.model.ports import Probe
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window

@@ -15,7 +15,7 @@ from mailservers import StartEmbedded
 from patience import PATIENCE_S
 from small_runs import on, population_of, written
 
-from loadsim.analysis.probes import probe_facts, probe_figures
+from loadsim.analysis.probes.statistics import probe_facts, probe_figures
 from loadsim.analysis.summary import summarise
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window

@@ -23,7 +23,7 @@ from recompute import recompute
 from recomputed import exports_of, printed, status_of
 from small_runs import AFTER_TEN_S, AT_WORK, await_line, loadsim, on, population_of, written
 
-from loadsim.cli.run_view import Warnings
+from loadsim.cli.live.run_view import Warnings
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.runs.result import write_whole

@@ -17,13 +17,13 @@ from mailservers import StartDovecotPostfix
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, on, population_of, written
 
+from loadsim.campaign.runner import EachRun, Interrupted
 from loadsim.engine.signals import ended_by_signals
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import load_scenario
 from loadsim.model.suite import load_suite
-from loadsim.runs.campaign import EachRun, Interrupted
-from loadsim.runs.suite import run_suite
 from loadsim.runs.watcher import Stage, Watcher
+from loadsim.suite.runs import run_suite
 
 pytestmark = pytest.mark.system
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from timing_samples import done, write_sample
 
-from loadsim.analysis.compare_runs import Comparison
+from loadsim.comparison.comparison import Comparison
 
 HEADER: dict[str, Any] = {
     "start_state_digest": "m1",

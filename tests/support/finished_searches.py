@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from loadsim.analysis.campaign import Average, CampaignRun, Criterion, Result
-from loadsim.analysis.capacity import Capacity, Terms
-from loadsim.analysis.capacity_search import Found, Settings
-from loadsim.analysis.resources import Resource
+from loadsim.analysis.probes.resources import Resource
+from loadsim.campaign.runs import Average, CampaignRun, Criterion, Result
+from loadsim.capacity.capacity import Capacity, Terms
+from loadsim.capacity.search import Found, Settings
 
 
 def capacity(

@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 from compared_runs import write_run
 
-from loadsim.analysis.suite import SuiteFigures
+from loadsim.campaign.file import write
 from loadsim.model.suite import Suite, load_suite
-from loadsim.runs.campaign_file import write
-from loadsim.runs.suite import run_name
-from loadsim.runs.suite_cells import scenarios_of, terms_of
+from loadsim.suite.cells import scenarios_of, terms_of
+from loadsim.suite.runs import run_name
+from loadsim.suite.suite import SuiteFigures
 
 OUT = Path("out")
 SERVERS = [{"name": "old"}, {"name": "new"}]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.time_bins import Hits, bin_of, in_order
+from loadsim.analysis.series.bins import Hits, bin_of, in_order
 from loadsim.model.terms import Window
 
 

@@ -8,7 +8,7 @@ from timing_samples import done, write_sample
 from virtual_runs import QUIET, scenario_of
 
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.cli.live_figures import LiveRun, View
+from loadsim.cli.live.figures import LiveRun, View
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import Scenario
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from timing_samples import HEADER, event
 
-from loadsim.analysis.clock_model import Reading
+from loadsim.analysis.clocks.model import Reading
 from loadsim.cluster.clock_sync import NewestReading
 from loadsim.model.records import MailRecord
 from loadsim.timinglog.writer import TimingLogWriter

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from loadsim.analysis.campaign import Campaign, CampaignRun
+from loadsim.campaign.runner import CampaignWatcher, Planned
+from loadsim.campaign.runs import Campaign, CampaignRun
 from loadsim.model.scenario import Scenario
-from loadsim.runs.campaign import CampaignWatcher, Planned
 from loadsim.runs.watcher import SILENT, Watcher
 
 

@@ -16,7 +16,7 @@ from patience import PATIENCE_S
 from run_states import TIMES
 from small_runs import written
 
-from loadsim.cli.live_figures import LiveRun, before
+from loadsim.cli.live.figures import LiveRun, before
 from loadsim.cli.web.server import PageServer, serving
 from loadsim.cli.web.view import PageView
 from loadsim.model.scenario import Scenario, load_scenario

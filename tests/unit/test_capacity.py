@@ -21,14 +21,15 @@ from hypothesis import strategies as st
 from small_runs import written
 from watched_campaigns import Watching, stop
 
-from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import Found
+from loadsim.campaign.file import finished_score, read_campaign
+from loadsim.capacity.capacity import Capacity
+from loadsim.capacity.document import capacity_text
+from loadsim.capacity.runs import Overridden, Wanted, find_capacity
+from loadsim.capacity.search import Found
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.population import shared
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.report.capacity_report import capacity_text
-from loadsim.runs.campaign_file import finished_score, read_campaign
-from loadsim.runs.capacity import Overridden, Wanted, find_capacity, shared
 
 WANTED = Wanted(first=4, most=64)
 RESOURCE = ("machine", "server_here", "mean", "p95", "share")
@@ -85,7 +86,7 @@ def begun(path: Path, out: Path, wanted: Wanted = WANTED) -> None:
 
 
 def searched(out: Path) -> Capacity:
-    found = read_campaign(out)
+    found = read_campaign(out, Capacity)
     assert isinstance(found, Capacity)
     return found
 

@@ -16,14 +16,14 @@ from documents import tables
 from finished_searches import capacity
 from timing_samples import DELIVERED, ENDED, START_NS, done, write_sample
 
-from loadsim.analysis.campaign import Average, CampaignRun
-from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.recorded_run import read_run
-from loadsim.report.capacity_report import describe_capacity
+from loadsim.campaign.file import finished_score, read_campaign, write
+from loadsim.campaign.runs import Average, CampaignRun
+from loadsim.capacity.capacity import Capacity
+from loadsim.capacity.document import describe_capacity
+from loadsim.capacity.search import Found
 from loadsim.report.document import Cell
 from loadsim.report.one_run import describe_run
-from loadsim.runs.campaign_file import finished_score, read_campaign, write
 
 
 def averages(found: Capacity) -> dict[Cell, dict[str, Cell]]:
@@ -86,7 +86,7 @@ def test_a_row_has_the_figures_of_the_runs_own_report(tmp_path: Path) -> None:
         capacity(Found(1000, None, "limit"), (1000, "pass")), runs=(replace(step, result="pass"),), directory=tmp_path
     )
     write(search)
-    again = read_campaign(tmp_path)
+    again = read_campaign(tmp_path, Capacity)
     assert isinstance(again, Capacity)
     (row,) = averages(again).values()
     delivered = own.pop("Messages delivered to users (copies per minute)")

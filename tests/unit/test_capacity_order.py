@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from finished_searches import probed
 
-from loadsim.analysis.campaign import FAILED, PASSED, UNDECIDED, Result
-from loadsim.analysis.capacity_order import depends_on_order
-from loadsim.analysis.capacity_search import Found, Measure, Settings, Step, interval, next_step
-from loadsim.report.capacity_report import interval as interval_words
+from loadsim.campaign.runs import FAILED, PASSED, UNDECIDED, Result
+from loadsim.capacity.document import interval as interval_words
+from loadsim.capacity.order import depends_on_order
+from loadsim.capacity.search import Found, Measure, Settings, Step, interval, next_step
 
 LOW, HIGH = 1000, 1200
 

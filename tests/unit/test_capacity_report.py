@@ -22,17 +22,17 @@ from finished_searches import capacity
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from loadsim.analysis.campaign import Average, Criterion
-from loadsim.analysis.capacity import Capacity, Refused
-from loadsim.analysis.capacity_search import Found
-from loadsim.analysis.resources import Resource
+from loadsim.analysis.probes.resources import Resource
+from loadsim.campaign.file import read_campaign, resumed, write
+from loadsim.campaign.runs import Average, Criterion
+from loadsim.capacity.capacity import Capacity, Refused
+from loadsim.capacity.document import capacity_text, describe_capacity
+from loadsim.capacity.search import Found
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.report.capacity_report import capacity_text, describe_capacity
 from loadsim.report.document import Chart, Document, Link, Panel, Table
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
-from loadsim.runs.campaign_file import read_campaign, resumed, write
 
 FOUND = Found(1000, 1200, "criteria")
 
@@ -106,7 +106,7 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
 ) -> None:
     (tmp_path / "campaign.json").write_text(damaged(place, value))
     try:
-        found = read_campaign(tmp_path)
+        found = read_campaign(tmp_path, Capacity)
         assert isinstance(found, Capacity)
     except ConfigError as error:
         assert len(error.lines) == 1
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
         for text in (to_markdown(document), to_html(document), capacity_text(found, 80)):
             assert "\x1b" not in text and "\x07" not in text
     with suppress(ConfigError):
-        resumed(tmp_path, WHOLE.terms)
+        resumed(replace(WHOLE, directory=tmp_path))
 
 
 @pytest.mark.parametrize("key", ["name", "software"])
@@ -302,7 +302,7 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
         ("disk vda", "mx1, where the server is", 10.0),
     ]
     write(found)
-    again = read_campaign(tmp_path)
+    again = read_campaign(tmp_path, Capacity)
     assert isinstance(again, Capacity)
     assert again.document["resources"][0]["name"] == "processor"
     assert again.document == found.document

@@ -20,8 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loadsim.analysis.campaign import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Judged, Result, judge_run
-from loadsim.analysis.capacity_search import (
+from loadsim.analysis.criteria import Result as CriterionResult
+from loadsim.analysis.criteria import missed_texts
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Judged, Result, judge_run
+from loadsim.capacity.search import (
     AGREEING,
     MOST_STEPS,
     Found,
@@ -34,8 +36,6 @@ from loadsim.analysis.capacity_search import (
     interval,
     next_step,
 )
-from loadsim.analysis.criteria import Result as CriterionResult
-from loadsim.analysis.criteria import missed_texts
 from loadsim.model.terms import Window
 
 Server = Callable[[int], Result | Judged | Step]

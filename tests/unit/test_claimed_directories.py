@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from loadsim.campaign.file import own_directory
 from loadsim.cli.server import server_directory
 from loadsim.errors import ConfigError
 from loadsim.files import locked
 from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.export_maildir import Target, export_maildir
-from loadsim.runs.campaign_file import own_directory
 from loadsim.runs.directory import make_directories, run_directory
 
 BEGAN = datetime(2026, 1, 5, tzinfo=UTC)

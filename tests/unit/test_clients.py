@@ -10,7 +10,7 @@ from health_samples import sample
 from simulated_clocks import FIRST, SECOND, STATION_START_NS, write_run
 from timing_samples import ENDED, EPOCH_NS, HEADER, START_NS, done, write_sample
 
-from loadsim.analysis.per_client import by_number
+from loadsim.analysis.generator.per_client import by_number
 from loadsim.analysis.summary import summarise
 from loadsim.model.records import TaskRecord
 from loadsim.report.answer import full_answer

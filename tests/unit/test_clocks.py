@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loadsim.analysis.clock_model import MOST_RATE, WANDER, OtherClock, Reading
+from loadsim.analysis.clocks.model import MOST_RATE, WANDER, OtherClock, Reading
 from loadsim.cluster.clock_sync import read_clock, reading_of
 
 SECOND = 10**9

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loadsim.analysis.compare import (
+from loadsim.analysis.statistics.comparison import (
     ALPHA,
     MOST_REPEATS,
     POWER,

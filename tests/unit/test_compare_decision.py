@@ -11,8 +11,10 @@ import pytest
 from compared_runs import HEADER, decided, write_run
 from timing_samples import LOGGED_ON, done, event
 
-from loadsim.analysis.compare import Sample, larger_share_p
-from loadsim.analysis.compare_decision import (
+from loadsim.analysis.statistics.comparison import Sample, larger_share_p
+from loadsim.comparison.compared_run import DELIVERY, LEAST_DELIVERY_MS, RESPONSE_SCORE, SCORE, kind_of
+from loadsim.comparison.comparison import compare_runs
+from loadsim.comparison.decision import (
     ONE_SIDED,
     Terms,
     by_criteria,
@@ -20,13 +22,11 @@ from loadsim.analysis.compare_decision import (
     by_times,
     decide,
 )
-from loadsim.analysis.compare_runs import compare_runs
-from loadsim.analysis.compared_run import DELIVERY, LEAST_DELIVERY_MS, RESPONSE_SCORE, SCORE, kind_of
-from loadsim.analysis.failure_rates import Counts, FailureRates
-from loadsim.analysis.run_order import stretch, stretched
+from loadsim.comparison.document import compare_text, describe_comparison, tone
+from loadsim.comparison.failure_rates import Counts, FailureRates
+from loadsim.comparison.run_order import stretch, stretched
 from loadsim.model.criteria import DEFAULT, documents, figures
 from loadsim.model.criteria import SCORED as EACH
-from loadsim.report.compare_report import compare_text, describe_comparison, tone
 
 TERMS = Terms(max_regression=0.05, looks=1, stretch=1.0)
 

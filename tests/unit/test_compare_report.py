@@ -13,9 +13,9 @@ from compared_runs import three, write_run
 from documents import listed, section, table, tables
 from timing_samples import ENDED, done
 
-from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli import main
-from loadsim.report.compare_report import describe_comparison
+from loadsim.comparison.comparison import compare_runs
+from loadsim.comparison.document import describe_comparison
 from loadsim.report.document import Document
 from loadsim.report.html import POLICY, to_html
 from loadsim.report.markdown import to_markdown

@@ -17,11 +17,11 @@ from junit_rules import cases_of
 from paths import GOLDEN_FILES, ROOT
 from timing_samples import done, skipped
 
-from loadsim.analysis.compare_runs import Comparison, compare_runs
-from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.cli import main
+from loadsim.comparison.comparison import Comparison, compare_runs
+from loadsim.comparison.document import RESERVATION, compare_text, describe_comparison, tone, verdict_line
+from loadsim.comparison.failure_rates import Counts, FailureRates
 from loadsim.errors import ConfigError
-from loadsim.report.compare_report import RESERVATION, compare_text, describe_comparison, tone, verdict_line
 
 GOLDEN = GOLDEN_FILES / "compare.txt"
 JSON_PAGE = ROOT / "docs" / "reference" / "json.md"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from timing_samples import ENDED, done, write_sample
 
-from loadsim.analysis.campaign import judge_run
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.campaign.file import finished_score
+from loadsim.campaign.runs import judge_run
 from loadsim.errors import LogError
-from loadsim.runs.campaign_file import finished_score
 
 ABORTED = {"ended_by": "abort_on", "ended_why": "failed share 62 % over 60 s, at most 50 %"}
 LOSS = "50 % of the users without a session over 30 s, at most 20 %"

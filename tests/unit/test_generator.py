@@ -12,8 +12,8 @@ import pytest
 from health_samples import CALM, sample, write_observed_machine
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only
 
-from loadsim.analysis.generator import EngineHealth, MachineHealth
-from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
+from loadsim.analysis.generator.health import EngineHealth, MachineHealth
+from loadsim.analysis.generator.limits import Generator, advice, exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.model.limits import Limits
 from loadsim.model.records import TaskRecord

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.coverage import MOODS, SERVICES, Cell, Mood, simulate
-from loadsim.analysis.compare import one_critical_t
-from loadsim.analysis.intervals import BLOCKS, WIDENING, Interval, Intervals, intervals
-from loadsim.analysis.nearest_rank import percentile
-from loadsim.analysis.time_bins import Hits, bin_of, bins_in, excess, in_order, slow_and_all
+from loadsim.analysis.series.bins import Hits, bin_of, bins_in, excess, in_order, slow_and_all
+from loadsim.analysis.statistics.comparison import one_critical_t
+from loadsim.analysis.statistics.intervals import BLOCKS, WIDENING, Interval, Intervals, intervals
+from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.terms import Window
 
 SIMULATED = 100

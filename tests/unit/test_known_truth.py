@@ -10,7 +10,7 @@ import pytest
 from health_samples import write_observed_machine
 from virtual_runs import live, quiet, scenario_of
 
-from loadsim.analysis.compare_runs import Comparison, compare_runs
+from loadsim.comparison.comparison import Comparison, compare_runs
 
 REPEATS = 3
 

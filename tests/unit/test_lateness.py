@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.analysis.lateness import Late
+from loadsim.analysis.generator.lateness import Late
 
 NUMBERS = st.floats(0, 1e6, width=32) | st.sampled_from([0.0, -0.0, 1.0])
 

@@ -18,9 +18,9 @@ from rich.console import Console
 from stderr_terminal import terminal_on_stderr
 from virtual_runs import QUIET, scenario_of
 
-from loadsim.cli.live_figures import LiveFigures, LiveRun
-from loadsim.cli.live_view import Screenful
-from loadsim.cli.run_view import RunView
+from loadsim.cli.live.figures import LiveFigures, LiveRun
+from loadsim.cli.live.run_view import RunView
+from loadsim.cli.live.view import Screenful
 from loadsim.engine.snapshot import LiveSnapshot, of_a_lost_engine
 from loadsim.model.scenario import Scenario
 

@@ -14,8 +14,8 @@ from metrics_pages import fetched, samples, value
 from rich.console import Console
 from run_states import live_run, scenario_of_run, summary_of
 
-from loadsim.cli.live_figures import Lately, LiveFigures, TaskFigures, before
-from loadsim.cli.live_view import Screenful
+from loadsim.cli.live.figures import Lately, LiveFigures, TaskFigures, before
+from loadsim.cli.live.view import Screenful
 from loadsim.cli.metrics.prometheus import served_metrics
 from loadsim.cli.metrics.publish import RunMetrics
 from loadsim.cli.web.view import PageView

@@ -10,10 +10,10 @@ import pytest
 from timing_samples import done, event, skipped, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
-from loadsim.analysis.mail_series import Copies, mail_series
 from loadsim.analysis.recorded_run import RecordedRun, read_run
+from loadsim.analysis.series.mail import Copies, mail_series
+from loadsim.analysis.series.tasks import bins_of
 from loadsim.analysis.summary import summarise
-from loadsim.analysis.time_series import bins_of
 from loadsim.model.terms import Window
 from loadsim.report.document import Table
 from loadsim.report.mail_flow import mail_blocks

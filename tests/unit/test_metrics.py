@@ -14,7 +14,7 @@ from paths import ROOT
 from prometheus_client.openmetrics import parser as openmetrics
 from run_states import live_run, summary_of
 
-from loadsim.cli.live_figures import RUN_PHASES, LiveRun
+from loadsim.cli.live.figures import RUN_PHASES, LiveRun
 from loadsim.cli.metrics.definitions import METRICS
 from loadsim.cli.metrics.prometheus import BUCKETS, served_metrics
 from loadsim.cli.options import listening_address

@@ -9,7 +9,7 @@ import pytest
 from simulated_clocks import LENGTH_S, write_run
 from timing_samples import event, write_sample
 
-from loadsim.analysis.clock_correction import controller_clock
+from loadsim.analysis.clocks.correction import controller_clock
 from loadsim.analysis.delivery import delivery, journeys
 from loadsim.analysis.summary import summarise
 from loadsim.model.terms import Window

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from timing_samples import ENDED, START_NS, done, sample_log
 
-from loadsim.analysis.probe_reasons import misnamed
+from loadsim.analysis.probes.reasons import misnamed
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.report.answer import full_answer
 from loadsim.report.junit import verdict_junit

@@ -14,10 +14,10 @@ import pytest
 from documents import tables
 from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log, write_sample
 
-from loadsim.analysis.health_series import probe_series
-from loadsim.analysis.probes import probe_statistics
+from loadsim.analysis.probes.statistics import probe_statistics
 from loadsim.analysis.recorded_run import read_run
-from loadsim.analysis.time_series import Bins
+from loadsim.analysis.series.health import probe_series
+from loadsim.analysis.series.tasks import Bins
 from loadsim.model.terms import Window
 from loadsim.report.document import Chart, Document, Table
 from loadsim.report.one_run import describe_run

@@ -24,8 +24,8 @@ from patience import PATIENCE_S
 from timing_samples import ENDED, HEADER, done, sample_log
 from virtual_runs import NOWHERE, quiet, scenario_of
 
-from loadsim.analysis.generator import engines_health, machines_health
-from loadsim.analysis.probes import (
+from loadsim.analysis.generator.health import engines_health, machines_health
+from loadsim.analysis.probes.statistics import (
     ProbeFacts,
     ProbeStatistics,
     probe_facts,

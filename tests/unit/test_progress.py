@@ -10,8 +10,9 @@ from compared_runs import write_run
 from rich.console import Console
 from timing_samples import done
 
-from loadsim.cli import main, progress
-from loadsim.cli.progress import Lines, shown_share, shown_work
+from loadsim.cli import main
+from loadsim.cli.live import progress
+from loadsim.cli.live.progress import Lines, shown_share, shown_work
 
 
 @pytest.mark.parametrize(("total", "tenths"), [(100, 10), (5, 5), (0, 1)])

@@ -21,15 +21,15 @@ import yaml
 from small_runs import written
 from watched_campaigns import Watching, stop
 
+from loadsim.campaign.quiet_down import QuietDown, sees_send_queue
+from loadsim.capacity.runs import Wanted, find_capacity
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import load_suite
 from loadsim.monitor.probes import OpenedProbe
-from loadsim.runs.capacity import Wanted, find_capacity
-from loadsim.runs.quiet_down import QuietDown, sees_send_queue
 from loadsim.runs.result import RunResult
-from loadsim.runs.suite import run_suite
 from loadsim.runs.watcher import Watcher
+from loadsim.suite.runs import run_suite
 
 SERVER = {
     "server": {"imap": {"host": "127.0.0.1", "port": 1}, "smtp": {"host": "127.0.0.1", "port": 1}},

@@ -40,11 +40,10 @@ from timing_samples import (
 )
 
 from loadsim.analysis.failures import failures
-from loadsim.analysis.health_series import engine_series, machine_cpu_series, server_cpu_series
-from loadsim.analysis.mail_series import mail_series
 from loadsim.analysis.recorded_run import read_run
-from loadsim.analysis.summary import summarise
-from loadsim.analysis.time_series import (
+from loadsim.analysis.series.health import engine_series, machine_cpu_series, server_cpu_series
+from loadsim.analysis.series.mail import mail_series
+from loadsim.analysis.series.tasks import (
     Bins,
     bins_of,
     lateness_series,
@@ -52,14 +51,15 @@ from loadsim.analysis.time_series import (
     task_series,
     throughput_series,
 )
+from loadsim.analysis.summary import summarise
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cli.report import document_of
 from loadsim.cli.run import report_on
+from loadsim.comparison.many_runs import describe_runs
 from loadsim.model.terms import Window
 from loadsim.report.charts import drawn
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table
 from loadsim.report.html import to_html
-from loadsim.report.many_runs import describe_runs
 from loadsim.report.markdown import to_markdown
 from loadsim.timinglog.writer import TimingLogWriter
 

@@ -19,15 +19,15 @@ from finished_suites import OUT, compared_suite
 from small_runs import written
 from timing_samples import DELIVERED, ENDED, START_NS, done, event, skipped, write_sample, write_two_clients
 
-from loadsim.analysis.capacity_search import Found
-from loadsim.analysis.compare_runs import compare_runs
+from loadsim.capacity.document import describe_capacity
+from loadsim.capacity.search import Found
 from loadsim.cli.report import document_of
-from loadsim.report.capacity_report import describe_capacity
-from loadsim.report.compare_report import describe_comparison
+from loadsim.comparison.comparison import compare_runs
+from loadsim.comparison.document import describe_comparison
 from loadsim.report.document import Document
 from loadsim.report.html import to_html
-from loadsim.report.suite_report import describe_suite
-from loadsim.runs.suite import run_suite
+from loadsim.suite.document import describe_suite
+from loadsim.suite.runs import run_suite
 
 pytestmark = pytest.mark.nightly(part="tools")
 

@@ -14,11 +14,11 @@ from compared_runs import three
 from finished_searches import capacity, probed
 from timing_samples import done, event, write_sample
 
-from loadsim.analysis.capacity_search import Found
-from loadsim.analysis.compare_runs import compare_runs
+from loadsim.capacity.document import describe_capacity
+from loadsim.capacity.search import Found
 from loadsim.cli.report import document_of
-from loadsim.report.capacity_report import describe_capacity
-from loadsim.report.compare_report import describe_comparison
+from loadsim.comparison.comparison import compare_runs
+from loadsim.comparison.document import describe_comparison
 from loadsim.report.html import to_html
 
 

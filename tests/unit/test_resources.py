@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, HEADER, START_NS, done, sample_log
 
-from loadsim.analysis.probes import ProbeStatistics
-from loadsim.analysis.resources import Place, Resource, probe_places, ranked_resources
+from loadsim.analysis.probes.resources import Place, Resource, probe_places, ranked_resources
+from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import summary_of
 from loadsim.monitor.host_probe import open_probe
 from loadsim.report.answer import full_answer, short_answer

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from compared_runs import write_run
 
-from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.run_warnings import SharedWarning, shared_warnings
 from loadsim.cli.report import document_of
+from loadsim.comparison.comparison import compare_runs
 from loadsim.report.document import Listing
 
 CLEAR = "passwords cross the network in the clear"

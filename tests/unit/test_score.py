@@ -30,8 +30,8 @@ from timing_samples import (
 )
 
 from loadsim.analysis.delivery import delivery
-from loadsim.analysis.nearest_rank import percentile
 from loadsim.analysis.score import standard_deviation
+from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.analysis.summary import summarise
 from loadsim.errors import LogError
 from loadsim.model.scenario import load_scenario

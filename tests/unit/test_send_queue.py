@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, START_NS, done, sample_log
 
-from loadsim.analysis.send_queue import build_ups_s, growth_s
+from loadsim.analysis.probes.send_queue import build_ups_s, growth_s
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.model.terms import Window
 

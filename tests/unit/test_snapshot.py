@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import chosen, live, quiet, scenario_of
 
-from loadsim.analysis.nearest_rank import percentile
+from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.engine.control import Snapshot, decode, encode
 from loadsim.engine.latency_histogram import LatencyHistogram, about_ms
 from loadsim.engine.snapshot import PHASES, LiveSnapshot, Recent, Stretch, of_a_lost_engine, total

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import written
 
-from loadsim.analysis.campaign import CampaignRun, Result, Validity
 from loadsim.analysis.json_values import to_json
-from loadsim.analysis.suite import CellFigures, CellTerms, SuiteFigures, Terms
+from loadsim.campaign.runs import CampaignRun, Result, Validity
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Suite, load_suite
-from loadsim.runs.suite_cells import scenarios_of, terms_of
+from loadsim.suite.cells import scenarios_of, terms_of
+from loadsim.suite.suite import CellFigures, CellTerms, SuiteFigures, Terms
 
 Capture = pytest.CaptureFixture[str]
 

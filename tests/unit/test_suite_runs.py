@@ -28,18 +28,18 @@ from small_runs import written
 from timing_samples import ENDED, done, skipped
 from watched_campaigns import Watching
 
-from loadsim.analysis.compare_runs import compare_runs
-from loadsim.analysis.suite import SuiteFigures
+from loadsim.campaign.hooks import run_hook
+from loadsim.campaign.quiet_down import QuietDown
+from loadsim.campaign.runner import CampaignWatcher
 from loadsim.cli import main
+from loadsim.comparison.comparison import compare_runs
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Hook, load_suite
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.html import to_html
-from loadsim.report.suite_report import describe_suite, headline, suite_text, tone
-from loadsim.runs.campaign import CampaignWatcher
-from loadsim.runs.hooks import run_hook
-from loadsim.runs.quiet_down import QuietDown
-from loadsim.runs.suite import run_name, run_suite
+from loadsim.suite.document import describe_suite, headline, suite_text, tone
+from loadsim.suite.runs import run_name, run_suite
+from loadsim.suite.suite import SuiteFigures
 
 Capture = pytest.CaptureFixture[str]
 FAILS: dict[str, Any] = {"before": [{"run": ["false"]}]}

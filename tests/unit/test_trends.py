@@ -11,9 +11,9 @@ from hit_series import autoregressive, hits_of
 from numpy.typing import NDArray
 from timing_samples import done, sample_log
 
-from loadsim.analysis.stationarity import FALSE_ALARMS, Trend, trend_words, trends
+from loadsim.analysis.series.bins import Hits
+from loadsim.analysis.statistics.stationarity import FALSE_ALARMS, Trend, trend_words, trends
 from loadsim.analysis.summary import summarise
-from loadsim.analysis.time_bins import Hits
 from loadsim.model.terms import Window
 from loadsim.report.answer import full_answer
 

@@ -11,13 +11,13 @@ import pytest
 from compared_runs import HEADER, write_run
 from timing_samples import ENDED, ms, write_sample
 
-from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.figures import Figures
-from loadsim.analysis.generator import MachineHealth
-from loadsim.analysis.probes import ProbeStatistics
+from loadsim.analysis.generator.health import MachineHealth
+from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import summarise
-from loadsim.analysis.unequal_machines import unequal_machines
-from loadsim.report.compare_report import RESERVATION, compare_text, describe_comparison, tone
+from loadsim.comparison.comparison import compare_runs
+from loadsim.comparison.document import RESERVATION, compare_text, describe_comparison, tone
+from loadsim.comparison.unequal_machines import unequal_machines
 
 HERE = MachineHealth("c1", 2, cpu_share=0.1, stolen_share=0.0, engines_share=0.08, server_here=True)
 ELSEWHERE = replace(HERE, server_here=False)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from queue_server import server
 
-from loadsim.analysis.intervals import BLOCKS
-from loadsim.analysis.utilisation import (
+from loadsim.analysis.statistics.intervals import BLOCKS
+from loadsim.model.terms import Window
+from loadsim.size.utilisation import (
     Estimate,
     NotKnown,
     block_means,
@@ -20,7 +21,6 @@ from loadsim.analysis.utilisation import (
     ratio,
     users_at,
 )
-from loadsim.model.terms import Window
 
 WINDOW = Window(60.0, 660.0)
 SEEDS = 100

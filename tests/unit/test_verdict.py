@@ -13,8 +13,8 @@ from loadsim.analysis.aggregate import TaskRecords
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.generator_failures import OwnFailure
-from loadsim.analysis.generator_limits import Generator
+from loadsim.analysis.generator.failures import OwnFailure
+from loadsim.analysis.generator.limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import ProtocolStatistics, TaskFigures, Times, weighted_score
 from loadsim.analysis.verdict import KEEPS_UP_WITH_LESS, MORE_HITS, Facts, Totals, judge

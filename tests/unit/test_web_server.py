@@ -17,7 +17,7 @@ from patience import PATIENCE_S
 from run_states import summary_of
 from web_pages import TOKEN, Served, page_view, scenario, served
 
-from loadsim.cli.live_figures import LiveRun
+from loadsim.cli.live.figures import LiveRun
 from loadsim.cli.web.publish import shown_page
 from loadsim.cli.web.server import MOST_CONNECTIONS
 from loadsim.errors import ConfigError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loadsim.analysis.summary import Summary
-from loadsim.cli.live_figures import RUN_PHASES, LiveFigures
+from loadsim.cli.live.figures import RUN_PHASES, LiveFigures
 from loadsim.engine.latency_histogram import LABELS
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.version import __version__

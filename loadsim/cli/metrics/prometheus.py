@@ -11,7 +11,7 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from loadsim.cli.live_figures import LiveFigures
+from loadsim.cli.live.figures import LiveFigures
 from loadsim.cli.metrics.definitions import BOUNDS_S, METRICS, Times, values
 from loadsim.cli.options import listening_address
 from loadsim.errors import ConfigError

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from loadsim.cli.live_figures import LiveFigures, View, before
+from loadsim.cli.live.figures import LiveFigures, View, before
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import duration
-from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.signals import awaited_signal
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario

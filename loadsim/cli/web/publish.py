@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from secrets import token_urlsafe
 
-from loadsim.cli.live_figures import Page, before
+from loadsim.cli.live.figures import Page, before
+from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import whole
-from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario
 

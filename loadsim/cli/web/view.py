@@ -11,8 +11,8 @@ from threading import Condition
 from typing import Any
 
 from loadsim.analysis.summary import Summary, Tone
-from loadsim.cli.live_figures import LiveFigures, Page
-from loadsim.cli.live_words import HEADINGS, lines, status, task_row
+from loadsim.cli.live.figures import LiveFigures, Page
+from loadsim.cli.live.words import HEADINGS, lines, status, task_row
 from loadsim.errors import printable
 from loadsim.report.answer import banner, headline
 from loadsim.report.probe_panels import in_order, panels_of

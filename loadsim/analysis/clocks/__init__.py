@@ -1,0 +1,1 @@
+"""The clocks of several machines: their models, and corrected instants."""

@@ -1,0 +1,89 @@
+"""Instants of several clients on the clock of their controller, for delivery times between machines.
+
+Records count from the common start by the client's own clock: tasks are due and measured by it. A message that one
+machine sent and another saw involves two clocks. During a run, each client compares its clock with the controller's
+(`cluster.clock_sync`), and logs the readings. They give each instant on the controller's clock, and its error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.clocks.model import OtherClock, Reading
+from loadsim.timinglog.health_samples import Sample
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import Records
+
+STATION_CLOCK = "station_clock"
+"""The key of a health sample with a reading of the controller's clock."""
+
+
+def controller_clock_sample(station: Reading, ahead_ns: int) -> dict[str, Any]:
+    """Return a client's reading of the controller's clock, for the next health sample of its machine.
+
+    `ahead_ns` is the assumed lead of the client's clock with which it placed the common start.
+    """
+    values = {
+        "at_ns": station.at_ns,
+        "station_ns": station.there_ns,
+        "error_ns": station.error_ns,
+        "ahead_ns": ahead_ns,
+    }
+    return {STATION_CLOCK: values}
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerClock:
+    """The controller's clock as seen from the clients (`machines`) that have read it, whose instants are corrected.
+
+    `compared`: all of several machines have read it; else their clocks may differ by any amount.
+    """
+
+    machines: Mapping[str, OtherClock]
+    compared: bool
+
+    def corrected_us(self, log: TimingLog, mails: Records) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the instant of each record of mail by the controller's clock, and its error, rounded up.
+
+        Instants are microseconds from the common start. Uncorrected instants have the error 0.
+        """
+        at_us = mails["at_us"].astype(np.int64)
+        errors_us = np.zeros(len(mails), np.int64)
+        numbers = {name: number for number, name in enumerate(log.strings)}
+        for client, clock in self.machines.items():
+            of_client = mails["client"] == numbers.get(client, -1)
+            first = clock.readings[0]
+            ahead_ns, wrong_ns = clock.ahead(at_us[of_client] * 1000.0 - first.at_ns)
+            at_us[of_client] += np.rint((first.ahead_ns + ahead_ns) / 1000).astype(np.int64)
+            errors_us[of_client] = np.ceil(wrong_ns / 1000).astype(np.int64)
+        return at_us, errors_us
+
+
+def controller_clock(log: TimingLog) -> ControllerClock:
+    """Return the readings of the controller's clock in the log."""
+    clients = {source.client for source in log.sources if source.simulates}
+    if len(clients) < 2:
+        return ControllerClock({}, compared=True)
+    read: dict[str, list[Sample]] = {}
+    for sample in log.health:
+        if STATION_CLOCK in sample and "at_s" in sample and sample["client"] in clients:
+            read.setdefault(sample["client"], []).append(sample)
+    machines = {client: OtherClock.of(_readings(samples)) for client, samples in read.items()}
+    return ControllerClock(machines, compared=clients <= machines.keys())
+
+
+def _readings(samples: Sequence[Mapping[str, Any]]) -> Iterator[Reading]:
+    """Yield readings in which both clocks count from the common start, as the log's records do.
+
+    The client's lead was decided after the first samples; the last sample in time order has it.
+    """
+    ahead_ns = samples[-1][STATION_CLOCK]["ahead_ns"]
+    for sample in samples:
+        read = sample[STATION_CLOCK]
+        since_ns = round(sample["at_s"] * 1e9) - (sample["at_ns"] - read["at_ns"])
+        yield Reading(since_ns, since_ns + read["station_ns"] - read["at_ns"] + ahead_ns, read["error_ns"])

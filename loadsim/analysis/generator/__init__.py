@@ -1,0 +1,1 @@
+"""The load generator's own figures, failures and limits."""

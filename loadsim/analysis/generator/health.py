@@ -1,0 +1,216 @@
+"""Health of the generator in a window: its engines and their machines.
+
+Engines are never averaged: the times of a late engine are wrong even if all others kept up. Percentiles of lags are
+exact, over every tick of the window.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.probes.statistics import PROBE
+from loadsim.analysis.statistics.nearest_rank import percentile
+from loadsim.model.terms import Window
+from loadsim.timinglog.reader import Source, TimingLog
+
+TICK_S = 0.01
+"""The interval between ticks, each of which measures a lag."""
+
+UNOBSERVED_S = 5.0
+"""A longer time between samples is a gap. A machine takes one each second; a stopped parent process takes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """One engine over the window; None stands for figures that were not measured.
+
+    Lags are those of its event loop. `cpu_share` is the mean share of a core. Memory, open files and the garbage
+    collector's pause are maxima. `clock_steps` has the instant (s) and the size (ms) of each step of the wall clock.
+    `began_late_ms` is its delay after the common start, whenever the window is.
+    """
+
+    name: str
+    lag_p50_ms: float | None = None
+    lag_p99_ms: float | None = None
+    lag_max_ms: float | None = None
+    cpu_share: float | None = None
+    rss_bytes: int | None = None
+    open_files: int | None = None
+    gc_max_ms: float | None = None
+    clock_steps: Sequence[tuple[float, float]] = ()
+    began_late_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineHealth:
+    """One machine over the window; None stands for figures that were not observed.
+
+    Shares are of all its cores; `engines_share` is that of its engines. Segments are those of TCP. `server_here`:
+    the server under test runs on it. `shares_cpus`: the server runs on cores of the generator. `pinned`: they were
+    kept on separate cores. `generator_cores` is the most cores that engines may have. `unobserved_s` has begin and end
+    of each gap between its samples while its engines took theirs; without its log, that is the whole time.
+    """
+
+    name: str
+    cores: int | None = None
+    cpu_share: float | None = None
+    stolen_share: float | None = None
+    engines_share: float | None = None
+    memory_available_bytes: int | None = None
+    segments_sent: int = 0
+    segments_sent_again: int = 0
+    server_here: bool | None = None
+    shares_cpus: bool | None = None
+    pinned: bool = False
+    generator_cores: int | None = None
+    unobserved_s: tuple[tuple[float, float], ...] = ()
+
+
+def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]:
+    """Return the health of every engine, in the order of names."""
+    samples = _samples(log, window_s)
+    return tuple(
+        _engine_health(f"{source.client}.{source.engine}", source, samples[source.maker], window_s)
+        for source in log.sources
+        if source.simulates
+    )
+
+
+def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ...]:
+    """Return the health of every machine with a log, or with engines that took samples, in the order of names."""
+    samples = _samples(log, window_s)
+    logs = {source.client: source for source in log.sources if source.observes}
+    engines: dict[str, list[Source]] = {client: [] for client in logs}
+    for source in log.sources:
+        if source.simulates:
+            engines.setdefault(source.client, []).append(source)
+    found = []
+    for client, own in sorted(engines.items()):
+        machine = logs.get(client)
+        of_machine, facts = (samples[machine.maker], machine.facts) if machine else ([], {})
+        by_engine = [samples[engine.maker] for engine in own]
+        found.append(_machine_health(client, facts, of_machine, by_engine, window_s))
+    return tuple(one for one in found if one.name in logs or one.unobserved_s)
+
+
+def _gaps(
+    samples: Sequence[_Sample], of_engines: Sequence[_Sample], window_s: Window
+) -> tuple[tuple[float, float], ...]:
+    """Return the times in the window without a sample of a machine, while its engines took theirs."""
+    if not of_engines:
+        return ()
+    begin_s = max(window_s.begin_s, min(one.begin_s for one in of_engines))
+    end_s = min(window_s.end_s, max(one.end_s for one in of_engines))
+    instants = [begin_s, *(one.end_s for one in samples if begin_s < one.end_s < end_s), end_s]
+    return tuple(between for between in pairwise(instants) if between[1] - between[0] > UNOBSERVED_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A sample and the time that it covers, in seconds from the common start."""
+
+    begin_s: float
+    end_s: float
+    found: Mapping[str, Any]
+
+    def ended_in(self, window_s: Window) -> bool:
+        """Return True if the sample was taken in [begin, end)."""
+        return window_s.begin_s <= self.end_s < window_s.end_s
+
+
+def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], list[_Sample]]:
+    """Return by maker the samples of the window and the next one, whose first ticks may be due in the window."""
+    samples: defaultdict[tuple[str, ...], list[_Sample]] = defaultdict(list)
+    last_s: dict[tuple[str, ...], float] = {}
+    for found in log.health:
+        at_s = found.get("at_s")
+        if at_s is None or PROBE in found:
+            continue
+        sample = _Sample(last_s.get(found.maker, at_s - 1), at_s, found)
+        last_s[found.maker] = at_s
+        if sample.end_s >= window_s.begin_s and sample.begin_s < window_s.end_s:
+            samples[found.maker].append(sample)
+    return samples
+
+
+def _engine_health(name: str, source: Source, samples: Sequence[_Sample], window_s: Window) -> EngineHealth:
+    all_us = np.concatenate([np.zeros(0, np.int64), *(_ticks_in(sample, window_s) for sample in samples)])
+    inside = [sample for sample in samples if sample.ended_in(window_s)]
+    return EngineHealth(
+        name=name,
+        lag_p50_ms=_of_some_ms(all_us, 50) if len(all_us) else None,
+        lag_p99_ms=_of_some_ms(all_us, 99) if len(all_us) else None,
+        lag_max_ms=_of_some_ms(all_us, 100) if len(all_us) else None,
+        cpu_share=_mean(inside, "cpu_share"),
+        rss_bytes=_most(inside, "rss_bytes"),
+        open_files=_most(inside, "open_files"),
+        gc_max_ms=_most(inside, "gc_max_ms"),
+        clock_steps=tuple(
+            (sample.end_s, sample.found["clock_step_ms"]) for sample in inside if "clock_step_ms" in sample.found
+        ),
+        began_late_ms=source.began_late_ms,
+    )
+
+
+def _machine_health(
+    name: str,
+    facts: Mapping[str, Any],
+    all_samples: Sequence[_Sample],
+    by_engine: Sequence[Sequence[_Sample]],
+    window_s: Window,
+) -> MachineHealth:
+    samples = [one.found for one in all_samples if one.ended_in(window_s) and "core_shares" in one.found]
+
+    def mean(name: str) -> float | None:
+        return float(np.mean([sample[name] for sample in samples])) if samples else None
+
+    cores = len(samples[0]["core_shares"]) if samples else None
+    of_engines = [_mean([one for one in each if one.ended_in(window_s)], "cpu_share") for each in by_engine]
+    known = [share for share in of_engines if share is not None]
+    return MachineHealth(
+        name=name,
+        cores=cores,
+        cpu_share=mean("cpu_share"),
+        stolen_share=mean("stolen_share"),
+        engines_share=sum(known) / cores if cores and known and len(known) == len(of_engines) else None,
+        memory_available_bytes=min((sample["memory_available_bytes"] for sample in samples), default=None),
+        segments_sent=sum(sample["segments_sent"] for sample in samples),
+        segments_sent_again=sum(sample["segments_sent_again"] for sample in samples),
+        server_here=facts.get("server_here"),
+        shares_cpus=facts.get("shares_cpus"),
+        pinned=bool(facts.get("pinned")),
+        generator_cores=max(cores // 2, 1) if cores and facts.get("pinned") else cores,
+        unobserved_s=_gaps(all_samples, [one for each in by_engine for one in each], window_s),
+    )
+
+
+def _ticks_in(sample: _Sample, window_s: Window) -> NDArray[np.int64]:
+    """Return the lags of all ticks due in the window."""
+    lags_us = np.array(sample.found.get("lags_us", ()), np.int64)
+    if "lags_from_ns" not in sample.found:
+        return np.zeros(0, np.int64)
+    first_s = sample.end_s - (sample.found["at_ns"] - sample.found["lags_from_ns"]) * 1e-9
+    due_s = first_s + np.arange(len(lags_us)) * TICK_S
+    return np.asarray(lags_us[(due_s >= window_s.begin_s) & (due_s < window_s.end_s)])
+
+
+def _of_some_ms(samples_us: NDArray[Any], percent: int) -> float:
+    return percentile(np.sort(samples_us), percent) / 1000
+
+
+def _mean(samples: Sequence[_Sample], name: str) -> float | None:
+    """Return the mean of a share over time: a sample of five seconds counts five times."""
+    known = [sample for sample in samples if name in sample.found]
+    weights = [max(one.end_s - one.begin_s, 0.0) for one in known]
+    return float(np.average([one.found[name] for one in known], weights=weights)) if sum(weights) else None
+
+
+def _most(samples: Iterable[_Sample], name: str) -> Any:
+    return max((sample.found[name] for sample in samples if name in sample.found), default=None)

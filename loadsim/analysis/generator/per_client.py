@@ -1,0 +1,118 @@
+"""The clients of a run, one by one: users, start, clock, and the health of the generator.
+
+A run is only as good as its worst client, which the figures of all together may hide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadsim.analysis.clocks.correction import STATION_CLOCK, controller_clock
+from loadsim.analysis.completeness import lost_by_source
+from loadsim.analysis.generator.failures import failing_clients
+from loadsim.analysis.generator.health import EngineHealth
+from loadsim.analysis.generator.lateness import lateness_of_clients_ms
+from loadsim.analysis.generator.limits import Generator, exceeded
+from loadsim.model.terms import Window
+from loadsim.timinglog.reader import TimingLog
+
+
+def by_number(client: str) -> tuple[list[str | int], str]:
+    """Return the sort key of a client's name: load2 comes before load10."""
+    return [int(piece) if at % 2 else piece for at, piece in enumerate(re.split("([0-9]+)", client))], client
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFigures:
+    """One client; None stands for unknown values.
+
+    `lost_users` of its `users` were missing at the end. `start_late_ms` is the delay of its last engine's start, with
+    the uncertainty `start_error_ms`. Relative to the controller's clock, its clock ran faster by `clock_fast_ppm` and
+    was ahead by `clock_ahead_s`; it may count from the machine's boot. Lag (99th percentile) and share of a core
+    are those of its worst engine in the window. `lateness_p95_ms` is the delay of tasks that it caused. `validity`
+    (valid, degraded, invalid) considers its lost users, its internal failures and the generator's limits only.
+    """
+
+    client: str
+    users: int
+    engines: int
+    lost_users: int
+    start_late_ms: float | None = None
+    start_error_ms: float | None = None
+    clock_fast_ppm: float | None = None
+    lag_p99_ms: float | None = None
+    cpu_share: float | None = None
+    lateness_p95_ms: float | None = None
+    clock_ahead_s: float | None = None
+    validity: str = "valid"
+
+
+def client_figures(
+    log: TimingLog,
+    window_s: Window,
+    engines: Sequence[EngineHealth],
+    limits: Mapping[str, Any],
+    fastest_p95_ms: float | None,
+    generator_counts: bool,
+) -> list[ClientFigures]:
+    """Return the figures of each client, in the order of names; empty unless the log is of several clients.
+
+    `engines` is the health of the log's engines, in its order. `limits` are those of the run (`verdict.limits_of`), and
+    `fastest_p95_ms` is that of the fastest scored task. `generator_counts`: the generator's limits make a run invalid.
+    """
+    makers = [source for source in log.sources if source.simulates]
+    assigned = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
+    names = sorted({source.client for source in makers} | assigned.keys(), key=by_number)
+    if len(names) < 2:
+        return []
+    lost = list(zip(log.sources, lost_by_source(log), strict=True))
+    clocks = controller_clock(log).machines
+    late_ms = lateness_of_clients_ms(log, window_s, names)
+    health = list(zip(makers, engines, strict=True))
+    ahead_s = {
+        sample["client"]: round(sample[STATION_CLOCK]["ahead_ns"] / 1e9, 6)
+        for sample in log.health
+        if STATION_CLOCK in sample
+    }
+    failing = failing_clients(log)
+    figures = []
+    for name in names:
+        # 1. Its users: those assigned to it, or those of its logs if they are more.
+        lost_by_engine = [(source, users) for source, users in lost if source.client == name and source.simulates]
+        logged = sum(source.users for source, _ in lost_by_engine)
+        users = max(assigned.get(name, logged), logged)
+        lost_users = users - logged + sum(of_engine for _, of_engine in lost_by_engine)
+        # 2. Its start and its clock.
+        own_engines = [engine for source, engine in health if source.client == name]
+        clock = clocks.get(name)
+        start = clock.there(0) if clock else None
+        began_late_ms = _most([engine.began_late_ms for engine in own_engines]) or 0.0
+        # 3. Its validity.
+        late = generator_counts and bool(
+            exceeded(Generator(late_ms[name], engines=own_engines), limits, fastest_p95_ms)
+        )
+        too_many = lost_users and lost_users / users > limits["lost_users"]
+        figures.append(
+            ClientFigures(
+                client=name,
+                users=users,
+                engines=len(lost_by_engine),
+                lost_users=lost_users,
+                start_late_ms=round(start.ahead_ns / 1e6 + began_late_ms, 3) if start else None,
+                start_error_ms=round(start.error_ns / 1e6, 3) if start else None,
+                clock_fast_ppm=round(-clock.rate * 1e6, 1) if clock and len(clock.readings) > 1 else None,
+                lag_p99_ms=_most([engine.lag_p99_ms for engine in own_engines]),
+                cpu_share=_most([engine.cpu_share for engine in own_engines]),
+                lateness_p95_ms=late_ms[name],
+                clock_ahead_s=ahead_s.get(name),
+                validity="invalid" if late or name in failing or too_many else "degraded" if lost_users else "valid",
+            )
+        )
+    return figures
+
+
+def _most(figures: Sequence[float | None]) -> float | None:
+    return max((figure for figure in figures if figure is not None), default=None)

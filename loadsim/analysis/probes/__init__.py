@@ -1,0 +1,1 @@
+"""Figures of probes: statistics, resources, and what was not measured."""

@@ -1,0 +1,155 @@
+"""Resources of the server's machine in order of how near each came to saturation: evidence, and no proof.
+
+Source: the utilisation law and bottleneck analysis (Lazowska, Zahorjan, Graham and Sevcik, Quantitative System
+Performance, 1984, chapters 3 and 5): the device with the highest utilisation saturates first. So the order is by means;
+a 95th percentile of samples of a second shows bursts, which queues absorb.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from loadsim.analysis.probes.statistics import PROBE, ProbeStatistics
+from loadsim.timinglog.reader import TimingLog
+
+HOST = "host"
+"""The probe whose figures have a known limit."""
+
+FULL = 1.0
+"""All figures here are shares of what counts as full."""
+
+EVIDENCE: Sequence[tuple[str, re.Pattern[str]]] = (
+    ("processor", re.compile("(?:cpu|server_cores)_busy_share")),
+    ("processor quota", re.compile("quota_(?:busy|throttled)_share")),
+    ("memory", re.compile("memory_used_share|pressure_memory_some_share")),
+    ("network", re.compile("network_busy_share")),
+    ("storage", re.compile("pressure_io_some_share")),
+    ("disk {}", re.compile("disk_(.+)_busy_share")),
+)
+"""The figures of the probe `host` by resource. Of several of one resource, the highest counts, but see `INSTEAD`.
+
+A control group is full at its quota, and a disk that a control group or a hypervisor throttles shows itself where
+threads wait for it, not in its busy time.
+"""
+
+INSTEAD: Mapping[str, str] = {"cpu_busy_share": "server_cores_busy_share"}
+"""A figure that does not count if another was measured.
+
+A server that may run on some cores only is full at these. The rest, such as those of a pinned generator, are neither
+room for it nor its load. If its cores were not measured over the whole window, all cores are another resource.
+"""
+
+UNMEASURED = {"cpu_busy_share": "processor of all cores", "server_cores_busy_share": "processor of the server's cores"}
+"""The names of the two figures if the server's cores were not measured over the whole window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A machine on which probes run. `server_here`: the server under test is on it; None if unknown."""
+
+    machine: str
+    server_here: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource of a machine over the window: the figure of a probe that was nearest to `full`.
+
+    `share` is its mean divided by `full`. Mean, 95th percentile and share are None if the figure was not measured over
+    the whole window. `others_share` is the part of the server's cores that others took: other programs, interrupts, the
+    kernel's threads, and loadsim if it may also run elsewhere. None if unknown.
+    """
+
+    name: str
+    machine: str | None
+    server_here: bool | None
+    probe: str
+    figure: str
+    mean: float | None
+    p95: float | None
+    full: float
+    share: float | None
+    others_share: float | None = None
+
+
+def ranked_resources(
+    probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapping[str, Place]
+) -> tuple[Resource, ...]:
+    """Return the resources by descending share of saturation, those that were not measured last.
+
+    `probes` has the statistics of a run by probe and figure, `places` the machine of each probe.
+    """
+    nearest: dict[tuple[str, str], Resource] = {}
+    for resource in _resources(probes, places):
+        # One measured figure describes a resource better than one that is missing.
+        other = nearest.setdefault((resource.probe, resource.name), resource)
+        if _order(resource) < _order(other):
+            nearest[resource.probe, resource.name] = resource
+    return tuple(sorted(nearest.values(), key=lambda each: (*_order(each), each.name, each.probe)))
+
+
+def _order(resource: Resource) -> tuple[float]:
+    return (-resource.share if resource.share is not None else 1.0,)
+
+
+def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapping[str, Place]) -> Iterator[Resource]:
+    for probe, figures in probes.items():
+        if kind_of(probe) != HOST:
+            continue
+        place = places.get(probe)
+        for figure, found in figures.items():
+            instead = figures.get(INSTEAD.get(figure, ""))
+            if instead is not None and instead.mean is not None:
+                continue
+            of_server = figure in INSTEAD.values()
+            renamed = UNMEASURED.get(figure) if instead is not None or (of_server and found.mean is None) else None
+            for name, pattern in EVIDENCE:
+                if match := pattern.fullmatch(figure):
+                    yield Resource(
+                        name=renamed or name.format(*match.groups()),
+                        machine=place.machine if place else None,
+                        server_here=place.server_here if place else None,
+                        probe=probe,
+                        figure=figure,
+                        mean=found.mean,
+                        p95=found.p95,
+                        full=FULL,
+                        share=None if found.mean is None else found.mean / FULL,
+                        others_share=_others_share(figures) if figure == "server_cores_busy_share" else None,
+                    )
+
+
+def _others_share(figures: Mapping[str, ProbeStatistics]) -> float | None:
+    """Return the part of the server's cores that others took."""
+    taken, cores = (figures.get(name) for name in ("server_cores_taken_by_others", "server_cores"))
+    if taken is None or cores is None or taken.mean is None or not cores.mean:
+        return None
+    return min(1.0, taken.mean / cores.mean)
+
+
+def kind_of(probe: str) -> str:
+    """Return the probe's name without its label and its monitor."""
+    return probe.partition("@")[0].partition("/")[0]
+
+
+def by_kind(probes: Iterable[str], kinds: Iterable[str]) -> list[str]:
+    """Return probes by the order of these kinds, others last, then by name."""
+    places = {kind: place for place, kind in enumerate(kinds)}
+    return sorted(probes, key=lambda probe: (places.get(kind_of(probe), len(places)), probe))
+
+
+def probe_places(log: TimingLog) -> Mapping[str, Place]:
+    """Return the machine of each probe with samples; several machines of several runs are named together."""
+    machines: dict[str, set[tuple[str, ...]]] = {}
+    for sample in log.health:
+        if PROBE in sample:
+            machines.setdefault(str(sample[PROBE]), set()).add(sample.maker)
+    server_here = {one.maker: one.facts.get("server_here") for one in log.sources if not one.simulates}
+    found = {}
+    for probe, makers in machines.items():
+        here = {server_here.get(maker) for maker in makers}
+        clients = sorted({client for client, *_ in makers})
+        found[probe] = Place(", ".join(clients), here.pop() if len(here) == 1 else None)
+    return found

@@ -1,0 +1,196 @@
+"""Figures of probes in a window, for report and criteria: they are in no score.
+
+A sample counts by the time for which it stands: a probe that is slower while the server is overloaded has few samples
+of that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.probes.send_queue import CALCULATED, QUEUED, SENT
+from loadsim.model.terms import Window
+from loadsim.timinglog.reader import TimingLog
+
+PROBE, FIGURES = "probe", "figures"
+"""Keys of a sample of a probe: its name, and its figures by name."""
+
+MOST_UNOBSERVED_S, MOST_UNOBSERVED_SHARE, ALWAYS_ALLOWED_S = 30.0, 0.1, 5.0
+"""After a longer time without a sample than either of the first two, the latter of the window, a figure counts as not
+measured. A gap of the third is always allowed."""
+
+ROUNDING = 1e-9
+"""Shares of time are compared with this tolerance."""
+
+
+def longest_gap_allowed_s(window_s: Window) -> float:
+    """Return the longest time without a sample for which a figure still describes the window."""
+    return max(ALWAYS_ALLOWED_S, min(MOST_UNOBSERVED_S, MOST_UNOBSERVED_SHARE * window_s.length_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of a figure in the window of a run, at rising instants; at least one."""
+
+    at_s: Sequence[float]
+    values: Sequence[float]
+
+    def over_time(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the values, and the time (s) for which each stands: since the one before, as rates and shares do.
+
+        The first one stands for as long as the second. A single one, and all at one instant, stand for 1 s.
+        """
+        since = np.diff(np.asarray(self.at_s, np.float64))
+        stand_for_s = np.concatenate([since[:1], since])
+        return np.asarray(self.values, np.float64), stand_for_s if stand_for_s.sum() > 0 else np.ones(len(self.values))
+
+    def longest_gap_s(self, window_s: Window) -> float:
+        return max(after - before for before, after in pairwise((window_s.begin_s, *self.at_s, window_s.end_s)))
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFigure:
+    """A figure of a probe over the samples in the window; its mean is that over time."""
+
+    probe: str
+    figure: str
+    samples: int
+    mean: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeStatistics:
+    """A figure of a probe over the window, in the figure's unit, for `score.json` and criteria.
+
+    `longest_gap_s` is the longest time of the window without a sample. If it is above the allowed one, the others are
+    None: a probe that fails while the server is overloaded would show only its quiet times. Mean and percentiles are
+    those over time.
+    """
+
+    samples: int
+    longest_gap_s: float
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    min: float | None
+    max: float | None
+
+    @classmethod
+    def of(cls, samples: Samples, window_s: Window) -> ProbeStatistics:
+        values, stand_for_s = samples.over_time()
+        gap_s = samples.longest_gap_s(window_s)
+        if gap_s > longest_gap_allowed_s(window_s):
+            return cls(len(values), gap_s, None, None, None, None, None)
+        return cls(
+            samples=len(values),
+            longest_gap_s=gap_s,
+            mean=_mean(values, stand_for_s),
+            p50=_percentile(values, stand_for_s, 50),
+            p95=_percentile(values, stand_for_s, 95),
+            min=float(values.min()),
+            max=float(values.max()),
+        )
+
+
+def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Return the weighted mean, which rounding does not take out of the range of the values."""
+    return float(np.clip(np.average(values, weights=weights), values.min(), values.max()))
+
+
+def _percentile(values: NDArray[np.float64], weights: NDArray[np.float64], percent: int) -> float:
+    """Return the least value that at least this share of the weight does not exceed."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    at = np.searchsorted(reached, reached[-1] * percent / 100 * (1 - ROUNDING))
+    return float(values[order][at])
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFacts:
+    """The package of a probe, its samples in the whole run, those that it failed to take, and the last reason."""
+
+    probe: str
+    package: str
+    samples: int
+    failures: int
+    last_failure: str | None
+
+
+def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
+    """Return each figure of each probe, in the order of their names."""
+    found = []
+    for (probe, figure), samples in _samples(log, window_s).items():
+        values, stand_for_s = samples.over_time()
+        mean = _mean(values, stand_for_s)
+        found.append(ProbeFigure(probe, figure, len(values), mean, float(values.min()), float(values.max())))
+    return tuple(found)
+
+
+def _with_send_queue(samples: Mapping[tuple[str, str], Samples], window_s: Window) -> Mapping[tuple[str, str], Samples]:
+    """Return the samples with the figures of `send_queue` of each send queue.
+
+    Without deliveries, or without measured ones, a queue has none of them.
+    """
+    found = dict(samples)
+    for (probe, figure), queued in samples.items():
+        if figure != QUEUED or not (sent := samples.get((probe, SENT))):
+            continue
+        mean_per_s = ProbeStatistics.of(sent, window_s).mean
+        for name, calculated in CALCULATED.items() if mean_per_s else ():
+            values = calculated(queued.at_s, np.asarray(queued.values) / mean_per_s, window_s)
+            if values is not None:
+                found[probe, name] = Samples(queued.at_s, values.tolist())
+    return found
+
+
+def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[str, ProbeStatistics]] | None:
+    """Return the statistics of each figure of each probe, by their names; None if there are no samples."""
+    found: dict[str, dict[str, ProbeStatistics]] = {}
+    for (probe, figure), samples in sorted(_with_send_queue(_samples(log, window_s), window_s).items()):
+        found.setdefault(probe, {})[figure] = ProbeStatistics.of(samples, window_s)
+    return found or None
+
+
+def samples_of(log: TimingLog) -> Mapping[str, Mapping[str, list[tuple[float, float]]]]:
+    """Return instants and values of all samples of a run, in order, by probe and figure."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for sample in log.health:
+        if PROBE in sample and sample.get("at_s") is not None:
+            for figure, value in sample[FIGURES].items():
+                found.setdefault(sample[PROBE], {}).setdefault(figure, []).append((sample["at_s"], float(value)))
+    return {
+        probe: {figure: sorted(samples) for figure, samples in sorted(figures.items())}
+        for probe, figures in sorted(found.items())
+    }
+
+
+def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], Samples]:
+    """Return the samples of the window by probe and figure, in the order of their names."""
+    return {
+        (probe, figure): Samples(*zip(*inside, strict=True))
+        for probe, figures in samples_of(log).items()
+        for figure, samples in figures.items()
+        if (inside := [one for one in samples if window_s.begin_s <= one[0] < window_s.end_s])
+    }
+
+
+def probe_facts(log: TimingLog) -> tuple[ProbeFacts, ...]:
+    """Return the facts of all probes, summed over the machines of a run."""
+    found: dict[str, ProbeFacts] = {}
+    for source in log.sources:
+        probes: Mapping[str, Mapping[str, Any]] = source.facts.get("probes") or {}
+        for name, facts in sorted(probes.items()):
+            before = found.get(name)
+            failures = facts["failures"] + (before.failures if before else 0)
+            samples = facts["samples"] + (before.samples if before else 0)
+            last = facts["last_failure"] or (before.last_failure if before else None)
+            found[name] = ProbeFacts(name, facts["package"], samples, failures, last)
+    return tuple(found.values())

@@ -1,0 +1,1 @@
+"""Figures over the time of a run."""

@@ -1,0 +1,107 @@
+"""Health of engines and machines, and figures of probes, as series over time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.probes.statistics import samples_of
+from loadsim.analysis.series.tasks import Bins, Floats
+from loadsim.timinglog.reader import TimingLog
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSeries:
+    """Health of an engine: its event loop's lag (ms), its share of a core, its memory (bytes)."""
+
+    name: str
+    lag_p99_ms: Floats
+    lag_max_ms: Floats
+    cpu_share: Floats
+    rss_bytes: Floats
+
+
+def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
+    """Return the series of every engine with samples, in the order of names."""
+    found = []
+    for name, samples in _samples(log, "lags_us").items():
+        lags = [np.asarray(sample["lags_us"], np.int64) for sample in samples]
+        at_us, _ = _columns([(sample["at_s"], 0.0) for sample in samples])
+        ticks_us, lags_us = np.repeat(at_us, [len(each) for each in lags]), np.concatenate(lags)
+        p99_us, most_us = bins.percentiles(ticks_us, lags_us, (99, 100))
+        cpu_share = _mean(bins, _values(samples, "cpu_share"))
+        rss_us, rss = _columns(_values(samples, "rss_bytes"))
+        (rss_bytes,) = bins.percentiles(rss_us, rss, (100,))
+        found.append(EngineSeries(name, p99_us / 1000, most_us / 1000, cpu_share, rss_bytes))
+    return tuple(found)
+
+
+def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
+    """Return the busy share of all cores of each machine."""
+    found = {}
+    for name, samples in _samples(log, "core_shares").items():
+        found[name.rpartition(".")[0]] = _mean(bins, _values(samples, "cpu_share"))
+    return found
+
+
+def server_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
+    """Return the busy share of the server's cores of each machine where it has cores of its own (`--pin`)."""
+    cores_of = {
+        f"{source.client}.{source.engine}": source.facts["server_cpus"]
+        for source in log.sources
+        if source.facts.get("pinned") and source.facts.get("server_cpus")
+    }
+    found = {}
+    for name, samples in _samples(log, "core_shares").items():
+        cores = cores_of.get(name, ())
+        # A sample with fewer cores was taken while one was switched off: its shares have no numbers.
+        shares = [
+            (at_s, sum(of_cores[core] for core in cores) / len(cores))
+            for at_s, of_cores in _values(samples, "core_shares")
+            if cores and len(of_cores) > max(cores)
+        ]
+        if shares:
+            found[name.rpartition(".")[0]] = _mean(bins, shares)
+    return found
+
+
+def probe_series(log: TimingLog, bins: Bins) -> dict[str, dict[str, Floats]]:
+    """Return the mean of each figure in each bin, by probe and figure; NaN in bins without a sample."""
+    return {
+        probe: {figure: _mean(bins, samples) for figure, samples in figures.items()}
+        for probe, figures in samples_of(log).items()
+    }
+
+
+def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
+    """Return by `client.engine` the samples with this key and an instant."""
+    samples: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for sample in log.health:
+        if having in sample and "at_s" in sample:
+            samples[f"{sample['client']}.{sample['engine']}"].append(sample)
+    return dict(sorted(samples.items()))
+
+
+def _values(samples: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, Any]]:
+    """Return instant and value of the samples with this key."""
+    return [(sample["at_s"], sample[key]) for sample in samples if key in sample]
+
+
+def _columns(values: Sequence[tuple[float, float]]) -> tuple[NDArray[np.int64], Floats]:
+    """Return the instants in microseconds, and the values."""
+    at_us = [round(at_s * 1e6) for at_s, _ in values]
+    return np.array(at_us, np.int64), np.array([value for _, value in values], np.float64)
+
+
+def _mean(bins: Bins, samples: Sequence[tuple[float, float]]) -> Floats:
+    at_us, values = _columns(samples)
+    number = bins.of(at_us)
+    values, number = values[number >= 0], number[number >= 0]
+    counts = np.bincount(number, minlength=len(bins))
+    sums = np.bincount(number, values, minlength=len(bins))
+    return np.asarray(np.divide(sums, counts, out=np.full(len(bins), np.nan), where=counts > 0))

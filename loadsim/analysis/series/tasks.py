@@ -1,0 +1,176 @@
+"""Series of a log over time, for the charts of a report.
+
+Time is divided into bins of equal length. Arrays have a figure for each bin, or NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.aggregate import compact
+from loadsim.analysis.generator.lateness import LATENESS, timed_names
+from loadsim.analysis.statistics.exact_percentiles import Grouped
+from loadsim.model.records import FAILURES, SPANS
+from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.timinglog.columns import Columns
+from loadsim.timinglog.merge import in_window
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import NEVER, OUTCOME
+
+Floats = NDArray[np.float64]
+
+WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400)
+"""The allowed lengths of a bin."""
+
+MOST_BINS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """The time from begin to end (s from the common start) in bins of `width_s`; the last may be shorter."""
+
+    begin_s: float
+    end_s: float
+    width_s: float
+
+    def __len__(self) -> int:
+        return max(1, math.ceil(round((self.end_s - self.begin_s) / self.width_s, 9)))
+
+    @property
+    def starts_s(self) -> Floats:
+        return np.asarray(self.begin_s + self.width_s * np.arange(len(self), dtype=np.float64))
+
+    @property
+    def lengths_s(self) -> Floats:
+        return np.asarray(np.minimum(self.width_s, self.end_s - self.starts_s))
+
+    @property
+    def middles_s(self) -> Floats:
+        return np.asarray(self.starts_s + self.lengths_s / 2)
+
+    def of(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the bin of each instant; -1 outside of all."""
+        bins = (instants_us - round(self.begin_s * 1e6)) // round(self.width_s * 1e6)
+        return np.where(in_window(instants_us, Window(self.begin_s, self.end_s)), bins, -1)
+
+    def count(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = self.of(instants_us)
+        return np.bincount(found[found >= 0], minlength=len(self))
+
+    def percentiles(
+        self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
+    ) -> list[Floats]:
+        """Return nearest-rank percentiles of the values of each bin, an array for each percentage."""
+        grouped = Grouped(values.dtype)
+        grouped.add(self.of(instants_us), values)
+        return grouped.percentiles(len(self), percents)
+
+
+def bins_of(log: TimingLog) -> Bins:
+    """Return the bins of a run from the common start on."""
+    end_s = float(_end_s(log))
+    width_s = next((width_s for width_s in WIDTHS_S if end_s <= width_s * MOST_BINS), math.ceil(end_s / MOST_BINS))
+    return Bins(0.0, end_s, float(width_s))
+
+
+def _end_s(log: TimingLog) -> float:
+    """Return the planned end of a run; if unknown, the end of the records."""
+    lasted_s = float(log.header.get("duration_s") or 0)
+    if lasted_s > 0:
+        return lasted_s
+    last_us = max((int(tasks["scheduled_us"].max()) for tasks in windowed(log) if len(tasks)), default=None)
+    return 1 if last_us is None else max(math.ceil(last_us / 1e6) + 1, 1)
+
+
+def windowed(log: TimingLog) -> Iterator[Columns]:
+    """Yield the tasks that have a window, part by part, in any order."""
+    without_window = named(log, (*WITHOUT_WINDOW, *SPANS))
+    for tasks in log.pieces("tasks"):
+        yield tasks.kept(~without_window[tasks["task"]])
+
+
+def named(log: TimingLog, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return a mask of the log's strings with these names."""
+    return np.asarray(np.isin(np.array(log.strings), names))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSeries:
+    """One task of one driver: service times of its hits by due time, in ms."""
+
+    task: str
+    protocol: str
+    weight: float
+    p50_ms: Floats
+    p95_ms: Floats
+
+
+def service_time_series(log: TimingLog, bins: Bins) -> tuple[Floats, Floats]:
+    """Return median and 95th percentile of the service times (ms) of all hits together, by due time."""
+    took_us = Grouped()
+    for hits in _hits(log):
+        took_us.add(bins.of(hits["scheduled_us"]), compact(hits["ended_us"] - hits["started_us"]))
+    p50_us, p95_us = took_us.percentiles(len(bins), (50, 95))
+    return p50_us / 1000, p95_us / 1000
+
+
+def task_series(log: TimingLog, bins: Bins, weights: Mapping[str, float]) -> tuple[TaskSeries, ...]:
+    """Return the tasks with hits, by descending weight, then by name; without LOGON and LOGOFF."""
+    took_us: defaultdict[int, Grouped] = defaultdict(Grouped)  # by protocol and task
+    for hits in _hits(log):
+        pairs = hits["protocol"].astype(np.int64) << 16 | hits["task"]
+        for pair in np.unique(pairs).tolist():
+            some = hits.kept(pairs == pair)
+            took_us[pair].add(bins.of(some["scheduled_us"]), compact(some["ended_us"] - some["started_us"]))
+    found = []
+    for pair, times in took_us.items():
+        protocol, task = (log.strings[number] for number in divmod(pair, 1 << 16))
+        p50_us, p95_us = times.percentiles(len(bins), (50, 95))
+        found.append(TaskSeries(task, protocol, float(weights.get(task, 0)), p50_us / 1000, p95_us / 1000))
+    return tuple(sorted(found, key=lambda one: (-one.weight, one.task, one.protocol)))
+
+
+def _hits(log: TimingLog) -> Iterator[Columns]:
+    """Yield the successful tasks that have a window, part by part, in any order."""
+    for tasks in windowed(log):
+        yield tasks.kept(tasks["outcome"] == OUTCOME["ok"])
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Tasks per second: due, done (failed or not), and failed."""
+
+    planned_per_s: Floats
+    done_per_s: Floats
+    failed_per_s: Floats
+
+
+def throughput_series(log: TimingLog, bins: Bins) -> Throughput:
+    """Return the rates of all tasks but LOGON and LOGOFF, by their due time or their end."""
+    planned, done, failed = (np.zeros(len(bins), np.int64) for _ in range(3))
+    for tasks in windowed(log):
+        badly = np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])
+        ended_us = tasks["ended_us"]
+        planned += bins.count(tasks["scheduled_us"])
+        done += bins.count(ended_us[badly | (tasks["outcome"] == OUTCOME["ok"])])
+        failed += bins.count(ended_us[badly])
+    return Throughput(*(count / bins.lengths_s for count in (planned, done, failed)))
+
+
+def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
+    """Return by cause the 95th percentile (ms) of the lateness of planned tasks, by their due time."""
+    by_plan = timed_names(log)
+    late_s = {cause: Grouped(np.float32) for cause in LATENESS}
+    for tasks in windowed(log):
+        started = tasks.kept((tasks["started_us"] != NEVER) & by_plan[tasks["task"]])
+        number = bins.of(started["scheduled_us"])
+        for cause, of_cause in late_s.items():
+            of_cause.add(number, started[f"late_{cause}_s"])
+    return {cause: of_cause.percentiles(len(bins), (95,))[0] * 1000 for cause, of_cause in late_s.items()}

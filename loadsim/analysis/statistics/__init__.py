@@ -1,0 +1,1 @@
+"""Statistics of samples: percentiles, intervals, trends and comparisons."""

@@ -1,0 +1,164 @@
+"""Tests for a steady window: if times rise or fall, their percentile depends on the window.
+
+Two figures are computed for each slot: how many hits exceed each decile of their task, and how many exceed its 95th
+percentile. Tasks count by their weight in the score. In a steady window, both figures vary by chance only.
+
+Two tests by Student's t: the figure rises or falls over the window (two-sided, by its slope), or is larger in the first
+quarter than later (one-sided, by the difference). Successive slots are correlated. So the variation by chance
+is that of blocks of a twelfth of the window, without a line and the best-fitting step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.series.bins import Hits, Series, bins_in, excess, slow_and_all
+from loadsim.analysis.statistics.comparison import one_critical_t
+from loadsim.analysis.statistics.nearest_rank import percentile
+from loadsim.model.terms import Window
+
+FALSE_ALARMS = 0.01
+"""About this share of steady windows is called unsteady, a quarter by each of the four tests. It doubles for times
+that are correlated over a fiftieth of the window."""
+
+LEAST_SLOTS = 40
+LEAST_SLOW = 100
+"""The least number of hits slower than the median, or than the 95th percentile, for a valid test."""
+
+BLOCKS = 12
+"""Blocks of the window. With fewer, tests find too little; with more, they find false trends."""
+
+_STEPS = 40
+"""A step is tried at this number of positions in the window."""
+
+_FIGURES: Mapping[int, Sequence[int]] = {50: range(10, 100, 10), 95: (95,)}
+"""The percentile that names a figure, and those that it is computed from."""
+
+_NAMES = {50: "the median", 95: "the 95th percentile"}
+_FIRST = {
+    "early": "the window is not steady: in its first quarter",
+    "falling": "the window is not steady, times are falling: in its first quarter",
+    "rising": "the window is not steady, times are rising: in its first quarter",
+}
+_OTHER = {"early": "later", "falling": "in its last", "rising": "in its last"}
+LONGER_WARM_UP = "a longer warm-up may help (run.warm_up)"
+_REMEDIES = {
+    "early": LONGER_WARM_UP,
+    "falling": LONGER_WARM_UP,
+    "rising": "perhaps a queue or the mailboxes grow, or the load or other work had a peak near the end (the charts of"
+    " the report show when)",
+}
+_EACH = FALSE_ALARMS / (2 * len(_FIGURES))
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The trend of times in an unsteady window: `went` is early (slower at first), falling or rising.
+
+    Shares are of the weighted hits that took longer than `percent` % of their task's. `first_share` is that of the
+    first quarter of the window, `other_share` that of the last quarter, or for early of the rest.
+    """
+
+    went: str
+    percent: int
+    first_share: float
+    other_share: float
+
+
+def trend_words(found: Sequence[Trend]) -> list[str]:
+    """Return a sentence for each direction, with the shares of all trends that have it."""
+    by_direction: dict[str, list[Trend]] = {}
+    for trend in found:
+        by_direction.setdefault(trend.went, []).append(trend)
+    return [_sentence(went, of_direction) for went, of_direction in by_direction.items()]
+
+
+def _sentence(went: str, trends: Sequence[Trend]) -> str:
+    shares = ", and ".join(
+        f"{one.first_share:.1%} of the hits took longer than {_NAMES[one.percent]} of their task, {_OTHER[went]}"
+        f" {one.other_share:.1%}"
+        for one in trends
+    )
+    return f"{_FIRST[went]} {shares}: {_REMEDIES[went]}"
+
+
+def trends(hits: Sequence[Hits], window_s: Window) -> tuple[Trend, ...]:
+    """Return the trends in the times of a driver: at most one of the median and one of the 95th percentile.
+
+    Tasks with a weight count, or all if none has one. Windows of fewer than 40 slots are not tested, nor the median of
+    fewer than 200 hits and the 95th percentile of fewer than 2,000.
+    """
+    slots = bins_in(window_s)
+    scored = [task for task in hits if task.weight > 0] or list(hits)
+    many = sum(len(task.took_us) for task in scored)
+    looked_at = [percent for percent in _FIGURES if many * (100 - percent) >= 100 * LEAST_SLOW]
+    if slots < LEAST_SLOTS:
+        return ()
+    found = (_trend(scored, slots, percent) for percent in looked_at)
+    return tuple(trend for trend in found if trend)
+
+
+def _trend(tasks: Sequence[Hits], slots: int, named_by: int) -> Trend | None:
+    figure = sum((_weighted(tasks, slots, percent)[0] for percent in _FIGURES[named_by]), np.zeros(slots))
+    went = _went(figure)
+    if went is None:
+        return None
+    at = np.arange(slots) / slots
+    first, other = at < 0.25, (at >= 0.25 if went == "early" else at >= 0.75)
+    _, slow, everything = _weighted(tasks, slots, named_by)
+    shares = [float(slow[some].sum() / max(everything[some].sum(), np.finfo(float).tiny)) for some in (first, other)]
+    return Trend(went, named_by, *shares)
+
+
+def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, Series, Series]:
+    """Return the weighted sums over all tasks: the excess of slow hits, the slow hits, and all hits."""
+    total = np.zeros((3, slots))
+    for task in tasks:
+        slow, everything = slow_and_all(task, slots, percentile(task.took_us, percent))
+        total += (task.weight or 1.0) / len(task.took_us) * np.stack([excess(slow, everything), slow, everything])
+    return total[0], total[1], total[2]
+
+
+def _went(figure: Series) -> str | None:
+    """Return the finding of the stronger test; None if neither is significant."""
+    at = np.arange(len(figure)) / len(figure)
+    residuals = _without_line_and_step(figure)
+    sums = np.bincount((at * BLOCKS).astype(np.int64), weights=residuals, minlength=BLOCKS)
+    degrees = BLOCKS - 4  # less two for the line, and two for the step's place and height
+    long_run = float(sums @ sums) / degrees * BLOCKS / len(figure)
+    if long_run <= 0:
+        return None
+
+    def t_by_limit(contrast: Series, alpha: float) -> float:
+        centred = contrast - contrast.mean()
+        t = float(centred @ figure) / math.sqrt(long_run * float(centred @ centred))
+        return t / one_critical_t(alpha, degrees)
+
+    rising = t_by_limit(at, _EACH)
+    early = t_by_limit((at < 0.25).astype(np.float64), 2 * _EACH)
+    if max(early, abs(rising)) <= 1:
+        return None
+    if early > abs(rising):
+        return "early"
+    return "rising" if rising > 0 else "falling"
+
+
+def _without_line_and_step(figure: Series) -> Series:
+    """Return the residuals of a figure without the best-fitting line and step."""
+    bases = _lines_and_steps(len(figure))
+    residuals = figure - np.einsum("ksb,kb->ks", bases, np.einsum("ksb,s->kb", bases, figure))
+    return np.asarray(residuals[np.argmin((residuals**2).sum(axis=1))])
+
+
+@lru_cache(maxsize=4)
+def _lines_and_steps(slots: int) -> NDArray[np.float64]:
+    """Return an orthonormal basis (slots by 3) of a constant, a line and a step, for each place of the step."""
+    at = np.arange(slots) / slots
+    steps = [np.column_stack([np.ones(slots), at, at < step / _STEPS]) for step in range(1, _STEPS)]
+    return np.asarray(np.linalg.qr(np.stack(steps))[0])

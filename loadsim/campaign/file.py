@@ -1,0 +1,174 @@
+"""`campaign.json`: the state and the answer of a campaign, in a directory that is resumed after a crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+from loadsim.analysis.json_values import to_json
+from loadsim.analysis.verdict import ENDED, FAULT
+from loadsim.campaign.runs import (
+    DAMAGED,
+    Campaign,
+    CampaignRun,
+)
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.files import locked, read_text
+from loadsim.runs.directory import create_directory, discard
+from loadsim.runs.result import write_summary
+from loadsim.runs.watcher import SILENT
+from loadsim.timinglog.json_checks import harmless
+
+C = TypeVar("C", bound=Campaign)
+
+FILE_NAME, NEW_NAME = "campaign.json", "campaign.new"
+"""The file, and its name while it is written."""
+
+RUNS, HOOKS = "runs", "hooks"
+"""The directories of the run directories, and of the outputs of commands."""
+
+INCOMPLETE = ".incomplete-"
+"""The mark in the names of run directories that were set aside."""
+
+MOST_BYTES = 1 << 27
+"""The largest file that is read: 10,000 runs have about 50 MB."""
+
+
+# --- the directory ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def own_directory(out: Path | None, name: str) -> Iterator[Path]:
+    """Yield the directory `out`, created unless it has a campaign, and keep other processes out.
+
+    None creates one with a name in `runs`. A directory without `FILE_NAME` at the end is given up. Raises `ConfigError`
+    for a directory with other files, and while another process uses it.
+    """
+    created: list[Path] = []
+    # A crash may have come before the first file was whole.
+    if out is None or not ((out / FILE_NAME).exists() or (out / NEW_NAME).exists()):
+        out, created = create_directory(out, name, NEW_NAME)
+    with locked(out, "--out", "search or suite"):
+        if not (out / FILE_NAME).exists() and any(each.name != NEW_NAME for each in out.iterdir()):
+            raise ConfigError(f"--out {out}: expected a new or empty directory, found files in it")
+        try:
+            yield out
+        finally:
+            if not (out / FILE_NAME).exists():
+                discard(out, created)  # still locked: no other process has begun to use it
+
+
+def finished_score(directory: Path) -> Mapping[str, Any] | None:
+    """Return the content of score.json of a run that ended by itself; None for any other.
+
+    A crash may have come between the end of a run and its score, or damaged it: it is computed then if the logs are
+    complete.
+    """
+    with suppress(OSError, *DAMAGED):
+        found = json.loads((directory / "score.json").read_text(encoding="utf-8"))
+        CampaignRun(f"{RUNS}/x", "x", 1).with_score(found)
+        return None if ENDED in found["verdict"]["causes"] else dict(found)
+    with suppress(RunInvalid, ConfigError):
+        summary = write_summary(directory, SILENT).summary
+        if summary.verdict.validity != "degraded" and not {ENDED, FAULT} & set(summary.verdict.causes):
+            return summary.score
+    return None
+
+
+def set_aside(directory: Path) -> None:
+    """Rename the directory of a run that did not end by itself, which stays for diagnosis."""
+    number = 1
+    while (aside := directory.with_name(f"{directory.name}{INCOMPLETE}{number}")).exists():
+        number += 1
+    directory.rename(aside)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def write(campaign: Campaign) -> None:
+    """Replace the file of a campaign. Raises `ConfigError` if the directory does not take it."""
+    path, new = campaign.directory / FILE_NAME, campaign.directory / NEW_NAME
+    try:
+        new.write_text(json.dumps(campaign.document, indent=2) + "\n", encoding="utf-8")
+        new.replace(path)
+    except OSError as failure:
+        with suppress(OSError):
+            new.unlink()
+        raise ConfigError(f"{path}: expected to write it, found: {failure.strerror or failure}") from None
+
+
+def is_campaign(directory: Path) -> bool:
+    return (directory / FILE_NAME).is_file()
+
+
+def read_campaign(directory: Path, *kinds: type[C]) -> C:
+    """Return the campaign of a directory, one of these kinds. Raises `ConfigError` for any other file."""
+    path = directory / FILE_NAME
+    content = read_text(path, str(path), most_bytes=MOST_BYTES)
+    try:
+        document = json.loads(content, parse_constant=_number, parse_float=_number, parse_int=_whole)
+        document = harmless("campaign", document)
+        by_name = {kind.KIND: kind for kind in kinds}
+        return by_name[document["kind"]].read(directory, document, tuple(map(CampaignRun.read, document["runs"])))
+    except DAMAGED:
+        expected = " or ".join(kind.KIND for kind in kinds)
+        raise ConfigError(f"{path}: expected a campaign of loadsim ({expected}), found something else") from None
+
+
+GREATEST = 1e15
+"""No number of a campaign is greater: users and times of a thousand years in ms."""
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not (isfinite(found) and abs(found) <= GREATEST):
+        raise ValueError(text)
+    return found
+
+
+def _whole(text: str) -> int:
+    return int(text) if _number(text) else 0
+
+
+# --- resuming ---------------------------------------------------------------------------------------------------------
+
+
+def resumed(campaign: C, *, may_change: Collection[str] = (), kept: Collection[str] = ()) -> C:
+    """Return a campaign with the runs of its directory; without a file there, as it is.
+
+    Its terms must be the same, but for those that `may_change` and those that are `kept`. Raises `ConfigError` for
+    others, unless it has no run yet, and for a damaged file or another kind.
+    """
+    directory = campaign.directory
+    if not is_campaign(directory):
+        return campaign
+    before = read_campaign(directory, type(campaign))
+    # A crash may have kept runs from their file.
+    if not before.runs and all(INCOMPLETE in each.name for each in (directory / RUNS).glob("*")):
+        return campaign
+    terms = replace(campaign.terms, **{name: getattr(before.terms, name) for name in kept})
+    changed = sorted(differing(to_json(before.terms), to_json(terms)) - {*may_change})
+    if changed:
+        raise ConfigError(
+            f"--out {directory}: expected the terms of the campaign that it holds, found changed: {', '.join(changed)}"
+            " (take a new directory, or the old terms)"
+        )
+    return campaign.with_terms(terms).with_runs(before.runs)
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
+    """Return the keys of values that differ, those of mappings as `KEY.KEY`."""
+    found = set()
+    for key in before.keys() | now.keys():
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict) and "digest" not in old:
+            found |= {f"{key}.{below}" for below in differing(old, new)}
+        elif old != new:
+            found.add(key)
+    return found

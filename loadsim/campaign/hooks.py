@@ -1,0 +1,87 @@
+"""Commands before and after each run of a suite, with a limit of time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from loadsim.campaign.runs import HookResult
+from loadsim.engine.signals import delayed_signals
+from loadsim.errors import ConfigError, printable
+from loadsim.model.suite import Hook
+from loadsim.monitor.bounded_command import SBIN
+
+KILLED_S = 5.0
+"""The time limit for the exit of a killed command."""
+
+LAST_LINE_BYTES = 400
+"""At most this much of the end of a failed command's output is shown."""
+
+
+def run_hook(hook: Hook, directory: Path, variables: Mapping[str, str], output: Path) -> HookResult:
+    """Run a command in a directory, and keep what it prints in a new file `output`.
+
+    Its standard input is empty. A process that it leaves behind goes on: servers are restarted so. If it fails or is
+    interrupted, its process group is killed. Raises `ConfigError` if the output cannot be kept.
+    """
+    began_s = time.monotonic()
+    try:
+        with output.open("wb") as file:
+            failure = _failure(hook, directory, variables, file.fileno())
+    except OSError as error:
+        raise ConfigError(f"{output}: expected to write it, found: {error.strerror}") from None
+    if failure is not None:
+        last = _last_line(output)
+        failure = f"{hook.program}: {failure}{f': {last}' if last else ''}"
+    return HookResult(output.name, round(time.monotonic() - began_s, 3), failure)
+
+
+def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: int) -> str | None:
+    """Return why a command failed, or None."""
+    process, failed = None, True
+    try:
+        with delayed_signals():  # an exception within Popen would leave a process behind
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the command of the user's suite
+                    hook.words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=directory,
+                    env={**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{SBIN}", **variables},
+                    start_new_session=True,  # away from Ctrl-C, which ends the suite, and that the command
+                )
+            except OSError as error:
+                return f"expected a program that can be run, found: {error.strerror}"
+        try:
+            status = process.wait(hook.limit_s)
+        except subprocess.TimeoutExpired:
+            return f"expected it to end within {hook.limit_s:g} s, found it still at work"
+        failed = status != 0
+        return f"signal {-status}" if status < 0 else f"exit status {status}" if failed else None
+    finally:
+        if process is not None and failed:
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process group of a command."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):  # it runs as another user, and may not be killed
+        process.wait(KILLED_S)
+
+
+def _last_line(output: Path) -> str:
+    """Return the last line of a command's output, printable and bounded."""
+    with suppress(OSError), output.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_LINE_BYTES))
+        lines = file.read(LAST_LINE_BYTES).decode("utf-8", "replace").strip().splitlines()
+        if lines:
+            return printable(lines[-1].strip())[:LAST_LINE_BYTES]
+    return ""

@@ -1,0 +1,230 @@
+"""The runner of campaigns: one run after the other, between pauses and commands, recorded as each ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from loadsim.analysis.verdict import ENDED
+from loadsim.campaign.file import HOOKS, RUNS, finished_score, set_aside, write
+from loadsim.campaign.hooks import run_hook
+from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
+from loadsim.campaign.runs import LONGEST_REASON, Campaign, CampaignRun, HookResult
+from loadsim.engine.signals import handled_by, noticed_signals
+from loadsim.errors import ConfigError, RunInvalid, printable
+from loadsim.model.scenario import Scenario
+from loadsim.model.suite import Hook
+from loadsim.runs.result import RunResult
+from loadsim.runs.watcher import SILENT, Watcher
+
+C = TypeVar("C", bound=Campaign)
+
+
+class Runner(Protocol):
+    """Makes a run in a new directory. Raises `ConfigError` and `RunInvalid`."""
+
+    def __call__(self, scenario: Scenario, *, out: Path, watcher: Watcher) -> RunResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The next run of a campaign: its record without figures, its scenario, and the words for it.
+
+    The commands `before` and `after` it run in `place`, with these variables. `left_s` is about how long this run and
+    those after it take, None if not known.
+    """
+
+    run: CampaignRun
+    scenario: Scenario
+    words: str
+    before: Sequence[Hook] = ()
+    after: Sequence[Hook] = ()
+    place: Path = Path()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    left_s: float | None = None
+
+
+class CampaignWatcher:
+    """Receives the progress of a campaign. Subclass it and override the methods of interest: the others do nothing."""
+
+    def begun(self, campaign: Campaign) -> None:
+        """Report the campaign with the runs that it already has, before the first one."""
+
+    def began(self, planned: Planned) -> None:
+        """Report that a run is next."""
+
+    def ended(self, campaign: Campaign) -> None:
+        """Report that the last run of the campaign has ended."""
+
+    def message(self, line: str) -> None:
+        """Report a fact that needs no action, as one line."""
+
+    def watch(self, scenario: Scenario) -> AbstractContextManager[Watcher]:
+        """Return the watcher of a run with this scenario, for as long as the block."""
+        return nullcontext(SILENT)
+
+    def planning(self) -> AbstractContextManager[Callable[[float], None]]:
+        """Return a function that receives the planned share of all runs, for as long as the block."""
+        return nullcontext(lambda _: None)
+
+
+class EachRun(CampaignWatcher):
+    """Passes the progress of each run, and the words for it, to a watcher."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def began(self, planned: Planned) -> None:
+        self._watcher.message(planned.words)
+
+    def message(self, line: str) -> None:
+        self._watcher.message(line)
+
+    def watch(self, scenario: Scenario) -> AbstractContextManager[Watcher]:
+        return nullcontext(self._watcher)
+
+
+UNWATCHED = CampaignWatcher()
+"""A watcher that ignores everything."""
+
+
+class Interrupted(Exception):
+    """A user ended a campaign, which can be resumed.
+
+    `kept`: the last run had done its work and is recorded. Else, it is repeated.
+    """
+
+    def __init__(self, *, kept: bool = False) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def in_words(self, resume: str) -> str:
+        """Return what happened in a run, and what `resume` does."""
+        if self.kept:
+            return f"interrupted after a run, which is kept: {resume} makes the others"
+        return f"interrupted in a run, which {resume} repeats"
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """The making of the runs of a campaign, with a pause between two.
+
+    `goes_on`: a run that cannot be made is recorded; else, it ends the campaign. A cluster does not see the send queue.
+    """
+
+    runner: Runner
+    pause_s: float
+    goes_on: bool
+    on_cluster: bool = False
+    watcher: CampaignWatcher = UNWATCHED
+    quiet_down: QuietDown = QUIET_DOWN
+
+    def all(self, campaign: C, next_run: Callable[[C], tuple[C, Planned | None]]) -> C:
+        """Make the runs that `next_run` returns with the campaign, until there is none. Record each as it ends.
+
+        Raises `Interrupted`, also after a run that had done its work when a signal came, and what `next_run` and the
+        runner raise.
+        """
+        signalled = noticed_signals()
+        while True:
+            campaign, planned = next_run(campaign)
+            if planned is None:
+                return campaign
+            if signalled():
+                raise Interrupted(kept=True)
+            self.watcher.began(planned)
+            campaign = campaign.with_runs((*campaign.runs, self._made(campaign, planned, signalled)))
+            write(campaign)
+            self.watcher.ended(campaign)
+
+    def _made(self, campaign: Campaign, planned: Planned, signalled: Callable[[], bool]) -> CampaignRun:
+        """Return a run that has ended, or make it between its commands."""
+        out = campaign.directory
+        directory = out / planned.run.run
+        follows = bool(campaign.runs) or any((out / RUNS).glob("*"))
+        run, began_s = planned.run, time.monotonic()
+        before: tuple[HookResult, ...] = ()
+        failure: str | None = None
+
+        # 1. Read what a crash left, or set it aside.
+        score = finished_score(directory) if directory.exists() else None
+        if score is None:
+            if directory.exists():
+                set_aside(directory)
+            if self.pause_s and follows:
+                self.watcher.message(f"Pause of {self.pause_s:g} s, for mail that the server has queued.")
+                self.quiet_down.sleep(self.pause_s)
+
+        # 2. Run between the commands.
+        try:
+            if score is None:
+                began_s = time.monotonic()
+                run = replace(run, began=datetime.now(UTC).isoformat(timespec="seconds"))
+                before, failure = self._hooks("before", out, planned)
+                if failure is None:
+                    score, failure = self._measure(planned, directory, follows)
+            interrupted = signalled() if score is None else ENDED in score["verdict"]["causes"]
+        finally:
+            with handled_by(lambda _: None):  # a signal ends the campaign after these commands
+                after, _ = self._hooks("after", out, planned)
+
+        # 3. Record it, unless a signal made it end or fail.
+        if interrupted:
+            if directory.exists():
+                set_aside(directory)
+            raise Interrupted
+        run = replace(run, before=before, after=after)
+        if run.began is not None:
+            run = replace(run, took_s=round(time.monotonic() - began_s, 1))
+        return (
+            replace(run, reasons=(printable(failure or "")[:LONGEST_REASON],))
+            if score is None
+            else run.with_score(score)
+        )
+
+    def _measure(self, planned: Planned, directory: Path, follows: bool) -> tuple[Mapping[str, Any] | None, str | None]:
+        """Run once the send queues that probes show are empty. Return the content of score.json, or why there is none.
+
+        `follows` is False for the first run of the campaign.
+        """
+        with self.watcher.watch(planned.scenario) as watcher:
+            try:
+                full = None
+                if not self.on_cluster:
+                    full = self.quiet_down.until_empty(planned.scenario, watcher, first=not follows)
+                if full:
+                    raise RunInvalid(
+                        f"{full}, and this run would deliver what is left, too; deliver (postqueue -f), delete or hold"
+                        " it (postsuper -d or -h), and resume"
+                    )
+                return self.runner(planned.scenario, out=directory, watcher=watcher).summary.score, None
+            except (ConfigError, RunInvalid) as error:
+                if self.goes_on:
+                    return None, str(error)
+                raise
+
+    def _hooks(
+        self, when: Literal["before", "after"], out: Path, planned: Planned
+    ) -> tuple[tuple[HookResult, ...], str | None]:
+        """Execute the commands before a run up to the first that fails, or all after it.
+
+        Return their ends, and the first failure. Their outputs are files in the directory `HOOKS`, which keeps those of
+        interrupted runs.
+        """
+        hooks = planned.before if when == "before" else planned.after
+        found: list[HookResult] = []
+        for number, hook in enumerate(hooks, 1):
+            output = out / HOOKS / f"{Path(planned.run.run).name}.{when}-{number}.txt"
+            output.parent.mkdir(exist_ok=True)
+            if output.exists():
+                set_aside(output)
+            found.append(run_hook(hook, planned.place, planned.variables, output))
+            if found[-1].failure is not None and when == "before":
+                break
+        failure = next((one.failure for one in found if one.failure is not None), None)
+        return tuple(found), None if failure is None else f"command {when} the run failed: {failure}"

@@ -1,0 +1,352 @@
+"""The runs of a campaign, which is a capacity search or a suite: their results and figures, as in `campaign.json`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from math import isfinite
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+from loadsim.analysis.criteria import Result as CriterionResult
+from loadsim.analysis.criteria import missed_texts
+from loadsim.analysis.generator.limits import STOLEN_SHARE
+from loadsim.analysis.json_values import INFINITE, to_json
+from loadsim.analysis.probes.averages import counted, delivered_per_min
+from loadsim.analysis.probes.resources import HOST, Resource, kind_of
+from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
+from loadsim.analysis.verdict import server_failed
+from loadsim.errors import LogError
+from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.terms import MOST_USERS
+from loadsim.timinglog.json_checks import harmless
+
+Result = Literal["pass", "fail", "undecided", "generator", "void"]
+"""The result of a run. `generator`: the load generator was the bottleneck. `void`: invalid for another reason, or
+without figures."""
+
+PASSED: Result = "pass"
+FAILED: Result = "fail"
+UNDECIDED: Result = "undecided"
+GENERATOR: Result = "generator"
+VOID: Result = "void"
+
+RUN = re.compile(r"runs/[A-Za-z0-9][\w.-]*")
+"""Matches the run directories of a campaign, within its directory."""
+
+CONTENDED_SHARE = 0.25
+"""A run measures the work of others, too, if they took a larger part of the server's cores."""
+
+LONGEST_REASON = 500
+"""The most characters of a reason: it may have a server's or a command's words."""
+
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, LogError)
+"""The errors of a reader whose document is not as expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The result of a run, and the reasons for any other than a pass; missed criteria come first if they decided."""
+
+    result: Result
+    reasons: tuple[str, ...] = ()
+
+
+def judge_run(score: Mapping[str, Any]) -> Judged:
+    """Judge a run by the content of its `score.json`.
+
+    1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
+       ends a search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
+    2. A missed criterion is a failure if it has a figure. If all that are missed have none, the run is void: it does
+       not show if the server meets them.
+    3. A run passes if it is valid and meets all criteria. A degraded run lacks load, so it might meet them only for
+       that: it is undecided.
+    """
+    verdict = score["verdict"]
+    causes, reasons = set(verdict["causes"]), tuple(verdict["reasons"])
+    if verdict["validity"] == "invalid":
+        if OF_GENERATOR in causes:
+            return Judged(GENERATOR, reasons)
+        return Judged(FAILED if server_failed(causes) else VOID, reasons)
+    missed = [one for one in verdict["criteria"] if not one["passed"]]
+    if any(one["figure"] is not None for one in missed):
+        return Judged(FAILED, _missed_first(verdict))
+    if missed:
+        return Judged(VOID, reasons)
+    if not verdict["passed"]:
+        return Judged(FAILED, reasons)
+    if verdict["validity"] != "valid":
+        return Judged(UNDECIDED, reasons)
+    return Judged(PASSED)
+
+
+def _missed_first(verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the reasons of a verdict, which has the missed criteria last, with these first."""
+    missed = [replace(Criterion.of(one), figure=None).result for one in verdict["criteria"] if not one["passed"]]
+    first = len(verdict["reasons"]) - len(missed_texts(missed))
+    return (*verdict["reasons"][first:], *verdict["reasons"][:first])
+
+
+Time = float | Literal["inf"]
+"""A time in milliseconds as in JSON."""
+
+Validity = Literal["valid", "degraded", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A criterion with its limits and the figure of a run, in the figure's unit; None if it was not measured."""
+
+    name: str
+    min: float | None
+    max: float | None
+    below: float | None
+    figure: Time | None
+    each: bool
+
+    @classmethod
+    def of(cls, criterion: Mapping[str, Any]) -> Criterion:
+        """Return a criterion of the verdict in `score.json`."""
+        return cls(**{one.name: criterion[one.name] for one in fields(cls)})
+
+    @property
+    def result(self) -> CriterionResult:
+        figure = None if self.figure is None else float(self.figure)
+        each = {"min": self.min, "max": self.max, "below": self.below}
+        limits = {name: limit for name, limit in each.items() if limit is not None}
+        return CriterionResult(self.name, limits, figure, self.each)
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """The mean of a probe's figure over the window, in the figure's unit; None if not measured over all of it."""
+
+    probe: str
+    figure: str
+    mean: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HookResult:
+    """The end of a command around a run. `output` is its file in `hooks`; `failure` is None if it succeeded."""
+
+    output: str
+    took_s: float
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignRun:
+    """A run as in `campaign.json`. `run` is its directory, relative to that of the campaign.
+
+    `cell` is the name of a suite's cell, or a search's number of users. `number` is the place in the order, and
+    `attempt` counts its runs. `began` (ISO 8601) and `took_s` are None for a run that a crash kept from being recorded
+    until the campaign was resumed. A run that could not be made has no validity and no figures.
+
+    An infinite time is "inf". `scored` are the tasks in the score. `load_equivalent_users` have a day of 8 h.
+    `resources` are those of the server's machine, the nearest to saturation first; none without the probe `host`.
+    `averages` are those of `COUNTERS`, and `criteria` all that are on. `warnings` are those of the run. `load_share` is
+    the load made, of the plan's. `received_share` is the mail that users receive, of the published mail. `taken_share`
+    is the part of the server's cores that others than the server took, other virtual machines included, by the probe
+    `host`. `on_generators_cores`: the generator used the server's cores, too. `stolen`: other virtual machines took
+    much of the server's machine.
+    """
+
+    run: str
+    cell: str
+    users: int
+    number: int = 1
+    repeat: int = 1
+    attempt: int = 1
+    began: str | None = None
+    took_s: float | None = None
+    result: Result = VOID
+    validity: Validity | None = None
+    passed: bool | None = None
+    reasons: tuple[str, ...] = ()
+    score_ms: Time | None = None
+    score_interval_ms: tuple[float, float] | None = None
+    response_score_ms: Time | None = None
+    scored: tuple[str, ...] = ()
+    tasks_per_s: float | None = None
+    load_equivalent_users: int | None = None
+    delivered_per_min: float | None = None
+    resources: tuple[Resource, ...] = ()
+    averages: tuple[Average, ...] = ()
+    criteria: tuple[Criterion, ...] = ()
+    warnings: tuple[str, ...] = ()
+    load_share: float | None = None
+    received_share: float | None = None
+    taken_share: float | None = None
+    on_generators_cores: bool = False
+    stolen: bool = False
+    before: tuple[HookResult, ...] = ()
+    after: tuple[HookResult, ...] = ()
+
+    @property
+    def measured(self) -> bool:
+        """True if the figures of the run may be quoted."""
+        return self.validity in ("valid", "degraded")
+
+    @property
+    def overloaded(self) -> bool:
+        """True if the run is invalid because the server did not take the load, which is an answer."""
+        return self.validity == "invalid" and self.result == FAILED
+
+    @property
+    def answered(self) -> bool:
+        """True if the run is not repeated: repeating it would choose the good ones."""
+        return self.measured or self.overloaded
+
+    @property
+    def failed_after(self) -> tuple[str, ...]:
+        """The failures of commands after the run, which do not change its figures."""
+        return tuple(hook.failure for hook in self.after if hook.failure is not None)
+
+    @property
+    def nearest(self) -> float | None:
+        """The largest finite figure of a criterion, by its upper limit; None if it contradicts the result."""
+        shares = [
+            float(one.figure) / limit
+            for one in self.criteria
+            if one.figure not in (None, INFINITE)
+            if (limit := min((most for most in (one.max, one.below) if most), default=None))
+        ]
+        largest = max(shares, default=None)
+        return largest if largest is None or (largest >= 1) == (self.result == FAILED) else None
+
+    @property
+    def broken(self) -> bool:
+        """True if what must never happen (`max: 0`) did happen."""
+        return any(one.max == 0 and bool(one.figure) for one in self.criteria)
+
+    @property
+    def contended(self) -> bool:
+        """True if other work than the server's had so much of its cores that the run measures both."""
+        by_others = self.taken_share is not None and self.taken_share > CONTENDED_SHARE
+        return self.on_generators_cores or self.stolen or by_others
+
+    def with_score(self, score: Mapping[str, Any]) -> CampaignRun:
+        """Return the run with the figures of its `score.json`. Raises one of `DAMAGED` for another document."""
+        judged, verdict = judge_run(score), score["verdict"]
+        interval = score.get("score_interval_ms")
+        begin_s, end_s = score["window_s"]
+        drivers = score["by_protocol"].items()
+        machines = () if score.get("embedded") else score.get("machines") or ()
+        return _sound(
+            replace(
+                self,
+                result=judged.result,
+                validity=verdict["validity"],
+                passed=verdict["passed"],
+                reasons=tuple(reason[:LONGEST_REASON] for reason in judged.reasons),
+                score_ms=score["score_ms"],
+                score_interval_ms=None if interval is None else (float(interval[0]), float(interval[1])),
+                response_score_ms=score["response_score_ms"],
+                scored=tuple(f"{name}: {task}" for name, driver in drivers for task in driver["covers"]["scored"]),
+                tasks_per_s=float(score["tasks_per_s"]),
+                load_equivalent_users=score["load_equivalent_users"],
+                delivered_per_min=delivered_per_min(score["delivery"]["delivered"], end_s - begin_s),
+                resources=score.get("resources") or (),
+                averages=_averages(score.get("probes") or {}),
+                criteria=tuple(map(Criterion.of, verdict["criteria"])),
+                warnings=tuple(score.get("warnings") or ()),
+                load_share=(score.get("load") or {}).get("share"),
+                received_share=score.get("received_share"),
+                taken_share=_taken_share(score.get("probes") or {}),
+                on_generators_cores=any(bool(one.get("shares_cpus")) for one in machines),
+                stolen=any(map(_is_stolen, machines)),
+            )
+        )
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> CampaignRun:
+        """Return the run with this document. Raises one of `DAMAGED` for any other."""
+        return _sound({one.name: document[one.name] for one in fields(cls)})
+
+
+_RUN = TypeAdapter(CampaignRun)
+
+
+def _sound(run: CampaignRun | Mapping[str, Any]) -> CampaignRun:
+    """Return a run of checked types, with finite numbers and printable texts. Raises one of `DAMAGED`."""
+    found = _RUN.validate_python(harmless("runs", to_json(run)))
+    checked_finite(found)
+    if not RUN.fullmatch(found.run) or not 1 <= found.users <= MOST_USERS:
+        raise ValueError(found.run)
+    if found.validity is None and found.result != VOID:
+        raise ValueError(found.result)
+    if any(resource.full <= 0 for resource in found.resources):
+        raise ValueError(found.resources)
+    if found.began is not None:
+        datetime.fromisoformat(found.began)
+    return found
+
+
+def checked_finite(read: object) -> None:
+    """Raise `ValueError` for a dataclass with a number that is not finite, which a text such as "nan" becomes."""
+    values: list[Any] = [asdict(read)]  # type: ignore[call-overload]
+    while values:
+        value = values.pop()
+        if isinstance(value, float) and not isfinite(value):
+            raise ValueError(value)
+        values += value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+
+
+def _averages(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> tuple[Average, ...]:
+    names = {probe: [*figures] for probe, figures in probes.items()}
+    return tuple(Average(one.probe, one.figure, probes[one.probe][one.figure]["mean"]) for one in counted(names))
+
+
+def _taken_share(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> float | None:
+    """Return the largest part of the server's cores that others took on a machine; None if no probe measured it."""
+    found = []
+    for figures in (figures for probe, figures in probes.items() if kind_of(probe) == HOST):
+        cores, others, stolen = (
+            figures.get(name, {}).get("mean")
+            for name in ("server_cores", "server_cores_taken_by_others", "server_cores_steal_share")
+        )
+        if cores and others is not None:
+            found.append(others / cores + (stolen or 0.0))
+    return max(found, default=None)
+
+
+def _is_stolen(machine: Mapping[str, Any]) -> bool:
+    """Return True if other virtual machines took much of a machine with the server."""
+    return bool(machine.get("server_here")) and (machine.get("stolen_share") or 0.0) > STOLEN_SHARE
+
+
+# --- campaigns --------------------------------------------------------------------------------------------------------
+
+
+class Campaign(Protocol):
+    """A capacity search or a suite with its runs so far: a dataclass with these three fields."""
+
+    KIND: ClassVar[str]
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def runs(self) -> tuple[CampaignRun, ...]: ...
+
+    @property
+    def terms(self) -> Any: ...
+
+    @property
+    def document(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> Self:
+        """Return the campaign with this document. Raises one of `DAMAGED` for any other."""
+        ...
+
+    def with_runs(self, runs: Sequence[CampaignRun]) -> Self:
+        """Return the campaign with these runs."""
+        ...
+
+    def with_terms(self, terms: Any) -> Self:
+        """Return the campaign with these terms."""
+        ...

@@ -1,0 +1,124 @@
+"""The runs of a campaign in words and as a table: the same for searches and suites, on terminals and in reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from urllib.parse import quote
+
+from loadsim.analysis.summary import Tone
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result, Time
+from loadsim.errors import printable
+from loadsim.model.run_times import in_words
+from loadsim.report.answer_tables import interval_words
+from loadsim.report.document import FAILED as FAILED_CELL
+from loadsim.report.document import PASSED as PASSED_CELL
+from loadsim.report.document import Block, Column, Link, Listing, Table, table_of
+from loadsim.report.text import LEAST_WIDTH, wrapped
+
+RESULTS: Mapping[Result, str] = {
+    PASSED: "passed",
+    FAILED: "failed",
+    UNDECIDED: "undecided",
+    GENERATOR: "generator",
+    VOID: "void",
+}
+
+RATED = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
+"""The results with a sign."""
+
+TONES: Mapping[Result, Tone] = {PASSED: "good", FAILED: "bad"}
+"""The ratings of results; all others are doubtful."""
+
+MOST_REASONS = 3
+"""The most reasons of a run that are shown; its run directory has all."""
+
+NOT_SHOWN = "not shown"
+"""Stands for a time of an invalid run."""
+
+Place = Callable[[str], str]
+"""Returns the place of a run directory of the campaign, relative to the report."""
+
+
+def run_text(run: CampaignRun, width: int) -> str:
+    """Return the line of a run that has ended; further lines have the reasons for another result than a pass."""
+    interval = run.score_interval_ms
+    known = f" ({interval[0]:,.1f} to {interval[1]:,.1f} ms)" if run.measured and interval else ""
+    facts = [
+        RESULTS[run.result],
+        *([f"score {Column('', 'time').shown(time_of(run, run.score_ms))}{known}"] if run.validity else []),
+        *([] if run.took_s is None else [length_words(run.took_s)]),
+        run.run,
+    ]
+    shown = [*map(printable, run.reasons[:MOST_REASONS])]
+    shown += [f"{len(run.reasons) - MOST_REASONS} more"] if run.reasons[MOST_REASONS:] else []
+    shown += [f"after it, {printable(failure)}" for failure in run.failed_after]
+    lines = [f"{run_name(run)}: {', '.join(facts)}", *(f"  - {reason}" for reason in shown)]
+    return "\n".join(wrapped(lines, max(width, LEAST_WIDTH)))
+
+
+def run_name(run: CampaignRun) -> str:
+    retry = f", retry {run.attempt - 1}" if run.attempt > 1 else ""
+    return f"{run.cell}, repeat {run.repeat}{retry}"
+
+
+def length_words(time_s: float) -> str:
+    """Return a length of time, rounded to seconds, or to minutes from an hour on."""
+    rounded = round(time_s)
+    if rounded >= 3600:
+        hours, minutes = divmod(round(rounded / 60), 60)
+        return f"{hours} h {minutes} min"
+    minutes, seconds = divmod(rounded, 60)
+    return f"{minutes} min {seconds} s" if minutes else in_words(seconds)
+
+
+def time_of(run: CampaignRun, time_ms: Time | None) -> float | str | None:
+    """Return a time of a run for a table; that of an invalid run is not to be quoted."""
+    return NOT_SHOWN if time_ms is not None and run.validity == "invalid" else in_ms(time_ms)
+
+
+def in_ms(time: Time | None) -> float | None:
+    return None if time is None else float(time)
+
+
+def runs_blocks(caption: str, runs: Sequence[CampaignRun], place: Place) -> Iterator[Block]:
+    """Yield the table of the runs, the reasons of those that did not pass, and the commands that failed after one."""
+    yield _table(caption, runs, place)
+    reasons = [f"{run_name(run)} ({run.run}): {'; '.join(run.reasons)}" for run in runs if run.reasons]
+    if reasons:
+        yield Listing("Why runs did not pass", tuple(reasons))
+    if failures := tuple(f"{run_name(run)}: {failure}" for run in runs for failure in run.failed_after):
+        yield Listing("Commands that failed after a run", failures)
+
+
+def _table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table:
+    return table_of(
+        caption,
+        runs,
+        ("Run", None, lambda run: Link(run.run, f"{quote(place(run.run))}/")),
+        ("Cell", None, lambda run: run.cell),
+        ("Begun", None, lambda run: None if run.began is None else run.began[:19].replace("T", " ")),
+        ("Took", None, lambda run: None if run.took_s is None else length_words(run.took_s)),
+        ("Result", None, lambda run: RATED.get(run.result, RESULTS[run.result])),
+        ("Score", "time", lambda run: time_of(run, run.score_ms)),
+        (
+            "95 % interval of the score",
+            None,
+            lambda run: interval_words(run.score_interval_ms) if run.measured else None,
+        ),
+        ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),
+        ("Tasks/s", 1, lambda run: run.tasks_per_s),
+        ("8-hour equivalent, in users", 0, lambda run: run.load_equivalent_users),
+    )
+
+
+def scores_table(runs: Sequence[CampaignRun]) -> Table:
+    """Return the table of the runs that a terminal shows."""
+    return table_of(
+        "The runs",
+        runs,
+        ("Cell", None, lambda run: run.cell),
+        ("Result", None, lambda run: RESULTS[run.result]),
+        ("Tasks/s", 1, lambda run: run.tasks_per_s),
+        ("Score", "time", lambda run: time_of(run, run.score_ms)),
+        ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),
+    )

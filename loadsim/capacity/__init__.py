@@ -1,0 +1,1 @@
+"""The search for the most users that a server takes."""

@@ -1,0 +1,182 @@
+"""A capacity search as a value: its terms, its steps, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from loadsim.analysis.json_values import to_json
+from loadsim.campaign.runs import FAILED, PASSED, CampaignRun, checked_finite
+from loadsim.capacity.search import Found, Settings, Step, StoppedBy, interval
+from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.terms import MOST_USERS
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of a search, which do not change while it is resumed.
+
+    `scenario` is a digest of the scenario, `seed` that of its plan. The limits are those of the criteria, None if off.
+    `pause_s` precedes each step but the first. `clients` is the number of a cluster's clients; None on this machine.
+    """
+
+    software: str
+    name: str
+    scenario: str
+    seed: int
+    embedded: bool
+    day_s: float
+    compression: float
+    score_limit_ms: float | None
+    response_score_limit_ms: float | None
+    settings: Settings
+    pause_s: float
+    engines: int | None
+    pin: bool
+    clients: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A number of users with which no run can be made here.
+
+    A resumed search tries it again: more hits of a task, memory or open files may be allowed then.
+    """
+
+    users: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """A capacity search, with the runs so far. `found` is None until it ends.
+
+    `refused` were to be measured, and could not be.
+    """
+
+    KIND: ClassVar[str] = "capacity"
+    directory: Path
+    terms: Terms
+    runs: tuple[CampaignRun, ...]
+    found: Found | None = None
+    refused: tuple[Refused, ...] = ()
+
+    @classmethod
+    def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> Capacity:
+        """Return the search with this document. Raises one of `DAMAGED` for any other."""
+        terms = _TERMS.validate_python(document["terms"])
+        checked_finite(terms)
+        return cls(directory, terms, runs, _found(document, runs), _REFUSED.validate_python(document["refused"]))
+
+    def with_runs(self, runs: Sequence[CampaignRun]) -> Capacity:
+        return replace(self, runs=tuple(runs))
+
+    def with_terms(self, terms: Terms) -> Capacity:
+        return replace(self, terms=terms)
+
+    @property
+    def measured(self) -> Sequence[Step]:
+        return [Step(run.users, run.result, run.nearest, run.broken) for run in self.runs]
+
+    @property
+    def users(self) -> int | None:
+        """The largest number of users that passed; None if none did, or until the search ends."""
+        return self.found.low if self.found else None
+
+    @property
+    def at_capacity(self) -> Sequence[CampaignRun]:
+        """The steps in which the largest number passed."""
+        return [run for run in self.runs if run.users == self.users and run.result == PASSED]
+
+    @property
+    def tasks_per_s(self) -> float | None:
+        """The mean throughput of the largest number that passed."""
+        rates = [run.tasks_per_s or 0.0 for run in self.at_capacity]
+        return sum(rates) / len(rates) if rates else None
+
+    @property
+    def load_equivalent_users(self) -> int | None:
+        """The least load-equivalent of the largest number that passed, in users with a day of 8 h."""
+        return min((run.load_equivalent_users or 0 for run in self.at_capacity), default=None)
+
+    @property
+    def nearest_to_full(self) -> CampaignRun | None:
+        """The last step with resources of the smallest number that failed, or else of the largest that passed."""
+        found = self.found
+        for users, result in ((found.high, FAILED), (found.low, PASSED)) if found else ():
+            runs = [run for run in self.runs if (run.users, run.result) == (users, result) and run.resources]
+            if runs:
+                return runs[-1]
+        return None
+
+    @property
+    def interval(self) -> tuple[int | None, int | None] | None:
+        """The interval of the search (`capacity_search.interval`); None until it ends."""
+        return interval(self.measured, self.found) if self.found else None
+
+    @property
+    def certain(self) -> bool:
+        """True if the interval has each end that the search found, and at least one."""
+        found, stated = self.found, self.interval
+        if found is None or stated is None:
+            return False
+        return [each is None for each in stated] == [each is None for each in (found.low, found.high)]
+
+    @property
+    def contended(self) -> bool:
+        """True if, at an end of the search, most runs that decided shared the server's cores with other work."""
+        ends = ((self.found.low, PASSED), (self.found.high, FAILED)) if self.found else ()
+        deciding = [[run.contended for run in self.runs if (run.users, run.result) == end] for end in ends]
+        return any(2 * each.count(True) > len(each) for each in deciding)
+
+    @property
+    def exit_status(self) -> int:
+        """0 with a capacity and its interval, 1 if no number passed, else 4.
+
+        That is an interval that is open, wide or not stated.
+        """
+        if self.found is None or self.found.stopped_by != "criteria" or not self.certain:
+            return 4
+        return 0 if self.found.low is not None else 1
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The content of `campaign.json`."""
+        found = self.found
+        return {
+            "kind": self.KIND,
+            "exit_status": self.exit_status if found else None,
+            "users": self.users,
+            "failed_users": found.high if found else None,
+            "interval": self.interval and [*self.interval],
+            "stopped_by": found.stopped_by if found else None,
+            "certain": self.certain if found else None,
+            "contended": self.contended if found else None,
+            "tasks_per_s": self.tasks_per_s,
+            "load_equivalent_users": self.load_equivalent_users,
+            "resources": to_json(self.nearest_to_full.resources) if self.nearest_to_full else None,
+            "refused": to_json(self.refused),
+            "terms": to_json(self.terms),
+            "runs": to_json(self.runs),
+        }
+
+
+_TERMS = TypeAdapter(Terms)
+_REFUSED = TypeAdapter(tuple[Refused, ...])
+_FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
+
+
+def _found(document: Mapping[str, Any], runs: Collection[CampaignRun]) -> Found | None:
+    """Return the end of a search; None before it. Raises `ValueError` for one that its runs do not have."""
+    if document["stopped_by"] is None:
+        return None
+    ends = [document[name] for name in ("users", "failed_users", "stopped_by")]
+    found = Found(*_FOUND.validate_python(ends))
+    for end, result in ((found.low, PASSED), (found.high, FAILED)):
+        if end is not None and not any((run.users, run.result) == (end, result) for run in runs):
+            raise ValueError(ends)
+    if (found.high is None and found.stopped_by == "criteria") or (found.low or 0) >= (found.high or MOST_USERS + 1):
+        raise ValueError(ends)
+    return found

@@ -1,0 +1,304 @@
+"""The report on a capacity search, and its text: the answer in a sentence, its curve over users, and all runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.run_warnings import number_range, shared_warnings
+from loadsim.analysis.summary import Tone
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, Result
+from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, runs_blocks, scores_table
+from loadsim.capacity.averages import averages_by_number
+from loadsim.capacity.capacity import Capacity
+from loadsim.capacity.curves import curves_of, in_full
+from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED, ends_so_far
+from loadsim.comparison.differences import facts_of, same_table, what_differs
+from loadsim.errors import printable
+from loadsim.report.answer import EMBEDDED, YOUR_OWN, facts_table
+from loadsim.report.answer_facts import AS_USUAL
+from loadsim.report.document import Block, Document, Listing, Section
+from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
+from loadsim.report.text import to_text
+from loadsim.timinglog.header_words import length
+from loadsim.timinglog.planned_load import received_of_published
+
+BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")
+"""Matches facts that differ because the number of users does."""
+
+CONTENDED = "in doubt, since other work shared the server's cores"
+"""Follows a capacity that is not the server's own."""
+
+NOTED_BY_OTHERS = 0.1
+"""The part of the server's cores from which on the work of others is a doubt."""
+
+
+def capacity_text(capacity: Capacity, width: int, colours: bool = False) -> str:
+    """Return the answer of a search that has ended; see `to_text`."""
+    runs = sorted(capacity.runs, key=lambda run: run.users)
+    blocks = (*_summary(capacity), scores_table(runs))
+    return to_text(f"Capacity: {verdict(capacity)}", tone(capacity), blocks, width, colours)
+
+
+def describe_capacity(
+    capacity: Capacity, runs: Sequence[RecordedRun], notes: Mapping[str, str], place: Place = str
+) -> Document:
+    """Return the report on a search that has ended. `runs` are those that can be read."""
+    terms = capacity.terms
+    of_search = sorted(capacity.runs, key=lambda run: run.users)
+    answer = verdict(capacity)
+    return Document(
+        title=f"Capacity: {terms.name}",
+        subtitle=f"{len(of_search)} runs, each with a day of {length(terms.day_s)}; searched by {terms.software}",
+        verdict=f"{answer[:1].upper()}{answer[1:]}",
+        tone=tone(capacity),
+        sections=(
+            Section("Summary", tuple(_summary(capacity))),
+            Section("Users and response times", tuple(curves_of(capacity, of_search))),
+            *averages_by_number(of_search),
+            Section("Runs", tuple(runs_blocks("The runs, by their users", of_search, place))),
+            Section("What differs between the runs", tuple(_what_differs(runs, len(of_search)))),
+            Section("Disclosure", (same_table(facts_of(runs, notes)),)),
+        ),
+    )
+
+
+def _summary(capacity: Capacity) -> Iterable[Block]:
+    """Yield what a reader needs who reads nothing else."""
+    if doubted := doubts(capacity):
+        yield Listing("Doubts", tuple(doubted))
+    yield facts_table("The answer", facts(capacity))
+    if stated := limits(capacity):
+        yield stated
+    if run := capacity.nearest_to_full:
+        yield replace(
+            resource_table(run.resources, with_figures=False),
+            caption=f"Resources with {run.users:,} users ({run.run}), the nearest to saturation first",
+        )
+        yield NO_PROOF
+    if step := what_next(capacity):
+        yield f"What to do next: {step}"
+
+
+def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]:
+    if runs:
+        known = {name: values for name, values in facts_of(runs, {}).items() if not BY_NUMBER.fullmatch(name)}
+        yield what_differs(known, ["/".join(run.place.split("/")[-2:]) for run in runs])
+    if len(runs) < all_runs:
+        yield f"The logs of {all_runs - len(runs)} of {all_runs} runs cannot be read."
+
+
+# --- the answer in sentences ---
+
+
+def tone(capacity: Capacity) -> Tone:
+    """Return the rating: an answer that may be quoted is good, and a missing capacity bad."""
+    if capacity.users is None:
+        return "bad"
+    doubtful = capacity.exit_status or capacity.terms.embedded or capacity.contended
+    return "doubtful" if doubtful else "good"
+
+
+def verdict(capacity: Capacity) -> str:
+    """Return the capacity and its interval, or what ended the search, and whether other work makes it doubtful."""
+    found = _verdict(capacity)
+    return f"{found}; {CONTENDED}" if capacity.contended else found
+
+
+def _verdict(capacity: Capacity) -> str:
+    found, settings = capacity.found, capacity.terms.settings
+    assert found is not None
+    low = None if found.low is None else f"{found.low:,} users"
+    high = None if found.high is None else f"{found.high:,} users"
+    if found.stopped_by in ("broken", "noise", "order"):
+        return f"not decided, from {low or 'none'}{f' to {high}' if high else ' up'}"
+    if low and high and not capacity.certain:
+        return f"about {low}: too few runs agree to state an interval"
+    if low and high:
+        return f"{low}, interval {_ends(capacity)}: {high} miss the criteria"
+    if high and found.stopped_by == "criteria":
+        return f"none, {high} miss the criteria"
+    if high:
+        return f"none from {high} on, which miss the criteria; fewer cannot be measured"
+    why = {
+        "generator": "the load generator was too slow for more",
+        "limit": f"{settings.most:,} are the most of this search",
+        "refused": "more cannot be measured here",
+    }
+    return f"{f'at least {low}' if low else 'not found'}; {why[found.stopped_by]}"
+
+
+def so_far(capacity: Capacity) -> str:
+    """Return what the runs of an unfinished search have found."""
+    low, high = ends_so_far(capacity.measured, capacity.terms.settings)
+    passed = "no number passed" if low is None else f"{low:,} users passed"
+    return f"so far {passed}, {'no larger one' if high is None else f'{high:,} users'} failed"
+
+
+def facts(capacity: Capacity) -> list[tuple[str, str]]:
+    """Return names and texts: what the users are, the interval, and what the next larger number missed."""
+    found = capacity.found
+    assert found is not None
+    lines = []
+    if found.low is not None:
+        lines.append(("Users", _users(capacity)))
+    if found.low is not None or found.high is not None or capacity.certain:
+        lines.append(("Interval", interval(capacity)))
+    if found.low is not None:
+        lines.append(("Throughput", f"{capacity.tasks_per_s or 0:,.1f} tasks/s"))
+        lines.append(("8-hour equivalent", _equivalent(capacity)))
+    if found.high is not None:
+        lines.append((f"Missed with {found.high:,} users", missed(capacity)))
+    if run := capacity.nearest_to_full:
+        for name, resources in resource_facts(run.resources):
+            lines.append((f"{name}, with {run.users:,} users", f"{resources}; by {run.run}"))
+    return lines
+
+
+def _users(capacity: Capacity) -> str:
+    """Return the day of the users, and the load that each makes if it is not that of one user of a usual day."""
+    terms, users = capacity.terms, capacity.users or 1
+    each = (capacity.load_equivalent_users or users) / users
+    if abs(each - 1) < AS_USUAL:
+        day = f"each with a day of {length(terms.day_s)}"
+    else:
+        day = f"each makes the load of about {each:,.3g} users with a day of 8 h; their day has {length(terms.day_s)}"
+    pace = f", {terms.compression:g} times as fast as their profile's" if terms.compression != 1 else ""
+    return f"{day}{pace}, by the plan of run.seed {terms.seed}"
+
+
+def _equivalent(capacity: Capacity) -> str:
+    """Return the load-equivalent, with the share of the published mail if users receive much less."""
+    shares = [run.received_share for run in capacity.at_capacity if run.received_share is not None]
+    received = received_of_published(min(shares, default=None))
+    users = f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"
+    return f"{users}, who receive {received}" if received else users
+
+
+def interval(capacity: Capacity) -> str:
+    """Return the interval with the results at its ends; or why it is not stated."""
+    found = capacity.found
+    assert found is not None
+    ends = [
+        f"{users:,} users {_times(capacity, users, result)}"
+        for users, result in ((found.low, PASSED), (found.high, FAILED))
+        if users is not None
+    ]
+    seen = ", ".join(ends)
+    no_evidence = {
+        "broken": "mail was lost, or what else must never happen did",
+        "order": "results depend on the order of the runs",
+    }
+    if found.stopped_by in no_evidence:
+        return f"not stated: {seen}; {no_evidence[found.stopped_by]}"
+    if not capacity.certain:
+        mixed = f"{EVIDENCE_OF_MIXED} of {EVIDENCE_OF_MIXED + 1}"
+        stated = "not stated" if capacity.interval is None else "stated at one end only"
+        needed = f"an end needs {EVIDENCE} equal results and no other one, or {mixed} equal"
+        return f"{stated}: {seen}; {needed}"
+    if found.high is None:
+        return f"{seen}; its upper end is not known"
+    if found.low is None:
+        return f"{seen}; no number passed"
+    low, high = (users or 0 for users in capacity.interval or ())
+    return (
+        f"{_ends(capacity)} users (+-{(high - low) / (high + low):.1%} of the middle), with a confidence of at least"
+        " 90 % if the number of users from which a run misses criteria varies by at most 10 % (times may vary more),"
+        f" with a correlation of at most 0.9 from run to run: {seen}"
+    )
+
+
+def _ends(capacity: Capacity) -> str:
+    """Return the interval in users, which has both ends."""
+    return " to ".join(f"{users or 0:,}" for users in capacity.interval or ())
+
+
+def _times(capacity: Capacity, users: int, result: Result) -> str:
+    """Return how often a number had a result, such as "passed 8 of 9 times"."""
+    judged = [run.result for run in capacity.runs if run.users == users and run.result != VOID]
+    equal = judged.count(result)
+    often = f"{equal} times" if equal == len(judged) else f"{equal} of {len(judged)} times"
+    return f"{RESULTS[result]} {often}"
+
+
+def missed(capacity: Capacity) -> str:
+    """Return the criteria that the last failure of the smallest failed number missed, and its run."""
+    found = capacity.found
+    failed = [run for run in capacity.runs if found and run.users == found.high and run.result == FAILED]
+    if not failed:
+        return ""
+    reasons = failed[-1].reasons
+    more = [f"{len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
+    which = f", the last of {len(failed)} that failed" if len(failed) > 1 else ""
+    return f"{'; '.join([*reasons[:MOST_REASONS], *more])}; by {failed[-1].run}{which}"
+
+
+def limits(capacity: Capacity) -> str:
+    """Return the limits of the scores in words; "" without any. A limit may be of `max` or of `below`."""
+    terms = capacity.terms
+    each = [
+        f"{name} {in_full(limit)}"
+        for name, limit in (("score", terms.score_limit_ms), ("response score", terms.response_score_limit_ms))
+        if limit is not None
+    ]
+    return f"Limits: {', '.join(each)}; all other criteria of the scenario decide, too." if each else ""
+
+
+# --- doubts, and what to do -------------------------------------------------------------------------------------------
+
+
+def doubts(capacity: Capacity) -> list[str]:
+    """Return what limits the meaning of the answer."""
+    judged = [run for run in capacity.runs if run.result not in (GENERATOR, VOID)]
+    lines = []
+    if capacity.found and capacity.found.stopped_by == "broken":
+        runs = [run for run in judged if run.broken and run.users <= (capacity.users or 0)]
+        lines += [f"{run.run}: {printable(run.reasons[0])}: no other runs decide about this." for run in runs]
+    if refused := capacity.refused:
+        numbers = ", ".join(f"{one.users:,}" for one in refused)
+        with_last = f" (this is of {refused[-1].users:,})" if len(refused) > 1 else ""
+        lines.append(f"{numbers} users cannot be measured: {printable(refused[-1].why)}{with_last}")
+    if capacity.terms.embedded:
+        lines.append(EMBEDDED)
+    elif not any(run.resources or run.averages for run in capacity.runs):
+        lines.append(
+            "Processor, disks and memory of the server were not measured: a new search with --set 'probes.host={}' on"
+            " its machine measures them, and from another machine the key monitors."
+        )
+    return [*lines, *_of_runs(judged)]
+
+
+def _of_runs(runs: Sequence[CampaignRun]) -> Iterator[str]:
+    """Yield a sentence for work of others on the server's cores, and one for each kind of warning."""
+    taken = [run.taken_share for run in runs if (run.taken_share or 0.0) > NOTED_BY_OTHERS]
+    shares = [share for share in taken if share is not None]
+    if shares:
+        yield (
+            f"In {_of_all(len(shares), runs)} others than the server (programs, the kernel, virtual machines) took"
+            f" more than {100 * NOTED_BY_OTHERS:g} % of its cores"
+            f" ({number_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
+        )
+    for one in shared_warnings([run.warnings for run in runs]):
+        yield f"In {_of_all(len(one.runs), runs)}: {one.words}"
+
+
+def _of_all(number: int, runs: Sequence[CampaignRun]) -> str:
+    return f"{number} of {len(runs)} runs"
+
+
+def what_next(capacity: Capacity) -> str:
+    """Return what to do with the answer; "" if its verdict says so, which the page on searches explains."""
+    found = capacity.found
+    assert found is not None
+    if capacity.terms.embedded:
+        return YOUR_OWN
+    if found.low is None or found.stopped_by != "criteria" or capacity.contended:
+        return ""
+    if not capacity.certain:
+        return "resume this search without --quick before you quote this number."
+    levels = ", ".join(str(round(found.low * percent / 100)) for percent in (80, 100, 120))
+    return (
+        f"quote users, interval, day and scenario together; a suite with users: [{levels}] confirms them another day."
+    )

@@ -1,0 +1,235 @@
+"""The search for the largest number of users that passes: each step is a whole run, here or on a cluster."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from itertools import takewhile
+from pathlib import Path
+
+from loadsim.campaign.file import RUNS, own_directory, resumed, set_aside, write
+from loadsim.campaign.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
+from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, Planned, Runner
+from loadsim.campaign.runs import VOID, CampaignRun
+from loadsim.capacity.capacity import Capacity, Refused, Terms
+from loadsim.capacity.search import AGREEING, EVIDENCE, Found, Measure, NoAnswer, Settings, next_step
+from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.dryrun.forecast import not_valid
+from loadsim.dryrun.plan_cache import planned_load
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.criteria import refuse_monitors
+from loadsim.model.population import resized
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_server import Server
+from loadsim.model.terms import MOST_USERS, STRESS
+from loadsim.runs.directory import dated, hand_over
+from loadsim.runs.local import check_machine, run_locally
+from loadsim.version import __version__
+
+COARSE = 8
+"""The first number is this part of the most by default: three doublings before the last."""
+
+Overridden = Callable[[Sequence[str]], Scenario]
+"""Reads the scenario with further settings, such as `topology.0.users=200`. Raises `ConfigError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any.
+
+    `quick`: two equal results end the search. The interval is then not stated in general. `clients` are those of the
+    cluster on which the runner makes the steps. `pause_s` is by default `default_pause_s`, on a cluster `PAUSE_S`.
+    """
+
+    first: int | None = None
+    most: int | None = None
+    steps: tuple[int, ...] = ()
+    width: float = 0.2
+    pause_s: float | None = None
+    engines: int | None = None
+    pin: bool = False
+    clients: int | None = None
+    quick: bool = False
+
+
+def find_capacity(
+    read: Overridden,
+    wanted: Wanted,
+    out: Path | None = None,
+    *,
+    runner: Runner | None = None,
+    watcher: CampaignWatcher = UNWATCHED,
+    quiet_down: QuietDown = QUIET_DOWN,
+) -> Capacity:
+    """Search in the directory `out`, new or with an unfinished search; None creates one in `runs`.
+
+    `runner` makes the runs; None makes them on this machine.
+
+    Raises `ConfigError` for a fault found before a run, and `RunInvalid` if two runs with one number are invalid for
+    other reasons than server or generator, or if a send queue is not empty; resumed, the search goes on. Raises
+    `Interrupted`, also after a run that had done its work when a signal came.
+    """
+    scenario = read(())
+    if scenario.run.mode == STRESS:
+        raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
+    refuse_monitors(scenario.criteria, scenario.monitors, f"{scenario.name}: ")
+    terms = _terms(scenario, wanted)
+    most = terms.settings.most
+
+    def sized(users: int) -> Scenario:
+        return read(resized(scenario, users, most))
+
+    def check(scenario: Scenario) -> None:
+        if runner is None:  # other machines check themselves
+            check_machine(scenario, engines=terms.engines, pin=terms.pin)
+
+    sized(most)  # check the accounts before anything is measured
+
+    with own_directory(out, dated(datetime.now(UTC), f"capacity-{scenario.name}")) as out:
+        kept = ("pause_s",) if wanted.pause_s is None else ()
+        capacity = resumed(Capacity(out, terms, ()), may_change=("settings.evidence",), kept=kept)
+        terms, capacity = capacity.terms, _without_last_void(capacity)
+        if not capacity.runs:
+            check(sized(most))  # rather than after hours
+        write(capacity)
+        watcher.begun(capacity)
+        making = Making(
+            runner=runner or partial(run_locally, engines=terms.engines, pin=terms.pin),
+            pause_s=terms.pause_s,
+            goes_on=False,
+            on_cluster=terms.clients is not None,
+            watcher=watcher,
+            quiet_down=quiet_down,
+        )
+        capacity = making.all(capacity, _Search(sized, check, watcher).next_run)
+        write(capacity)
+        hand_over(out)
+        return capacity
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Plans the runs of a search.
+
+    `sized` is the scenario with a number of users. `check` raises `ConfigError` for one that this machine cannot run.
+    """
+
+    sized: Callable[[int], Scenario]
+    check: Callable[[Scenario], None]
+    watcher: CampaignWatcher
+
+    def next_run(self, capacity: Capacity) -> tuple[Capacity, Planned | None]:
+        """Return the search and its next run; the search with its end, and None.
+
+        Raises `ConfigError` if no run can be made at all, and `RunInvalid` for a search without an answer.
+        """
+        settings = capacity.terms.settings
+        while isinstance(
+            step := next_step(capacity.measured, settings, [one.users for one in capacity.refused]), Measure
+        ):
+            scenario = self.sized(step.users)
+            number = 1 + sum(run.users == step.users for run in capacity.runs)
+            directory = f"{RUNS}/{step.users:05d}-{number}"
+            run = CampaignRun(directory, f"{step.users} users", step.users, len(capacity.runs) + 1, number)
+            if (capacity.directory / directory).exists() or not (why := self._refusal(scenario)):
+                return capacity, Planned(run, scenario, f"Run {run.number}: {step.users:,} users, {step.why}")
+            capacity = _with_refused(capacity, Refused(step.users, why))
+        if isinstance(step, NoAnswer):
+            raise _no_answer(capacity, step)
+        assert isinstance(step, Found)
+        return replace(capacity, found=step), None
+
+    def _refusal(self, scenario: Scenario) -> str:
+        """Return why no run can be made: this machine cannot, or it could not be valid by its plan; "" if it can."""
+        try:
+            self.check(scenario)
+        except ConfigError as error:
+            return str(error)
+        with self.watcher.watch(scenario) as watcher:
+            watcher.stage("plan")
+            load = planned_load(
+                scenario, build_fingerprint(), watcher.message, watcher.warning, progress=watcher.planned
+            )
+            return not_valid(scenario, load) or ""
+
+
+def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
+    """Return the terms of a search with their defaults. Raises `ConfigError` for numbers that do not fit."""
+    # Mail needs two users, and each group and each engine one.
+    least = max(2, len(scenario.topology), wanted.engines or 1)
+    if wanted.steps:
+        for option, value in (("--from", wanted.first), ("--most", wanted.most)):
+            if value is not None:
+                raise ConfigError(f"{option}: expected either it or --steps, found both")
+        if sorted(set(wanted.steps)) != list(wanted.steps):
+            raise ConfigError(f"--steps: expected rising numbers, found {','.join(map(str, wanted.steps))}")
+    most = wanted.steps[-1] if wanted.steps else scenario.users if wanted.most is None else wanted.most
+    first = wanted.steps[0] if wanted.steps else max(least, most // COARSE) if wanted.first is None else wanted.first
+    if wanted.engines is not None and wanted.engines > most:
+        raise ConfigError(f"--engines: expected a number from 1 to {most}, found {wanted.engines}")
+    for option, value, highest in (("--most", most, MOST_USERS), ("--from", first, most)):
+        if not least <= value <= highest:
+            name = "--steps" if wanted.steps else option
+            each = f" (one for each of {wanted.engines} --engines)" if least == wanted.engines else ""
+            raise ConfigError(f"{name}: expected a number from {least} to {highest} users{each}, found {value}")
+    default_s = default_pause_s(scenario) if wanted.clients is None else PAUSE_S
+    document = f"{scenario.to_yaml()}{scenario.digest()}"
+    return Terms(
+        software=f"loadsim {__version__}",
+        name=scenario.name,
+        scenario=sha256(document.encode()).hexdigest(),
+        seed=scenario.run.seed,
+        embedded=not isinstance(scenario.server, Server),
+        day_s=scenario.run.day_length_s,
+        compression=scenario.compression,
+        score_limit_ms=_limit(scenario, "score_ms"),
+        response_score_limit_ms=_limit(scenario, "response_score_ms"),
+        settings=Settings(
+            first, most, least, wanted.width, wanted.steps, evidence=AGREEING if wanted.quick else EVIDENCE
+        ),
+        pause_s=default_s if wanted.pause_s is None else wanted.pause_s,
+        engines=wanted.engines,
+        pin=wanted.pin,
+        clients=wanted.clients,
+    )
+
+
+def _limit(scenario: Scenario, name: str) -> float | None:
+    bound = scenario.criteria.get(name)
+    return min((limit for limit in (bound.max, bound.below) if limit is not None), default=None) if bound else None
+
+
+def _with_refused(capacity: Capacity, refused: Refused) -> Capacity:
+    """Return a search without a number. Raises `ConfigError` if nothing else is measured, or the number already was."""
+    if not capacity.runs or any(run.users == refused.users for run in capacity.runs):
+        raise ConfigError(f"{refused.users} users: {refused.why}")
+    return replace(capacity, refused=(*capacity.refused, refused))
+
+
+def _without_last_void(capacity: Capacity) -> Capacity:
+    """Return a search that void steps had ended without them, so that it goes on. Their directories are renamed.
+
+    Raises `ConfigError` if one cannot be renamed.
+    """
+    while isinstance(end := next_step(capacity.measured, capacity.terms.settings), NoAnswer):
+        own = [run for run in reversed(capacity.runs) if run.users == end.users]
+        void = {one.run for one in takewhile(lambda run: run.result == VOID, own)}
+        for directory in sorted(void):
+            if (capacity.directory / directory).exists():  # a crash may have come after it was renamed
+                set_aside(capacity.directory / directory)
+        capacity = capacity.with_runs([run for run in capacity.runs if run.run not in void])
+    return capacity
+
+
+def _no_answer(capacity: Capacity, step: NoAnswer) -> RunInvalid:
+    last = [one for one in capacity.runs if one.users == step.users][-1]
+    reasons = "; ".join(last.reasons)
+    place = capacity.directory / last.run
+    return RunInvalid(
+        f"the search stops without a capacity: {step.users} users were invalid twice: {reasons} ({place}); the same"
+        f" command with --out {shlex.quote(str(capacity.directory))} measures them again"
+    )

@@ -1,0 +1,353 @@
+"""The search for the largest number of users that passes: which number to measure next, as a pure function.
+
+The only state is the list of steps measured so far, so an interrupted search continues as if it had never stopped.
+The procedure is that of a response-throughput curve (SPECjbb2015, run and reporting rules): rising steps, and a retry
+before a step counts as failed. Bisection between the last pass and the first failure follows. In the end, both are
+repeated until the results are evidence, or contradict each other: then the interval is widened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from statistics import fmean, variance
+from typing import Literal
+
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
+from loadsim.capacity.order import depends_on_order
+from loadsim.model.draws import draw
+
+StoppedBy = Literal["broken", "criteria", "generator", "limit", "noise", "order", "refused"]
+"""The reason for the end: numbers from here on miss the criteria, or cannot be generated, or were not to be measured.
+`refused`: no run with the next number can be made, such as one of too few hits; also below a number that failed.
+`noise`: results contradict each other, or do not decide, so the interval is wider than wanted. `order`: results depend
+on the order of the runs (`capacity_order`), so equal ones are no evidence. `broken`: what must never happen did, with a
+number that passed otherwise; no majority decides about lost mail."""
+
+AGREEING = 2
+"""The equal results of one number that decide it while the search moves. A first pass counts alone until its end."""
+
+MOST_OTHERS = 1
+"""The most other results of a decided number. With more, it is undecided."""
+
+EVIDENCE = 5
+"""The equal results of an end of a stated interval, if there is no other one.
+
+If half of the runs with a number pass, five in a row do in 3.1 % of cases. The rule holds for any criterion, and needs
+no interval of its figure."""
+
+EVIDENCE_OF_MIXED = 8
+"""The equal results of an end with one other result. Together, both rules err in at most 4.1 % of cases at each end:
+1/32 + 5/512."""
+
+REACH = 4
+"""The least distance of the interval's ends from the limit, in standard deviations of the runs at the measured ends.
+
+Runs that are alike in a row differ less than the server does. With correlations to 0.9, this holds the capacity in nine
+of ten stated intervals (decision 51)."""
+
+MOST_VOID = 2
+"""The search stops after this number of void steps with one number since its last other result."""
+
+MOST_STEPS = 100
+"""The most steps of a search. Without noise, one over ten million users needs at most 60."""
+
+FINEST = 4
+"""Gaps of undecided numbers are narrowed to this part of the wanted width."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The numbers of a search: the `first` and the `least` and `most` users that can be measured.
+
+    `width` is the wanted length of the interval, as a share of its middle: 0.2 is +-10 %. With `steps`, a rising list,
+    only these numbers are measured, until one fails, and `width` is not used. `evidence` are the equal results that end
+    the search; fewer than `EVIDENCE` are quick, and state no interval in general.
+    """
+
+    first: int
+    most: int
+    least: int = 1
+    width: float = 0.2
+    steps: tuple[int, ...] = ()
+    most_steps: int = MOST_STEPS
+    evidence: int = EVIDENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A measured step, as far as the search knows it.
+
+    `figure` is how near it was to a failure, None if unknown. `broken`: what must never happen did.
+    """
+
+    users: int
+    result: Result
+    figure: float | None = None
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The next number of users, and why it is measured."""
+
+    users: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The end of a search: the largest number that passed, and the smallest that failed; None if there is none."""
+
+    low: int | None
+    high: int | None
+    stopped_by: StoppedBy
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The end of a search without an answer: the last two steps with this number are void."""
+
+    users: int
+
+
+def next_step(steps: Sequence[Step], settings: Settings, refused: Collection[int] = ()) -> Measure | Found | NoAnswer:
+    """Return the next number to measure, or the end. No runs can be made with the numbers `refused`."""
+    # 1. A number that is not decided yet.
+    results = _by_users(steps)
+    for users, own in results.items():
+        if _last_void(own) >= MOST_VOID:
+            return NoAnswer(users)
+    state = _State.of(results, settings, refused)
+    full = len(steps) >= settings.most_steps
+    again = next((users for users, own in results.items() if decision(own) is None), None)
+    if again is not None and not full:
+        return Measure(again, _why_again(results[again]))
+
+    # 2. The next number, unless the interval is as short as wanted.
+    if full:
+        return Found(state.low, state.high, _unless_doubtful(steps, settings, state.low, "noise"))
+    wanted = _from_list(results, state, settings, refused) if settings.steps else _between(state, settings)
+    if isinstance(wanted, Measure):
+        return wanted
+
+    # 3. Both ends of the interval need evidence before the answer.
+    high = state.high if wanted in ("criteria", "noise", "refused") else None
+    why = {state.low: "the largest number that passed, again", high: "the smallest number that failed, again"}
+    ends = [users for users in why if users is not None]
+    if all(established(steps, users, settings.evidence) for users in ends):
+        return Found(state.low, high, _unless_doubtful(steps, settings, state.low, wanted))
+    users = _next_end(steps, ends, settings.evidence)
+    return Measure(users, why[users])
+
+
+def _next_end(steps: Sequence[Step], ends: Sequence[int], evidence: int) -> int:
+    """Return the end of the interval to measure next, at random, so that a change of the server meets both.
+
+    If they took turns, a server with two states by turns would show each end one of them. After two runs with an end,
+    the other one follows.
+    """
+    numbers = [step.users for step in steps if step.result != VOID]
+    quick = evidence < EVIDENCE
+    needing = [users for users in ends if not established(steps, users, evidence)]
+    first = needing[int(draw(0, 0, "end of the interval", len(numbers)) * len(needing))]
+    return next(users for users in (first, *ends) if numbers[-2:] != [users, users] or len(ends) == 1 or quick)
+
+
+def interval(steps: Sequence[Step], found: Found) -> tuple[int | None, int | None] | None:
+    """Return the ends of the interval for which enough results agree, each None otherwise; None without either.
+
+    Results that depend on the order of the runs, or that hide a broken one, are no evidence. Measured ends
+    that are nearer to the limit than `REACH` are moved outwards, along the line through their mean figures.
+    """
+    if found.stopped_by in ("broken", "order"):
+        return None
+    low, high = (users if users and established(steps, users) else None for users in (found.low, found.high))
+    if low is None or high is None:
+        return None if low is high else (low, high)
+    figures = [
+        [
+            math.log(step.figure)
+            for step in steps
+            if step.users == end and step.result in (PASSED, FAILED) and step.figure
+        ]
+        for end in (low, high)
+    ]
+    if min(map(len, figures)) < 2 or (passed := fmean(figures[0])) >= (failed := fmean(figures[1])):
+        return low, high
+    runs = sum(map(len, figures))
+    spread = math.sqrt(sum((len(own) - 1) * variance(own) for own in figures) / (runs - 2))
+    users_each = (high - low) / (failed - passed)
+    below, above = (max(0.0, REACH * spread - distance) * users_each for distance in (-passed, failed))
+    return max(0, math.floor(low - below)), math.ceil(high + above)
+
+
+def _unless_doubtful(steps: Sequence[Step], settings: Settings, low: int | None, wanted: StoppedBy) -> StoppedBy:
+    """Return the wanted end, or why results that agree are no evidence for it."""
+    if any(step.broken and step.users <= (low or 0) for step in steps):
+        return "broken"
+    return "order" if wanted in ("criteria", "noise") and _by_order(steps, settings) else wanted
+
+
+def _by_order(steps: Sequence[Step], settings: Settings) -> bool:
+    """Return True if the figures depend on the order of the runs, or the results if there are no figures."""
+    if settings.evidence < EVIDENCE:
+        return False
+    judged = [step for step in steps if step.result in (PASSED, FAILED)]
+    known = [step for step in judged if step.figure]
+    figures = [math.log(step.figure) if step.figure else None for step in judged]
+    results = [float(step.result == PASSED) for step in judged]
+    return depends_on_order([step.users for step in judged], figures if known else results)
+
+
+def ends_so_far(steps: Sequence[Step], settings: Settings) -> tuple[int | None, int | None]:
+    """Return the largest number that has passed so far, and the smallest that has failed above it."""
+    state = _State.of(_by_users(steps), settings)
+    return state.low, state.high
+
+
+def decision(results: Sequence[Result]) -> Result | None:
+    """Return the result of all steps with one number; None if another step is needed.
+
+    Two equal results decide, with at most one other. One pass is enough until the search ends.
+    """
+    judged = [result for result in results if result != VOID]
+    if judged == [PASSED]:
+        return PASSED
+    possible = [result for result in (FAILED, PASSED, GENERATOR) if len(judged) - judged.count(result) <= MOST_OTHERS]
+    return next((each for each in possible if judged.count(each) >= AGREEING), None if possible else UNDECIDED)
+
+
+def established(steps: Sequence[Step], users: int, wanted: int = EVIDENCE) -> bool:
+    """Return True if enough results of a number agree to make it an end of a stated interval."""
+    own = [step for step in steps if step.users == users and step.result != VOID]
+    result = decision([step.result for step in own])
+    equal = [step for step in own if step.result == result]
+    needed = wanted if len(equal) == len(own) else wanted + EVIDENCE_OF_MIXED - EVIDENCE
+    return result in (PASSED, FAILED) and len(equal) >= needed
+
+
+def _last_void(results: Sequence[Result]) -> int:
+    """Return the number of void results after the last other one."""
+    return sum(1 for _ in takewhile(lambda result: result == VOID, reversed(results)))
+
+
+def _by_users(steps: Sequence[Step]) -> dict[int, list[Result]]:
+    found: dict[int, list[Result]] = {}
+    for step in steps:
+        found.setdefault(step.users, []).append(step.result)
+    return found
+
+
+def _why_again(results: Sequence[Result]) -> str:
+    """Return why a number is measured again."""
+    return {
+        FAILED: "a failure is retried before it counts",
+        PASSED: "its results differ",
+        UNDECIDED: "it was undecided",
+        GENERATOR: "the generator was too slow; once more before it counts",
+        VOID: "its step was void",
+    }[results[-1]]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The decided numbers. `low` is the largest pass below all failures, `high` the smallest failure above all passes.
+
+    `wall` is the smallest number above `low` that could not be generated or is refused, if there is no `high`.
+    `doubtful` are the numbers between `low` and the top that decide nothing, in rising order. `floor` is the largest
+    refused number below all measured ones. `refused` is True if the search is between it and `high`, or at such a wall.
+    """
+
+    low: int | None
+    high: int | None
+    wall: int | None
+    doubtful: tuple[int, ...]
+    floor: int | None
+    refused: bool
+
+    @property
+    def reached(self) -> StoppedBy:
+        """The end of the range of numbers that pass: `limit` only if the largest number passed."""
+        if self.refused:
+            return "refused"
+        if self.wall:
+            return "generator"
+        return "noise" if self.doubtful else "criteria" if self.high else "limit"
+
+    @classmethod
+    def of(cls, results: Mapping[int, Sequence[Result]], settings: Settings, refused: Collection[int] = ()) -> _State:
+        decided = {users: decision(own) for users, own in results.items()}
+        passes = [users for users, result in decided.items() if result == PASSED]
+        fails = [users for users, result in decided.items() if result == FAILED]
+        low = max((users for users in passes if users < min(fails, default=users + 1)), default=None)
+        high = min((users for users in fails if users > max(passes, default=0)), default=None)
+        least = min(results, default=settings.most + 1)
+        floor = max((users for users in refused if users < least), default=None)
+        skipped = [users for users in refused if users > least]
+        wall = None
+        if high is None:
+            walls = [*(users for users, one in decided.items() if one == GENERATOR), *skipped]
+            wall = min((users for users in walls if users > max(passes, default=0)), default=None)
+        top = high or wall or settings.most + 1
+        doubtful = tuple(sorted(users for users in (*decided, *skipped) if (low or 0) < users < top))
+        at_refused = wall in skipped or (low is None and floor is not None and not doubtful)
+        return cls(low, high, wall, doubtful, floor, at_refused)
+
+
+def _from_list(
+    results: Mapping[int, Sequence[Result]], state: _State, settings: Settings, refused: Collection[int]
+) -> Measure | StoppedBy:
+    """Return the next of the listed numbers, or why there is none."""
+    for users in settings.steps:
+        if users in refused:
+            return "refused"
+        if users not in results:
+            return Measure(users, "the next step")
+        if decision(results[users]) in (FAILED, GENERATOR):
+            break
+    return state.reached
+
+
+def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
+    """Return the next number of the search, or why there is none."""
+    low, doubtful = state.low, state.doubtful
+    if low is None and not doubtful and state.high is None and state.wall is None:
+        return Measure(settings.first, "the first step")
+
+    # 1. Rise until a number fails.
+    top = state.high or state.wall
+    if top is None:
+        highest = doubtful[-1] if doubtful else low
+        assert highest is not None
+        if highest < settings.most:
+            share = settings.width / 2 * 2 ** (len(doubtful) - 1)
+            rising = 2 * highest if not doubtful else max(highest + 1, round(highest * (1 + share)))
+            return Measure(min(rising, settings.most), "a rising step")
+        if not doubtful:
+            return state.reached
+        top = settings.most  # it is undecided
+
+    # 2. Narrow the gap between the largest pass and the top, or the gaps around the undecided numbers.
+    if _short_enough(low, top, settings.width):
+        return "criteria" if state.high else state.reached
+    doubtful = tuple(users for users in doubtful if users < top)
+    bottom = low or state.floor or settings.least - 1
+    if doubtful and low is None:
+        gaps = [(bottom, doubtful[0])]  # without a pass there is no interval
+    else:
+        gaps = [(bottom, doubtful[0]), (doubtful[-1], top)] if doubtful else [(bottom, top)]
+    begin, end = max(gaps, key=lambda gap: gap[1] - gap[0])
+    finest = settings.width / FINEST * top if doubtful and low is not None else 0
+    if end - begin <= max(1, finest):
+        return state.reached
+    if low is None:  # fall as fast as rising steps rise
+        falling = max(settings.least, end // 2)
+        return Measure(falling if falling > begin else (begin + end) // 2, "a falling step")
+    return Measure((begin + end) // 2, "between a pass and a failure" if state.high else "below the top")
+
+
+def _short_enough(low: int | None, top: int, width: float) -> bool:
+    return low is not None and (top - low <= 1 or top - low <= width * (top + low) / 2)

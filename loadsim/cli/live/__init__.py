@@ -1,0 +1,1 @@
+"""Live views of runs in the terminal."""

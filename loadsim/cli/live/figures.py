@@ -1,0 +1,247 @@
+"""The figures of a run while it lasts: one value that terminal, page and metrics show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from loadsim.analysis.generator.limits import lag_limit_ms
+from loadsim.analysis.summary import Summary, Tone
+from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
+from loadsim.model.records import FAILURES, GENERATOR
+from loadsim.model.run_times import Run
+from loadsim.model.scenario import Scenario
+from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.runs.watcher import Stage, Watcher
+from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.users.tasks import TASKS
+
+LATELY_S = 60.0
+"""Rates, means and percentiles are those of the last minute."""
+
+MOST_PROBE_FIGURES = 1000
+"""The most figures that are kept of a probe: one of a plug-in may invent names without end."""
+
+RUN_PHASES = (
+    *("plan", "join", "prepare", "log-on", "warm-up", "window", "after-window"),
+    *("finish", "drain", "log-off", "over", "collect", "analyse", "done"),
+)
+"""The phases of a run, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """A task: its counts since the start of the run; lately the rate, and about the 95th percentile if it is known."""
+
+    name: str
+    done: int
+    failed: int
+    per_s: float | None = None
+    p95_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """Ended tasks, log-ons included: their rate, the failed share, and the mean lateness by cause."""
+
+    per_s: float
+    failed_share: float
+    busy_ms: float
+    down_ms: float
+    generator_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFigures:
+    """A run at one instant.
+
+    `share` is the part of the phase that is over, `prepared` the accounts that have passed a step of the preparation,
+    and those that have to. `load` is the total of the engines, from their first snapshot on. `due` and `made` are the
+    tasks that the plan has until now, and those of them that ended; None if the plan is unknown. `probes` has the
+    newest samples, `summary` and `directory` are known after the end.
+    """
+
+    scenario: str
+    title: str
+    times: Run
+    cpu_limit: float | None
+    lag_limit_ms: float | None = None
+    stage: Stage = "plan"
+    share: float | None = None
+    prepared: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    load: LiveSnapshot | None = None
+    clients: Mapping[str, LiveSnapshot] = field(default_factory=dict)
+    due: int | None = None
+    made: int | None = None
+    lately: Lately | None = None
+    tasks: tuple[TaskFigures, ...] = ()
+    failures: tuple[tuple[str, int], ...] = ()  # by task and kind, most frequent first
+    probes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    summary: Summary | None = None
+    directory: Path | None = None
+
+    @property
+    def phase(self) -> str:
+        """The current phase, one of `RUN_PHASES`: the stage of the run, or that of its load."""
+        if self.summary is not None:
+            return "done"
+        if self.stage != "load":
+            return self.stage
+        return "log-on" if self.load is None else self.load.phase_of(self.times)
+
+
+class View:
+    """Shows a run; this one shows nothing."""
+
+    def begin(self, figures: LiveFigures) -> None:
+        """Take the figures of a run that is about to begin."""
+
+    def show(self, figures: LiveFigures) -> None:
+        """Show the current figures."""
+
+    def message(self, line: str) -> None:
+        """Show a fact that needs no action."""
+
+    def warning(self, line: str) -> None:
+        """Show a problem that does not end the run."""
+
+
+class Page(View):
+    """Receives what a page shows of a sequence of runs, too. This one shows nothing."""
+
+    def ended(self, words: str, tone: Tone) -> None:
+        """Add the current run to the list of those that have ended."""
+
+    def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
+        """Show the answer of a sequence of runs."""
+
+
+def before(scenario: Scenario, title: str | None = None) -> LiveFigures:
+    """Return the figures of a run before its first stage; its title is the scenario's name unless given."""
+    return LiveFigures(scenario.name, title or scenario.name, scenario.run, scenario.limits.generator.cpu)
+
+
+class LiveRun(Watcher):
+    """Makes the figures of a run of what it reports, and gives them to views."""
+
+    def __init__(self, scenario: Scenario, *views: View, title: str | None = None) -> None:
+        self.figures = before(scenario, title)
+        self._scenario = scenario
+        self._views = views
+        self._recent = Recent(LATELY_S)
+        self._plan: PlannedLoad | None = None
+        for view in views:
+            view.begin(self.figures)
+
+    def stage(self, stage: Stage) -> None:
+        self._show(replace(self.figures, stage=stage, share=None))
+
+    def message(self, line: str) -> None:
+        for view in self._views:
+            view.message(line)
+
+    def warning(self, line: str) -> None:
+        for view in self._views:
+            view.warning(line)
+
+    def planned(self, share: float) -> None:
+        self._show(replace(self.figures, share=share))
+
+    def due(self, tasks: Mapping[str, Sequence[int]]) -> None:
+        self._plan = PlannedLoad(self._scenario.duration_s, {task: tuple(counts) for task, counts in tasks.items()})
+
+    def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
+        if client is None:
+            steps = {**self.figures.prepared, phase: (done, total)}
+            self._show(replace(self.figures, prepared=steps, share=done / total if total else None))
+
+    def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
+        newest = {**self.figures.probes.get(probe, {}), **figures}
+        kept = dict(islice(newest.items(), MOST_PROBE_FIGURES))
+        self.figures = replace(self.figures, probes={**self.figures.probes, probe: kept})
+
+    def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
+        self._recent.add(snapshot)
+        stretch = self._recent.stretch
+        due, made = _due_and_made(self._plan, snapshot)
+        kinds = {f"{task}: {kind}": times for task, found in snapshot.failures.items() for kind, times in found.items()}
+        self._show(
+            replace(
+                self.figures,
+                load=snapshot,
+                clients=dict(clients),
+                share=_share_of_phase(snapshot, self.figures.times),
+                due=due,
+                made=made,
+                lately=_lately(stretch),
+                tasks=_by_task(snapshot, stretch),
+                failures=tuple(sorted(kinds.items(), key=lambda each: -each[1])),
+                lag_limit_ms=_lag_limit_ms(stretch, self._scenario),
+            )
+        )
+
+    def done(self, summary: Summary, directory: Path) -> None:
+        """Add the summary of the run, which has ended."""
+        self._show(replace(self.figures, summary=summary, directory=directory, share=1.0))
+
+    def _show(self, figures: LiveFigures) -> None:
+        self.figures = figures
+        for view in self._views:
+            view.show(figures)
+
+
+def _due_and_made(plan: PlannedLoad | None, load: LiveSnapshot) -> tuple[int, int] | tuple[None, None]:
+    """Return the tasks that the plan has until now, and those of them that ended; None if it is unknown."""
+    if plan is None:
+        return None, None
+    due = plan.in_window(Window(0.0, load.at_s or 0.0))
+    found = (load.tasks.get(task, {}) for task in due)
+    made = sum(outcomes.get(outcome, 0) for outcomes in found for outcome in ("ok", *FAILURES, GENERATOR))
+    return sum(due.values()), made
+
+
+def _share_of_phase(snapshot: LiveSnapshot, times: Run) -> float | None:
+    if snapshot.phase == "log-on":
+        return snapshot.users_on / snapshot.users
+    return min(max(snapshot.at_s or 0.0, 0.0) / times.duration_s, 1.0) if snapshot.phase == "work" else 1.0
+
+
+def _lately(stretch: Stretch | None) -> Lately | None:
+    """Return the figures of the last minute; None before two snapshots, or without tasks that ended."""
+    if stretch is None or stretch.seconds <= 0 or not (ended := stretch.ended("ok", *FAILURES)):
+        return None
+    first, last = stretch.before, stretch.after
+    return Lately(
+        per_s=ended / stretch.seconds,
+        failed_share=stretch.ended(*FAILURES) / ended,
+        busy_ms=(last.late_busy_s - first.late_busy_s) / ended * 1000,
+        down_ms=(last.late_down_s - first.late_down_s) / ended * 1000,
+        generator_ms=(last.late_generator_s - first.late_generator_s) / ended * 1000,
+    )
+
+
+def _by_task(snapshot: LiveSnapshot, stretch: Stretch | None) -> tuple[TaskFigures, ...]:
+    """Return the figures of each task that ended; log-ons and log-offs are last."""
+    of_plugins = sorted(snapshot.tasks.keys() - TASKS.keys())
+    known = [task for task in (*TASKS, *of_plugins) if task in snapshot.tasks]
+    found = []
+    for name in sorted(known, key=WITHOUT_WINDOW.__contains__):
+        outcomes = snapshot.tasks[name]
+        failed = sum(outcomes.get(outcome, 0) for outcome in FAILURES)
+        lately = stretch.done(name) if stretch is not None and stretch.seconds > 0 else 0
+        per_s = lately / stretch.seconds if stretch is not None and lately else None
+        p95_ms = stretch.about_ms(name, 95) if stretch is not None and lately else None
+        found.append(TaskFigures(name, outcomes.get("ok", 0), failed, per_s, p95_ms))
+    return tuple(found)
+
+
+def _lag_limit_ms(stretch: Stretch | None, scenario: Scenario) -> float | None:
+    """Return the limit of the event loop's lag, for the scored task that was the fastest lately."""
+    limits = scenario.limits.generator
+    scored = [task for task, weight in scenario.weights.items() if weight > 0]
+    found_ms = [] if stretch is None else [stretch.about_ms(task, 95) for task in scored]
+    fastest_ms = min((each for each in found_ms if each is not None), default=None)
+    of_log = {"generator_lag_p99_ms": limits.lag_p99_ms, "generator_lag_share": limits.lag_share}
+    return lag_limit_ms(of_log, fastest_ms)

@@ -1,0 +1,143 @@
+"""The live figures of a run as a screen on a terminal."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
+from rich.constrain import Constrain
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from loadsim.analysis.generator.per_client import by_number
+from loadsim.cli.live.figures import LiveFigures
+from loadsim.cli.live.words import HEADINGS, lines, status, task_row
+from loadsim.engine.snapshot import LiveSnapshot, total
+from loadsim.report.digits import duration
+
+WIDEST = 110
+"""The largest width of the screen, in columns."""
+
+CLIENT_HEADINGS = ("Client", "on", "phase", "done", "failed", "late 99th", "core")
+"""The columns of the table of client machines."""
+
+MOST_CLIENTS = 8
+"""Of more clients, the table has this number, those that need attention, and the sum of the others."""
+
+GAP = 2
+"""Blanks between columns."""
+
+
+class Screen:
+    """Draws in a thread, so that a terminal that accepts nothing (Ctrl-S) delays no measurement."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._size = console.size
+        self._pen = ThreadPoolExecutor(1, "screen")
+        self._newest: deque[LiveFigures] = deque(maxlen=1)
+        self._drawing: Future[None] | None = None
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._live.start()
+
+    def show(self, figures: LiveFigures) -> None:
+        """Draw the figures when the current drawing is finished, unless newer ones have arrived."""
+        if figures.load is None:
+            return
+        self._newest.append(figures)
+        if self._drawing is not None and self._drawing.done():
+            self._drawing.result()
+        self._drawing = self._pen.submit(self._draw)
+
+    def close(self) -> None:
+        self._pen.shutdown()
+        with suppress(OSError):  # the terminal is gone
+            self._live.update(Text())  # Live.stop() draws the last screen again, which scrolls a low terminal
+            self._live.stop()
+
+    def _draw(self) -> None:
+        if not self._newest:
+            return
+        screenful = Screenful(self._newest.pop())
+        with suppress(OSError):  # the terminal is gone: the run goes on
+            if self._console.size != self._size:  # the terminal has wrapped the old lines
+                self._size = self._console.size
+                self._console.clear()
+            self._live.update(screenful, refresh=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Screenful:
+    """The content of the screen: what matters most is on top, and a low terminal hides the last lines.
+
+    A narrow terminal gets fewer columns, but never a truncated figure.
+    """
+
+    figures: LiveFigures
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = min(options.max_width, WIDEST)
+        table = Table.grid(padding=(0, GAP))
+        table.add_column(style="bold", no_wrap=True, overflow="crop")
+        table.add_column(overflow="fold")
+        for name, words, look in lines(self.figures):
+            table.add_row(name, Text(words, "red" if look else ""))  # as they are: a server's have no markup
+        rows = [task_row(task) for task in self.figures.tasks]
+        tables = [
+            _fitting_table(headings, cells, columns)
+            for headings, cells in ((CLIENT_HEADINGS, _client_rows(self.figures.clients)), (HEADINGS, rows))
+            if cells
+        ]
+        yield Group(*(Constrain(each, WIDEST) for each in (_head(self.figures), table, *tables)))
+
+
+def _head(figures: LiveFigures) -> Table:
+    head = Table.grid(padding=(0, GAP), expand=True)
+    head.add_column(style="bold", no_wrap=True, overflow="crop")
+    head.add_column(ratio=1)
+    head.add_column(overflow="fold")
+    head.add_row(figures.phase, ProgressBar(total=1.0, completed=figures.share or 0.0), status(figures))
+    return head
+
+
+def _client_rows(clients: Mapping[str, LiveSnapshot]) -> list[tuple[str, ...]]:
+    """Return the rows of the clients, by name if there is a row for each. The last row sums up those without one."""
+    if len(clients) <= MOST_CLIENTS:
+        return [_client_row(name, clients[name]) for name in sorted(clients, key=by_number)]
+    by_need = sorted(clients, key=lambda name: _need(clients[name]), reverse=True)
+    others = [clients[name] for name in by_need[MOST_CLIENTS:]]
+    rows = [_client_row(name, clients[name]) for name in by_need[:MOST_CLIENTS]]
+    return [*rows, _client_row(f"{len(others)} more", total(others))]
+
+
+def _client_row(name: str, client: LiveSnapshot) -> tuple[str, ...]:
+    late = "" if client.lag_p99_ms is None else duration(client.lag_p99_ms)
+    core = "" if client.cpu_share is None else f"{client.cpu_share:.0%}"
+    on = f"{client.users_on:,} of {client.users:,}"
+    return name, on, client.phase, f"{client.done:,}", f"{client.failed:,}", late, core
+
+
+def _need(client: LiveSnapshot) -> tuple[float, ...]:
+    """Return the sort key of a client: users without a session, failures, lag."""
+    return client.users - client.users_on, client.failed, client.lag_p99_ms or 0.0
+
+
+def _fitting_table(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> Table:
+    """Return a table without the last columns that do not fit."""
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    left = columns + GAP
+    for heading, *cells in zip(headings, *rows, strict=True):
+        left -= (width := max(map(len, (heading, *cells)))) + GAP
+        if table.columns and left < 0:
+            break
+        justify: JustifyMethod = "right" if table.columns else "left"
+        table.add_column(heading, justify=justify, no_wrap=True, overflow="crop", min_width=width)
+    for row in rows:
+        table.add_row(*map(Text, row[: len(table.columns)]))
+    return table

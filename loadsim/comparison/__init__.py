@@ -1,0 +1,1 @@
+"""Comparisons of two sets of runs, and several runs side by side."""

@@ -1,0 +1,273 @@
+"""The comparison of two sets of runs: their figures side by side, and the exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.score import TaskFigures
+from loadsim.analysis.statistics.comparison import Decision, Difference, Sample, compare
+from loadsim.comparison.compared_run import BASE, NEW, SCORE, RunFigures, Sides, named, of_both, read_sides
+from loadsim.comparison.decision import (
+    Decided,
+    Terms,
+    by_criteria,
+    by_shares,
+    by_times,
+    missed_more,
+    misses,
+    more_repeats,
+    shares,
+    together,
+)
+from loadsim.comparison.failure_rates import Counts, FailureRates, Side, more_failures
+from loadsim.comparison.obstacles import check_distinct, complaints, unequal_conditions, warnings_of
+from loadsim.comparison.run_order import stretch
+from loadsim.errors import ConfigError, ConfigErrors
+from loadsim.model.terms import Window
+
+UNDECIDED = 4
+"""The exit status if valid runs are too few to decide."""
+
+EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}
+
+Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
+"""By side, the tasks of each run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedFigure:
+    """A task or a score in two sets of runs.
+
+    `answered_less` is the side with more failures. `change` is that of `difference`, but None if it favours this side.
+    Only tasks have `p50_ratio`, and `unanswered`, the failure rates by side.
+    """
+
+    difference: Difference = field(metadata=INLINE)
+    change: str | None
+    answered_less: Side | None
+    p50_ratio: float | None = field(default=None, metadata=OPTIONAL)
+    unanswered: Mapping[str, float] | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def by_itself(self) -> bool:
+        """True if the interval excludes 1, but the corrected p shows nothing."""
+        low, high = self.difference.low, self.difference.high
+        if self.change or self.answered_less or low is None or high is None:
+            return False
+        return not low <= 1 <= high
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonFigures:
+    """The figures of a comparison. `ignored` has the reasons against it that `force` overruled.
+
+    `missed_more` names the criteria that a larger share of the new runs than of base missed. `unequal_conditions` are
+    those of the warnings that name another cause of a difference than the server: the machines, the time, or what
+    the preparation of the mailboxes removed. `decision` is the worst of `decisions`. Intervals are `stretch` times as
+    wide as those of runs that take turns.
+    """
+
+    base: Sequence[RunFigures]
+    new: Sequence[RunFigures]
+    name: str | None
+    users: float
+    window_s: Window
+    tasks: Sequence[ComparedFigure]
+    scores: Sequence[ComparedFigure]
+    response_scores: Sequence[ComparedFigure]
+    further: Sequence[ComparedFigure]
+    missed_more: Sequence[str]
+    not_compared: Sequence[str]
+    looks: int
+    stretch: float
+    max_regression: float | None
+    decision: Decision | None
+    decisions: Sequence[Decided]
+    more_repeats: int | None
+    ignored: Sequence[str]
+    warnings: Sequence[str]
+    unequal_conditions: Sequence[str]
+
+    @property
+    def all_scores(self) -> Sequence[ComparedFigure]:
+        """The times that decide: the scores, the response scores, and the others."""
+        return (*self.scores, *self.response_scores, *self.further)
+
+    @property
+    def all_figures(self) -> Sequence[ComparedFigure]:
+        """The rows of the table: the tasks, then the scores."""
+        return (*self.tasks, *self.all_scores)
+
+    @property
+    def base_passed(self) -> bool:
+        """True if all runs of base meet their criteria."""
+        return all(run.passed for run in self.base)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison of two sets of runs; `runs` has those of each side, without their records."""
+
+    figures: ComparisonFigures
+    runs: Mapping[str, Sequence[RecordedRun]] = field(default_factory=dict, repr=False)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The output of `loadsim compare --json`."""
+        document: dict[str, Any] = to_json(self.figures)
+        return document
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of `loadsim compare`."""
+        return EXIT_STATUS[self.figures.decision]
+
+
+def compare_runs(
+    base: Sequence[Path | str],
+    new: Sequence[Path | str],
+    *,
+    max_regression: float | None = None,
+    looks: int = 1,
+    force: bool = False,
+) -> Comparison:
+    """Compare the runs of two sets; each argument (a run directory, a log, or a pattern) is one run.
+
+    `max_regression` is a share: 0.05 allows a score 5 % worse. `looks` is the planned number of comparisons of the
+    growing sets; intervals and p are corrected for it. `force` compares runs that should not be compared, and reports
+    the reasons against it. Raises `ConfigError` for runs that cannot be read or compared.
+    """
+    # 1. The runs.
+    runs = named(read_sides(base, new))
+    check_distinct(runs)
+    ignored = complaints(runs)
+    if ignored and not force:
+        raise ConfigErrors(f"compare: {'; '.join(ignored)}", tuple(ConfigError(f"compare: {one}") for one in ignored))
+    wider = stretch([[run.entry.began for run in of_side] for of_side in runs.values()])
+
+    # 2. The times and failure rates that decide.
+    tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
+    rates = _failure_rates(tasks)
+    scores, response_scores, further = times = [
+        _samples({side: [getattr(run.entry, key) for run in of_side] for side, of_side in runs.items()})
+        for key in ("scores_ms", "response_scores_ms", "further_ms")
+    ]
+    weighted = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
+    scored = {name: one for name, one in rates.items() if name in weighted}
+    failed_more = {
+        one.name: more_failures(
+            {name: of for name, of in scored.items() if name.startswith(one.name.removesuffix(SCORE))}
+        )
+        for one in scores
+    }
+    missed = misses(runs)
+
+    # 3. The decisions.
+    decision, decisions, repeats = None, [], None
+    if max_regression is not None:
+        if not scores:
+            raise ConfigError(
+                "compare: --max-regression: expected runs that all have a score, found some that have none"
+            )
+        terms, all_times = Terms(max_regression, looks, wider), [one for some in times for one in some]
+        decisions = [
+            *by_times(all_times, failed_more, terms),
+            *_not_measured(runs, all_times),
+            *by_shares(shares(runs, scored), terms),
+            by_criteria(missed, terms),
+        ]
+        decision = together(decisions)
+        repeats = more_repeats(decisions, all_times, terms) if decision == "undecided" else None
+
+    # 4. All figures.
+    found = compare(_samples(_of_each(tasks, "p95_ms")), looks, wider)
+    medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
+    compared = {one.name for one in found}
+    first = runs[BASE][0].figures
+    conditions = unequal_conditions(runs, wider)
+    figures = ComparisonFigures(
+        base=[run.entry for run in runs[BASE]],
+        new=[run.entry for run in runs[NEW]],
+        name=first.name,
+        users=first.users,
+        window_s=first.window_s,
+        tasks=[
+            replace(
+                _compared(one, rates[one.name].more),
+                p50_ratio=medians[one.name],
+                unanswered={BASE: rates[one.name].base_share, NEW: rates[one.name].new_share},
+            )
+            for one in found
+        ],
+        scores=[_compared(one, failed_more[one.name]) for one in compare(scores, looks, wider)],
+        response_scores=[_compared(one, None) for one in compare(response_scores, looks, wider)],
+        further=[_compared(one, None) for one in compare(further, looks, wider)],
+        missed_more=missed_more(missed),
+        not_compared=sorted({name for run in of_both(tasks) for name, task in run.items() if task.hits} - compared),
+        looks=looks,
+        stretch=wider,
+        max_regression=max_regression,
+        decision=decision,
+        decisions=decisions,
+        more_repeats=repeats,
+        ignored=ignored,
+        warnings=[
+            *conditions,
+            *warnings_of(runs),
+            *(_failure_rate_warning(name, one) for name, one in rates.items() if one.more and name not in compared),
+        ],
+        unequal_conditions=conditions,
+    )
+    return Comparison(figures, {side: [run.recorded for run in of_side] for side, of_side in runs.items()})
+
+
+# --- figures ----------------------------------------------------------------------------------------------------
+
+
+def _of_each(tasks: Tasks, key: str) -> dict[str, list[dict[str, float]]]:
+    return {
+        side: [{name: getattr(task.service, key) for name, task in of_run.items() if task.hits} for of_run in of_side]
+        for side, of_side in tasks.items()
+    }
+
+
+def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]:
+    """Return a sample of each figure that all runs have, in the order of the first run."""
+    return [
+        Sample(name, [of_run[name] for of_run in found[BASE]], [of_run[name] for of_run in found[NEW]])
+        for name in found[BASE][0]
+        if all(name in of_run for of_run in of_both(found))
+    ]
+
+
+def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
+    """Return the failure rates of every task of any run, by name."""
+
+    def counts(name: str, side: str) -> list[Counts]:
+        found = [of_run[name] for of_run in tasks[side] if name in of_run]
+        return [Counts(task.planned, task.planned - task.hits) for task in found]
+
+    names = sorted({name for of_run in of_both(tasks) for name in of_run})
+    return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
+
+
+def _not_measured(runs: Sides, times: Sequence[Sample]) -> list[Decided]:
+    """Return an undecided one for each time that only some runs have."""
+    entries = [run.entry for run in of_both(runs)]
+    names = (name for one in entries for name in (*one.scores_ms, *one.response_scores_ms, *one.further_ms))
+    known = {one.name for one in times}
+    return [Decided(name, "time", "undecided") for name in dict.fromkeys(names) if name not in known]
+
+
+def _failure_rate_warning(name: str, one: FailureRates) -> str:
+    return f"{name}: not answered were {one.base_share * 100:.3g} % in base, {one.new_share * 100:.3g} % in new"
+
+
+def _compared(found: Difference, more_failures: Side | None) -> ComparedFigure:
+    won = (found.change, more_failures) in (("faster", NEW), ("slower", BASE))
+    return ComparedFigure(found, None if won else found.change, more_failures)

@@ -1,0 +1,172 @@
+"""The report on several runs: their table, the most users that met all criteria, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+
+from loadsim.analysis.figures import DriverFigures
+from loadsim.analysis.recorded_run import RecordedRun, names_of
+from loadsim.analysis.run_warnings import number_range, shared_warnings
+from loadsim.analysis.verdict import server_failed
+from loadsim.comparison.comparability import separate_loads
+from loadsim.comparison.differences import facts_of, same_table, what_differs
+from loadsim.report.answer import NO_MEASUREMENT, verdict_words
+from loadsim.report.answer_facts import AS_USUAL, load_of_a_user
+from loadsim.report.digits import count
+from loadsim.report.document import Cell, ColumnOf, Document, Listing, Section, Table, table_of
+from loadsim.report.glossary import GLOSSARY
+
+
+def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Document:
+    """Return the report, with the runs in the order of their users."""
+    runs = sorted(runs, key=lambda run: (run.figures.users, run.figures.run or "", run.place))
+    names = names_of(runs)
+    tones = [run.summary.tone for run in runs]
+    bad = tones.count("bad")
+    facts = facts_of(runs, notes)
+    loads, different_loads = separate_loads(runs)
+    scenarios = ", ".join(sorted({str(run.figures.name or "unnamed") for run in runs}))
+    return Document(
+        title=f"{len(runs)} runs: {scenarios}",
+        subtitle="; ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})),
+        verdict=_verdict(runs, len(runs) - bad),
+        tone="bad" if bad == len(runs) else "good" if set(tones) == {"good"} else "doubtful",
+        sections=(
+            Section(
+                "Runs",
+                (
+                    runs_table(runs, names, ("Users", 0, lambda one: one[0].figures.users)),
+                    *filter(None, (different_loads,)),
+                    *_capacity(runs, loads),
+                    *filter(None, (_equivalent(runs),)),
+                    *_reasons(runs, names),
+                ),
+            ),
+            Section("What differs between the runs", (what_differs(facts, names),)),
+            Section("Disclosure", (same_table(facts),)),
+            GLOSSARY,
+        ),
+    )
+
+
+def runs_table(runs: Sequence[RecordedRun], names: Sequence[str], second: ColumnOf[tuple[RecordedRun, str]]) -> Table:
+    """Return the table of runs with these names, which a report of its own describes; `second` is its second column."""
+    return table_of(
+        "The runs",
+        list(zip(runs, names, strict=True)),
+        ("Run", None, lambda one: one[1]),
+        second,
+        ("Score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.score_ms)),
+        ("Failed (%)", 2, lambda one: _percent(one[0].figures.failed_share)),
+        ("Verdict", None, lambda one: verdict_words(one[0].summary)),
+        ("Response score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.response_score_ms)),
+        ("READ, 95th (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.read_p95_ms)),
+        ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], one[0].figures.delivery.took.p95_ms)),
+        ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
+        ("Load made (%)", 1, lambda one: _percent(load.share) if (load := one[0].figures.load) else None),
+        ("Came due (tasks/s)", 1, lambda one: one[0].figures.offered_per_s),
+        ("Achieved (tasks/s)", 1, lambda one: one[0].figures.achieved_per_s),
+        ("Engine CPU (%)", 0, lambda one: _percent(one[0].figures.generator.cpu_share)),
+        ("Cores busy (%)", None, lambda one: _busy(one[0])),
+        ("Begun", None, lambda one: one[0].begun),
+    )
+
+
+def _equivalent(runs: Sequence[RecordedRun]) -> str:
+    """Return how many users with a day of 8 h have the task rate of each user; "" for one, or if none is known."""
+    each = [ratio for run in runs if (ratio := load_of_a_user(run.figures)) is not None]
+    if all(abs(ratio - 1) < AS_USUAL for ratio in each):
+        return ""
+    shown = number_range([f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}" for ratio in each])
+    return f"Each user has the task rate of {shown} users with a day of 8 h."
+
+
+def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
+    verdicts = [run.summary.verdict for run in runs]
+    refused = sum(server_failed(verdict.causes) for verdict in verdicts)
+    invalid = sum(verdict.validity == "invalid" for verdict in verdicts) - refused
+    degraded = sum(verdict.validity == "degraded" for verdict in verdicts)
+    embedded = sum(run.figures.embedded for run in runs)
+    judged = len(runs) - invalid
+    words = [
+        f"{met} of {judged} runs met their criteria" if judged else f"no run can be judged: all {invalid} are invalid"
+    ]
+    words += [f"in {refused} of them, the server did not take the load"] if refused else []
+    words += [f"{degraded} of them degraded"] if degraded else []
+    words += [f"{invalid} more invalid and not counted"] if invalid and judged else []
+    words += [f"{embedded} {NO_MEASUREMENT.removeprefix('; ')}"] if embedded else []
+    return "; ".join(words)
+
+
+def _of_drivers(run: RecordedRun, time_ms: Callable[[DriverFigures], float | None]) -> Cell:
+    return _time(run, _only(map(time_ms, run.figures.by_protocol.values())))
+
+
+def _time(run: RecordedRun, found: Cell) -> Cell:
+    """Return a time; an invalid run has none to quote."""
+    return "not shown" if run.summary.verdict.validity == "invalid" else found
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None or not isfinite(share) else 100 * share
+
+
+def _busy(run: RecordedRun) -> Cell:
+    """Return the busy share of the cores of each machine, by all programs."""
+    shares = [machine.cpu_share for machine in run.figures.machines if machine.cpu_share is not None]
+    return ", ".join(f"{100 * share:.0f}" for share in shares) or None
+
+
+def _only(each: Iterable[float | None]) -> Cell:
+    """Return the figure of the only driver. Of several drivers, list the figures: they must not be mixed."""
+    found = list(each)
+    if len(found) == 1:
+        return found[0]
+    return ", ".join("-" if one is None else f"{one:.1f}" for one in found) or None
+
+
+def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each load: the most users whose runs all met their criteria, and the fewest whose did not."""
+    for load in dict.fromkeys(loads):
+        of_load = [run for run, of_run in zip(runs, loads, strict=True) if of_run == load]
+        missed = {run.figures.users for run in of_load if misses(run)}
+        met = {run.figures.users for run in of_load if meets(run)} - missed
+        unknown = sum(not misses(run) and not meets(run) for run in of_load)
+        words = [f"{load[:1].upper()}{load[1:]}:"] if load else []
+        words += [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
+        words += ["With no number of users did every run meet its criteria."] if missed and not met else []
+        words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
+        words += [f"{count(unknown, 'run')} decided nothing: invalid or degraded."] if unknown else []
+        yield " ".join(words)
+
+
+def misses(run: RecordedRun) -> bool:
+    """Return whether a run shows too many users: also an invalid one, if the server did not take the load."""
+    verdict = run.summary.verdict
+    return server_failed(verdict.causes) or (verdict.validity != "invalid" and not verdict.passed)
+
+
+def meets(run: RecordedRun) -> bool:
+    """Return whether a run shows that the server takes its users: a degraded one decides nothing."""
+    return run.summary.verdict.validity == "valid" and run.summary.verdict.passed
+
+
+def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
+    """Yield why runs are invalid or degraded, what may help, and the warnings."""
+    verdicts = [run.summary.verdict for run in runs]
+    invalid = any(verdict.validity == "invalid" for verdict in verdicts)
+    defects = [verdict.defects for verdict in verdicts]
+    yield from _listing(f"Why runs are {'not valid' if invalid else 'degraded'}", defects, names)
+    yield from _listing("What may help", [verdict.advice for verdict in verdicts], names)
+    yield from _listing("Warnings", [verdict.warnings for verdict in verdicts], names)
+
+
+def _listing(caption: str, of_runs: Sequence[Sequence[str]], names: Sequence[str]) -> Iterator[Listing]:
+    """Yield the texts of all runs, each kind once, with the run or the number of runs that have it."""
+    lines = []
+    for one in shared_warnings(of_runs):
+        which = names[one.runs[0]] if len(one.runs) == 1 else f"{len(one.runs)} of {len(names)} runs"
+        lines.append(f"{which}: {one.words}")
+    if lines:
+        yield Listing(caption, tuple(lines))

@@ -1,0 +1,1 @@
+"""Resources that a server needs, from one measured run."""

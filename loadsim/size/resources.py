@@ -1,0 +1,254 @@
+"""The resources of a server's machine in the window: what is used of each, and the users that fill it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from loadsim.model.terms import Window
+from loadsim.size.server_blocks import Series, means
+from loadsim.size.utilisation import (
+    EXACT,
+    LEAST_UTILISATION,
+    Blocks,
+    Estimate,
+    NotKnown,
+    block_means,
+    levels,
+    ratio,
+    users_at,
+)
+
+ESTIMATE, AT_LEAST = "estimate", "at least"
+"""The meanings of a number of users: an estimate; or a bound, as others use the resource or it serves in parallel."""
+
+MOST_BY_OTHERS = 0.5
+"""The most of the server's cores that others may take: beyond, they would be sized, and not the server."""
+
+MOST_TWICE = 0.1
+"""The most of the server's work that may count twice, as a share of it: the kernel's counts are this exact."""
+
+BUSY_SHARE = "busy share"
+"""The unit of a resource of which only the share in use is known."""
+
+DISK = re.compile(r"disk_(.+)_busy_share")
+
+_CORES = "_cpu_cores"
+_KNOWN_GROUPS = ("server", "loadsim", "others")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource of the server over the window, and the users that fill it.
+
+    `used` and `available` are in `unit`. `available` is what background load leaves. `users` fill it; None with a
+    reason, `why_not`. More than `users_beyond` fit into a resource that is hardly used. `bound` says if `users` is an
+    estimate, or if more users fit.
+    """
+
+    name: str
+    unit: str
+    bound: str
+    used: float | None = None
+    available: float | None = None
+    utilisation: Estimate | None = None
+    users: Estimate | None = None
+    users_beyond: float | None = None
+    why_not: str | None = None
+
+    def may_be_full_before(self, users: float) -> bool:
+        """Return whether this resource without a number may be full with fewer users."""
+        return self.users is None and (self.users_beyond is None or self.users_beyond < users)
+
+
+def resources_of(host: Series, users: int, window_s: Window, pinned: bool) -> list[Resource]:
+    """Return the resources that the probe sampled, and processor and memory in any case.
+
+    `pinned`: the generator was kept on cores of its own.
+    """
+    return [
+        _processor(host, users, window_s, pinned),
+        *_quota(host, users, window_s),
+        _memory(host, users, window_s),
+        *_disks(host, users, window_s),
+        *_network(host, users, window_s),
+    ]
+
+
+def named_groups(host: Series) -> list[str]:
+    """Return the groups of processes that the scenario names (`probes.host.groups`)."""
+    groups = [figure.removesuffix(_CORES) for figure in sorted(host) if figure.endswith(_CORES)]
+    return [group for group in groups if group not in _KNOWN_GROUPS]
+
+
+def work_cores(host: Series, window_s: Window) -> Blocks:
+    """Return the cores taken by the server and the named groups, which count as a part of it.
+
+    Raises `NotKnown` for processes of the groups that are the server's or loadsim's, too: they would count twice.
+    """
+    groups = named_groups(host)
+    used = sum((means(host, group + _CORES, window_s) for group in groups), means(host, "server_cpu_cores", window_s))
+    if not groups:
+        return used
+    # `others` is the busy time without any group: all parts add up to the busy time, unless a process is in two.
+    parts = used + means(host, "loadsim_cpu_cores", window_s) + means(host, "others_cpu_cores", window_s)
+    busy_share = means(host, "cpu_busy_share", window_s) - means(host, "cpu_steal_share", window_s)
+    twice = float((parts - busy_share * means(host, "cores", window_s)).mean())
+    if twice > MOST_TWICE * float(used.mean()):
+        raise NotKnown(
+            f"groups of probes.host ({', '.join(groups)}): {twice:.2f} cores are the server's or loadsim's, too, and"
+            " would count twice: name other processes, and measure again"
+        )
+    return used
+
+
+def server_cores(host: Series, window_s: Window) -> float:
+    """Return the number of cores on which the server's processes may run: all of the machine, or those left to them.
+
+    Raises `NotKnown` if it changed, or if processes may use different cores: those of some may be full before the rest.
+    """
+    cores = means(host, "server_cores", window_s)
+    if float(np.ptp(cores)) > EXACT:
+        raise NotKnown(
+            f"the server's processes could run on {cores.min():.3g} to {cores.max():.3g} cores in the window: give them"
+            " the same cores in all of it"
+        )
+    sets = float(means(host, "server_core_sets", window_s).max())
+    if sets > 1 + EXACT:
+        raise NotKnown(
+            "processes of the server and of groups may run on different cores, some of which may be full before the"
+            " rest: give all of them the same cores (taskset, --pin)"
+        )
+    return float(cores.mean())
+
+
+def background_cores(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
+    """Return what other programs took of the server's cores, and what other virtual machines took."""
+    stolen = means(host, "server_cores_steal_share", window_s) * server_cores(host, window_s)
+    return means(host, "server_cores_taken_by_others", window_s), stolen
+
+
+def left_to_server(host: Series, window_s: Window) -> tuple[float, float] | None:
+    """Return the server's cores, and those of the machine; None if the server may use all, or if it is unknown."""
+    try:
+        ours, all_cores = server_cores(host, window_s), float(means(host, "cores", window_s).mean())
+    except NotKnown:
+        return None
+    return (ours, all_cores) if ours < all_cores - EXACT else None
+
+
+# --- each resource ----------------------------------------------------------------------------------------------------
+
+
+def _resource(
+    name: str,
+    unit: str,
+    bound: str,
+    used: Blocks,
+    available: Blocks | float,
+    users: int,
+    estimate: Callable[[Blocks, Blocks | float], Estimate] = ratio,
+) -> Resource:
+    known = Resource(name, unit, bound, float(used.mean()), float(np.mean(available)))
+    try:
+        utilisation = estimate(used, available)
+    except NotKnown as reason:
+        return replace(known, why_not=str(reason), users_beyond=_hardly_used(used, available, users))
+    try:
+        full = users_at(users, utilisation)
+    except NotKnown as reason:
+        return replace(known, utilisation=utilisation, users_beyond=reason.users_beyond, why_not=str(reason))
+    return replace(known, utilisation=utilisation, users=full)
+
+
+def _hardly_used(used: Blocks, available: Blocks | float, users: int) -> float | None:
+    """Return a number of users that fit into a resource that is hardly used in any block, even if its use drifts."""
+    wholes = np.broadcast_to(np.asarray(available, np.float64), used.shape)
+    if float(wholes.min()) > 0 and float((used / wholes).max()) < LEAST_UTILISATION:
+        return users / LEAST_UTILISATION
+    return None
+
+
+def _missing(name: str, unit: str, reason: object) -> Resource:
+    return Resource(name, unit, ESTIMATE, why_not=str(reason))
+
+
+def _processor(host: Series, users: int, window_s: Window, pinned: bool) -> Resource:
+    """Return the processor: the server's cores but what other programs and other virtual machines take of them."""
+    try:
+        used = work_cores(host, window_s)
+        cores = server_cores(host, window_s)
+        others, stolen = background_cores(host, window_s)
+    except NotKnown as reason:
+        return _missing("processor", "cores", reason)
+    left = cores - others - stolen
+    if float((others + stolen).mean()) > MOST_BY_OTHERS * cores:
+        by_machines = f", and other virtual machines {float(stolen.mean()):.2f}" if stolen.any() else ""
+        by_generator = left_to_server(host, window_s) is not None and not pinned
+        generator = (
+            " (loadsim's processes count as others if they may also run on other cores: --pin)" if by_generator else ""
+        )
+        why_not = (
+            f"other programs took {float(others.mean()):.2f} of {cores:.3g} cores{by_machines}, more than"
+            f" half: measure without them{generator}"
+        )
+        return Resource("processor", "cores", ESTIMATE, float(used.mean()), float(left.mean()), why_not=why_not)
+    return _resource("processor", "cores", ESTIMATE, used, left, users)
+
+
+def _quota(host: Series, users: int, window_s: Window) -> list[Resource]:
+    """Return the quota of the control group that was nearest to its own; nothing if the probe saw none.
+
+    It may be another group in each sample, the one with the highest share of either kind: no group has used a larger
+    share of its quota. All programs in a group count. So more users may fit.
+    """
+    if "quota_cores" not in host:
+        return []
+    name = "processor quota"
+    try:
+        if "quota_busy_share" not in host:
+            raise NotKnown("the kernel counts the time of its control group under another name, or not at all")
+        throttled = dict(host.get("quota_throttled_share", ()))
+        nearest = [(at_s, max(busy, throttled.get(at_s, 0.0))) for at_s, busy in host["quota_busy_share"]]
+        used = block_means(nearest, window_s)
+    except NotKnown as reason:
+        return [_missing(name, BUSY_SHARE, reason)]
+    return [_resource(name, BUSY_SHARE, AT_LEAST, used, 1.0, users)]
+
+
+def _memory(host: Series, users: int, window_s: Window) -> Resource:
+    """Return the memory of the server's processes. Pages that they share count for each of them: more users fit."""
+    try:
+        groups = ("server", *named_groups(host))
+        used = sum((means(host, f"{group}_rss_bytes", window_s) / 1e9 for group in groups), np.zeros(1))
+        available = means(host, "memory_available_bytes", window_s) / 1e9
+    except NotKnown as reason:
+        return _missing("memory", "GB", reason)
+    return _resource("memory", "GB", AT_LEAST, used, used + available, users, levels)
+
+
+def _disks(host: Series, users: int, window_s: Window) -> list[Resource]:
+    """Return the sampled disks. Their use is that of all programs, and many serve several requests at once."""
+    figures = {f"disk {disk[1]}": figure for figure in sorted(host) if (disk := DISK.fullmatch(figure))}
+    return _busy(host, figures, users, window_s)
+
+
+def _network(host: Series, users: int, window_s: Window) -> list[Resource]:
+    """Return the busiest direction of an interface, by all programs; nothing if no interface states its speed."""
+    figures = {"network": "network_busy_share"} if "network_busy_share" in host else {}
+    return _busy(host, figures, users, window_s)
+
+
+def _busy(host: Series, figures: Mapping[str, str], users: int, window_s: Window) -> list[Resource]:
+    found = []
+    for name, figure in figures.items():
+        try:
+            busy = means(host, figure, window_s)
+        except NotKnown as reason:
+            found.append(_missing(name, BUSY_SHARE, reason))
+            continue
+        found.append(_resource(name, BUSY_SHARE, AT_LEAST, busy, 1.0, users))
+    return found

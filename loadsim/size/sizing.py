@@ -1,0 +1,187 @@
+"""Sizing: the number of users at which each resource of a server would be full, from one measured run.
+
+The figures of the server come from the probe `host` on its machine, its own counts from `postfix` and `dovecot`. A
+figure that would mislead is left out with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from loadsim.analysis.probes.resources import kind_of
+from loadsim.analysis.probes.statistics import samples_of
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.terms import STRESS, Window
+from loadsim.size.demands import Demand, DiskOperations, demands, disk_operations
+from loadsim.size.resources import Resource, left_to_server, resources_of
+from loadsim.size.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of
+from loadsim.size.utilisation import NotKnown
+
+POSTFIX, DOVECOT = "postfix", "dovecot"
+
+OTHER_LOAD = 1.1
+"""A server that counts this many times as much mail or commands as loadsim made has other load, too."""
+
+FULL = 0.95
+"""From this utilisation on, a resource was full: the demand of a task may be larger than measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """The sizing of a server by one run; rates are per second of the window.
+
+    `missed` has the criteria that the run missed with its own users; None if it met them. `server_cores` has the
+    server's cores and those of the machine; None if the server may use all.
+    """
+
+    run: str
+    validity: str
+    embedded: bool
+    users: int
+    window_s: Window
+    tasks_per_s: float
+    messages_per_s: float
+    server_cores: tuple[float, float] | None
+    resources: Sequence[Resource]
+    demands: Sequence[Demand]
+    disk: DiskOperations
+    missed: str | None
+    doubts: Sequence[str]
+    not_covered: Sequence[str]
+
+    @property
+    def first(self) -> Resource | None:
+        """The resource that fewest users fill.
+
+        None if it may be another, which has no number, or if the run missed its criteria: then something else is slow.
+        """
+        if self.missed is not None:
+            return None
+        known = [(each.users.value, each) for each in self.resources if each.users is not None]
+        if not known:
+            return None
+        users, first = min(known, key=lambda each: each[0])
+        return None if any(each.may_be_full_before(users) for each in self.resources) else first
+
+    @property
+    def exit_status(self) -> int:
+        """0, or 4 if it is not known which resource is full first."""
+        return 0 if self.first is not None else 4
+
+
+def size(run: RecordedRun) -> Sizing:
+    """Return the sizing of a run's server.
+
+    Raises `RunInvalid` for an invalid run, and `ConfigError` for logs that no server can be sized by.
+    """
+    _check(run)
+    log, figures, verdict = run.log, run.figures, run.summary.verdict
+    window_s, users = figures.window_s, int(figures.users)
+    series = samples_of(log)
+    probe = host_of(run.place, series)
+    host = series[probe]
+    rates = rates_of(log, window_s)
+    pinned = any(source.facts.get("pinned") for source in log.sources)
+    resources = resources_of(host, users, window_s, pinned)
+    return Sizing(
+        run=run.place,
+        validity=verdict.validity,
+        embedded=figures.embedded,
+        users=users,
+        window_s=window_s,
+        tasks_per_s=float(rates.tasks.mean()),
+        messages_per_s=float(rates.messages.mean()),
+        server_cores=left_to_server(host, window_s),
+        resources=resources,
+        demands=demands(host, rates, window_s),
+        disk=disk_operations(host, rates, window_s),
+        missed="; ".join(verdict.reasons) if not verdict.passed else None,
+        doubts=_doubts(run, series, rates, resources),
+        not_covered=[*_not_covered(host, resources, window_s), *_elsewhere(series, probe)],
+    )
+
+
+def _check(run: RecordedRun) -> None:
+    """Raise unless this is one run with due tasks that may be believed."""
+    figures, verdict, expected = run.figures, run.summary.verdict, f"size: {run.place}: expected"
+    if figures.mode == STRESS:
+        raise ConfigError(f"{expected} a canonical run, found a stress run: its users do as much as the server takes")
+    if not figures.users:
+        raise ConfigError(f"{expected} users, found none")
+    if verdict.validity == "invalid":
+        raise RunInvalid(f"size: {run.place}: the run is invalid, and sizes no server: {'; '.join(verdict.reasons)}")
+
+
+# --- limits of the answer ---------------------------------------------------------------------------------------------
+
+
+def _doubts(run: RecordedRun, series: Mapping[str, Series], rates: Rates, resources: Sequence[Resource]) -> list[str]:
+    """Return what may make the figures wrong for this run."""
+    found = []
+    if run.figures.embedded:
+        found.append("the embedded server shares the machine with the generator: this sizes no server")
+    if run.summary.verdict.validity != "valid":
+        found.append(f"the run is {run.summary.verdict.validity}: {'; '.join(run.summary.verdict.reasons)}")
+    found += [
+        f"{each.name} was full: a task may take more of it than measured"
+        for each in resources
+        if each.utilisation is not None and each.utilisation.value >= FULL
+    ]
+    return [*found, *_other_load(series, rates, run.figures.window_s)]
+
+
+def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) -> list[str]:
+    """Return a doubt for each probe of a mail server that counted more than loadsim made."""
+    counted = {
+        POSTFIX: ("queued_per_s", "messages", float(rates.messages.mean())),
+        DOVECOT: ("commands_per_s", "IMAP commands", float(rates.imap_commands.mean())),
+    }
+    found = []
+    for probe in series:
+        if kind_of(probe) not in counted:
+            continue
+        figure, what, ours = counted[kind_of(probe)]
+        try:
+            theirs = float(means(series[probe], figure, window_s).mean())
+        except NotKnown:
+            continue
+        if theirs > OTHER_LOAD * ours:
+            found.append(
+                f"{probe} counted {theirs:,.1f} {what} per second, loadsim made {ours:,.1f}: the rest is other load,"
+                " which is taken as the users'"
+            )
+    return found
+
+
+def _not_covered(host: Series, resources: Sequence[Resource], window_s: Window) -> list[str]:
+    """Return the resources without a figure."""
+    found = [f"{each.name}: {each.why_not}" for each in resources if each.users is None]
+    sampled = {each.name.partition(" ")[0] for each in resources}
+    if "disk" not in sampled:
+        found.append("disks: the probe sampled none")
+    if "network" not in sampled:
+        found.append(_network_without_speed(host, window_s))
+    return [
+        *found,
+        "disk reads of mailboxes that more users would no longer have in memory; locks, limits of processes",
+    ]
+
+
+def _network_without_speed(host: Series, window_s: Window) -> str:
+    try:
+        sent = float(means(host, "network_sent_bytes_per_s", window_s).mean()) / 1e6
+        received = float(means(host, "network_received_bytes_per_s", window_s).mean()) / 1e6
+    except NotKnown:
+        return "network: no figures"
+    return f"network: {sent:,.2f} MB/s sent and {received:,.2f} received; its speed is not known"
+
+
+def _elsewhere(series: Mapping[str, Series], probe: str) -> list[str]:
+    """Return the other machines: one may be a part of the server, such as its storage."""
+    return [
+        f"the machine of {each}, on which no processes of the server were seen"
+        for each in hosts_of(series)
+        if each != probe
+    ]

@@ -1,0 +1,128 @@
+"""The sizing of a server as plain text: the verdict first, then resources, demands and what limits the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import floor, inf, log10
+
+from loadsim.analysis.summary import Tone
+from loadsim.report.document import Block, Listing, table_of
+from loadsim.report.text import to_text
+from loadsim.size.demands import DiskOperations
+from loadsim.size.resources import AT_LEAST, BUSY_SHARE, Resource
+from loadsim.size.sizing import Sizing
+from loadsim.size.utilisation import Estimate
+
+FEWER = (
+    "The server may take fewer: response times exceed their limits before a resource is full, and work that it puts off"
+    " until after the window is not counted. loadsim capacity measures how many."
+)
+
+
+def size_text(sizing: Sizing, width: int, colours: bool = False) -> str:
+    """Return the answer; see `to_text`."""
+    tone: Tone = "good" if sizing.first and not sizing.doubts else "doubtful"
+    return to_text(f"Size: {size_verdict(sizing)}", tone, _blocks(sizing), width, colours)
+
+
+def size_verdict(sizing: Sizing) -> str:
+    """Return the number of users, or why there is none."""
+    first = sizing.first
+    if sizing.missed is not None:
+        return f"not decided, since the run missed its criteria with {sizing.users:,} users: {sizing.missed}"
+    if first is None or first.users is None:
+        unknown = [each for each in sizing.resources if each.users is None]
+        beyond = [each.users_beyond for each in unknown if each.users_beyond is not None]
+        if beyond and len(beyond) == len(sizing.resources):
+            return (
+                f"more than {min(beyond):,.0f} users; no resource was used enough for a number."
+                " Measure more users, or a faster day"
+            )
+        blocking = [each for each in unknown if each.users_beyond is None] or unknown
+        reasons = "; ".join(f"{each.name}: {each.why_not}" for each in blocking)
+        return f"not decided, since a resource without a number may be full first: {reasons}"
+    at_least = first.bound == AT_LEAST
+    # A resource with a wider interval may be full before the one whose estimate is the lowest.
+    least = min(sizing.resources, key=lambda each: inf if each.users is None else each.users.low)
+    certain = "" if least is first else "probably "
+    about, interval = ("", "") if at_least else ("about ", f" (95 %: {_interval(first.users)})")
+    return (
+        f"{about}{_users(first.users, at_least)} users fill the {first.name}, {certain}the first to be full of the"
+        f" measured resources{interval}"
+    )
+
+
+def _blocks(sizing: Sizing) -> Iterator[Block]:
+    if sizing.first:
+        yield FEWER
+    begin_s, end_s = sizing.window_s
+    yield (
+        f"Run: {sizing.run}, {sizing.validity}, {sizing.users:,} users; {sizing.tasks_per_s:,.1f} tasks and"
+        f" {sizing.messages_per_s:,.2f} messages per second, from {begin_s:,.0f} s to {end_s:,.0f} s"
+    )
+    if sizing.server_cores is not None:
+        ours, all_cores = sizing.server_cores
+        yield (
+            f"The server may run on {ours:.3g} of the machine's {all_cores:.3g} cores (taskset, --pin or a control"
+            " group): the processor is these"
+        )
+    yield table_of(
+        "The resources, and the number of users who fill each",
+        sizing.resources,
+        ("Resource", None, lambda each: each.name),
+        ("used", 0, lambda each: _amount(each, each.used)),
+        ("of", 0, lambda each: _amount(each, each.available)),
+        ("share", 0, lambda each: f"{100 * each.utilisation.value:.1f} %" if each.utilisation else None),
+        ("full: users", 0, lambda each: _users(each.users, each.bound == AT_LEAST, ">=") if each.users else None),
+        ("95 %", 0, lambda each: _interval(each.users) if each.users and each.bound != AT_LEAST else None),
+    )
+    demands = (
+        f"{one.name}: {one.why_not if one.value is None else f'{_with_interval(one.value)} {one.unit}'}"
+        for one in sizing.demands
+    )
+    yield Listing("Demands (of each alone; they do not add up)", tuple(demands))
+    yield Listing("Disk operations (of all programs)", tuple(_disk(sizing.disk)))
+    for caption, items in (("Doubts", sizing.doubts), ("Not covered", sizing.not_covered)):
+        if items:
+            yield Listing(caption, tuple(items))
+
+
+def _amount(resource: Resource, amount: float | None) -> str | None:
+    """Return an amount of a resource with its unit; of one whose share alone is known, in per cent."""
+    if amount is None:
+        return None
+    return f"{100 * amount:,.3g} %" if resource.unit == BUSY_SHARE else f"{amount:,.3g} {resource.unit}"
+
+
+def _disk(disk: DiskOperations) -> Iterator[str]:
+    if disk.per_s is None:
+        yield str(disk.why_not)
+        return
+    reads = "" if disk.read_share is None else f", {100 * disk.read_share:.0f} % of them reads"
+    yield f"{_with_interval(disk.per_s)} per second{reads}"
+    for name, value in (("submitted message", disk.per_message), ("delivered copy", disk.per_delivery)):
+        if value is not None:
+            yield f"for each {name}: {_with_interval(value)}"
+
+
+def _with_interval(value: Estimate) -> str:
+    return f"{_digits(value.value)} ({_digits(max(value.low, 0))} to {_digits(value.high)})"
+
+
+def _users(users: Estimate, at_least: bool, sign: str = "at least ") -> str:
+    """Return the estimate with two digits, or of a bound the lower end, which has no interval: more may fit."""
+    number = int(users.low if at_least else users.value)
+    unit = 10 ** max(len(str(number)) - 2, 0)
+    return f"{sign if at_least else ''}{number // unit * unit:,}"
+
+
+def _interval(value: Estimate) -> str:
+    return f"{value.low:,.0f} to {value.high:,.0f}"
+
+
+def _digits(value: float) -> str:
+    """Return a figure with three digits."""
+    if not value:
+        return "0"
+    decimals = max(0, 2 - floor(log10(abs(value))))
+    return f"{value:,.{decimals}f}"

@@ -1,0 +1,156 @@
+"""The utilisation law: the utilisation of a resource grows in proportion to the users, U = X * D.
+
+X is the throughput, D the demand of a task on the resource (Denning and Buzen, "The operational analysis of queueing
+network models", 1978). So a resource that is used to the share U by n users is full with n / U of them, if the mix of
+tasks and the demands stay as they are.
+
+Samples of one window are correlated. The window is cut into ten blocks, whose means are nearly independent (batch
+means; Schmeiser, "Batch size effects in the analysis of simulation output", 1982). A ratio of two figures is that of
+their sums, and the deviations of the blocks from it give its interval (Cochran, Sampling Techniques, chapter 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.probes.statistics import longest_gap_allowed_s
+from loadsim.analysis.statistics.comparison import one_critical_t
+from loadsim.analysis.statistics.intervals import BLOCKS, LEAST_RATIO, WIDENING
+from loadsim.analysis.statistics.repeats import LEVEL
+from loadsim.model.terms import Window
+
+LEAST_SAMPLES = 3
+"""The fewest samples of a block."""
+
+LEAST_UTILISATION = 0.05
+"""A resource that is used less is not extrapolated: 20 times the load brings effects that a run did not have."""
+
+WIDEST = 2.0
+"""The largest ratio of the ends of an interval; a wider one says too little to size a server by."""
+
+EXACT = 1e-9
+"""Deviations of blocks that are smaller than this share of a figure are rounding errors."""
+
+Blocks = NDArray[np.float64]
+"""A figure of each block of the window."""
+
+Samples = Sequence[tuple[float, float]]
+"""Instants in seconds, rising, and values; a value is the mean of the time since the sample before it."""
+
+
+class NotKnown(Exception):
+    """A figure that cannot be given; the message says why.
+
+    `users_beyond` is a number of users that is below the one in question; None if unknown.
+    """
+
+    def __init__(self, reason: str, users_beyond: float | None = None) -> None:
+        super().__init__(reason)
+        self.users_beyond = users_beyond
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its 95 % interval; `high` may be infinite."""
+
+    value: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Estimate:
+        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+
+
+def block_means(samples: Samples, window_s: Window) -> Blocks:
+    """Return the mean of each block, with each sample weighted by the time that it stands for.
+
+    Raises `NotKnown` if samples are too few, or missing for longer than a criterion allows.
+    """
+    begin_s, length_s = window_s.begin_s, window_s.length_s
+    inside = [(at_s, value, at_s - before) for (before, _), (at_s, value) in pairwise(samples) if begin_s <= at_s]
+    inside = [each for each in inside if each[0] < window_s.end_s]
+    instants = [begin_s, *(at_s for at_s, *_ in inside), window_s.end_s]
+    gap_s = max(after - before for before, after in pairwise(instants))
+    if gap_s > longest_gap_allowed_s(window_s):
+        raise NotKnown(f"no samples for {gap_s:.0f} s of the window")
+    sums, weights, counts = np.zeros(BLOCKS), np.zeros(BLOCKS), np.zeros(BLOCKS)
+    for at_s, value, passed_s in inside:
+        block = min(int((at_s - begin_s) * BLOCKS / length_s), BLOCKS - 1)
+        sums[block] += value * passed_s
+        weights[block] += passed_s
+        counts[block] += 1
+    if counts.min() < LEAST_SAMPLES:
+        raise NotKnown(f"{len(inside)} samples in the window, at least {LEAST_SAMPLES} in each tenth of it needed")
+    if weights.min() <= 0:
+        raise NotKnown("its samples are at the same instants")
+    return np.asarray(sums / weights)
+
+
+def block_rates(instants_us: NDArray[np.int64], window_s: Window) -> Blocks:
+    """Return the number of events per second in each block of the window."""
+    begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
+    inside = instants_us[(instants_us >= begin_us) & (instants_us < end_us)]
+    numbers = (inside - begin_us) * BLOCKS // (end_us - begin_us)
+    return np.asarray(np.bincount(numbers, minlength=BLOCKS) * (BLOCKS / window_s.length_s), np.float64)
+
+
+def ratio(parts: Blocks, wholes: Blocks | float) -> Estimate:
+    """Return the ratio of the sums of two figures, with its interval.
+
+    Raises `NotKnown` if the denominator is not above 0, or if the ratio drifts for more than a tenth of the window.
+    """
+    wholes = np.broadcast_to(np.asarray(wholes, np.float64), parts.shape)
+    mean = float(wholes.mean())
+    if mean <= 0:
+        raise NotKnown("there is nothing to divide by")
+    value = float(parts.mean()) / mean
+    deviations = parts - value * wholes
+    size = float(np.linalg.norm(deviations))
+    if size < EXACT * float(np.linalg.norm(parts)):
+        return Estimate(value, value, value)  # a constant: a trend of rounding errors is none
+    if float(np.linalg.norm(np.diff(deviations))) ** 2 < LEAST_RATIO * size**2:
+        raise NotKnown("it drifts over more than a tenth of the window")
+    error = size / math.sqrt(BLOCKS * (BLOCKS - 1)) / mean
+    reach = WIDENING * one_critical_t(1 - LEVEL, BLOCKS - 1) * error
+    return Estimate(value, value - reach, value + reach)
+
+
+def levels(parts: Blocks, wholes: Blocks | float) -> Estimate:
+    """Return the ratio of two levels, such as memory, which drift by nature: its range over the blocks is the interval.
+
+    Raises `NotKnown` if a denominator is not above 0.
+    """
+    wholes = np.broadcast_to(np.asarray(wholes, np.float64), parts.shape)
+    if float(wholes.min()) <= 0:
+        raise NotKnown("there is nothing to divide by")
+    shares = parts / wholes
+    low, high = float(shares.min()), float(shares.max())
+    # Of equal shares, rounding may take the ratio of the sums out of their range.
+    return Estimate(min(max(float(parts.sum() / wholes.sum()), low), high), low, high)
+
+
+def users_at(users: int, utilisation: Estimate) -> Estimate:
+    """Return the number of users at which a resource is full, by the utilisation law.
+
+    Raises `NotKnown` if the resource is hardly used, or if the interval is too wide.
+    """
+    if utilisation.value < LEAST_UTILISATION:
+        raise NotKnown(
+            f"{100 * utilisation.value:.1f} % used: at least {100 * LEAST_UTILISATION:.0f} % needed to extrapolate",
+            users / max(utilisation.high, LEAST_UTILISATION),
+        )
+    found = Estimate(
+        users / utilisation.value,
+        users / utilisation.high,
+        users / utilisation.low if utilisation.low > 0 else math.inf,
+    )
+    if found.high > WIDEST * found.low:
+        high = f"{found.high:,.0f}" if math.isfinite(found.high) else "any number"
+        raise NotKnown(f"its interval, {found.low:,.0f} to {high} users, is too wide: take a longer window")
+    return found

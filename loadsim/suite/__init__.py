@@ -1,0 +1,1 @@
+"""Suites: the same runs on each of several cells."""

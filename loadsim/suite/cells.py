@@ -1,0 +1,162 @@
+"""The scenarios of a suite's cells, and what must not change while the suite is resumed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from hashlib import sha256
+
+from loadsim.errors import ConfigError, together
+from loadsim.model.criteria import refuse_monitors
+from loadsim.model.population import resized
+from loadsim.model.problems import Problems
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario_document import EMBEDDED
+from loadsim.model.suite import Cell, Suite
+from loadsim.model.terms import STRESS
+from loadsim.model.yaml_reader import read_yaml
+from loadsim.monitor.bounded_command import found_command
+from loadsim.suite.suite import CellTerms, Terms
+from loadsim.timinglog.header_words import differences
+from loadsim.version import __version__
+
+SETTING, NO_SCENARIO = "--set ", "scenario: "
+"""The beginnings of the errors of `load_scenario` on a setting, and on an unknown scenario."""
+
+
+OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "monitors", "criteria")
+"""Keys of a scenario that two cells with comparable scores may have different."""
+
+
+def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> Terms:
+    """Return the terms of a suite with its scenarios by the names of cells, read without passwords."""
+    return Terms(
+        software=f"loadsim {__version__}",
+        name=suite.name,
+        repeats=suite.repeats,
+        order=suite.order,
+        seed=suite.seed,
+        pause_s=suite.pause_s,
+        engines=suite.engines,
+        pin=suite.pin,
+        embedded=any(scenario.server == EMBEDDED for scenario in scenarios.values()),
+        compare=tuple((pair.base, pair.new, pair.max_regression) for pair in suite.pairs),
+        cells={cell.name: CellTerms(cell.levels, _digest(cell, scenarios[cell.name])) for cell in suite.cells},
+        retries=suite.retries,
+    )
+
+
+def _digest(cell: Cell, scenario: Scenario) -> str:
+    hooks = [[asdict(hook) for hook in hooks] for hooks in (cell.before, cell.after)]
+    return sha256(json.dumps([scenario.to_yaml(), scenario.digest(), hooks]).encode()).hexdigest()
+
+
+def scenarios_of(suite: Suite, *, passwords: bool) -> dict[str, Scenario]:
+    """Return the scenarios by the names of cells. Raises `ConfigError` with all errors of the first cell with any."""
+    scenarios: dict[str, Scenario] = {}
+    for cell in suite.cells:
+        problems = Problems()
+        with problems:
+            _check_hooks(cell, suite)
+        with problems:
+            scenarios[cell.name] = _scenario(cell, suite, passwords=passwords)
+        if problems.found:
+            raise together([_of_cell(each, cell, suite) for one in problems.found for each in one.problems])
+    _check_pairs(suite, scenarios)
+    return scenarios
+
+
+def _check_pairs(suite: Suite, scenarios: Mapping[str, Scenario]) -> None:
+    """Check that the cells to compare have one load: otherwise the comparison would be refused after the last run.
+
+    Raises `ConfigError`.
+    """
+    problems = Problems()
+    for pair in suite.pairs:
+        base, new = scenarios[pair.base], scenarios[pair.new]
+        if _terms_of_score(base) == _terms_of_score(new):
+            continue
+        documents = [read_yaml(scenario.to_yaml(), "scenario.yaml") for scenario in (base, new)]
+        names = sorted({*documents[0], *documents[1]}.difference(OF_THE_SERVER))
+        keys = ", ".join(name for name, *_ in differences(documents[0], documents[1], names)) or "the server's settings"
+        found = f"{pair.base} and {pair.new} that differ in {keys}: their scores are not comparable"
+        with problems:
+            raise suite.origin.error_saying(("compare",), "cells with the same load, window, weights and limits", found)
+    problems.check()
+
+
+def _terms_of_score(scenario: Scenario) -> tuple[object, ...]:
+    run = scenario.run
+    return scenario.digest(), run.warm_up_s, run.window_s, scenario.weights, scenario.limits.in_header()
+
+
+def _of_cell(problem: ConfigError, cell: Cell, suite: Suite) -> ConfigError:
+    """Return the error of a setting, or of the name of a scenario, with the file of the suite; any other as it is."""
+    if str(problem).startswith(NO_SCENARIO):
+        return ConfigError(f"{suite.origin.file}: {problem}", suite.origin.file, suite.origin.lines.of(("scenario",)))
+    if not str(problem).startswith(SETTING):
+        return problem
+    where = f"{suite.origin.file}: cell {cell.name}" if suite.cells[1:] else suite.origin.file
+    return ConfigError(f"{where}: {str(problem).removeprefix(SETTING)}", suite.origin.file)
+
+
+def _check_hooks(cell: Cell, suite: Suite) -> None:
+    """Check that the programs of the commands are there. Raises `ConfigError`."""
+    problems = Problems()
+    for hook in (*cell.before, *cell.after):
+        program = hook.words[0]
+        with problems:
+            try:
+                if "/" not in program:
+                    found_command(program)
+                elif shutil.which(suite.directory / program) is None:
+                    raise ConfigError(f"expected a program, found none at {program!r:.100}")
+            except ConfigError as failure:
+                raise ConfigError(f"{suite.origin.file}: run: {failure}", suite.origin.file) from None
+    problems.check()
+
+
+def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
+    """Read the scenario of a cell. Raises `ConfigError`."""
+    settings = [f"{key}={_as_yaml(value)}" for each in cell.set for key, value in each.items()]
+    if cell.profile is not None or cell.users is not None:
+        settings += _sized(cell, suite, settings)
+    scenario = load_scenario(cell.scenario, settings, passwords=passwords)
+    if scenario.run.mode == STRESS:
+        raise ConfigError(f"{SETTING}run.mode: expected canonical for a suite, found {STRESS}: it has no score")
+    refuse_monitors(scenario.criteria, scenario.monitors, SETTING)
+    return scenario
+
+
+def _as_yaml(value: object) -> str:
+    """Return a value as a line of YAML. JSON is YAML but for its escapes of characters beyond U+FFFF as two halves."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
+
+
+def _sized(cell: Cell, suite: Suite, settings: list[str]) -> Iterator[str]:
+    """Yield the settings for the users of a cell, in groups of the scenario's proportions.
+
+    The lists are those of the largest number, as in a capacity search, unless the scenario states their population.
+    Raises `ConfigError` for a profile on a scenario with several groups, and for fewer users than groups.
+    """
+    base = load_scenario(cell.scenario, settings, passwords=False)
+    groups = base.topology
+    if cell.profile is not None and len(groups) > 1:
+        raise ConfigError(
+            f"{suite.origin.file}: profiles: expected a scenario with one group of users, found {len(groups)} in"
+            f" {cell.scenario}",
+            suite.origin.file,
+        )
+    if cell.users is None:
+        return
+    if cell.users < max(2, len(groups)):
+        raise ConfigError(
+            f"{suite.origin.file}: users: expected at least {max(2, len(groups))}, one for each group of"
+            f" {cell.scenario}, found {cell.users}",
+            suite.origin.file,
+        )
+    yield from resized(base, cell.users, max(one.users or 0 for one in suite.cells), ("lists",))

@@ -1,0 +1,191 @@
+"""The report on a suite, and its text: its cells with their scores, its comparisons, its runs, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from loadsim.analysis.summary import Tone
+from loadsim.campaign.tables import Place, runs_blocks
+from loadsim.comparison import document as compare_report
+from loadsim.comparison.compared_run import read_run
+from loadsim.comparison.differences import facts_of, same_table, what_differs
+from loadsim.comparison.document import task_blocks, verdict_line
+from loadsim.report.answer import EMBEDDED, NO_MEASUREMENT
+from loadsim.report.answer_tables import interval_words
+from loadsim.report.digits import count
+from loadsim.report.document import Block, Document, Listing, Section, Table, table_of
+from loadsim.report.glossary import GLOSSARY
+from loadsim.report.text import to_text
+from loadsim.suite.suite import CellFigures, ComparedCells, Outcome, SuiteFigures
+
+CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete": "incomplete"}
+
+DOUBTFUL: tuple[Outcome, ...] = ("failed", "undecided", "refused")
+"""The outcomes of comparisons that the headline counts: with any of them, the exit status is not 0."""
+
+
+def suite_text(figures: SuiteFigures, width: int, colours: bool = False) -> str:
+    """Return the answer of a suite; see `to_text`."""
+    sections = [_comparison(one) for one in figures.comparisons or ()]
+    warnings = (
+        Listing(f"{section.title}: {block.caption.lower()}", block.items)
+        for section in sections
+        for block in section.blocks
+        if isinstance(block, Listing)
+    )
+    return to_text(
+        f"Suite {figures.name}: {headline(figures)}", tone(figures), (*_summary(figures), *warnings), width, colours
+    )
+
+
+def describe_suite(figures: SuiteFigures, place: Place = str) -> Document:
+    """Return the report on a suite. Raises `ConfigError` for a run whose logs cannot be read any more."""
+    runs = {run.run: read_run(figures.directory / run.run).recorded for run in figures.runs if run.measured}
+    facts = facts_of(list(runs.values()), {}) if runs else {}
+    cells = [run.cell for run in figures.runs if run.measured]
+    verdict = headline(figures)
+    return Document(
+        title=f"Suite {figures.name}: {count(len(figures.cells), 'cell')}",
+        subtitle="; ".join(sorted({str(run.figures.server) for run in runs.values() if run.figures.server})),
+        verdict=f"{verdict[:1].upper()}{verdict[1:]}",
+        tone=tone(figures),
+        sections=(
+            Section("Summary", tuple(_summary(figures))),
+            *(_comparison(one) for one in figures.comparisons or ()),
+            Section("Runs", tuple(runs_blocks("The runs, in their order", figures.runs, place))),
+            Section("What differs between the cells", (what_differs(facts, cells, "Cell"),)),
+            *([Section("Disclosure", (same_table(facts),))] if facts else []),
+            GLOSSARY,
+        ),
+    )
+
+
+def _summary(figures: SuiteFigures) -> Iterable[Block]:
+    """Yield what a reader needs who reads nothing else."""
+    terms = figures.terms
+    seed = f" (seed {terms.seed})" if terms.order == "random" else ""
+    cells, repeats = count(len(figures.cells), "cell"), count(terms.repeats, "repeat")
+    yield f"{cells} with {repeats} each, in {terms.order} order{seed}."
+    if figures.terms.embedded:
+        yield EMBEDDED
+    if figures.ended_why:
+        yield f"The suite ended early: {figures.ended_why}."
+    yield cells_table(figures.cells)
+    if notes := notes_of(figures):
+        yield Listing("What limits these figures", tuple(notes))
+    if figures.comparisons:
+        yield Listing("Comparisons", tuple(map(comparison_text, figures.comparisons)))
+
+
+def _comparison(one: ComparedCells) -> Section:
+    """Return the tasks of a comparison."""
+    title = f"{one.new} against {one.base}"
+    if one.comparison is None:
+        return Section(title, (f"Not compared: {one.refused}.",))
+    figures = one.comparison.figures
+    words = verdict_line(figures)
+    blocks: list[Block] = [f"{words[:1].upper()}{words[1:]}."]
+    if figures.warnings:
+        blocks.append(Listing("Warnings", tuple(figures.warnings)))
+    return Section(title, (*blocks, *task_blocks(figures)))
+
+
+# --- words and tables -------------------------------------------------------------------------------------------------
+
+
+def headline(figures: SuiteFigures) -> str:
+    """Return the state of a suite in a sentence."""
+    planned = sum(cell.planned for cell in figures.cells)
+    measured = sum(cell.measured for cell in figures.cells)
+    answered = sum(cell.answered for cell in figures.cells)
+    nothing = NO_MEASUREMENT if figures.terms.embedded else ""
+    of_cells = f"{measured} of {count(planned, 'run')} measured, in {count(len(figures.cells), 'cell')}"
+    missed = sum(cell.verdict == "missed" for cell in figures.cells)
+    degraded = sum(cell.degraded for cell in figures.cells)
+    if figures.ended_why:
+        return f"ended early: {figures.ended_why}; {of_cells}{nothing}"
+    if not figures.complete:
+        return f"not complete, {count(figures.left, 'run')} left; {of_cells}{nothing}"
+    if answered < planned:
+        return f"complete with gaps; {of_cells}{_doubtful(figures)}{nothing}"
+    criteria = f"criteria missed in {missed} of them" if missed else "criteria met in all"
+    of_runs = f"; {degraded} of the runs degraded" if degraded else ""
+    return f"complete; {of_cells}; {criteria}{_doubtful(figures)}{of_runs}{nothing}"
+
+
+def _doubtful(figures: SuiteFigures) -> str:
+    """Return the number of comparisons that failed, are undecided, were refused, or are worse; "" if none is."""
+    found = [f"{number} {outcome}" for outcome in DOUBTFUL if (number := figures.outcomes[outcome])]
+    found += [f"{worse} worse (without a limit)"] if (worse := worse_without_limit(figures)) else []
+    found += [f"{number} under unequal conditions"] if (number := under_unequal_conditions(figures)) else []
+    return f"; comparisons: {', '.join(found)}" if found else ""
+
+
+def worse_without_limit(figures: SuiteFigures) -> int:
+    """Return the number of comparisons that found the new cell worse, and that no `max_regression` decides."""
+    compared = (one.comparison for one in figures.comparisons or () if one.comparison)
+    return sum(one.figures.decision is None and compare_report.tone(one) == "bad" for one in compared)
+
+
+def under_unequal_conditions(figures: SuiteFigures) -> int:
+    """Return the number of comparisons in which more than the server may differ, as a warning says."""
+    return sum(bool(one.comparison.figures.unequal_conditions) for one in figures.comparisons or () if one.comparison)
+
+
+def tone(figures: SuiteFigures) -> Tone:
+    """Return the rating of a suite. What is no measurement, in doubt, or became worse, is never good."""
+    if figures.exit_status in (1, 3):
+        return "bad"
+    degraded = any(cell.degraded for cell in figures.cells)
+    doubtful = figures.terms.embedded or degraded or worse_without_limit(figures) or under_unequal_conditions(figures)
+    return "good" if figures.exit_status == 0 and not doubtful else "doubtful"
+
+
+def cells_table(cells: Sequence[CellFigures]) -> Table:
+    return table_of(
+        "The cells; score: geometric mean of the measured runs",
+        cells,
+        ("Cell", None, lambda one: one.name),
+        ("Runs", None, lambda one: f"{one.measured}/{one.planned}"),
+        ("Score", "time", lambda one: None if one.score is None else one.score.mean),
+        ("95 % interval", None, _interval),
+        ("Verdict", None, cell_verdict),
+        ("Tasks/s", 1, lambda one: one.tasks_per_s),
+    )
+
+
+def _interval(cell: CellFigures) -> str | None:
+    score = cell.score
+    return None if score is None or score.low is None or score.high is None else interval_words((score.low, score.high))
+
+
+def cell_verdict(cell: CellFigures) -> str:
+    """Return the verdict of a cell in words; its validity precedes if runs are degraded."""
+    words = CELL_VERDICTS[cell.verdict]
+    return f"{words}, degraded" if cell.degraded else words
+
+
+def notes_of(figures: SuiteFigures) -> list[str]:
+    """Return what limits the meaning of the figures of cells."""
+    notes = []
+    for cell in figures.cells:
+        if cell.answered and cell.no_score:
+            notes.append(f"{cell.name}: no score, as {cell.no_score}.")
+        if cell.invalid or cell.failed:
+            found = f"{count(cell.invalid, 'invalid run')} and {count(cell.failed, 'failed run')}"
+            notes.append(f"{cell.name}: {found}, not in its figures.")
+    if figures.late:
+        names = ", ".join(run.run.rpartition("/")[2] for run in figures.late)
+        cells = ", ".join(dict.fromkeys(run.cell for run in figures.late))
+        notes.append(f"Made after runs of later places: {names}. Slow changes of the machine may favour {cells}.")
+    if failures := sum(len(run.failed_after) for run in figures.runs):
+        notes.append(f"{count(failures, 'command')} after a run failed; campaign.json has the reasons.")
+    return notes
+
+
+def comparison_text(one: ComparedCells) -> str:
+    """Return a comparison in a sentence."""
+    names = f"{one.new} against {one.base}"
+    if one.comparison is None:
+        return f"{names}: not compared: {one.refused}"
+    return f"{names}: {verdict_line(one.comparison.figures)}"

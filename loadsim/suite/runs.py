@@ -1,0 +1,191 @@
+"""The runs of a suite: each is a whole run on this machine, between commands, in an order that drift cannot favour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from statistics import fmean
+
+from loadsim.campaign.file import RUNS, own_directory, resumed, write
+from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
+from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, Planned
+from loadsim.campaign.runs import CampaignRun
+from loadsim.comparison.comparison import compare_runs
+from loadsim.dryrun.forecast import not_valid
+from loadsim.errors import ConfigError, printable, together
+from loadsim.model.scenario import Scenario
+from loadsim.model.suite import Slot, Suite
+from loadsim.runs.directory import dated, hand_over, path_component
+from loadsim.runs.local import run_locally
+from loadsim.runs.quick_load import quick_load
+from loadsim.suite.cells import scenarios_of, terms_of
+from loadsim.suite.suite import CellFigures, ComparedCells, SuiteFigures
+
+Scenarios = Mapping[str, Scenario]
+"""The scenarios by the names of cells."""
+
+
+MAY_CHANGE = ("retries",)
+"""The terms that may change while a suite is resumed."""
+
+
+def run_suite(
+    suite: Suite,
+    out: Path | None = None,
+    *,
+    watcher: CampaignWatcher = UNWATCHED,
+    quiet_down: QuietDown = QUIET_DOWN,
+) -> SuiteFigures:
+    """Make the runs of a suite in the directory `out`, new or with the same suite; None creates one in `runs`.
+
+    Raises `ConfigError` for a fault found before a run, and `Interrupted`. A run that fails is recorded, and the suite
+    continues. After a signal in a run that had done its work, the suite ends if runs are left.
+    """
+    scenarios: Scenarios = scenarios_of(suite, passwords=False)
+    with own_directory(out, dated(datetime.now(UTC), f"suite-{suite.name}")) as out:
+        try:
+            # 1. Read the runs that it has, and check all cells before the first of the others.
+            figures = resumed(SuiteFigures(out, terms_of(suite, scenarios)), may_change=MAY_CHANGE)
+            if figures.left:  # else, the file has the answer
+                scenarios = _checked(suite, watcher)
+                write(figures)
+            watcher.begun(figures)
+            # 2. Make the runs that are left.
+            making = Making(
+                runner=partial(run_locally, engines=suite.engines, pin=suite.pin),
+                pause_s=suite.pause_s,
+                goes_on=True,
+                watcher=watcher,
+                quiet_down=quiet_down,
+            )
+            figures = making.all(figures, _Order(suite, scenarios, len(figures.runs)).next_run)
+            # 3. Compare.
+            figures = replace(figures, comparisons=compared(figures))
+            write(figures)
+        finally:
+            hand_over(out)
+    return figures
+
+
+def status_of(suite: Suite, out: Path | None) -> tuple[SuiteFigures, Scenarios]:
+    """Return the suite with the runs that a directory holds, and its scenarios without passwords.
+
+    Nothing is run or written. Raises `ConfigError` for faults of the suite, and for a directory with another suite.
+    """
+    scenarios = scenarios_of(suite, passwords=False)
+    figures = SuiteFigures(out or Path(), terms_of(suite, scenarios))
+    return figures if out is None else resumed(figures, may_change=MAY_CHANGE), scenarios
+
+
+def planned_s(scenario: Scenario) -> float:
+    """Return the time of a run without preparation and commands: ramp-up and work."""
+    return scenario.run.ramp_up_s + scenario.duration_s
+
+
+def time_left_s(suite: Suite, figures: SuiteFigures, scenarios: Scenarios) -> float:
+    """Return about how long the runs that are left take: as the cell's runs before, or as planned."""
+    done = figures.done
+    left = [slot.cell.name for slot in suite.slots if slot.number not in done]
+    taken = {
+        name: [run.took_s for run in figures.runs if run.cell == name and run.validity and run.took_s is not None]
+        for name in {*left}
+    }
+    each = {name: fmean(times) if times else planned_s(scenarios[name]) for name, times in taken.items()}
+    return sum(each[name] for name in left) + suite.pause_s * max(0, len(left) - 1)
+
+
+def _checked(suite: Suite, watcher: CampaignWatcher) -> Scenarios:
+    """Return the scenarios with passwords. Raises `ConfigError` for one whose runs cannot become valid by their plan.
+
+    A scenario that takes long to plan is planned by its first run.
+    """
+    scenarios = scenarios_of(suite, passwords=True)
+    found = []
+    with watcher.planning() as progress:
+        for at, (name, scenario) in enumerate(scenarios.items()):
+            progress(at / len(scenarios))
+            if why := not_valid(scenario, quick_load(scenario)):
+                found.append(f"{suite.origin.file}: cell {name}: {why}")
+    if found:
+        raise together([ConfigError(text, suite.origin.file) for text in found])
+    return scenarios
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Plans the runs of a suite. `resumed` runs count in no series of failures."""
+
+    suite: Suite
+    scenarios: Scenarios
+    resumed: int
+
+    def next_run(self, figures: SuiteFigures) -> tuple[SuiteFigures, Planned | None]:
+        """Return the suite and its next run; the suite and None at its end, or after too many failures in a row."""
+        done = figures.done
+        slot = next((slot for slot in self.suite.slots if slot.number not in done), None)
+        if slot is None:
+            return figures, None
+        made = figures.runs[self.resumed :]
+        in_a_row = sum(1 for _ in takewhile(lambda run: not run.answered, reversed(made)))
+        if in_a_row >= self.suite.stop_after:
+            why = f"{in_a_row} runs in a row were not measured (stop_after)"
+            return replace(figures, ended_why=why), None
+        return figures, self._planned(figures, slot)
+
+    def _planned(self, figures: SuiteFigures, slot: Slot) -> Planned:
+        cell, scenario = slot.cell, self.scenarios[slot.cell.name]
+        attempt = 1 + sum(run.number == slot.number for run in figures.runs)
+        directory = f"{RUNS}/{run_name(self.suite, slot, attempt)}"
+        named = {
+            "CELL": cell.name,
+            "REPEAT": str(slot.repeat),
+            "RUN": str((figures.directory / directory).absolute()),
+            **{name.upper(): str(level) for name, level in cell.levels.items() if level is not None},
+        }
+        retry = f", retry {attempt - 1}" if attempt > 1 else ""
+        return Planned(
+            CampaignRun(directory, cell.name, scenario.users, slot.number, slot.repeat, attempt),
+            scenario,
+            f"Run {slot.number} of {figures.total}: {cell.name}, repeat {slot.repeat}{retry}",
+            cell.before,
+            cell.after,
+            self.suite.directory,
+            {f"LOADSIM_{name}": value for name, value in named.items()},
+            time_left_s(self.suite, figures, self.scenarios),
+        )
+
+
+def run_name(suite: Suite, slot: Slot, attempt: int) -> str:
+    """Return the name of a run's directory: place in the order, cell, repeat, and retry if it is one."""
+    width = max(3, len(str(suite.repeats * len(suite.cells))))
+    retry = f".retry-{attempt - 1}" if attempt > 1 else ""
+    return f"{slot.number:0{width}d}-{path_component(slot.cell.name)}-{slot.repeat}{retry}"
+
+
+# --- comparisons ------------------------------------------------------------------------------------------------------
+
+
+def compared(figures: SuiteFigures) -> tuple[ComparedCells, ...]:
+    """Compare the chosen cells by their measured runs. Reasons against a comparison are part of it.
+
+    A cell with an overloaded run is not compared: the other runs alone would flatter it.
+    """
+    cells = {cell.name: cell for cell in figures.cells}
+    return tuple(
+        _compared(cells[base], cells[new], limit, figures.directory) for base, new, limit in figures.terms.compare
+    )
+
+
+def _compared(base: CellFigures, new: CellFigures, max_regression: float | None, out: Path) -> ComparedCells:
+    for cell in (base, new):
+        if not cell.runs or cell.overloaded:
+            return ComparedCells(base.name, new.name, None, f"{cell.name}: {cell.no_score}")
+    sides = [[out / run for run in cell.runs] for cell in (base, new)]
+    try:
+        return ComparedCells(base.name, new.name, compare_runs(*sides, max_regression=max_regression))
+    except ConfigError as refused:
+        return ComparedCells(base.name, new.name, None, printable(str(refused).removeprefix("compare: ")))

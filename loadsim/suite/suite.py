@@ -1,0 +1,273 @@
+"""A suite as a value: its runs so far, the figures of its cells over their repeats, and its comparisons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from loadsim.analysis.json_values import INFINITE, to_json
+from loadsim.analysis.statistics.repeats import Spread, spread
+from loadsim.campaign.runs import CampaignRun, checked_finite
+from loadsim.comparison.comparison import UNDECIDED, Comparison
+from loadsim.model.lazy_pydantic import TypeAdapter
+
+CRITERIA_MISSED, NOT_ALL_MEASURED = 1, 3
+"""Exit statuses of a suite, next to that of an undecided comparison."""
+
+Verdict = Literal["met", "missed", "incomplete"]
+
+Outcome = Literal["failed", "undecided", "refused", "passed"]
+"""The outcomes of a comparison with a limit, the worst first. Without a limit, `refused` is the only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellFigures:
+    """The figures of a cell over its repeats. `score` is None unless all measured runs have a finite score, over the
+    same tasks, and none is overloaded; `no_score` is the reason.
+
+    `verdict` is `missed` if a measured run misses criteria or one is overloaded, `met` if all repeats are measured and
+    meet them, and else `incomplete`.
+    """
+
+    name: str
+    levels: Mapping[str, str | int | None]
+    planned: int
+    measured: int
+    overloaded: int
+    invalid: int
+    failed: int
+    degraded: int
+    passed: int
+    verdict: Verdict
+    score: Spread | None
+    no_score: str | None
+    tasks_per_s: float | None
+    runs: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, name: str, levels: Mapping[str, str | int | None], planned: int, runs: Sequence[CampaignRun]
+    ) -> CellFigures:
+        """Return the figures of a cell from all its runs, in their order."""
+        measured = [run for run in runs if run.measured]
+        passed = sum(run.passed is True for run in measured)
+        overloaded = sum(run.overloaded for run in runs)
+        no_score = _no_score(measured, overloaded)
+        missed = overloaded > 0 or passed < len(measured)
+        rates = [run.tasks_per_s for run in measured if run.tasks_per_s is not None]
+        return cls(
+            name=name,
+            levels=levels,
+            planned=planned,
+            measured=len(measured),
+            overloaded=overloaded,
+            invalid=sum(run.validity == "invalid" for run in runs) - overloaded,
+            failed=sum(run.validity is None for run in runs),
+            degraded=sum(run.validity == "degraded" for run in measured),
+            passed=passed,
+            verdict="missed" if missed else "met" if passed == planned else "incomplete",
+            score=None if no_score else spread([float(run.score_ms or 0) for run in measured]),
+            no_score=no_score,
+            tasks_per_s=sum(rates) / len(rates) if rates else None,
+            runs=tuple(run.run for run in measured),
+        )
+
+    @property
+    def answered(self) -> int:
+        """The number of repeats that have an answer on the server."""
+        return self.measured + self.overloaded
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The entry of the cell in `campaign.json`."""
+        found = {each.name: to_json(getattr(self, each.name)) for each in fields(self) if each.name != "score"}
+        interval = None if self.score is None or self.score.low is None else [self.score.low, self.score.high]
+        return {
+            **found,
+            "score_ms": None if self.score is None else self.score.mean,
+            "score_interval_ms": interval,
+            "score_stddev_ms": None if self.score is None else self.score.stddev,
+        }
+
+
+def _no_score(measured: Sequence[CampaignRun], overloaded: int) -> str | None:
+    """Return why measured runs, next to overloaded ones, have no mean score; None if they have one."""
+    if overloaded:
+        return f"the server did not take the load in {overloaded} of {len(measured) + overloaded} runs"
+    if not measured:
+        return "no run was measured"
+    if any(run.score_ms in (None, INFINITE) for run in measured):
+        return "not every run has a finite score"
+    if len({frozenset(run.scored) for run in measured}) > 1:
+        return "the runs' scores are over different tasks"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCells:
+    """The comparison of two cells; None if there is none, for which `refused` is the reason."""
+
+    base: str
+    new: str
+    comparison: Comparison | None
+    refused: str | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The decision on the limit, or `refused`; None for a comparison without a limit."""
+        return "refused" if self.comparison is None else self.comparison.figures.decision
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The entry of the comparison in `campaign.json`: scores, missed criteria, and the decision."""
+        figures = self.comparison.figures if self.comparison else None
+        return {
+            "base": self.base,
+            "new": self.new,
+            "refused": self.refused,
+            "decision": figures and figures.decision,
+            "max_regression": figures and figures.max_regression,
+            "scores": [to_json(one) for one in figures.scores] if figures else [],
+            "response_scores": [to_json(one) for one in figures.response_scores] if figures else [],
+            "further": [to_json(one) for one in figures.further] if figures else [],
+            "decisions": [to_json(one) for one in figures.decisions] if figures else [],
+            "missed_more": list(figures.missed_more) if figures else [],
+            "warnings": list(figures.warnings) if figures else [],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CellTerms:
+    """A cell: its levels, and a digest of its scenario and commands. Passwords of scenarios are not part of it."""
+
+    levels: Mapping[str, str | int | None]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of a suite, which do not change while it is resumed: the order of the runs, and what each measures.
+
+    `embedded`: cells have the embedded server. `compare` has the base, the new cell and `max_regression` of each
+    comparison: those chosen after the results would find one that shows something. `retries` may change.
+    """
+
+    software: str
+    name: str
+    repeats: int
+    order: str
+    seed: int
+    pause_s: float
+    engines: int | None
+    pin: bool
+    embedded: bool
+    compare: tuple[tuple[str, str, float | None], ...]
+    cells: Mapping[str, CellTerms]
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFigures:
+    """A suite with its runs so far. Each place in the order needs a run with an answer.
+
+    `ended_why` is the reason of an early end, such as failures in a row. `comparisons` are None until they are made, at
+    the end.
+    """
+
+    KIND: ClassVar[str] = "suite"
+    directory: Path
+    terms: Terms
+    runs: tuple[CampaignRun, ...] = ()
+    comparisons: tuple[ComparedCells, ...] | None = None
+    ended_why: str | None = None
+
+    @classmethod
+    def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> SuiteFigures:
+        """Return the suite with this document, without comparisons. Raises one of `DAMAGED` for any other."""
+        terms = _TERMS.validate_python(document["terms"])
+        checked_finite(terms)
+        if unknown := {run.cell for run in runs} - terms.cells.keys():
+            raise ValueError(unknown)
+        return cls(directory, terms, runs)
+
+    def with_runs(self, runs: Sequence[CampaignRun]) -> SuiteFigures:
+        return replace(self, runs=tuple(runs))
+
+    def with_terms(self, terms: Terms) -> SuiteFigures:
+        return replace(self, terms=terms)
+
+    @property
+    def name(self) -> str:
+        return self.terms.name
+
+    @property
+    def total(self) -> int:
+        """The number of places in the order."""
+        return self.terms.repeats * len(self.terms.cells)
+
+    @property
+    def cells(self) -> tuple[CellFigures, ...]:
+        of_cell: dict[str, list[CampaignRun]] = {name: [] for name in self.terms.cells}
+        for run in self.runs:
+            of_cell[run.cell].append(run)
+        cells = self.terms.cells.items()
+        return tuple(CellFigures.of(name, one.levels, self.terms.repeats, of_cell[name]) for name, one in cells)
+
+    @property
+    def done(self) -> set[int]:
+        """The places in the order that have an answer, or have used all their attempts."""
+        attempts = Counter(run.number for run in self.runs)
+        answered = {run.number for run in self.runs if run.answered}
+        return answered | {number for number, count in attempts.items() if count > self.terms.retries}
+
+    @property
+    def left(self) -> int:
+        """The number of places in the order that need a further run."""
+        return self.total - len(self.done)
+
+    @property
+    def late(self) -> tuple[CampaignRun, ...]:
+        """The runs that were made after one of a later place, as after a rise of `retries`: out of their block."""
+        return tuple(
+            run for at, run in enumerate(self.runs) if any(earlier.number > run.number for earlier in self.runs[:at])
+        )
+
+    @property
+    def outcomes(self) -> Counter[Outcome]:
+        """The number of comparisons with each outcome."""
+        return Counter(one.outcome for one in self.comparisons or () if one.outcome)
+
+    @property
+    def complete(self) -> bool:
+        return self.left == 0
+
+    @property
+    def exit_status(self) -> int:
+        """3 if a repeat has no answer, 1 if criteria or a limit were missed, 4 if undecided or refused, or 0."""
+        cells = self.cells
+        if not self.complete or any(cell.answered < cell.planned for cell in cells):
+            return NOT_ALL_MEASURED
+        if any(cell.verdict == "missed" for cell in cells) or self.outcomes["failed"]:
+            return CRITERIA_MISSED
+        return UNDECIDED if self.outcomes["undecided"] or self.outcomes["refused"] else 0
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The content of `campaign.json`."""
+        return {
+            "kind": self.KIND,
+            "exit_status": None if self.comparisons is None or not self.complete else self.exit_status,
+            "complete": self.complete,
+            "ended_why": self.ended_why,
+            "left": self.left,
+            "cells": [cell.document for cell in self.cells],
+            "comparisons": [one.document for one in self.comparisons or ()],
+            "terms": to_json(self.terms),
+            "runs": to_json(self.runs),
+        }
+
+
+_TERMS = TypeAdapter(Terms)
