@@ -32,12 +32,12 @@ from bench.runs import USERS, loadsim, on_null_server, score_of, scored, written
 from loadsim.analysis.statistics.comparison import one_critical_t
 from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.errors import ConfigError
+from loadsim.model.documents.yaml_reader import known
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import CANONICAL, STRESS
 from loadsim.model.workload import Workload
-from loadsim.model.yaml_reader import known
 from loadsim.provisioning.export import postfix_aliases
 from loadsim.timinglog.reader import read_log
 

@@ -22,7 +22,7 @@ from bench.users import PIN, SMALLEST, Load, logs_of, run, serving
 from bench.witness_capture import Captured, capturing, collect
 from bench.witness_packets import Witnessed, tasks
 from loadsim.analysis.statistics.nearest_rank import percentile
-from loadsim.monitor.cpu_affinity import split
+from loadsim.monitor.system.cpu_affinity import split
 from loadsim.timinglog.reader import TimingLog
 
 RECORDED_AS = {"SEND": "SEND", "REPLY": "SEND", "REPLY ALL": "SEND", "FORWARD": "SEND"}

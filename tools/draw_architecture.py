@@ -19,9 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "explanation" / "architecture.svg"
 
 PACKAGES = {  # the column, and what the package has
-    "cli": (2.5, "parse, call runs, show"),
-    "runs": (1.5, "use cases"),
+    "cli": (2, "parse, call, show"),
+    "capacity": (1, "the search"),
+    "suite": (2, "the matrix"),
+    "campaign": (1.5, "many runs"),
+    "runs": (1.5, "one run"),
     "cluster": (0.5, "several machines"),
+    "comparison": (3, "two sets of runs"),
+    "size": (4, "resources per user"),
     "servers": (0, "servers to be tested"),
     "monitor": (1, "probes of machines"),
     "dryrun": (2, "a day in virtual time"),
@@ -49,7 +54,8 @@ def layers() -> dict[str, int]:
     ]
     rows = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     named = [[name.strip().removeprefix("loadsim.") for name in row.split("|")] for row in rows]
-    packages = {name: at for at, row in enumerate(named) for name in row if (ROOT / "loadsim" / name).is_dir()}
+    of_packages = [found for row in named if (found := [name for name in row if (ROOT / "loadsim" / name).is_dir()])]
+    packages = {name: at for at, row in enumerate(of_packages) for name in row}
     if packages.keys() != PACKAGES.keys():
         raise SystemExit(
             f"PACKAGES: expected the packages of pyproject.toml, differ in {packages.keys() ^ PACKAGES.keys()}"
@@ -86,7 +92,7 @@ def reduced(edges: set[Edge]) -> list[Edge]:
 
 def draw(rows: Mapping[str, int], edges: Sequence[Edge]) -> str:
     """Return the picture."""
-    width = COLUMN * 3 + WIDTH + 40
+    width = round(COLUMN * max(column for column, _ in PACKAGES.values())) + WIDTH + 40
     height = ROW * max(rows.values()) + HEIGHT + 40
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'

@@ -18,11 +18,11 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from loadsim.model.criteria import DEFAULT
+from loadsim.model.documents.scenario_document import Document
+from loadsim.model.documents.schema import NAME_OR_PATH, KeywordOr, ReadAs, Reads, _keys
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.profile import Profile
 from loadsim.model.run_times import seconds
-from loadsim.model.scenario_document import Document
-from loadsim.model.schema import NAME_OR_PATH, KeywordOr, ReadAs, Reads, _keys
 from loadsim.model.suite import SuiteDocument
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"

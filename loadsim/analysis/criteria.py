@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.model.criteria import OF_THE_PLAN, PROBES, SCORED, SCORES, documents, read_criteria
+from loadsim.model.documents.yaml_reader import read_document
 from loadsim.model.terms import UNSCORED
-from loadsim.model.yaml_reader import read_document
 
 Limits = Mapping[str, float]
 """Limits by `min` and `max` (inclusive) and `below` (exclusive). Times are in ms, shares are fractions of 1."""

@@ -15,7 +15,7 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summary_of
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
-from loadsim.model.yaml_reader import read_document
+from loadsim.model.documents.yaml_reader import read_document
 from loadsim.timinglog.json_checks import harmless, having, number, or_none, text, whole
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog

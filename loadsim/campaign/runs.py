@@ -19,7 +19,7 @@ from loadsim.analysis.probes.resources import HOST, Resource, kind_of
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.analysis.verdict import server_failed
 from loadsim.errors import LogError
-from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.terms import MOST_USERS
 from loadsim.timinglog.json_checks import harmless
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from loadsim.analysis.json_values import to_json
 from loadsim.campaign.runs import FAILED, PASSED, CampaignRun, checked_finite
 from loadsim.capacity.search import Found, Settings, Step, StoppedBy, interval
-from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.terms import MOST_USERS
 
 

@@ -22,9 +22,9 @@ from loadsim.dryrun.forecast import not_valid
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.criteria import refuse_monitors
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.population import resized
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
 from loadsim.runs.directory import dated, hand_over
 from loadsim.runs.local import check_machine, run_locally

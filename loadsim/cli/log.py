@@ -15,7 +15,7 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.errors import LogError, printable
 from loadsim.files import read_text
-from loadsim.model.yaml_reader import read_yaml
+from loadsim.model.documents.yaml_reader import read_yaml
 from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.exports import CSV_KINDS, export_csv
 from loadsim.timinglog.file import open_log

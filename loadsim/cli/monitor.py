@@ -11,11 +11,11 @@ from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_ports, add_set, duration
 from loadsim.errors import ConfigError
-from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.scenario_sections import Probes
+from loadsim.model.documents.yaml_reader import Origin, override, parse
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
-from loadsim.model.scenario_sections import Probes
-from loadsim.model.yaml_reader import Origin, override, parse
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.monitor import Watch, default_name, watch_server
 

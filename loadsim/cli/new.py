@@ -11,9 +11,9 @@ from loadsim.analysis.score import FEW_HITS
 from loadsim.cli.options import whole
 from loadsim.cli.show import write_new
 from loadsim.errors import ConfigError
+from loadsim.model.documents.scenario_server import IMAP_PORTS, SMTP_PORTS
 from loadsim.model.host_port import is_loopback
 from loadsim.model.scenario import load_scenario
-from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS
 from loadsim.model.terms import MOST_USERS
 
 TLS = ("none", "starttls", "implicit")

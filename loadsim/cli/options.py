@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cluster.address import LOOPBACK, control_address
 from loadsim.errors import ConfigError, printable
-from loadsim.model import lazy_pydantic as pydantic
+from loadsim.model.documents import lazy_pydantic as pydantic
+from loadsim.model.documents.schema import PositiveDuration
 from loadsim.model.host_port import host_and_port
-from loadsim.model.schema import PositiveDuration
 
 if TYPE_CHECKING:
     from loadsim.cluster.security import Access

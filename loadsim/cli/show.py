@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loadsim.errors import ConfigError
+from loadsim.model.documents.schema import with_nearest
+from loadsim.model.documents.yaml_reader import known, shipped
 from loadsim.model.profile import load_weights
-from loadsim.model.schema import with_nearest
-from loadsim.model.yaml_reader import known, shipped
 from loadsim.plugins import Plugin, plugins, printing_to_stderr
 from loadsim.users import tasks
 from loadsim.users.plugin_tasks import task_of

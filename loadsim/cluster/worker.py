@@ -43,11 +43,11 @@ from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
 from loadsim.model.population import further_connections
 from loadsim.model.workload import Workload
-from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes, sampled
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
+from loadsim.monitor.system.filesystems import server_storage
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import inspect, restore

@@ -7,9 +7,9 @@ from math import sqrt
 
 from loadsim.analysis.score import FEW_HITS
 from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S
+from loadsim.model.documents.scenario_document import EMBEDDED
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_document import EMBEDDED
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.planned_load import PlannedLoad, received_of_published
 

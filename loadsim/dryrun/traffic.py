@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadsim.dryrun.tally import GATHER_NS, TRAFFIC, Tally
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.mail_program import KEPT, OUTLOOK_LIKE, MailProgram, program_names
 from loadsim.model.population import further_connections
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_server import Server
 from loadsim.model.terms import STORED
 
 CONNECT = "SMTP CONNECT"

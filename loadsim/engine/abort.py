@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
+from loadsim.model.documents.scenario_sections import AbortOn
 from loadsim.model.records import FAILURES
-from loadsim.model.scenario_sections import AbortOn
 from loadsim.timinglog.early_end import ABORT_ON, USERS_LOST
 
 FEWEST_TASKS = 20

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
+from loadsim.model.documents.schema import Reads, Text, strict
+from loadsim.model.documents.yaml_reader import Origin, mismatch, resolve_path, show
 from loadsim.model.log_on import Pattern, TokenSource, fill, is_pattern
 from loadsim.model.ports import Account
-from loadsim.model.schema import Reads, Text, strict
-from loadsim.model.yaml_reader import Origin, mismatch, resolve_path, show
 from loadsim.passwords import from_environment, from_file, open_to_others
 
 MOST_TABLE_BYTES = 1 << 28

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from loadsim.errors import MOST_SHOWN, ConfigError
-from loadsim.model.lazy_pydantic import TypeAdapter
-from loadsim.model.problems import Key, Problems
-from loadsim.model.schema import Amount, Count, Share, Size, nearest
+from loadsim.model.documents.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.problems import Key, Problems
+from loadsim.model.documents.schema import Amount, Count, Share, Size, nearest
+from loadsim.model.documents.yaml_reader import Origin, merge, parse, show
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
-from loadsim.model.yaml_reader import Origin, merge, parse, show
 
 if TYPE_CHECKING:
     from loadsim.model.profile import Profile

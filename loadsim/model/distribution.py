@@ -7,8 +7,8 @@ from dataclasses import dataclass, make_dataclass
 from functools import lru_cache
 from typing import Annotated, Any
 
-from loadsim.model.schema import Amount, Count, Milliseconds, ReadAs, Size, strict
-from loadsim.model.yaml_reader import mismatch
+from loadsim.model.documents.schema import Amount, Count, Milliseconds, ReadAs, Size, strict
+from loadsim.model.documents.yaml_reader import mismatch
 
 
 @lru_cache(maxsize=1024)

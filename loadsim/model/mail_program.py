@@ -10,10 +10,19 @@ from pathlib import Path
 from typing import Annotated
 
 from loadsim.errors import ConfigError
-from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.schema import PositiveDuration, Reads, Switch, matching, strict, whole, word
+from loadsim.model.documents.yaml_reader import (
+    expected_file,
+    known,
+    locate,
+    mismatch,
+    mismatches,
+    parse,
+    read_document,
+    show,
+)
 from loadsim.model.message_tag import HEADER
-from loadsim.model.schema import PositiveDuration, Reads, Switch, matching, strict, whole, word
-from loadsim.model.yaml_reader import expected_file, known, locate, mismatch, mismatches, parse, read_document, show
 
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
 """The kinds of sessions: one from log-on to log-off, or one for each view (a task, or a look for new mail)."""

@@ -11,10 +11,10 @@ from itertools import accumulate
 from statistics import NormalDist
 from typing import Annotated, Any
 
-from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.distribution import CountDistribution, Distribution
-from loadsim.model.schema import Positive, Reads, Share, Size, strict, whole
-from loadsim.model.yaml_reader import mismatch, show
+from loadsim.model.documents import lazy_pydantic as pydantic
+from loadsim.model.documents.schema import Positive, Reads, Share, Size, strict, whole
+from loadsim.model.documents.yaml_reader import mismatch, show
 
 LEAST_BYTES = 1024
 """The smallest message: its header has some 600 bytes."""

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from loadsim.errors import MOST_SHOWN, ConfigError
-from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
-from loadsim.model.ports import ALL_TASKS
-from loadsim.model.records import SPANS
-from loadsim.model.schema import (
+from loadsim.model.documents import lazy_pydantic as pydantic
+from loadsim.model.documents.schema import (
     Amount,
     Count,
     Duration,
@@ -29,7 +27,7 @@ from loadsim.model.schema import (
     strict,
     with_nearest,
 )
-from loadsim.model.yaml_reader import (
+from loadsim.model.documents.yaml_reader import (
     Origin,
     expected_file,
     known,
@@ -42,6 +40,8 @@ from loadsim.model.yaml_reader import (
     shipped,
     show,
 )
+from loadsim.model.ports import ALL_TASKS
+from loadsim.model.records import SPANS
 
 KINDS = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsBMobj", "upsWDatt", "upsXLatt", "upsXLobj")
 """The message kinds, in the order of Compaq 1997, Table 1; a draw of a kind goes through them in this order."""

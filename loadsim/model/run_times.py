@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadsim.model.documents.scenario_sections import RunSection
+from loadsim.model.documents.schema import LONGEST_S
+from loadsim.model.documents.yaml_reader import Origin
 from loadsim.model.profile import Profile
-from loadsim.model.scenario_sections import RunSection
-from loadsim.model.schema import LONGEST_S
 from loadsim.model.terms import CANONICAL, STRESS
-from loadsim.model.yaml_reader import Origin
 
 PARTS = ("warm-up", "window", "after-window")
 """The parts of the work in their order; the last one is the rest, if the window ends before the work."""

@@ -32,6 +32,21 @@ from loadsim.model.criteria import (
     read_criteria,
     unfolded,
 )
+from loadsim.model.documents.problems import Problems
+from loadsim.model.documents.scenario_document import DOCUMENT, EMBEDDED, Document
+from loadsim.model.documents.scenario_sections import AbortOn, Client, ListsSection, Losses
+from loadsim.model.documents.scenario_server import Server, insecure, resolve_server, server_document
+from loadsim.model.documents.schema import with_nearest
+from loadsim.model.documents.yaml_reader import (
+    Origin,
+    expected_file,
+    known,
+    locate,
+    override,
+    parse,
+    read_document,
+    write_yaml,
+)
 from loadsim.model.groups import (
     Group,
     check_profiles,
@@ -45,24 +60,9 @@ from loadsim.model.limits import Limits
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
 from loadsim.model.ports import Account, FolderSettings, Services
-from loadsim.model.problems import Problems
 from loadsim.model.profile import load_weights
 from loadsim.model.run_times import Run, resolve_run, seconds
-from loadsim.model.scenario_document import DOCUMENT, EMBEDDED, Document
-from loadsim.model.scenario_sections import AbortOn, Client, ListsSection, Losses
-from loadsim.model.scenario_server import Server, insecure, resolve_server, server_document
-from loadsim.model.schema import with_nearest
 from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
-from loadsim.model.yaml_reader import (
-    Origin,
-    expected_file,
-    known,
-    locate,
-    override,
-    parse,
-    read_document,
-    write_yaml,
-)
 from loadsim.plugins import origin
 
 DEFAULT_LOG_ON = "IMAP auto, SMTP auto"

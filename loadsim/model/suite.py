@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from loadsim.errors import ConfigError
-from loadsim.model.draws import draw
-from loadsim.model.lazy_pydantic import TypeAdapter
-from loadsim.model.problems import Problems
-from loadsim.model.schema import (
+from loadsim.model.documents.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.problems import Problems
+from loadsim.model.documents.schema import (
     NAME_OR_PATH,
     Count,
     Duration,
@@ -33,8 +32,7 @@ from loadsim.model.schema import (
     with_nearest,
     word,
 )
-from loadsim.model.terms import MOST_USERS
-from loadsim.model.yaml_reader import (
+from loadsim.model.documents.yaml_reader import (
     Origin,
     as_absolute,
     expected_file,
@@ -45,6 +43,8 @@ from loadsim.model.yaml_reader import (
     read_document,
     show,
 )
+from loadsim.model.draws import draw
+from loadsim.model.terms import MOST_USERS
 
 DIMENSIONS = ("server", "profile", "users", "settings")
 """The dimensions of the matrix, in the order in which they make the name of a cell."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loadsim.errors import ConfigError
+from loadsim.model.documents.yaml_reader import show
 from loadsim.model.ports import Probe, Services
-from loadsim.model.yaml_reader import show
 from loadsim.monitor.counter_increase import Counters, Increase
 from loadsim.monitor.probe_values import finite_number, text_of
 

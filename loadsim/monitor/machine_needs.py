@@ -20,10 +20,10 @@ import psutil
 from loadsim.control_groups import memory_limits, usable_cores
 from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
+from loadsim.model.documents.scenario_document import EMBEDDED
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.population import further_connections
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_document import EMBEDDED
-from loadsim.model.scenario_server import Server
 from loadsim.model.terms import STRESS
 from loadsim.model.workload import Workload
 from loadsim.monitor.server_discovery import is_own

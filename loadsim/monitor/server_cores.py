@@ -10,8 +10,8 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import suppress
 
-from loadsim.monitor.core_times import CoreTime, added, core_shares
-from loadsim.monitor.processes import Process
+from loadsim.monitor.system.core_times import CoreTime, added, core_shares
+from loadsim.monitor.system.processes import Process
 
 CoreSet = frozenset[int]
 """The numbers of the cores on which a thread may run."""

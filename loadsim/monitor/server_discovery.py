@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from loadsim.model.ports import Endpoint
-from loadsim.monitor.processes import process_at, process_numbers
+from loadsim.monitor.system.processes import process_at, process_numbers
 
 LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""

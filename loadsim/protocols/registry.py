@@ -7,11 +7,11 @@ from typing import Any, cast
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.criteria import planned_tasks
+from loadsim.model.documents.schema import with_nearest
 from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.plugin_reports import CheckedDriver
 from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.schema import with_nearest
 from loadsim.model.workload import Workload
 from loadsim.plugins import names, plugin, plugins
 

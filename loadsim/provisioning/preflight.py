@@ -11,12 +11,12 @@ from math import ceil
 from pathlib import Path
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.groups import Group
 from loadsim.model.mail_program import program_names
 from loadsim.model.population import Population, further_connections
 from loadsim.model.ports import Account, Mailbox, Provisioning, Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver

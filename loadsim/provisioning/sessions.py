@@ -16,11 +16,11 @@ from loadsim.errors import (
     ServerSilent,
     TaskFailed,
 )
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.host_port import is_loopback
 from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Provisioning, Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_server import Server
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities

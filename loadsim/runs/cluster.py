@@ -37,10 +37,10 @@ from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.monitor.collector import collected
 from loadsim.monitor.machine_needs import LOG_BYTES_PER_TASK

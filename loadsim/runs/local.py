@@ -23,21 +23,21 @@ from loadsim.engine.process import Begin, begins_of
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
+from loadsim.model.documents.scenario_document import EMBEDDED
 from loadsim.model.partition import divide
 from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_document import EMBEDDED
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.collector import collected
-from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.machine_needs import (
     check_memory,
     shortages,
 )
 from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
+from loadsim.monitor.system.filesystems import server_storage
 from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.hold import Hold, held

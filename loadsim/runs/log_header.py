@@ -11,9 +11,9 @@ from loadsim.dryrun.forecast import not_valid
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import documents
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
 from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.planned_load import PlannedLoad

@@ -27,7 +27,7 @@ from loadsim.monitor.host import this_machine
 from loadsim.monitor.monitor_log import open_monitor_log
 from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
 from loadsim.monitor.server_discovery import addresses_of, find_server, listening
-from loadsim.monitor.wall_clock import clock_facts, wall_clock_sample
+from loadsim.monitor.system.wall_clock import clock_facts, wall_clock_sample
 from loadsim.plugins import printing_to_stderr
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.reader import MONITOR

@@ -11,13 +11,13 @@ from hashlib import sha256
 
 from loadsim.errors import ConfigError, together
 from loadsim.model.criteria import refuse_monitors
+from loadsim.model.documents.problems import Problems
+from loadsim.model.documents.scenario_document import EMBEDDED
+from loadsim.model.documents.yaml_reader import read_yaml
 from loadsim.model.population import resized
-from loadsim.model.problems import Problems
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.scenario_document import EMBEDDED
 from loadsim.model.suite import Cell, Suite
 from loadsim.model.terms import STRESS
-from loadsim.model.yaml_reader import read_yaml
 from loadsim.monitor.bounded_command import found_command
 from loadsim.suite.suite import CellTerms, Terms
 from loadsim.timinglog.header_words import differences

@@ -12,7 +12,7 @@ from loadsim.analysis.json_values import INFINITE, to_json
 from loadsim.analysis.statistics.repeats import Spread, spread
 from loadsim.campaign.runs import CampaignRun, checked_finite
 from loadsim.comparison.comparison import UNDECIDED, Comparison
-from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.lazy_pydantic import TypeAdapter
 
 CRITERIA_MISSED, NOT_ALL_MEASURED = 1, 3
 """Exit statuses of a suite, next to that of an undecided comparison."""

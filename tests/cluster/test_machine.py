@@ -39,10 +39,10 @@ from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
+from loadsim.model.documents.scenario_sections import OnLoss
 from loadsim.model.population import distribution_lists
 from loadsim.model.records import EVENTS, OUTCOMES
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.workload import NEW_MAIL, Workload
 from loadsim.provisioning.initialise import initialise
 from loadsim.servers.embedded import start_embedded

@@ -23,8 +23,8 @@ from loadsim.comparison.comparison import UNDECIDED
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
-from loadsim.monitor.filesystems import server_storage
-from loadsim.monitor.wall_clock import clock_facts
+from loadsim.monitor.system.filesystems import server_storage
+from loadsim.monitor.system.wall_clock import clock_facts
 from loadsim.provisioning.initialise import Initialised
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT

@@ -25,11 +25,11 @@ from loadsim.campaign.runs import CampaignRun, HookResult
 from loadsim.capacity.capacity import Capacity
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.accounts import read_table
+from loadsim.model.documents.scenario_document import DOCUMENT
+from loadsim.model.documents.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
-from loadsim.model.scenario_document import DOCUMENT
 from loadsim.model.suite import load_suite
-from loadsim.model.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.report.markdown import to_markdown
 from loadsim.report.one_run import describe_run
 from loadsim.suite.cells import scenarios_of, terms_of

@@ -13,7 +13,7 @@ from small_runs import loadsim, on, population_of, written
 from loadsim.analysis.probes.statistics import probe_facts, probe_figures
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
-from loadsim.monitor.process_groups import find_processes
+from loadsim.monitor.system.process_groups import find_processes
 from loadsim.timinglog.reader import read_log
 from loadsim.version import __version__
 

@@ -19,11 +19,11 @@ from imap_script import Ear
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from small_runs import loadsim, on, population_of, written
 
+from loadsim.model.documents.yaml_reader import known
 from loadsim.model.mail_program import PER_VIEW, MailProgram, load_program
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import INBOX, Account, Flag, Header, Services, Structure
 from loadsim.model.scenario import load_scenario
-from loadsim.model.yaml_reader import known
 from loadsim.protocols.imap import open_driver
 from loadsim.servers.running import RunningServer
 from loadsim.timinglog.reader import TimingLog, read_log

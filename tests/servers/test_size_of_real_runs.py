@@ -11,7 +11,7 @@ from mailservers import StartEmbedded
 from small_runs import loadsim, on, population_of, written
 
 from loadsim.model.scenario import load_scenario
-from loadsim.monitor.process_groups import find_processes
+from loadsim.monitor.system.process_groups import find_processes
 
 pytestmark = pytest.mark.nightly(part="runs")
 

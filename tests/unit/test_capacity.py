@@ -244,7 +244,7 @@ def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="expected a new or empty directory"):
         find_capacity(reader(path), WANTED, out)
     (out / "campaign.json").write_text("[]")
-    with pytest.raises(ConfigError, match="expected a search or suite of loadsim"):
+    with pytest.raises(ConfigError, match="expected a campaign of loadsim"):
         find_capacity(reader(path), WANTED, out)
 
 

@@ -20,9 +20,9 @@ from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import DEFAULT, SCORES, documents, figures, planned_tasks
+from loadsim.model.documents.yaml_reader import known
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
-from loadsim.model.yaml_reader import known
 from loadsim.users.tasks import TASKS
 
 FEW = "topology: [{profile: loadsim-5.5/light, users: 2}]\n"

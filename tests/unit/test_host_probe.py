@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
-from loadsim.monitor.core_times import ALL_CORES, CoreTime, core_shares
-from loadsim.monitor.disks import MS_WRAP, DiskCounters, chosen_disks, disk_counters, disk_figures
 from loadsim.monitor.host_probe import (
     Reading,
     Sources,
@@ -29,6 +27,8 @@ from loadsim.monitor.host_probe import (
     reading_of,
 )
 from loadsim.monitor.probes import checked
+from loadsim.monitor.system.core_times import ALL_CORES, CoreTime, core_shares
+from loadsim.monitor.system.disks import MS_WRAP, DiskCounters, chosen_disks, disk_counters, disk_figures
 
 COUNTS = st.integers(0, 2**40)
 DISK = st.builds(DiskCounters, *[COUNTS] * 11)

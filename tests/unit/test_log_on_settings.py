@@ -12,10 +12,10 @@ from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError, LogError
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.log_on import TokenSource
 from loadsim.model.ports import Endpoint
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.scenario_server import Server
 from loadsim.protocols.tls import TlsContexts, tls_context
 from loadsim.timinglog.merge import read_logs
 

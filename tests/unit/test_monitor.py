@@ -20,9 +20,9 @@ from timing_samples import HEADER
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint
-from loadsim.monitor.cpu_affinity import kept_apart, split
 from loadsim.monitor.host import Machine, open_files, watched_machine
 from loadsim.monitor.server_discovery import ServerPlace, find_server, listening
+from loadsim.monitor.system.cpu_affinity import kept_apart, split
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 

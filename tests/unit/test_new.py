@@ -10,8 +10,8 @@ import pytest
 from loadsim.cli import main, parser
 from loadsim.cli.new import LEAST_TRY, PASSWORD_VARIABLE, TRY_OPTIONS
 from loadsim.dryrun.forecast import not_valid
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.scenario_server import Server
 from loadsim.runs.quick_load import quick_load
 
 Capture = pytest.CaptureFixture[str]

@@ -15,8 +15,8 @@ import pytest
 from working_child import LISTEN, Child, in_child, working
 
 from loadsim.model.ports import Endpoint, Services
-from loadsim.monitor.core_times import ALL_CORES, CoreTime
-from loadsim.monitor.process_groups import (
+from loadsim.monitor.system.core_times import ALL_CORES, CoreTime
+from loadsim.monitor.system.process_groups import (
     FIND_EACH_NS,
     TICKS_PER_S,
     ProcessGroups,

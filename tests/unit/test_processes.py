@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from working_child import Child, in_child, working
 
-from loadsim.monitor.processes import Process, ProcessTimes, process_at, process_of
+from loadsim.monitor.system.processes import Process, ProcessTimes, process_at, process_of
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 INIT = 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loadsim.monitor.processor_quotas import FIND_EACH_NS, ProcessorQuotas, QuotaUse, quota_figures
+from loadsim.monitor.system.processor_quotas import FIND_EACH_NS, ProcessorQuotas, QuotaUse, quota_figures
 
 SECOND_NS = 10**9
 

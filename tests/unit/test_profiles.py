@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ConfigError
 from loadsim.model.distribution import Distribution
+from loadsim.model.documents.yaml_reader import known, shipped
 from loadsim.model.profile import KINDS, OUTCOMES, Profile, load_profile, load_weights
-from loadsim.model.yaml_reader import known, shipped
 
 NAMES = ("light", "medium", "heavy")
 

@@ -18,14 +18,14 @@ from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
 from loadsim.model.criteria import DEFAULT, Bound
 from loadsim.model.distribution import Distribution
+from loadsim.model.documents.scenario_sections import AbortOn, ListsSection, Losses
+from loadsim.model.documents.scenario_server import Server
+from loadsim.model.documents.yaml_dialect import Loader
+from loadsim.model.documents.yaml_reader import known, read_yaml, write_yaml
 from loadsim.model.limits import GeneratorLimits, Limits
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.run_times import Run
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.scenario_sections import AbortOn, ListsSection, Losses
-from loadsim.model.scenario_server import Server
-from loadsim.model.yaml_dialect import Loader
-from loadsim.model.yaml_reader import known, read_yaml, write_yaml
 
 LOCAL = "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"
 PATTERN = "accounts: {user: 'u{index}', password: 'p{index}'}\n"
@@ -551,7 +551,7 @@ def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
     for kind in ("profiles", "programs", "scenarios"):
         shutil.copytree(ROOT / kind, tmp_path / "loadsim" / kind)
     program = (
-        "from loadsim.model.scenario import load_scenario; from loadsim.model.yaml_reader import shipped; "
+        "from loadsim.model.scenario import load_scenario; from loadsim.model.documents.yaml_reader import shipped; "
         "print(load_scenario('quickstart').users, shipped('profiles'))"
     )
     done = subprocess.run(

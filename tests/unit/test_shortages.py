@@ -29,8 +29,8 @@ from loadsim.errors import (
     TaskFailed,
     machine_failure,
 )
+from loadsim.model.documents.scenario_sections import Client
 from loadsim.model.ports import Endpoint, Services
-from loadsim.model.scenario_sections import Client
 from loadsim.protocols import connect
 from loadsim.protocols.error_mapping import again, failing_as, own_failure, shortage
 from loadsim.protocols.registry import open_driver

@@ -10,9 +10,9 @@ from example_plugins import package_of, python_with
 
 from loadsim.cli import main
 from loadsim.cli.show import SHIPPED_FILES, WIDTH
+from loadsim.model.documents.yaml_reader import known, shipped
 from loadsim.model.profile import load_weights
 from loadsim.model.scenario import load_scenario
-from loadsim.model.yaml_reader import known, shipped
 
 Capture = pytest.CaptureFixture[str]
 

@@ -17,9 +17,9 @@ from mailservers import StartEmbedded, numbered_accounts
 
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.errors import ConfigError
+from loadsim.model.documents.scenario_sections import Client
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.scenario_sections import Client
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.preflight import check_ports, check_sources, too_few_ports

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
-from loadsim.monitor import filesystems
-from loadsim.monitor.filesystems import FileSystem, mounts, open_file_systems, run_storage
+from loadsim.monitor.system import filesystems
+from loadsim.monitor.system.filesystems import FileSystem, mounts, open_file_systems, run_storage
 
 MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 0:99999 / / rw,noatime - ext4 /dev/root rw,data=ordered

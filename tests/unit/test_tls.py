@@ -17,10 +17,10 @@ from mailservers import StartDovecotPostfix
 from small_runs import written
 
 from loadsim.engine.process import packed, unpacked
+from loadsim.model.documents.scenario_sections import Client
 from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import load_scenario
-from loadsim.model.scenario_sections import Client
 from loadsim.protocols import aioimaplib, imap
 from loadsim.protocols.connect import connect
 from loadsim.protocols.tls import ResumingContext, remember, tls_context

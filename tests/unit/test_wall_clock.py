@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadsim.monitor.wall_clock import _Timex, wall_clock_error_ns, wall_clock_sample
+from loadsim.monitor.system.wall_clock import _Timex, wall_clock_error_ns, wall_clock_sample
 
 IN_C = """
 #include <stddef.h>

@@ -17,7 +17,7 @@ from loadsim.analysis.probes.statistics import (
 )
 from loadsim.errors import printable
 from loadsim.model.criteria import PROBES
-from loadsim.model.schema import nearest_path
+from loadsim.model.documents.schema import nearest_path
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from loadsim.model.accounts import AccountsSection
+from loadsim.model.documents.problems import Problems
+from loadsim.model.documents.schema import ReadAs, Reads, Text, strict, whole, word
+from loadsim.model.documents.yaml_reader import Origin, mismatch, mismatches, resolve_path, show
 from loadsim.model.host_port import is_loopback
 from loadsim.model.log_on import (
     AUTO,
@@ -20,9 +23,6 @@ from loadsim.model.log_on import (
     is_pattern,
 )
 from loadsim.model.ports import Endpoint
-from loadsim.model.problems import Problems
-from loadsim.model.schema import ReadAs, Reads, Text, strict, whole, word
-from loadsim.model.yaml_reader import Origin, mismatch, mismatches, resolve_path, show
 
 Port = Annotated[int, whole(1, 65535)]
 Tls = Annotated[str, word("none", "starttls", "implicit")]

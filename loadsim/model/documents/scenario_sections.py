@@ -10,9 +10,7 @@ from typing import Annotated, Any, Literal
 
 from loadsim.model.day_shape import MOST_WEIGHT, normalised
 from loadsim.model.distribution import CountDistribution
-from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
-from loadsim.model.schema import (
+from loadsim.model.documents.schema import (
     NAME_OR_PATH,
     Count,
     Duration,
@@ -28,8 +26,10 @@ from loadsim.model.schema import (
     text,
     word,
 )
+from loadsim.model.documents.yaml_reader import mismatch, show
+from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
 from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS
-from loadsim.model.yaml_reader import mismatch, show
 
 # --- client -----------------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from typing import Any, LiteralString, TypeVar
 
 from loadsim.errors import ConfigError, printable, together
 from loadsim.files import read_text
-from loadsim.model import lazy_pydantic as pydantic
-from loadsim.model.problems import Key, Lines, Problems
+from loadsim.model.documents import lazy_pydantic as pydantic
+from loadsim.model.documents.problems import Key, Lines, Problems
 
 T = TypeVar("T")
 _LONGEST_FOUND = 60
@@ -164,7 +164,7 @@ def read_yaml(text: str, name: str) -> Any:
     """Read YAML. Raises `ConfigError` with `name` and the line, but without the text, which may hold a password."""
     import yaml
 
-    from loadsim.model.yaml_dialect import Loader, RepeatedKey
+    from loadsim.model.documents.yaml_dialect import Loader, RepeatedKey
 
     try:
         document = yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
@@ -232,7 +232,7 @@ def write_yaml(document: object) -> str:
     """Write YAML that `read_yaml` reads as the same document; keys keep their order."""
     import yaml
 
-    from loadsim.model.yaml_dialect import Dumper
+    from loadsim.model.documents.yaml_dialect import Dumper
 
     return yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
@@ -290,7 +290,7 @@ def shipped(kind: str) -> Path:
 
     It is inside the package in a wheel, and next to it in a checkout or an editable installation.
     """
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     inside = package / kind
     return inside if inside.is_dir() else package.parent / kind
 

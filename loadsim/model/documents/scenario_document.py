@@ -6,12 +6,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from loadsim.model.accounts import AccountsSection, Domain
-from loadsim.model.lazy_pydantic import TypeAdapter
-from loadsim.model.limits import Limits
-from loadsim.model.mailboxes import PROFILES, Mailbox
-from loadsim.model.ports import OF_SERVER
-from loadsim.model.profile import TASKS, load_weights, read_weights
-from loadsim.model.scenario_sections import (
+from loadsim.model.documents.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.scenario_sections import (
     AbortOn,
     Client,
     Folders,
@@ -22,10 +18,14 @@ from loadsim.model.scenario_sections import (
     Probes,
     RunSection,
 )
-from loadsim.model.scenario_server import Server
-from loadsim.model.schema import KeywordOr, ReadAs, Reads, Text, strict, word
+from loadsim.model.documents.scenario_server import Server
+from loadsim.model.documents.schema import KeywordOr, ReadAs, Reads, Text, strict, word
+from loadsim.model.documents.yaml_reader import mismatch
+from loadsim.model.limits import Limits
+from loadsim.model.mailboxes import PROFILES, Mailbox
+from loadsim.model.ports import OF_SERVER
+from loadsim.model.profile import TASKS, load_weights, read_weights
 from loadsim.model.terms import UNSCORED
-from loadsim.model.yaml_reader import mismatch
 
 EMBEDDED: Literal["embedded"] = "embedded"
 

@@ -52,7 +52,7 @@ class Lines:
     @cached_property
     def _lines(self) -> dict[tuple[str, ...], int]:
         """Compute the lines when the first one is needed: most files have no error."""
-        from loadsim.model.yaml_dialect import lines_of
+        from loadsim.model.documents.yaml_dialect import lines_of
 
         lines: dict[tuple[str, ...], int] = {}
         for key, line in lines_of(self._text):

@@ -15,10 +15,10 @@ from statistics import median_low
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
-from loadsim.monitor.core_times import ALL_CORES, CoreTime
-from loadsim.monitor.processes import ProcessTimes
 from loadsim.monitor.server_cores import ServerCores
 from loadsim.monitor.server_discovery import addresses_of, find_server, is_own
+from loadsim.monitor.system.core_times import ALL_CORES, CoreTime
+from loadsim.monitor.system.processes import ProcessTimes
 
 SERVER, LOADSIM, OTHERS = "server", "loadsim", "others"
 

@@ -15,8 +15,8 @@ from fractions import Fraction
 from typing import Annotated, Any, TypeVar
 
 from loadsim.errors import MOST_SHOWN
-from loadsim.model import lazy_pydantic as pydantic
-from loadsim.model.yaml_reader import failures_of, mismatch, show
+from loadsim.model.documents import lazy_pydantic as pydantic
+from loadsim.model.documents.yaml_reader import failures_of, mismatch, show
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Scenarios and profiles as documents: reading, checking and naming their keys."""

@@ -1,0 +1,1 @@
+"""What the operating system states about processes, processors and disks."""
