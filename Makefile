@@ -61,6 +61,7 @@ reference: $(VENV)/.installed-dev ## write man/loadsim.1, and the pages of comma
 	PYTHONPATH=. $(BIN)/python tools/make_manual.py
 	PYTHONPATH=. $(BIN)/python tools/make_commands.py
 	PYTHONPATH=. $(BIN)/python tools/make_keys.py
+	PYTHONPATH=. $(BIN)/python tools/make_findings.py
 
 architecture: $(VENV)/.installed-dev ## draw docs/explanation/architecture.svg from the imports
 	$(BIN)/python tools/draw_architecture.py

@@ -29,7 +29,7 @@ from bench.nullserver import Shape
 from bench.nullserver import started as null_server
 from bench.part import Part
 from bench.processes import LONGEST_S, Cpus, short_directory, summary
-from bench.runs import loadsim, on_null_server, written
+from bench.runs import loadsim, on_null_server, reasons, written
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.timinglog.merge import read_logs
@@ -113,7 +113,7 @@ def measure(_: Cpus, size: Size) -> dict[str, Any]:
             "clients": CLIENTS,
             "status": seen.status,
             "verdict": score["verdict"]["validity"],
-            "reasons": score["verdict"]["reasons"],
+            "reasons": reasons(score),
             "same": {**found, "sent_items": len(whole)},
             "clocks": clocks(log, ahead_s),
             "claimed_start_late_ms": [one["start_late_ms"] for one in score["per_client"]],
@@ -283,7 +283,7 @@ def measure_many(_: Cpus, size: Many) -> dict[str, Any]:
             "files_left_at_clients": len(left),
             "status": seen.status,
             "verdict": score["verdict"]["validity"],
-            "reasons": score["verdict"]["reasons"],
+            "reasons": reasons(score),
             "lost_users": sum(one["lost_users"] for one in score["per_client"]),
             "join_s": round(joined_s - began_s, 1),
             "join_cpu_s": round(sum(kind.cpu_s for kind in joined_cpu.values()), 1),

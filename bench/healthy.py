@@ -20,7 +20,7 @@ from typing import Any
 from bench.nullserver import Shape, started
 from bench.part import Part
 from bench.processes import Cpus
-from bench.runs import DAY, USERS, on_null_server, score_of, written
+from bench.runs import DAY, USERS, on_null_server, reasons, score_of, written
 from bench.table import figure
 from bench.table import table as markdown
 from bench.users import PIN
@@ -59,10 +59,10 @@ def measure(_: Cpus, size: Size) -> list[dict[str, Any]]:
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:
-    generator, verdict = score["generator"], score["verdict"]
+    generator = score["generator"]
     return {
-        "validity": verdict["validity"],
-        "reasons": verdict["reasons"],
+        "validity": score["verdict"]["validity"],
+        "reasons": reasons(score),
         "lag_p99_ms": generator["lag_p99_ms"],
         "cpu_share": generator["cpu_share"],
         "lateness_p95_ms": score["lateness_p95_ms"]["generator"],

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import LONGEST_S
+from loadsim.campaign.runs import DECIDING
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
 from loadsim.model.run_times import PARTS
@@ -72,3 +73,8 @@ def scored(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
         raise ConfigError(f"bench: loadsim run: expected a score, it ended with {done.returncode} and said: {said[-1]}")
     score: dict[str, Any] = json.loads(done.stdout)
     return score
+
+
+def reasons(score: Mapping[str, Any]) -> list[str]:
+    """The findings for which a run is not valid, or misses criteria."""
+    return [one["text"] for one in score["findings"] if one["severity"] in DECIDING]

@@ -18,7 +18,7 @@ from typing import Any
 from bench.delay import delayed
 from bench.nullserver import HOST
 from bench.processes import short_directory
-from bench.runs import score_of, written
+from bench.runs import reasons, score_of, written
 from loadsim.comparison.comparison import Comparison, compare_runs
 from loadsim.comparison.document import compare_text
 from loadsim.errors import ConfigError
@@ -74,8 +74,7 @@ def _run(scenario: Path, out: Path) -> None:
     """One run; what it printed is told in short."""
     score = score_of(scenario, out, "--engines", "1")
     told = "none" if score["score_ms"] is None else f"{score['score_ms']:.1f} ms"
-    verdict = score["verdict"]
-    print(f"{out.name}: score {told}; {'; '.join([verdict['validity'], *verdict['reasons']])}", flush=True)
+    print(f"{out.name}: score {told}; {'; '.join([score['verdict']['validity'], *reasons(score)])}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

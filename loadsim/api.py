@@ -136,8 +136,8 @@ def run(
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     watcher = watcher or SILENT
-    for warning in (*scenario.exposed, *scenario.warnings):
-        watcher.warning(warning)
+    for one in (*scenario.exposed, *scenario.findings):
+        watcher.warning(one.text)
     directory = None if out is None else Path(out)
     return run_locally(scenario, directory, engines=engines, pin=pin, even_invalid=even_invalid, watcher=watcher)
 
@@ -181,8 +181,8 @@ def find_capacity(
             raise ConfigError(f"{name}: expected a number from {least:g} to {greatest:g}, found {value!r}")
     shown = watcher or SILENT
     scenario = load_scenario(source, overrides)
-    for warning in (*scenario.exposed, *scenario.warnings):
-        shown.warning(warning)
+    for one in (*scenario.exposed, *scenario.findings):
+        shown.warning(one.text)
     given = _settings(overrides)
 
     def read(settings: Sequence[str]) -> Scenario:

@@ -38,6 +38,7 @@ PACKAGES = {  # the column, and what the package has
     "users": (1, "tasks and activities"),
     "timinglog": (2, "the file format"),
     "model": (1.5, "data, pure functions"),
+    "findings": (1.5, "codes and sentences"),
 }
 """No arrow runs down through a box: one that skips a row needs its column free there."""
 

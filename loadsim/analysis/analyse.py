@@ -25,8 +25,10 @@ from loadsim.analysis.generator.limits import Generator
 from loadsim.analysis.load import load_made
 from loadsim.analysis.score import ProtocolStatistics, statistics_of
 from loadsim.analysis.statistics.intervals import Interval, Intervals, intervals
-from loadsim.analysis.statistics.stationarity import trend_words, trends
+from loadsim.analysis.statistics.stationarity import trends
 from loadsim.analysis.verdict import Facts
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.early_end import ENDED_WHY, aborted
 from loadsim.timinglog.merge import PLANNED_LOAD, mode_of
@@ -76,23 +78,22 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> A
         load=load,
         load_unknown=load is None and not stress and PLANNED_LOAD in log.header,
         own_faults=generator_failures(log),
-        compression=float(log.header.get("compression") or 1),
     )
     return Analysis(facts, certain, late_ms)
 
 
 def _statistics(
     log: TimingLog, weights: Mapping[str, float], window_s: Window
-) -> tuple[tuple[ProtocolStatistics, ...], Mapping[str, Intervals], Sequence[str]]:
+) -> tuple[tuple[ProtocolStatistics, ...], Mapping[str, Intervals], Sequence[Finding]]:
     """Return the statistics, their intervals, and the trends of an unsteady window."""
     modules = gather(log, window_s).get((), {})
     hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
     protocols = statistics_of(modules, weights, window_s)
     certain = {one.protocol: _windowed(one, intervals(hits[one.protocol], window_s)) for one in protocols}
     unsteady = [
-        f"{module}: {words}" if len(hits) > 1 else words
+        trend
         for module, of_module in hits.items()
-        for words in trend_words(trends(of_module, window_s))
+        for trend in trends(of_module, window_s, module if len(hits) > 1 else "")
     ]
     return protocols, certain, unsteady
 
@@ -111,26 +112,24 @@ def _why(sources: Iterable[Source]) -> str | None:
     return "; ".join(dict.fromkeys(found)) or None
 
 
-def _incomplete(log: TimingLog) -> list[str]:
+def _incomplete(log: TimingLog) -> list[Finding]:
     """Return the defects of logs, and the missing logs."""
     present, had = users_present(log), users_had(log)
-    missing = [f"{users} of client {client}" for client, users in without_logs(log).items()]
-    of_whom = f"; there are none of {', '.join(missing)}" if missing else ""
-    return [
-        *log.damages,
-        *(
-            _no_end(source, last_s)
-            for source, last_s in zip(log.sources, last_sample_s(log), strict=True)
-            if source.simulates and not source.ended
-        ),
-        *([f"the logs are of {present:,} of {had:,} users{of_whom}"] if present < had else []),
+    found = [finding(Code.LOG_DAMAGED, damage=damage) for damage in log.damages]
+    found += [
+        _no_end(source, last_s)
+        for source, last_s in zip(log.sources, last_sample_s(log), strict=True)
+        if source.simulates and not source.ended
     ]
+    if present < had:
+        missing = tuple(f"{users} of client {client}" for client, users in without_logs(log).items())
+        found.append(finding(Code.LOGS_MISSING, present=present, users=had, missing=missing or None))
+    return found
 
 
-def _no_end(source: Source, last_s: float | None) -> str:
-    """Return why a log has no end, with the time of the last sample of its engine."""
-    after = "" if last_s is None else f" after {last_s:.1f} s"
-    name, lost = f"{source.client}.{source.engine}", f"its {source.users} users count as lost"
+def _no_end(source: Source, last_s: float | None) -> Finding:
+    """Return that a log has no end, with the time of the last sample of its engine."""
+    name = f"{source.client}.{source.engine}"
     if source.given_up_why is not None:
-        return f"{name} was given up{after}, as {source.given_up_why}: {lost}"
-    return f"the log of {name} has no end: {lost}" + (after and f", with nothing known of them{after}")
+        return finding(Code.ENGINE_GIVEN_UP, name, last_s=last_s, why=source.given_up_why, users=source.users)
+    return finding(Code.LOG_WITHOUT_END, name, last_s=last_s, users=source.users)

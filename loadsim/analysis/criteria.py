@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.criteria import OF_THE_PLAN, PROBES, SCORED, SCORES, documents, read_criteria
 from loadsim.model.documents.yaml_reader import read_document
 from loadsim.model.terms import UNSCORED
@@ -56,24 +58,49 @@ class Result:
         words = {"min": "at least", "max": "at most", "below": "below"}
         return " and ".join(f"{words[limit]} {_in_words(self.name, value)}" for limit, value in self.limits.items())
 
-    @property
-    def text(self) -> str:
-        why = f" ({self.reason})" if self.reason else ""
-        return f"{self.name} {'was ' if self.figure is None else ''}{self.found}{why}, {self.wanted} wanted"
+
+LEFT = ("undelivered", "under_way_at_end", "unfinished", "skipped")
+"""The beginnings of names of figures that count what was left at the end of a run."""
 
 
-def missed_texts(results: Sequence[Result]) -> list[str]:
-    """Return a line for each missed criterion, and one for all tasks that miss the same criterion of each task."""
+def judged(result: Result, ended_early: bool) -> bool:
+    """Return False if an early end alone may be the reason of a miss.
+
+    Such a figure was not measured, is infinite, or counts what was left or was not reached at the end.
+    """
+    figure = result.figure
+    if not ended_early or result.passed:
+        return True
+    if figure is None or math.isinf(figure) or figure < result.limits.get("min", -math.inf):
+        return False
+    return not result.name.rpartition(".")[2].startswith(LEFT)
+
+
+def missed_criteria(results: Sequence[Result], ended_early: bool) -> list[Finding]:
+    """Return a finding for each missed criterion, and one for all tasks that miss the same criterion of each task."""
     missed = [result for result in results if not result.passed]
-    lines = [result.text for result in missed if not result.each]
-    of_each: dict[tuple[str, str], list[Result]] = {}
+    lines = [_missed(result, ended_early) for result in missed if not result.each]
+    of_each: dict[tuple[str, str, bool], list[Result]] = {}
     for result in missed:
         if result.each:
-            of_each.setdefault((result.name.rpartition(".")[2], result.wanted), []).append(result)
-    for (last, wanted), of_tasks in of_each.items():
+            key = (result.name.rpartition(".")[2], result.wanted, judged(result, ended_early))
+            of_each.setdefault(key, []).append(result)
+    for (last, wanted, is_judged), of_tasks in of_each.items():
+        if len(of_tasks) == 1:
+            lines.append(_missed(of_tasks[0], ended_early))
+            continue
         each = [f"{one.name.rpartition('.')[0].removeprefix('tasks.')} {one.found}" for one in of_tasks]
-        lines.append(of_tasks[0].text if len(of_tasks) == 1 else f"{last} of {', '.join(each)}; {wanted} wanted")
+        code = Code.CRITERION_MISSED if is_judged else Code.CRITERION_NOT_JUDGED
+        lines.append(finding(code, last, found=", ".join(each), limit=wanted))
     return lines
+
+
+def _missed(result: Result, ended_early: bool) -> Finding:
+    if not judged(result, ended_early):
+        return finding(Code.CRITERION_NOT_JUDGED, result.name, found=result.found, limit=result.wanted)
+    if result.figure is None:
+        return finding(Code.CRITERION_NOT_MEASURED, result.name, why=result.reason, limit=result.wanted)
+    return finding(Code.CRITERION_MISSED, result.name, found=result.found, limit=result.wanted)
 
 
 def default_weights() -> Mapping[str, float]:

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding
+
 T = TypeVar("T")
 
 INFINITE = "inf"
@@ -39,6 +42,10 @@ def copied(kind: type[T], source: object, **others: Any) -> T:
 
 def to_json(value: Any) -> Any:
     """Return a value as JSON has it: dataclasses as objects with the names of their fields, in their order."""
+    if isinstance(value, Finding):
+        return value.document
+    if isinstance(value, Code):
+        return value.id
     if is_dataclass(value):
         found: dict[str, Any] = {}
         for one in fields(value):

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import PREPARED, Source, TimingLog
 
@@ -62,12 +64,9 @@ def _before_start_s(source: Source) -> float:
     return (int(source.facts["start_ns"]) - int(source.facts[PREPARED]["ended_ns"])) / 1e9
 
 
-def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> list[str]:
+def preparation_findings(figures: PreparationFigures | None, embedded: bool) -> list[Finding]:
     """Return the warning of a run on a server that suffers from removals, if there is one."""
-    if found is None or embedded or not found.suffers:
+    if figures is None or embedded or not figures.suffers:
         return []
-    return [
-        f"the server's files are on ext4 without a journal, where removals slow it for {SLOW_S / 60:.0f} min: the"
-        f" preparation removed {found.removed:,} messages {found.ended_before_window_s:.0f} s before the window. Run"
-        f" loadsim init, and wait {SLOW_S / 60:.0f} min before loadsim run"
-    ]
+    before_s = round(figures.ended_before_window_s)
+    return [finding(Code.REMOVALS_SLOW_SERVER, removed=figures.removed, before_s=before_s)]

@@ -27,8 +27,8 @@ from loadsim.analysis.figures import (
 from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.json_values import to_json
-from loadsim.analysis.preparation import preparation, preparation_warnings
-from loadsim.analysis.probes.monitors import monitor_warnings
+from loadsim.analysis.preparation import preparation, preparation_findings
+from loadsim.analysis.probes.monitors import monitor_findings
 from loadsim.analysis.probes.reasons import with_probe_reasons
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import probe_statistics
@@ -36,8 +36,10 @@ from loadsim.analysis.score import Bounds, ProtocolStatistics, command_statistic
 from loadsim.analysis.statistics.intervals import Interval, Intervals
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
-from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
+from loadsim.analysis.verdict import Facts, Totals, Verdict, by_severity, judge, limits_of
 from loadsim.errors import LogError
+from loadsim.findings.finding import Finding
+from loadsim.findings.next_step import next_step
 from loadsim.model.day_shape import factor_of_window
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.merge import PLANNED_LOAD, check_window, find_logs, merge, mode_of, window_of
@@ -65,12 +67,11 @@ class Summary:
             "verdict": {
                 "validity": self.verdict.validity,
                 "passed": self.verdict.passed,
-                "reasons": list(self.verdict.reasons),
                 "causes": list(self.verdict.causes),
                 "criteria": [_criterion(result) for result in self.criteria],
             },
-            "warnings": list(self.verdict.warnings),
-            "advice": list(self.verdict.advice),
+            "findings": [one.document for one in self.verdict.findings],
+            "next_step": next_step(self.verdict.findings),
             **to_json(self.figures),
         }
 
@@ -156,8 +157,12 @@ def summary_of(
     # 2. The verdict.
     facts, figures, results = _judged(log, weights, window_s, criteria)
     verdict = judge(facts, results, limits)
-    further = [*preparation_warnings(figures.preparation, figures.embedded), *monitor_warnings(log, window_s)]
-    verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings, *further))
+    further = [
+        *map(Finding.read, log.header.get("findings") or ()),
+        *preparation_findings(figures.preparation, figures.embedded),
+        *monitor_findings(log, window_s),
+    ]
+    verdict = Verdict(by_severity((*verdict.findings, *further)))
 
     # 3. Commands and tables of parts on request.
     if commands:

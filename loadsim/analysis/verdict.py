@@ -1,52 +1,28 @@
-"""The verdict: the validity of a run, and the result of its criteria.
-
-Validity judges the generator and the logs, criteria judge the server. Every reason has its figure and the limit.
-"""
+"""The verdict: a fold over findings. Those on the generator and the logs decide the validity, criteria the result."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 from loadsim.analysis.companions import Companions
-from loadsim.analysis.criteria import Result, missed_texts
+from loadsim.analysis.criteria import Result, missed_criteria
 from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.generator.failures import OwnFailure
-from loadsim.analysis.generator.limits import Generator, advice, exceeded, suspicious, unobserved
+from loadsim.analysis.generator.limits import Generator, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskFigures
 from loadsim.analysis.unserved import Unserved
+from loadsim.findings.catalogue import Cause, Code, Severity
+from loadsim.findings.finding import Finding, finding
+from loadsim.findings.formats import Value
 from loadsim.model.limits import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
-
-MORE_HITS = "for more hits, more days (run.days), more users, or a longer window that fits into the run (run.window)"
-"""The advice if too few tasks were due."""
-
-ENDED_EARLY = "the run was ended early"
-"""The reason if a user ended a run."""
-
-KEEPS_UP_WITH_LESS = "the server, or this machine, does not keep up: take fewer users, or a longer day (run.day_length)"
-"""The advice if users were asked for less than the plan expects: they waited for answers, or for mail to answer."""
-
-GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED = (
-    "generator",
-    "fault",
-    "load",
-    "terms",
-    "aborted",
-    "ended",
-)
-"""The causes of invalid runs, in this order. `generator`: it was beyond its limits, or lacked ports, files or memory.
-`fault`: it failed otherwise, or what it did is not known. `load`: the server did not take the load of the scenario.
-`terms`: the run was too short or too small. `aborted`: `abort_on` found the run hopeless. `ended`: a user ended it."""
-
-CAUSES = (GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED)
 
 
 def server_failed(causes: Collection[str]) -> bool:
     """Return True if an invalid run is an answer: the server did not take the load, or it was aborted as hopeless."""
-    return bool(causes) and {*causes} <= {LOAD, ABORTED}
+    return bool(causes) and {*causes} <= {Cause.LOAD, Cause.ABORTED}
 
 
 EARLY_MS = 5000.0
@@ -91,10 +67,10 @@ class Facts:
 
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
-    `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window.
+    `incomplete` has a finding for each log that is damaged or has no end, and `unsteady` those of the window's trends.
     `stress`: the run was a closed loop, without a plan or a score. `load` is None if it is not compared with the
     plan; `load_unknown`: it should be, but there is no plan. `unserved` is None in a closed loop, and without a scored
-    task. `compression` is the number of seconds of the users' day in a second of the run.
+    task.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -105,9 +81,9 @@ class Facts:
     ended_early: bool
     embedded: bool
     generator: Generator = field(default_factory=Generator)
-    incomplete: Sequence[str] = ()
+    incomplete: Sequence[Finding] = ()
     stress: bool = False
-    unsteady: Sequence[str] = ()
+    unsteady: Sequence[Finding] = ()
     aborted_why: str | None = None
     ended_why: str | None = None
     unended: bool = False
@@ -118,8 +94,7 @@ class Facts:
     unannounced: int = 0
     down_share: float | None = None
     companions: Companions | None = None
-    own_faults: Sequence[OwnFailure] = ()
-    compression: float = 1.0
+    own_faults: Sequence[Finding] = ()
     unserved: Unserved | None = None
 
     @property
@@ -150,33 +125,58 @@ class Facts:
         )
 
 
+EARLY_ENDS = (Code.ABORTED, Code.STOPPED, Code.FAULT_ENDED)
+"""The findings of a run that ended early."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a run: `validity` is valid, degraded or invalid.
+    """The verdict on a run, which its findings make: those that decide come first."""
 
-    `passed`: all criteria were met. `defects` are the reasons for the validity;
-    `causes` are the kinds of those that make the run invalid, some of `CAUSES`.
-    `missed` has the missed criteria. `warnings` did not change the verdict. `advice` helps if
-    the generator was the bottleneck, too few tasks were due, or too little of the load was made.
-    """
+    findings: tuple[Finding, ...]
 
-    validity: str
-    passed: bool
-    ended_early: bool
-    defects: tuple[str, ...]
-    missed: tuple[str, ...]
-    warnings: tuple[str, ...]
-    advice: tuple[str, ...] = ()
-    causes: tuple[str, ...] = ()
+    def of(self, *severities: Severity) -> tuple[Finding, ...]:
+        """Return the findings of some severities."""
+        return tuple(one for one in self.findings if one.severity in severities)
 
     @property
-    def reasons(self) -> tuple[str, ...]:
-        return (*self.defects, *self.missed)
+    def validity(self) -> Literal["valid", "degraded", "invalid"]:
+        if self.of(Severity.INVALID):
+            return "invalid"
+        return "degraded" if self.of(Severity.DEGRADED) else "valid"
+
+    @property
+    def passed(self) -> bool:
+        """True if all criteria were met."""
+        return not self.of(Severity.MISSED)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes of an invalid run, in the order of `Cause`."""
+        found = {one.cause for one in self.findings}
+        return tuple(cause for cause in Cause if cause in found)
+
+    @property
+    def ended_early(self) -> bool:
+        return any(one.code in EARLY_ENDS for one in self.findings)
+
+    @property
+    def defects(self) -> tuple[Finding, ...]:
+        """The findings that decide the validity."""
+        return self.of(Severity.INVALID, Severity.DEGRADED)
+
+    @property
+    def missed(self) -> tuple[Finding, ...]:
+        return self.of(Severity.MISSED)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return self.of(Severity.WARNING)
 
     @property
     def exit_status(self) -> int:
         """3 invalid or ended early, 1 criteria missed, 0 pass, in this precedence."""
-        if self.validity == "invalid" or self.ended_early:
+        if self.validity == "invalid":
             return 3
         return 0 if self.passed else 1
 
@@ -186,68 +186,50 @@ def limits_of(stated: Mapping[str, Any], stress: bool) -> dict[str, Any]:
     return {**Limits().in_header(), **stated} | ({"generator_lateness_p95_ms": None} if stress else {})
 
 
-def _laxer(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
+def _relaxed(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
     """Return a warning that names the generator's limits that are less strict than the defaults."""
-    laxer = [
+    relaxed = tuple(
         f"{key.removeprefix('generator_')} {'off' if limits[key] is None else format(limits[key], 'g')}"
         for key, default in Limits().in_header().items()
         if key.startswith("generator_") and (limits[key] is None or limits[key] > default)
-    ]
-    judged = facts.generator_counts and laxer
-    return [f"the generator was judged by less strict limits than the defaults: {', '.join(laxer)}"] if judged else []
+    )
+    return [finding(Code.LIMITS_RELAXED, limits=relaxed)] if facts.generator_counts and relaxed else []
 
 
 def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:
     """Return the verdict on a run by the results of its criteria; missing `limits` have their defaults."""
     limits = limits_of(limits, facts.stress)
     over_limits = exceeded(facts.generator, limits, facts.fastest_p95_ms)
-    warnings = suspicious(facts.generator, facts.embedded)
-    if facts.stress and over_limits:
-        over_limits.append(
-            "client and server were measured together: the server alone may do more than this throughput"
-        )
     if not facts.generator_counts:
-        over_limits, warnings = [], [*over_limits, *warnings]
-    long_gaps, short_gaps = unobserved(facts.generator)
-    measured = _no_score(facts, limits)
-    invalid_for = [
+        over_limits = [replace(one, severity=Severity.WARNING) for one in over_limits]
+        if facts.stress and over_limits:
+            over_limits.append(finding(Code.MEASURED_TOGETHER))
+    found = [
+        *_ends(facts),
         *_too_little(facts, limits),
-        *((GENERATOR if own.shortage else FAULT, own.reason) for own in facts.own_faults),
-        *measured,
-        *((GENERATOR, reason) for reason in over_limits),
-        *((FAULT, reason) for reason in long_gaps),
+        *facts.own_faults,
+        *_no_score(facts, limits),
+        *over_limits,
+        *unobserved(facts.generator),
+        *facts.incomplete,
+        *missed_criteria(criteria, facts.ended_early),
+        *_relaxed(facts, limits),
+        *_unserved(facts),
+        *_sessions(facts),
+        *_unlike_others(facts),
+        *suspicious(facts.generator, facts.embedded),
+        *facts.unsteady,
     ]
-    invalid = [reason for _, reason in invalid_for]
-    causes = {cause for cause, _ in invalid_for}
-    degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
-    ways = []
-    if over_limits:
-        ways.append(advice(facts.generator, facts.compression))
-    elif not (facts.ended_early or facts.unended or facts.lost_users or facts.own_faults) and _load_below(
-        facts, max(limits["load"], FULL_LOAD)
-    ):
-        ways.append(KEEPS_UP_WITH_LESS)
-    few = [] if facts.stress else _few_hits(facts, limits)
-    if any(_cause_of_few(facts, task, limits) == TERMS for _, task in few):
-        ways.append(MORE_HITS)
-    missed = tuple(missed_texts(criteria))
-    return Verdict(
-        validity="invalid" if invalid else "degraded" if degraded else "valid",
-        passed=not missed,
-        ended_early=facts.ended_early,
-        defects=(*invalid, *degraded),
-        missed=missed,
-        warnings=(
-            *_laxer(facts, limits),
-            *_unserved(facts),
-            *_sessions(facts),
-            *_unlike_others(facts),
-            *warnings,
-            *facts.unsteady,
-        ),
-        advice=tuple(ways),
-        causes=tuple(cause for cause in CAUSES if cause in causes),
-    )
+    if facts.embedded:
+        found.append(finding(Code.EMBEDDED))
+    found.append(finding(Code.ONE_RUN))
+    return Verdict(by_severity(found))
+
+
+def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings, the heaviest first; those of one severity keep their order."""
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda one: order.index(one.severity)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,76 +270,99 @@ class Totals:
         return self.failed / self.planned if self.planned else None
 
 
-Reason = tuple[str, str]
-"""The cause of an invalid run, one of `CAUSES`, and its text."""
-
-
-def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
-    """Return the reasons for which the run measured too little to be valid."""
-    reasons: list[Reason] = []
+def _ends(facts: Facts) -> list[Finding]:
+    """Return why the run ended early, or that its end is unknown."""
+    whys = {Code.ABORTED: facts.aborted_why, Code.FAULT_ENDED: facts.ended_why}
     if facts.ended_early:
-        ends = [(ABORTED, facts.aborted_why), (FAULT, facts.ended_why)]
-        reasons += [(cause, f"ended early: {why}") for cause, why in ends if why] or [(ENDED, ENDED_EARLY)]
-    elif facts.unended:  # even if all users may be lost: no engine recorded how the run ended
-        reasons.append((FAULT, "no log has the end of the run: it still runs, or no engine survived"))
-    elif facts.ended_why:
-        reasons.append((FAULT, facts.ended_why))
+        return [finding(code, why=why) for code, why in whys.items() if why] or [finding(Code.STOPPED)]
+    if facts.unended:  # even if all users may be lost: no engine recorded how the run ended
+        return [finding(Code.NO_END)]
+    return [finding(Code.FAULT_AT_END, why=facts.ended_why)] if facts.ended_why else []
+
+
+def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
+    """Return the findings that the run measured too little, or that the logs are not known to have all of it.
+
+    Load that is missing within the limits degrades a run. What damaged logs lack may have been done: then it is unknown
+    if the server failed.
+    """
+    found: list[Finding] = []
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
-    if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
-        lost = f"the generator lost {facts.lost_users:,} of {facts.users:,} users"
-        reasons.append((FAULT, f"{lost}, at most {_percent(limits['lost_users'])} allowed"))
+    if facts.lost_users:
+        lost = {"lost": facts.lost_users, "users": facts.users, "limit_share": float(limits["lost_users"])}
+        within = facts.lost_users / facts.users <= limits["lost_users"]
+        found.append(finding(Code.USERS_LOST, "", Severity.DEGRADED if within else None, **lost))
     totals = Totals.of(facts.protocols)
-    missing = FAULT if facts.incomplete else LOAD  # what damaged logs lack may have been done
-    if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
-        reasons.append((missing, f"{_attempted(totals)}, at least {_percent(limits['done'])} needed"))
-    least = limits["load"]
-    reasons += [(missing, f"{found}, at least {_percent(least)} needed") for found in _load_below(facts, least)]
-    reasons += [
-        (missing, f"{found}, at most {_percent(1 - least)} allowed") for found in _companions_down(facts, least)
-    ]
+    started = totals.attempted_share
+    if not facts.stress and started is not None:
+        values = {"started": totals.attempted, "due": totals.planned, "started_share": started}
+        found += _below(facts, Code.TASKS_NOT_STARTED, values, started, limits["done"], FULL_SHARE)
+    if facts.load and (made := facts.load.share) is not None:
+        values = {"made": facts.load.made, "planned": facts.load.planned, "made_share": made}
+        found += _below(facts, Code.LOAD_MISSING, values, made, limits["load"], FULL_LOAD)
+    if facts.companions and (down := facts.companions.down_share) is not None:
+        found += _below(facts, Code.COMPANIONS_DOWN, {"down_share": down}, 1 - down, limits["load"], FULL_LOAD)
+    if facts.load_unknown:
+        found.append(finding(Code.LOAD_UNKNOWN))
     early_ms = facts.delivery.earliest_ms or 0.0
     if facts.delivery.clock_error_ms is None and early_ms > EARLY_MS:
-        early = f"mail was seen {early_ms / 1000:,.1f} s before it was accepted"
-        reasons.append((FAULT, f"{early}: clocks of machines were not compared"))
+        found.append(finding(Code.CLOCKS_NOT_COMPARED, early_ms=early_ms))
     length_s = facts.window_s.length_s
     if length_s < limits["window_s"]:
-        reasons.append((TERMS, f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed"))
-    return reasons
+        found.append(finding(Code.SHORT_WINDOW, window_s=length_s, limit_s=float(limits["window_s"])))
+    return found
 
 
-def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
-    """Return the reasons for which there is no valid score, or no throughput of a closed loop.
+def _below(
+    facts: Facts, code: Code, values: Mapping[str, Value], share: float, limit: float, full: float
+) -> list[Finding]:
+    """Return a finding if a share of the load is below its limit, or one that degrades if it is below the full load."""
+    if share >= max(limit, full):
+        return []
+    severity = Severity.INVALID if share < limit else Severity.DEGRADED
+    least = limit if share < limit else full
+    if facts.incomplete and severity is Severity.INVALID:
+        return [finding(Code.NOT_RECORDED, recorded_share=share, limit_share=least, what=_UNRECORDED[code])]
+    of_limit = 1 - least if code is Code.COMPANIONS_DOWN else least
+    return [Finding(code, {**values, "limit_share": of_limit}, "", severity)]
+
+
+_UNRECORDED = {
+    Code.TASKS_NOT_STARTED: "due tasks",
+    Code.LOAD_MISSING: "planned tasks",
+    Code.COMPANIONS_DOWN: "time of further mail programs",
+}
+
+
+def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
+    """Return the findings that there is no valid score, or no throughput of a closed loop.
 
     An end by `abort_on` is the cause if tasks that would have been due later are missing.
     """
     if facts.stress:
-        done = Totals.of(facts.protocols).done
-        return [] if done else [(LOAD, "no task was done in the window: there is no throughput")]
-    reasons = [
-        (
-            _cause_of_few(facts, task, limits),
-            f"{_of(facts, protocol)}{task.task} has too few hits: {task.hits}, at least {limits['hits']:g} needed",
-        )
-        for protocol, task in _few_hits(facts, limits)
-    ]
-    reasons += [
-        (
-            LOAD
-            if any(task.weight > 0 and task.planned for task in protocol.tasks)
-            else ABORTED
-            if facts.cut_short
-            else TERMS,
-            f"{_of(facts, protocol)}no scored task has a hit: there is no score",
-        )
-        for protocol in facts.protocols
-        if protocol.score_ms is None
-    ]
+        return [] if Totals.of(facts.protocols).done else [finding(Code.NO_THROUGHPUT)]
+    least = int(limits["hits"])
+    found = []
+    for protocol in facts.protocols:
+        for task in protocol.tasks:
+            if task.weight > 0 and task.planned > 0 and task.hits < least:
+                code = _few(facts, task, limits)
+                values = {"hits": task.hits} | ({} if code is Code.CUT_SHORT else {"limit": least})
+                found.append(finding(code, _of(facts, protocol) + task.task, **values))
+    for protocol in facts.protocols:
+        if protocol.score_ms is None:
+            where = protocol.protocol if len(facts.protocols) > 1 else ""
+            if any(task.weight > 0 and task.planned for task in protocol.tasks):
+                found.append(finding(Code.NO_SCORE, where))
+            else:
+                nothing = finding(Code.NOTHING_DUE, where)
+                found.append(finding(Code.CUT_SHORT, where, hits=0) if facts.cut_short else nothing)
     if not facts.protocols:
-        reasons.append((ABORTED if facts.cut_short else FAULT, "the logs hold no task: there is no score"))
-    return reasons
+        found.append(finding(Code.CUT_SHORT, hits=0) if facts.cut_short else finding(Code.NO_TASKS))
+    return found
 
 
-def _cause_of_few(facts: Facts, task: TaskFigures, limits: Mapping[str, Any]) -> str:
+def _few(facts: Facts, task: TaskFigures, limits: Mapping[str, Any]) -> Code:
     """Return why a task has too few hits: the terms only if the server, or the end by `abort_on`, is no reason.
 
     1. Terms, if the plan has too few of the task.
@@ -368,13 +373,14 @@ def _cause_of_few(facts: Facts, task: TaskFigures, limits: Mapping[str, Any]) ->
     """
     planned = _planned(facts, task)
     if planned is not None and planned < limits["hits"]:
-        return TERMS
+        return Code.FEW_HITS
     if task.planned >= limits["hits"]:
-        return LOAD
+        return Code.HITS_MISSING
     if facts.cut_short:
-        return ABORTED
+        return Code.CUT_SHORT
     complete = not (facts.incomplete or facts.lost_users or facts.own_faults)
-    return LOAD if complete and planned is not None and _load_below(facts, limits["load"]) else TERMS
+    below = facts.load is not None and facts.load.share is not None and facts.load.share < limits["load"]
+    return Code.HITS_MISSING if complete and planned is not None and below else Code.FEW_HITS
 
 
 def _planned(facts: Facts, task: TaskFigures) -> int | None:
@@ -384,109 +390,46 @@ def _planned(facts: Facts, task: TaskFigures) -> int | None:
     return facts.load.tasks[task.task].planned
 
 
-def _few_hits(facts: Facts, limits: Mapping[str, Any]) -> list[tuple[ProtocolStatistics, TaskFigures]]:
-    """Return the scored and planned tasks with too few hits for a percentile."""
-    return [
-        (protocol, task)
-        for protocol in facts.protocols
-        for task in protocol.tasks
-        if task.weight > 0 and task.planned > 0 and task.hits < limits["hits"]
-    ]
-
-
-def _missing(facts: Facts) -> list[str]:
-    """Return the reasons for a degraded run: load that is missing within the limits."""
-    reasons = list(facts.incomplete)
-    if facts.lost_users:
-        reasons.append(f"the generator lost {facts.lost_users:,} of {facts.users:,} users")
-    totals = Totals.of(facts.protocols)
-    if not facts.stress and totals.attempted_share is not None and totals.attempted_share < FULL_SHARE:
-        reasons.append(f"{_attempted(totals)}, at least {_percent(FULL_SHARE)} wanted")
-    if facts.load_unknown:
-        reasons.append("how much of the load of the plan was made is not known")
-    full = _percent(FULL_LOAD)
-    reasons += [f"{found}, at least {full} wanted" for found in _load_below(facts, FULL_LOAD)]
-    return reasons + [
-        f"{found}, at most {_percent(1 - FULL_LOAD)} wanted" for found in _companions_down(facts, FULL_LOAD)
-    ]
-
-
-def _load_below(facts: Facts, least: float) -> list[str]:
-    """Return the share of the plan's load that was made, if it is known and below `least`."""
-    load = facts.load
-    if load is None or load.share is None or load.share >= least:
-        return []
-    return [
-        f"{load.made:,} of {load.planned:,} tasks that the plan expects were asked of the server"
-        f" ({_percent(load.share)})"
-    ]
-
-
-def _companions_down(facts: Facts, least: float) -> list[str]:
-    """Return companions' share of time without service as a reason, if the share with service is below `least`."""
-    found = facts.companions
-    if found is None or found.down_share is None or 1 - found.down_share >= least:
-        return []
-    return [
-        f"companions, the users' further mail programs, were not served for {_percent(found.down_share)} of the run"
-    ]
-
-
-def _unserved(facts: Facts) -> list[str]:
+def _unserved(facts: Facts) -> list[Finding]:
     """Return a warning that names users without usable service."""
     found = facts.unserved
     if found is None or not found.users:
         return []
-    more = f" and {found.users - len(found.first):,} more" if found.users > len(found.first) else ""
+    more = (f"{found.users - len(found.first):,} more",) if found.users > len(found.first) else ()
     return [
-        f"{found.users:,} of {found.judged:,} users had no usable service, as too many of their scored tasks failed, or"
-        f" their tasks or mail were later than the criteria allow: user {', '.join(found.first)}{more}"
+        finding(Code.USERS_UNSERVED, unserved=found.users, judged=found.judged, first=(*found.first, *more)),
     ]
 
 
-def _sessions(facts: Facts) -> list[str]:
+def _sessions(facts: Facts) -> list[Finding]:
     """Return warnings of lost sessions, failed log-ons and log-offs, also of companions."""
-    warnings = []
+    found = []
     if facts.sessions_lost:
-        down = (
-            "" if facts.down_share is None else f"; users were without one {_percent(facts.down_share)} of the window"
-        )
-        lost = "1 session was" if facts.sessions_lost == 1 else f"{facts.sessions_lost:,} sessions were"
-        companions = facts.companions.sessions_lost if facts.companions else 0
-        of_companions = f", {companions:,.10g} of them of companions" if companions else ""
-        warnings.append(f"{lost} lost{of_companions}{down}")
+        found.append(finding(Code.SESSIONS_LOST, sessions=facts.sessions_lost, down_share=facts.down_share))
+    if facts.companions and facts.companions.sessions_lost:
+        found.append(finding(Code.COMPANION_SESSIONS_LOST, sessions=facts.companions.sessions_lost))
     if facts.log_ons.failed:
-        warnings.append(f"{facts.log_ons.failed:,} of {facts.log_ons.planned:,} log-ons failed")
+        found.append(finding(Code.LOG_ONS_FAILED, failed=facts.log_ons.failed, tried=facts.log_ons.planned))
     if facts.companions and (failed_of := facts.companions.log_ons_failed):
-        warnings.append(f"{failed_of:,.10g} of {facts.companions.log_ons:,.10g} log-ons of companions failed")
+        found.append(finding(Code.COMPANION_LOG_ONS_FAILED, failed=failed_of, tried=facts.companions.log_ons))
     log_offs = [task for protocol in facts.protocols for task in protocol.tasks if task.task == LOGOFF]
-    unended = sum(task.unfinished for task in log_offs)
-    if failed := sum(task.failed for task in log_offs) + unended:
-        told = " or did not end, so that stored mail was not looked at" if unended else ""
-        warnings.append(f"{failed:,} of {sum(task.planned for task in log_offs):,} log-offs failed{told}")
+    tried = sum(task.planned for task in log_offs)
+    if failed := sum(task.failed for task in log_offs):
+        found.append(finding(Code.LOG_OFFS_FAILED, failed=failed, tried=tried))
+    if unfinished := sum(task.unfinished for task in log_offs):
+        found.append(finding(Code.LOG_OFFS_UNFINISHED, unfinished=unfinished, tried=tried))
     if facts.users_without_session:
-        warnings.append(f"{facts.users_without_session:,} of {facts.users:,} users had no session at the end")
-    return warnings
+        found.append(finding(Code.NO_SESSION_AT_END, without=facts.users_without_session, users=facts.users))
+    return found
 
 
-def _unlike_others(facts: Facts) -> list[str]:
-    """Return the numbers of messages that no session learned of, and of copies that lists do not make, as warnings."""
-    counts = {
-        "messages that the server did not announce, found when users opened the Inbox again": facts.unannounced,
-        "copies not expected, since the server's lists leave out the sender": facts.delivery.left_out,
-    }
-    return [f"{what}: {number:,.10g}" for what, number in counts.items() if number]
+def _unlike_others(facts: Facts) -> list[Finding]:
+    """Return warnings of messages that no session learned of, and of copies that lists do not make."""
+    found = [finding(Code.NOT_ANNOUNCED, messages=facts.unannounced)] if facts.unannounced else []
+    left_out = facts.delivery.left_out
+    return [*found, finding(Code.LISTS_OMIT_SENDER, copies=left_out)] if left_out else found
 
 
 def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
     """Return the driver as a prefix, if there is more than one."""
     return f"{protocol.protocol}: " if len(facts.protocols) > 1 else ""
-
-
-def _attempted(totals: Totals) -> str:
-    share = _percent(totals.attempted / totals.planned)
-    return f"{totals.attempted:,} of {totals.planned:,} tasks that were due were begun ({share})"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.4g} %"

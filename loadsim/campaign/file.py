@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loadsim.analysis.json_values import to_json
-from loadsim.analysis.verdict import ENDED, FAULT
 from loadsim.campaign.runs import (
     DAMAGED,
     Campaign,
@@ -19,6 +18,7 @@ from loadsim.campaign.runs import (
 )
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import locked, read_text
+from loadsim.findings.catalogue import Cause
 from loadsim.runs.directory import create_directory, discard
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT
@@ -72,10 +72,10 @@ def finished_score(directory: Path) -> Mapping[str, Any] | None:
     with suppress(OSError, *DAMAGED):
         found = json.loads((directory / "score.json").read_text(encoding="utf-8"))
         CampaignRun(f"{RUNS}/x", "x", 1).with_score(found)
-        return None if ENDED in found["verdict"]["causes"] else dict(found)
+        return None if Cause.ENDED in found["verdict"]["causes"] else dict(found)
     with suppress(RunInvalid, ConfigError):
         summary = write_summary(directory, SILENT).summary
-        if summary.verdict.validity != "degraded" and not {ENDED, FAULT} & set(summary.verdict.causes):
+        if summary.verdict.validity != "degraded" and not {Cause.ENDED, Cause.FAULT} & set(summary.verdict.causes):
             return summary.score
     return None
 

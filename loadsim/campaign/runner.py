@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from loadsim.analysis.verdict import ENDED
 from loadsim.campaign.file import HOOKS, RUNS, finished_score, set_aside, write
 from loadsim.campaign.hooks import run_hook
 from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
-from loadsim.campaign.runs import LONGEST_REASON, Campaign, CampaignRun, HookResult
+from loadsim.campaign.runs import LONGEST_FAILURE, Campaign, CampaignRun, HookResult
 from loadsim.engine.signals import handled_by, noticed_signals
 from loadsim.errors import ConfigError, RunInvalid, printable
+from loadsim.findings.catalogue import Cause
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Hook
 from loadsim.runs.result import RunResult
@@ -168,7 +168,7 @@ class Making:
                 before, failure = self._hooks("before", out, planned)
                 if failure is None:
                     score, failure = self._measure(planned, directory, follows)
-            interrupted = signalled() if score is None else ENDED in score["verdict"]["causes"]
+            interrupted = signalled() if score is None else Cause.ENDED in score["verdict"]["causes"]
         finally:
             with handled_by(lambda _: None):  # a signal ends the campaign after these commands
                 after, _ = self._hooks("after", out, planned)
@@ -182,9 +182,7 @@ class Making:
         if run.began is not None:
             run = replace(run, took_s=round(time.monotonic() - began_s, 1))
         return (
-            replace(run, reasons=(printable(failure or "")[:LONGEST_REASON],))
-            if score is None
-            else run.with_score(score)
+            replace(run, failure=printable(failure or "")[:LONGEST_FAILURE]) if score is None else run.with_score(score)
         )
 
     def _measure(self, planned: Planned, directory: Path, follows: bool) -> tuple[Mapping[str, Any] | None, str | None]:

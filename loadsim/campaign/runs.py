@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from loadsim.analysis.criteria import Result as CriterionResult
-from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.generator.limits import STOLEN_SHARE
 from loadsim.analysis.json_values import INFINITE, to_json
 from loadsim.analysis.probes.averages import counted, delivered_per_min
 from loadsim.analysis.probes.resources import HOST, Resource, kind_of
-from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.analysis.verdict import server_failed
 from loadsim.errors import LogError
+from loadsim.findings.catalogue import Cause, Severity
+from loadsim.findings.finding import Finding
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.terms import MOST_USERS
 from loadsim.timinglog.json_checks import harmless
@@ -39,22 +39,17 @@ RUN = re.compile(r"runs/[A-Za-z0-9][\w.-]*")
 CONTENDED_SHARE = 0.25
 """A run measures the work of others, too, if they took a larger part of the server's cores."""
 
-LONGEST_REASON = 500
-"""The most characters of a reason: it may have a server's or a command's words."""
+LONGEST_FAILURE = 500
+"""The most characters of a failure: it may have a server's or a command's words."""
+
+DECIDING = (Severity.INVALID, Severity.DEGRADED, Severity.MISSED)
+"""The findings that keep a run from passing."""
 
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, LogError)
 """The errors of a reader whose document is not as expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The result of a run, and the reasons for any other than a pass; missed criteria come first if they decided."""
-
-    result: Result
-    reasons: tuple[str, ...] = ()
-
-
-def judge_run(score: Mapping[str, Any]) -> Judged:
+def judge_run(score: Mapping[str, Any]) -> Result:
     """Judge a run by the content of its `score.json`.
 
     1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
@@ -65,28 +60,17 @@ def judge_run(score: Mapping[str, Any]) -> Judged:
        that: it is undecided.
     """
     verdict = score["verdict"]
-    causes, reasons = set(verdict["causes"]), tuple(verdict["reasons"])
     if verdict["validity"] == "invalid":
-        if OF_GENERATOR in causes:
-            return Judged(GENERATOR, reasons)
-        return Judged(FAILED if server_failed(causes) else VOID, reasons)
+        causes = set(verdict["causes"])
+        if Cause.GENERATOR in causes:
+            return GENERATOR
+        return FAILED if server_failed(causes) else VOID
     missed = [one for one in verdict["criteria"] if not one["passed"]]
-    if any(one["figure"] is not None for one in missed):
-        return Judged(FAILED, _missed_first(verdict))
+    if any(one["figure"] is not None for one in missed) or (not missed and not verdict["passed"]):
+        return FAILED
     if missed:
-        return Judged(VOID, reasons)
-    if not verdict["passed"]:
-        return Judged(FAILED, reasons)
-    if verdict["validity"] != "valid":
-        return Judged(UNDECIDED, reasons)
-    return Judged(PASSED)
-
-
-def _missed_first(verdict: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the reasons of a verdict, which has the missed criteria last, with these first."""
-    missed = [replace(Criterion.of(one), figure=None).result for one in verdict["criteria"] if not one["passed"]]
-    first = len(verdict["reasons"]) - len(missed_texts(missed))
-    return (*verdict["reasons"][first:], *verdict["reasons"][:first])
+        return VOID
+    return PASSED if verdict["validity"] == "valid" else UNDECIDED
 
 
 Time = float | Literal["inf"]
@@ -143,11 +127,11 @@ class CampaignRun:
 
     `cell` is the name of a suite's cell, or a search's number of users. `number` is the place in the order, and
     `attempt` counts its runs. `began` (ISO 8601) and `took_s` are None for a run that a crash kept from being recorded
-    until the campaign was resumed. A run that could not be made has no validity and no figures.
+    until the campaign was resumed. A run that could not be made has a `failure`, no validity and no figures.
 
     An infinite time is "inf". `scored` are the tasks in the score. `load_equivalent_users` have a day of 8 h.
     `resources` are those of the server's machine, the nearest to saturation first; none without the probe `host`.
-    `averages` are those of `COUNTERS`, and `criteria` all that are on. `warnings` are those of the run. `load_share` is
+    `averages` are those of `COUNTERS`, and `criteria` all that are on. `load_share` is
     the load made, of the plan's. `received_share` is the mail that users receive, of the published mail. `taken_share`
     is the part of the server's cores that others than the server took, other virtual machines included, by the probe
     `host`. `on_generators_cores`: the generator used the server's cores, too. `stolen`: other virtual machines took
@@ -165,7 +149,8 @@ class CampaignRun:
     result: Result = VOID
     validity: Validity | None = None
     passed: bool | None = None
-    reasons: tuple[str, ...] = ()
+    failure: str | None = None
+    findings: tuple[Finding, ...] = ()
     score_ms: Time | None = None
     score_interval_ms: tuple[float, float] | None = None
     response_score_ms: Time | None = None
@@ -176,7 +161,6 @@ class CampaignRun:
     resources: tuple[Resource, ...] = ()
     averages: tuple[Average, ...] = ()
     criteria: tuple[Criterion, ...] = ()
-    warnings: tuple[str, ...] = ()
     load_share: float | None = None
     received_share: float | None = None
     taken_share: float | None = None
@@ -184,6 +168,23 @@ class CampaignRun:
     stolen: bool = False
     before: tuple[HookResult, ...] = ()
     after: tuple[HookResult, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the run did not pass; missed criteria come first if they decided."""
+        if self.failure is not None:
+            return (self.failure,)
+        if self.result == PASSED:
+            return ()
+        heaviest = list(Severity)
+        if self.result == FAILED and self.measured:
+            heaviest.insert(0, heaviest.pop(heaviest.index(Severity.MISSED)))
+        deciding = [one for one in self.findings if one.severity in DECIDING]
+        return tuple(one.text for one in sorted(deciding, key=lambda one: heaviest.index(one.severity)))
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(one for one in self.findings if one.severity is Severity.WARNING)
 
     @property
     def measured(self) -> bool:
@@ -230,7 +231,7 @@ class CampaignRun:
 
     def with_score(self, score: Mapping[str, Any]) -> CampaignRun:
         """Return the run with the figures of its `score.json`. Raises one of `DAMAGED` for another document."""
-        judged, verdict = judge_run(score), score["verdict"]
+        verdict = score["verdict"]
         interval = score.get("score_interval_ms")
         begin_s, end_s = score["window_s"]
         drivers = score["by_protocol"].items()
@@ -238,10 +239,10 @@ class CampaignRun:
         return _sound(
             replace(
                 self,
-                result=judged.result,
+                result=judge_run(score),
                 validity=verdict["validity"],
                 passed=verdict["passed"],
-                reasons=tuple(reason[:LONGEST_REASON] for reason in judged.reasons),
+                findings=tuple(map(Finding.read, score["findings"])),
                 score_ms=score["score_ms"],
                 score_interval_ms=None if interval is None else (float(interval[0]), float(interval[1])),
                 response_score_ms=score["response_score_ms"],
@@ -252,7 +253,6 @@ class CampaignRun:
                 resources=score.get("resources") or (),
                 averages=_averages(score.get("probes") or {}),
                 criteria=tuple(map(Criterion.of, verdict["criteria"])),
-                warnings=tuple(score.get("warnings") or ()),
                 load_share=(score.get("load") or {}).get("share"),
                 received_share=score.get("received_share"),
                 taken_share=_taken_share(score.get("probes") or {}),

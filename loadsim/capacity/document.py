@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.analysis.summary import Tone
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, Result
 from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, runs_blocks, scores_table
@@ -17,7 +16,10 @@ from loadsim.capacity.curves import curves_of, in_full
 from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED, ends_so_far
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.errors import printable
-from loadsim.report.answer import EMBEDDED, YOUR_OWN, facts_table
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding, shared
+from loadsim.findings.formats import shown_range
+from loadsim.report.answer import facts_table
 from loadsim.report.answer_facts import AS_USUAL
 from loadsim.report.document import Block, Document, Listing, Section
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
@@ -261,7 +263,7 @@ def doubts(capacity: Capacity) -> list[str]:
         with_last = f" (this is of {refused[-1].users:,})" if len(refused) > 1 else ""
         lines.append(f"{numbers} users cannot be measured: {printable(refused[-1].why)}{with_last}")
     if capacity.terms.embedded:
-        lines.append(EMBEDDED)
+        lines.append(finding(Code.EMBEDDED).text)
     elif not any(run.resources or run.averages for run in capacity.runs):
         lines.append(
             "Processor, disks and memory of the server were not measured: a new search with --set 'probes.host={}' on"
@@ -278,10 +280,10 @@ def _of_runs(runs: Sequence[CampaignRun]) -> Iterator[str]:
         yield (
             f"In {_of_all(len(shares), runs)} others than the server (programs, the kernel, virtual machines) took"
             f" more than {100 * NOTED_BY_OTHERS:g} % of its cores"
-            f" ({number_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
+            f" ({shown_range('taken_share', shares)}): the server alone may take more users."
         )
-    for one in shared_warnings([run.warnings for run in runs]):
-        yield f"In {_of_all(len(one.runs), runs)}: {one.words}"
+    for one in shared([run.warnings for run in runs]):
+        yield f"In {_of_all(len(one.runs), runs)}: {one.text}"
 
 
 def _of_all(number: int, runs: Sequence[CampaignRun]) -> str:
@@ -293,7 +295,7 @@ def what_next(capacity: Capacity) -> str:
     found = capacity.found
     assert found is not None
     if capacity.terms.embedded:
-        return YOUR_OWN
+        return f"{Code.EMBEDDED.remedy}."
     if found.low is None or found.stopped_by != "criteria" or capacity.contended:
         return ""
     if not capacity.certain:

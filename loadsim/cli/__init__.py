@@ -50,6 +50,7 @@ VERBS = {
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: check, answer, export",
     "compare": "compare two sets of runs: is the second slower, and by how much?",
+    "explain": "say what a finding means, and what to do about it",
     "report": "make a report of one or several runs: HTML or Markdown",
     "cluster": "coordinate several client machines: controller, certificates, logs",
     "client": "make load as a client machine of a cluster, until Ctrl-C",

@@ -21,8 +21,8 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.web.publish import add_web
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.findings.formats import count
 from loadsim.model.scenario import Scenario
-from loadsim.report.digits import count
 from loadsim.runs.watcher import Watcher
 
 C = TypeVar("C", bound=Campaign)

@@ -55,7 +55,7 @@ def run_check(args: argparse.Namespace) -> int:
     with shown_share("Planning a run, to warn beforehand") as planning:
         load = quick_load(scenario, planning)
     why = (not_valid(scenario, load) or "").removeprefix(NOT_VALID)
-    noted = [*notes(scenario, load), *little_mail(scenario, load)]
+    noted = [*notes(scenario, load), *(one.text for one in little_mail(scenario, load))]
     verdict = f"{READY}: {why}." if report.can_run and why else report.verdict
     if args.json:
         ends = {"can_run": report.can_run, "verdict": verdict, "not_valid": [why] if why else [], "notes": noted}

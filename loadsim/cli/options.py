@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cluster.address import LOOPBACK, control_address
-from loadsim.errors import ConfigError, printable
+from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
 from loadsim.model.documents import lazy_pydantic as pydantic
 from loadsim.model.documents.schema import PositiveDuration
 from loadsim.model.host_port import host_and_port
@@ -85,14 +86,14 @@ def add_engines(parser: argparse.ArgumentParser) -> None:
 def given_scenario(args: argparse.Namespace) -> Scenario:
     """Read the scenario that the arguments name; warn of risks on standard error. Raises `ConfigError`.
 
-    What is no risk, `little_mail`, is left to the commands whose result depends on it.
+    What is no risk, the lack of lists, is left to the commands whose result depends on it.
     """
     from loadsim.model.scenario import load_scenario  # not for commands without a scenario
 
     scenario = load_scenario(args.scenario, args.overrides)
-    for warning in (*scenario.exposed, *scenario.warnings):
-        if warning not in scenario.little_mail:
-            print_line(f"loadsim: warning: {printable(warning)}")
+    for one in (*scenario.exposed, *scenario.findings):
+        if one.code is not Code.NO_LISTS:
+            print_line(f"loadsim: warning: {one.text}")
     return scenario
 
 

@@ -19,7 +19,7 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.report_file import REPORT_NAME, check_place, write
 from loadsim.comparison.many_runs import describe_runs
 from loadsim.errors import ConfigError, LogError
-from loadsim.report.digits import count
+from loadsim.findings.formats import count
 from loadsim.report.document import Document
 from loadsim.report.one_run import describe_run
 from loadsim.suite.document import describe_suite

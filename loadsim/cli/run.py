@@ -18,13 +18,11 @@ from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.run_view import RunView
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
-from loadsim.cli.new import TRY_OPTIONS
 from loadsim.cli.options import add_engines, add_scenario, given_scenario
 from loadsim.cli.report_file import REPORT_NAME
 from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.model.scenario import Scenario
-from loadsim.report.answer import next_step
 from loadsim.report.junit import verdict_junit
 from loadsim.runs.directory import hand_over
 from loadsim.runs.local import run_locally
@@ -90,25 +88,7 @@ def _show(result: RunResult, args: argparse.Namespace) -> None:
         if not (made and args.quiet):
             print_line(line, sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
-        print_line("\n".join(next_steps(result)), sys.stdout)
-
-
-def next_steps(result: RunResult) -> list[str]:
-    """Return what to do after a run: after one on the embedded server, how to go on to a real one."""
-    program = program_name()
-    lines = ["All figures:", f"  {program} log answer --wide {result.directory}"]
-    if not result.summary.figures.embedded:
-        step = next_step(result.summary)
-        return [*lines, *(["", f"Next: {step}"] if step else [])]
-    return [
-        *lines,
-        "",
-        "The embedded server shares this machine, so these times mean nothing yet. Next:",
-        "docs/tutorial.md, or your own server (docs/how-to/your-own-server.md):",
-        f"  {program} new my-server",
-        f"  {program} check my-server.yaml",
-        f"  {program} run my-server.yaml {TRY_OPTIONS}",
-    ]
+        print_line(f"All figures: {program_name()} log answer --wide {result.directory}", sys.stdout)
 
 
 REPORT_MADE = "Report: "

@@ -18,9 +18,9 @@ import yaml
 from loadsim.cli.options import add_ports, add_scenario, given_scenario
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.files import locked
+from loadsim.findings.formats import count
 from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.report.digits import count
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import TLS_MODES
 from loadsim.servers.embedded import start_embedded

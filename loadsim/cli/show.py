@@ -63,7 +63,7 @@ def run_code(kind: str, asked: str) -> int:
         if not rows:
             raise ConfigError(f"{kind}: expected one of {', '.join(names)}, found {with_nearest(asked, names)}")
         rows.append(("Details:", f"docs/reference/{kind}.md"))
-    print("\n".join(_list(rows)))
+    print("\n".join(as_list(rows)))
     return 0
 
 
@@ -77,7 +77,7 @@ def run_files(kind: str, args: argparse.Namespace) -> int:
     elif args.name is not None:
         sys.stdout.write(_text(kind, args.name))
     else:
-        print("\n".join(_list(_files(kind))))
+        print("\n".join(as_list(_files(kind))))
     return 0
 
 
@@ -142,7 +142,7 @@ def _tasks() -> list[Row]:
     ] + [(each.name, _words(each)) for each in plugins("task")]
 
 
-def _list(rows: Sequence[Row]) -> list[str]:
+def as_list(rows: Sequence[Row]) -> list[str]:
     """Return a line for each name, with its words; further lines of long ones are indented."""
     column = max(len(name) for name, _ in rows) + 2
     lines = []

@@ -11,8 +11,8 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
+from loadsim.findings.formats import count
 from loadsim.model.suite import GIVEN, Suite, load_suite
-from loadsim.report.digits import count
 from loadsim.report.text import table
 from loadsim.suite.cells import scenarios_of
 from loadsim.suite.document import headline, suite_text, tone
@@ -38,7 +38,8 @@ def run_command(args: argparse.Namespace) -> int:
             raise ConfigError("--web: expected runs, found --list")
         return _list(suite, args)
     scenarios = scenarios_of(suite, passwords=False)
-    for warning in dict.fromkeys(one for each in scenarios.values() for one in (*each.exposed, *each.warnings)):
+    found = (one.text for each in scenarios.values() for one in (*each.exposed, *each.findings))
+    for warning in dict.fromkeys(found):
         print_line(f"loadsim: warning: {warning}")
     with shown_page(args, next(iter(scenarios.values())), suite.name) as page:
         view = CampaignView(args, page, suite.name)

@@ -10,7 +10,8 @@ from typing import Any
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import TaskFigures
-from loadsim.analysis.statistics.comparison import Decision, Difference, Sample, compare
+from loadsim.analysis.statistics.comparison import FIRST_LOOK, Decision, Difference, Sample, compare
+from loadsim.analysis.verdict import by_severity
 from loadsim.comparison.compared_run import BASE, NEW, SCORE, RunFigures, Sides, named, of_both, read_sides
 from loadsim.comparison.decision import (
     Decided,
@@ -28,6 +29,8 @@ from loadsim.comparison.failure_rates import Counts, FailureRates, Side, more_fa
 from loadsim.comparison.obstacles import check_distinct, complaints, unequal_conditions, warnings_of
 from loadsim.comparison.run_order import stretch
 from loadsim.errors import ConfigError, ConfigErrors
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, Shared, finding, shared
 from loadsim.model.terms import Window
 
 UNDECIDED = 4
@@ -67,9 +70,9 @@ class ComparisonFigures:
     """The figures of a comparison. `ignored` has the reasons against it that `force` overruled.
 
     `missed_more` names the criteria that a larger share of the new runs than of base missed. `unequal_conditions` are
-    those of the warnings that name another cause of a difference than the server: the machines, the time, or what
-    the preparation of the mailboxes removed. `decision` is the worst of `decisions`. Intervals are `stretch` times as
-    wide as those of runs that take turns.
+    those of the findings that name another cause of a difference than the server: the machines or the time. `of_runs`
+    has the warnings of the single runs, those of base first. `decision` is the worst of `decisions`. Intervals are
+    `stretch` times as wide as those of runs that take turns.
     """
 
     base: Sequence[RunFigures]
@@ -89,9 +92,10 @@ class ComparisonFigures:
     decision: Decision | None
     decisions: Sequence[Decided]
     more_repeats: int | None
-    ignored: Sequence[str]
-    warnings: Sequence[str]
-    unequal_conditions: Sequence[str]
+    ignored: Sequence[Finding]
+    findings: Sequence[Finding]
+    of_runs: Sequence[Shared]
+    unequal_conditions: Sequence[Finding]
 
     @property
     def all_scores(self) -> Sequence[ComparedFigure]:
@@ -147,7 +151,8 @@ def compare_runs(
     check_distinct(runs)
     ignored = complaints(runs)
     if ignored and not force:
-        raise ConfigErrors(f"compare: {'; '.join(ignored)}", tuple(ConfigError(f"compare: {one}") for one in ignored))
+        texts = [one.text for one in ignored]
+        raise ConfigErrors(f"compare: {'; '.join(texts)}", tuple(ConfigError(f"compare: {text}") for text in texts))
     wider = stretch([[run.entry.began for run in of_side] for of_side in runs.values()])
 
     # 2. The times and failure rates that decide.
@@ -216,11 +221,15 @@ def compare_runs(
         decisions=decisions,
         more_repeats=repeats,
         ignored=ignored,
-        warnings=[
-            *conditions,
-            *warnings_of(runs),
-            *(_failure_rate_warning(name, one) for name, one in rates.items() if one.more and name not in compared),
-        ],
+        findings=by_severity(
+            [
+                *conditions,
+                *warnings_of(runs),
+                *(_unanswered(name, one) for name, one in rates.items() if one.more and name not in compared),
+                *_too_few(runs, decision, repeats),
+            ]
+        ),
+        of_runs=shared([run.verdict.warnings for run in of_both(runs)]),
         unequal_conditions=conditions,
     )
     return Comparison(figures, {side: [run.recorded for run in of_side] for side, of_side in runs.items()})
@@ -264,8 +273,16 @@ def _not_measured(runs: Sides, times: Sequence[Sample]) -> list[Decided]:
     return [Decided(name, "time", "undecided") for name in dict.fromkeys(names) if name not in known]
 
 
-def _failure_rate_warning(name: str, one: FailureRates) -> str:
-    return f"{name}: not answered were {one.base_share * 100:.3g} % in base, {one.new_share * 100:.3g} % in new"
+def _unanswered(name: str, one: FailureRates) -> Finding:
+    return finding(Code.FAILURE_RATES_DIFFER, name, base_share=one.base_share, new_share=one.new_share)
+
+
+def _too_few(runs: Sides, decision: Decision | None, more: int | None) -> list[Finding]:
+    """Return a finding if more runs would tell more."""
+    least = min(map(len, runs.values()))
+    if least < FIRST_LOOK:
+        return [finding(Code.FEW_RUNS, runs=least)]
+    return [finding(Code.UNDECIDED, more=more)] if decision == "undecided" else []
 
 
 def _compared(found: Difference, more_failures: Side | None) -> ComparedFigure:

@@ -7,16 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from loadsim.analysis.recorded_run import RecordedRun, names_of
-from loadsim.analysis.statistics.comparison import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, Decision, level
+from loadsim.analysis.statistics.comparison import MOST_DETECTABLE, Decision, level
 from loadsim.analysis.summary import Tone
 from loadsim.comparison.compared_run import BASE, DELIVERY, LEAST_DELIVERY_MS, NEW, RESPONSE_SCORE, SCORE
 from loadsim.comparison.comparison import ComparedFigure, Comparison, ComparisonFigures
 from loadsim.comparison.decision import Decided
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.comparison.many_runs import runs_table
-from loadsim.report.answer import EMBEDDED, YOUR_OWN
+from loadsim.findings.catalogue import Severity
+from loadsim.findings.formats import count
+from loadsim.findings.next_step import next_step
 from loadsim.report.criteria import NOT_SHOWN
-from loadsim.report.digits import count
 from loadsim.report.document import Block, Cell, Document, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 from loadsim.report.junit import Case, Outcome, junit
@@ -111,14 +112,24 @@ def _summary(comparison: Comparison) -> Iterable[Block]:
     figures = comparison.figures
     base, new = comparison.runs[BASE], comparison.runs[NEW]
     yield f"{count(len(base), 'run')} of the base and {len(new)} of the new: {', '.join(_load(comparison))}."
-    if is_embedded(comparison):
-        yield EMBEDDED
-    for caption, items in ((FORCED, figures.ignored), ("Warnings", figures.warnings)):
+    for caption, items in ((FORCED, [one.text for one in figures.ignored]), ("Warnings", warnings_of(comparison))):
         if items:
             yield Listing(caption, tuple(items))
-    if step := next_step(comparison):
-        yield f"What to do next: {step}"
+    if step := next_step([*figures.ignored, *figures.findings]):
+        yield f"Next: {step}."
     yield what_differs(facts_of([*base, *new], {}), _sides(comparison), "Set")
+
+
+def warnings_of(comparison: Comparison) -> list[str]:
+    """Return the warnings, and those of the single runs: each kind once, with the number of its runs on each side."""
+    texts = [one.text for one in comparison.figures.findings if one.severity is Severity.WARNING]
+    runs = [*comparison.runs[BASE], *comparison.runs[NEW]]
+    base, new = len(comparison.runs[BASE]), len(comparison.runs[NEW])
+    for one in comparison.figures.of_runs:
+        of_base = sum(at < base for at in one.runs)
+        counts = f"{of_base} of {base} runs of base, {len(one.runs) - of_base} of {new} of new"
+        texts.append(f"{runs[one.runs[0]].place if len(one.runs) == 1 else counts}: {one.text}")
+    return texts
 
 
 def task_blocks(figures: ComparisonFigures) -> Iterable[Block]:
@@ -280,25 +291,6 @@ def _change(one: ComparedFigure, new: str, sure: str) -> str:
 def is_embedded(comparison: Comparison) -> bool:
     """Return True if a run was made on the embedded server: then nothing is measured."""
     return any(run.figures.embedded for side in comparison.runs.values() for run in side)
-
-
-def next_step(comparison: Comparison) -> str:
-    """Return the advice of the text and of the report; "" if the verdict needs none."""
-    figures = comparison.figures
-    runs = min(len(figures.base), len(figures.new))
-    if figures.ignored or invalid_runs(figures):
-        return ""
-    if is_embedded(comparison):
-        return YOUR_OWN
-    if runs < FIRST_LOOK:
-        return (
-            f"make at least {FIRST_LOOK} runs of each, better five, taking turns: only repeats show how much runs vary."
-        )
-    if figures.decision == "undecided":
-        more, looks = figures.more_repeats, max(figures.looks, LOOKS_WITH_REPEATS)
-        repeats = "many more runs" if more is None else f"{more} more {'run' if more == 1 else 'runs'}"
-        return f"make {repeats} of each, taking turns, and compare all of them with --looks {looks}."
-    return ""
 
 
 def decisions_table(figures: ComparisonFigures, max_regression: float) -> Table:

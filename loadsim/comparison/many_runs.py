@@ -7,13 +7,13 @@ from math import isfinite
 
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun, names_of
-from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.analysis.verdict import server_failed
 from loadsim.comparison.comparability import separate_loads
 from loadsim.comparison.differences import facts_of, same_table, what_differs
+from loadsim.findings.finding import Finding, shared
+from loadsim.findings.formats import count, shown_range
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.answer_facts import AS_USUAL, load_of_a_user
-from loadsim.report.digits import count
 from loadsim.report.document import Cell, ColumnOf, Document, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 
@@ -78,8 +78,7 @@ def _equivalent(runs: Sequence[RecordedRun]) -> str:
     each = [ratio for run in runs if (ratio := load_of_a_user(run.figures)) is not None]
     if all(abs(ratio - 1) < AS_USUAL for ratio in each):
         return ""
-    shown = number_range([f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}" for ratio in each])
-    return f"Each user has the task rate of {shown} users with a day of 8 h."
+    return f"Each user has the task rate of {shown_range('', each)} users with a day of 8 h."
 
 
 def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
@@ -153,20 +152,19 @@ def meets(run: RecordedRun) -> bool:
 
 
 def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
-    """Yield why runs are invalid or degraded, what may help, and the warnings."""
+    """Yield why runs are invalid or degraded, and the warnings."""
     verdicts = [run.summary.verdict for run in runs]
     invalid = any(verdict.validity == "invalid" for verdict in verdicts)
     defects = [verdict.defects for verdict in verdicts]
     yield from _listing(f"Why runs are {'not valid' if invalid else 'degraded'}", defects, names)
-    yield from _listing("What may help", [verdict.advice for verdict in verdicts], names)
     yield from _listing("Warnings", [verdict.warnings for verdict in verdicts], names)
 
 
-def _listing(caption: str, of_runs: Sequence[Sequence[str]], names: Sequence[str]) -> Iterator[Listing]:
-    """Yield the texts of all runs, each kind once, with the run or the number of runs that have it."""
+def _listing(caption: str, of_runs: Sequence[Sequence[Finding]], names: Sequence[str]) -> Iterator[Listing]:
+    """Yield the findings of all runs, each kind once, with the run or the number of runs that have it."""
     lines = []
-    for one in shared_warnings(of_runs):
+    for one in shared(of_runs):
         which = names[one.runs[0]] if len(one.runs) == 1 else f"{len(one.runs)} of {len(names)} runs"
-        lines.append(f"{which}: {one.words}")
+        lines.append(f"{which}: {one.text}")
     if lines:
         yield Listing(caption, tuple(lines))

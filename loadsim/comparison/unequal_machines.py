@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.probes.resources import HOST, kind_of
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 
 APART_SHARE = 0.1
 """The least distance between two sets of runs, as a share of all cores, of what counts as busier."""
@@ -16,33 +18,26 @@ STOLEN_APART_SHARE = 0.05
 ShareOf = Callable[[Figures], float | None]
 
 
-def unequal_machines(sides: Mapping[str, Sequence[Figures]]) -> list[str]:
-    """Return a line for each of these: what others on the hardware took, and what other programs took.
+def unequal_machines(sides: Mapping[str, Sequence[Figures]]) -> list[Finding]:
+    """Return a finding for each of these: what others on the hardware took, and what other programs took.
 
-    Where the server shares the machine and no probe `host` ran, its part is unknown: then the line has what all
+    Where the server shares the machine and no probe `host` ran, its part is unknown: then the finding has what all
     programs took. Sides whose runs overlap are equal.
     """
-    warnings = []
-    if found := _apart(sides, _stolen_share, STOLEN_APART_SHARE):
-        busier, other = found
-        warnings.append(
-            f"others on the same hardware took {busier[1]} of the machine in the runs of {busier[0]}, {other[1]} in"
-            f" those of {other[0]}: a difference may come from them"
-        )
-    if found := _apart(sides, _others_share, APART_SHARE):
-        busier, other = found
-        warnings.append(
-            f"other programs took {busier[1]} of the machine's cores in the runs of {busier[0]}, {other[1]} in those of"
-            f" {other[0]}: a difference may come from them"
-        )
-    elif not _known(sides, _others_share) and (found := _apart(sides, _busy_share, APART_SHARE)):
-        busier, other = found
-        warnings.append(
-            f"the machine was busier in the runs of {busier[0]} ({busier[1]} of its cores) than of {other[0]}"
-            f" ({other[1]}): either the server needed more there, or other programs ran; --set 'probes.host={{}}'"
-            " records which"
-        )
-    return warnings
+    found = [
+        _more(Code.MORE_STOLEN, _apart(sides, _stolen_share, STOLEN_APART_SHARE)),
+        _more(Code.MORE_OTHER_WORK, _apart(sides, _others_share, APART_SHARE)),
+    ]
+    if not _known(sides, _others_share):
+        found.append(_more(Code.BUSIER_MACHINE, _apart(sides, _busy_share, APART_SHARE)))
+    return [one for one in found if one is not None]
+
+
+def _more(code: Code, apart: tuple[tuple[str, str], tuple[str, str]] | None) -> Finding | None:
+    if apart is None:
+        return None
+    (busier, more), (other, less) = apart
+    return finding(code, busier=busier, more=more, other=other, less=less)
 
 
 def _stolen_share(figures: Figures) -> float | None:

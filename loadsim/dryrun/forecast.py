@@ -7,11 +7,12 @@ from math import sqrt
 
 from loadsim.analysis.score import FEW_HITS
 from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S
-from loadsim.model.documents.scenario_document import EMBEDDED
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.planned_load import PlannedLoad, received_of_published
+from loadsim.timinglog.planned_load import LITTLE_MAIL, PlannedLoad
 
 NOT_VALID = "this run cannot become valid: "
 """The begin of each reason."""
@@ -81,16 +82,14 @@ def few_planned(scenario: Scenario, load: PlannedLoad) -> dict[str, int]:
     return {task: count for task, count in scored_in_window(scenario, load).items() if 0 < count < FEW_HITS}
 
 
-def little_mail(scenario: Scenario, load: PlannedLoad | None) -> tuple[str, ...]:
-    """Return a note if users receive less mail than published for want of lists; with the share, if it is planned."""
-    received = received_of_published(None if load is None else load.received_share)
-    if not (received and scenario.little_mail):
-        return scenario.little_mail
-    create = "" if scenario.server == EMBEDDED else ", and create the lists on the server (loadsim topology export)"
-    return (
-        f"users receive {received}, because the scenario has no distribution lists (lists.count: 0): set their"
-        f" number{create}",
-    )
+def little_mail(scenario: Scenario, load: PlannedLoad | None) -> tuple[Finding, ...]:
+    """Return a finding if users receive less mail than published for want of lists; with its share, if planned."""
+    if not scenario.lacks_lists:
+        return ()
+    share = None if load is None else load.received_share
+    if share is None or share >= LITTLE_MAIL:
+        return (finding(Code.NO_LISTS),)
+    return (finding(Code.LITTLE_MAIL, received_share=share),)
 
 
 def _enough(few: Mapping[str, int], needed: int) -> str:

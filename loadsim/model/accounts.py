@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.documents.schema import Reads, Text, strict
 from loadsim.model.documents.yaml_reader import Origin, mismatch, resolve_path, show
 from loadsim.model.log_on import Pattern, TokenSource, fill, is_pattern
@@ -346,15 +348,14 @@ def _source_of(section: AccountsSection) -> str:
     return "" if section.password_file is None else "accounts.password_file"
 
 
-def exposed_passwords(section: AccountsSection | None, origin: Origin, directory: Path) -> tuple[str, ...]:
-    """Return a warning for each password that other users of this machine may read."""
+def exposed_passwords(section: AccountsSection | None, origin: Origin, directory: Path) -> tuple[Finding, ...]:
+    """Return a finding for each password that other users of this machine may read."""
     found = []
     whole = ("accounts",) in origin.overridden and section is not None and section.password is not None
     if ("accounts", "password") in origin.overridden or whole:
-        others = ", ".join(PASSWORDS[1:])
-        found.append(f"--set accounts.password: other users can see it (ps), and shells keep it: use one of {others}")
+        found.append(finding(Code.PASSWORD_ON_COMMAND_LINE))
     for key in ("password_file", "csv", "token_file"):
         named = section and getattr(section, key)
         if named and not is_pattern(named) and open_to_others(path := resolve_path(named, directory)):
-            found.append(f"accounts.{key}: {path}: others can read it; chmod 600 ends that")
+            found.append(finding(Code.PASSWORD_FILE_OPEN, f"accounts.{key}", file=str(path)))
     return tuple(found)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.accounts import (
     MASK,
     AccountPattern,
@@ -95,26 +97,23 @@ class Scenario:
     probes: Mapping[str, Mapping[str, Any]]
     allow_hosts: tuple[str, ...]
     monitors: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
-    exposed: tuple[str, ...] = field(default=(), compare=False)
-    """Warnings, one for each password that other users of this machine may read."""
+    exposed: tuple[Finding, ...] = field(default=(), compare=False)
+    """A finding for each password that other users of this machine may read."""
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """Return the warnings that a run's events and result repeat."""
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the findings that a run's events and result repeat."""
         found = [*insecure(self.server)] if isinstance(self.server, Server) else []
         if self.initialise == "never":
-            found.append("it is unknown what mail the folders must have, so none can be missed (initialise: never)")
-        return (*found, *self.little_mail)
+            found.append(finding(Code.START_STATE_UNKNOWN))
+        if self.lacks_lists:
+            found.append(finding(Code.NO_LISTS))
+        return tuple(found)
 
     @property
-    def little_mail(self) -> tuple[str, ...]:
-        """Return a warning if users would send to distribution lists, and there are none."""
-        if self.lists.count != 0 or not any(group.profile.new_mail.list_chance > 0 for group in self.topology):
-            return ()
-        return (
-            "users receive less mail than their profile states, because the scenario has no distribution lists"
-            " (lists.count: 0): loadsim plan says how much",
-        )
+    def lacks_lists(self) -> bool:
+        """True if users would send to distribution lists, and there are none."""
+        return self.lists.count == 0 and any(group.profile.new_mail.list_chance > 0 for group in self.topology)
 
     @property
     def log_on(self) -> str | None:

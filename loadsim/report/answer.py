@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary
+from loadsim.findings.catalogue import Code
+from loadsim.findings.formats import count
+from loadsim.findings.next_step import next_step
 from loadsim.report.answer_facts import Fact, facts, head
 from loadsim.report.answer_tables import (
     certainty,
@@ -21,8 +23,7 @@ from loadsim.report.answer_tables import (
     scores_of,
     stress_table,
 )
-from loadsim.report.criteria import criteria_table, judged
-from loadsim.report.digits import count
+from loadsim.report.criteria import criteria_table
 from loadsim.report.document import Block, Column, Listing, Table
 from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.text import to_text
@@ -30,15 +31,7 @@ from loadsim.report.text import to_text
 NO_MEASUREMENT = "; on the embedded server: no measurement"
 """Follows the verdict of a run on the embedded server."""
 
-EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
-
-YOUR_OWN = "run it on a mail server of your own (loadsim new)."
-"""The next step after runs on the embedded server."""
-
 DO_NOT_QUOTE = "The run is invalid: its score is not shown. Do not quote its times."
-
-NOT_JUDGED = "Criteria not judged, as the run ended early and did not wait for its last mail"
-"""The heading of misses that may come from the early end alone."""
 
 
 def full_answer(summary: Summary) -> str:
@@ -57,7 +50,7 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
 def _answer(summary: Summary, *, wide: bool = False) -> Iterator[Block]:
     """Yield what stands below the verdict; all tables if `wide`."""
     figures = summary.figures
-    yield from reasons(summary)
+    yield from findings(summary)
     yield facts_table("What was run", [*head(figures), *([("Plan", figures.plan_digest or "unknown")] if wide else [])])
     for name, module in figures.by_protocol.items():
         yield from score_blocks(summary, name)
@@ -132,26 +125,18 @@ def headline(figures: Figures, validity: str) -> str:
     return ", ".join([users, *(scores or ["no score"])])
 
 
-def reasons(summary: Summary) -> Iterator[Block]:
-    """Yield the reasons of the verdict, what may help, the missed criteria, and the warnings."""
+def findings(summary: Summary) -> Iterator[Block]:
+    """Yield the findings by severity, and the next step."""
     verdict = summary.verdict
-    missed, unjudged = missed_and_unjudged(summary)
-    for caption, items in (
-        (f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects),
-        ("What may help", verdict.advice),
-        ("Criteria missed", missed_texts(missed)),
-        (NOT_JUDGED, missed_texts(unjudged)),
+    for caption, found in (
+        (f"Why it is {'not valid' if is_invalid(summary) else 'degraded'}", verdict.defects),
+        ("Criteria missed", verdict.missed),
         ("Warnings", verdict.warnings),
     ):
-        if items:
-            yield Listing(caption, tuple(items))
-
-
-def next_step(summary: Summary) -> str:
-    """Return what to do after a run that needs no other advice than the reasons of its verdict; "" otherwise."""
-    if summary.figures.embedded:
-        return YOUR_OWN
-    return "make three such runs or more before you quote a score." if summary.tone == "good" else ""
+        if found:
+            yield Listing(caption, tuple(one.text for one in found))
+    if step := next_step(summary.verdict.findings):
+        yield f"Next: {step}."
 
 
 def verdict_line(summary: Summary) -> str:
@@ -177,22 +162,12 @@ def passed_words(summary: Summary) -> str:
 
     An invalid run misses criteria, but meets none.
     """
-    missed, unjudged = missed_and_unjudged(summary)
-    if unjudged and not missed:
+    codes = {one.code for one in summary.verdict.missed}
+    if codes == {Code.CRITERION_NOT_JUDGED}:
         return "criteria not judged in full"
-    if not summary.verdict.passed:
+    if codes:
         return "criteria missed"
     return "criteria not judged" if is_invalid(summary) else "criteria met"
-
-
-def missed_and_unjudged(summary: Summary) -> tuple[list[Result], list[Result]]:
-    """Return the missed criteria, and those that were not judged because the run ended early."""
-    missed: list[Result] = []
-    unjudged: list[Result] = []
-    for one in summary.criteria:
-        if not one.passed:
-            (missed if judged(one, summary.verdict.ended_early) else unjudged).append(one)
-    return missed, unjudged
 
 
 def criteria_of(summary: Summary) -> Table:

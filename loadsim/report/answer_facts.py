@@ -6,7 +6,7 @@ from loadsim.analysis.figures import Figures, GeneratorFigures
 from loadsim.analysis.generator.health import MachineHealth
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
-from loadsim.report.digits import count, duration, percent
+from loadsim.findings.formats import count, duration, percent
 from loadsim.report.resources import NOT_SAMPLED, resource_facts
 from loadsim.timinglog.header_words import length, shape_words
 from loadsim.timinglog.planned_load import received_of_published

@@ -8,8 +8,8 @@ from loadsim.analysis.breakdown import Breakdown, TaskRow
 from loadsim.analysis.figures import Coverage, DriverFigures
 from loadsim.analysis.generator.per_client import ClientFigures
 from loadsim.analysis.score import FEW_HITS, CommandFigures, TaskFigures
+from loadsim.findings.formats import duration, known_decimals, rounded
 from loadsim.model.terms import WITHOUT_WINDOW, Window
-from loadsim.report.digits import duration, known_decimals, rounded
 from loadsim.report.document import Cell, Column, Table, table_of
 
 FURTHER = (("90th", "p90_ms"), ("99th", "p99_ms"), ("99.9th", "p99_9_ms"), ("Max", "max_ms"))

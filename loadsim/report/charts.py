@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from loadsim.report.digits import duration
+from loadsim.findings.formats import duration
 from loadsim.report.document import Axis, Chart, Limit, Line, Panel
 from loadsim.report.scales import Scale, x_scale, y_scale
 

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from loadsim.analysis.criteria import Result
+from loadsim.analysis.criteria import Result, judged
 from loadsim.report.document import MET, MISSED, UNJUDGED, Cell, Column, Table
-
-LEFT = ("undelivered", "under_way_at_end", "unfinished", "skipped")
-"""The beginnings of names of figures that count what was left at the end of a run."""
 
 NOT_SHOWN = "not shown: the run is invalid"
 """Stands for a time of an invalid run."""
-
-
-def judged(result: Result, ended_early: bool) -> bool:
-    """Return False if an early end alone may be the reason of a miss.
-
-    Such a figure was not measured, is infinite, or counts what was left or was not reached at the end.
-    """
-    figure = result.figure
-    if not ended_early or result.passed:
-        return True
-    if figure is None or math.isinf(figure) or figure < result.limits.get("min", -math.inf):
-        return False
-    return not result.name.rpartition(".")[2].startswith(LEFT)
 
 
 def criteria_table(results: Sequence[Result], ended_early: bool = False, valid: bool = True) -> Table:

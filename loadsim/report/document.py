@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from loadsim.report.digits import NEVER, duration
+from loadsim.findings.formats import NEVER, duration
 
 if TYPE_CHECKING:
     from loadsim.analysis.summary import Tone

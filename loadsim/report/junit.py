@@ -74,8 +74,8 @@ def verdict_junit(summary: Summary) -> str:
             "loadsim.validity",
             "validity",
             "error" if invalid else "passed",
-            "; ".join(verdict.defects) if invalid else "",
-            "\n".join([f"the run is {verdict.validity}", *verdict.defects, *verdict.warnings]),
+            "; ".join(one.text for one in verdict.defects) if invalid else "",
+            "\n".join([f"the run is {verdict.validity}", *(one.text for one in (*verdict.defects, *verdict.warnings))]),
         )
     ]
     for one in summary.criteria:

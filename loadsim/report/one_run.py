@@ -12,9 +12,8 @@ from loadsim.report.answer import (
     banner,
     criteria_of,
     facts_table,
+    findings,
     headline,
-    next_step,
-    reasons,
     score_blocks,
 )
 from loadsim.report.answer_facts import facts, head
@@ -79,9 +78,7 @@ def subtitle(run: RecordedRun) -> str:
 def _summary(run: RecordedRun) -> Iterator[Block]:
     """Yield what a reader needs who reads nothing else."""
     summary = run.summary
-    yield from reasons(summary)
-    if step := next_step(summary):
-        yield f"What to do next: {step}"
+    yield from findings(summary)
     yield facts_table("What was run", head(run.figures))
     yield facts_table("What happened", facts(run.figures, summary.verdict.ended_early))
     if summary.criteria:

@@ -9,8 +9,8 @@ from loadsim.analysis.probes.averages import counted, delivered_per_min
 from loadsim.analysis.probes.monitors import MonitorPlace, monitor_places
 from loadsim.analysis.probes.statistics import probe_facts, probe_figures
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.findings.formats import duration
 from loadsim.model.terms import Window
-from loadsim.report.digits import duration
 from loadsim.report.document import Cell, Column, Table, table_of
 
 

@@ -25,7 +25,7 @@ from loadsim.analysis.series.tasks import (
     task_series,
     throughput_series,
 )
-from loadsim.report.digits import duration
+from loadsim.findings.formats import duration
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
 from loadsim.report.probe_panels import panels_of_probes
 

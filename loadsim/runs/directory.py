@@ -132,8 +132,8 @@ def recorded_events(
         )
     with closed_at_last(events_file):
         events = Events(events_file, send)
-        for warning in scenario.warnings:
-            events.write("warning", what=warning)
+        for one in scenario.findings:
+            events.write("warning", what=one.text)
         try:
             yield events
         finally:

@@ -59,7 +59,7 @@ def run_header(
         "run": run,
         "name": scenario.name,
         "server": server,
-        "in_the_clear": list(scenario.warnings),
+        "findings": [one.document for one in scenario.findings],
         "embedded": not isinstance(scenario.server, Server),
         "submission": scenario.submission,
         **({"programs": scenario.programs} if scenario.programs else {}),

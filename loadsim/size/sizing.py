@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from loadsim.analysis.probes.resources import kind_of
 from loadsim.analysis.probes.statistics import samples_of
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.terms import STRESS, Window
 from loadsim.size.demands import Demand, DiskOperations, demands, disk_operations
@@ -97,10 +98,14 @@ def size(run: RecordedRun) -> Sizing:
         resources=resources,
         demands=demands(host, rates, window_s),
         disk=disk_operations(host, rates, window_s),
-        missed="; ".join(verdict.reasons) if not verdict.passed else None,
+        missed=_why(verdict) if not verdict.passed else None,
         doubts=_doubts(run, series, rates, resources),
         not_covered=[*_not_covered(host, resources, window_s), *_elsewhere(series, probe)],
     )
+
+
+def _why(verdict: Verdict) -> str:
+    return "; ".join(one.text for one in (*verdict.defects, *verdict.missed))
 
 
 def _check(run: RecordedRun) -> None:
@@ -111,7 +116,7 @@ def _check(run: RecordedRun) -> None:
     if not figures.users:
         raise ConfigError(f"{expected} users, found none")
     if verdict.validity == "invalid":
-        raise RunInvalid(f"size: {run.place}: the run is invalid, and sizes no server: {'; '.join(verdict.reasons)}")
+        raise RunInvalid(f"size: {run.place}: the run is invalid, and sizes no server: {_why(verdict)}")
 
 
 # --- limits of the answer ---------------------------------------------------------------------------------------------
@@ -123,7 +128,7 @@ def _doubts(run: RecordedRun, series: Mapping[str, Series], rates: Rates, resour
     if run.figures.embedded:
         found.append("the embedded server shares the machine with the generator: this sizes no server")
     if run.summary.verdict.validity != "valid":
-        found.append(f"the run is {run.summary.verdict.validity}: {'; '.join(run.summary.verdict.reasons)}")
+        found.append(f"the run is {run.summary.verdict.validity}: {_why(run.summary.verdict)}")
     found += [
         f"{each.name} was full: a task may take more of it than measured"
         for each in resources

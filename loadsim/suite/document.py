@@ -9,10 +9,12 @@ from loadsim.campaign.tables import Place, runs_blocks
 from loadsim.comparison import document as compare_report
 from loadsim.comparison.compared_run import read_run
 from loadsim.comparison.differences import facts_of, same_table, what_differs
-from loadsim.comparison.document import task_blocks, verdict_line
-from loadsim.report.answer import EMBEDDED, NO_MEASUREMENT
+from loadsim.comparison.document import task_blocks, verdict_line, warnings_of
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
+from loadsim.findings.formats import count
+from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_tables import interval_words
-from loadsim.report.digits import count
 from loadsim.report.document import Block, Document, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 from loadsim.report.text import to_text
@@ -67,7 +69,7 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
     cells, repeats = count(len(figures.cells), "cell"), count(terms.repeats, "repeat")
     yield f"{cells} with {repeats} each, in {terms.order} order{seed}."
     if figures.terms.embedded:
-        yield EMBEDDED
+        yield finding(Code.EMBEDDED).text
     if figures.ended_why:
         yield f"The suite ended early: {figures.ended_why}."
     yield cells_table(figures.cells)
@@ -85,8 +87,8 @@ def _comparison(one: ComparedCells) -> Section:
     figures = one.comparison.figures
     words = verdict_line(figures)
     blocks: list[Block] = [f"{words[:1].upper()}{words[1:]}."]
-    if figures.warnings:
-        blocks.append(Listing("Warnings", tuple(figures.warnings)))
+    if warnings := warnings_of(one.comparison):
+        blocks.append(Listing("Warnings", tuple(warnings)))
     return Section(title, (*blocks, *task_blocks(figures)))
 
 

@@ -135,7 +135,8 @@ class ComparedCells:
             "further": [to_json(one) for one in figures.further] if figures else [],
             "decisions": [to_json(one) for one in figures.decisions] if figures else [],
             "missed_more": list(figures.missed_more) if figures else [],
-            "warnings": list(figures.warnings) if figures else [],
+            "findings": [one.document for one in figures.findings] if figures else [],
+            "of_runs": to_json(figures.of_runs) if figures else [],
         }
 
 

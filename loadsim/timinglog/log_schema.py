@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from loadsim.errors import LogError
+from loadsim.findings.catalogue import Severity
+from loadsim.findings.finding import Finding
 from loadsim.model.criteria import DEFAULT, LIMITS
 from loadsim.model.partition import CIRCLE
 from loadsim.model.terms import CANONICAL, FIGURE_NAME, MONITOR_NAME, MOST_USERS, STRESS
@@ -51,6 +53,15 @@ MOST_CHARACTERS = 2**25
 
 MOST_NUMBERED = 2**16
 """The number of names that 16 bits can number; a writer uses one fewer."""
+
+
+def _finding(value: Any) -> str | None:
+    """Check a finding of the scenario: a warning, as others would change the verdict."""
+    try:
+        return None if Finding.read(value).severity is Severity.WARNING else "a warning"
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return "a finding"
+
 
 # --- the header -----------------------------------------------------------------------------------------------------
 
@@ -202,7 +213,7 @@ _HEADER: Mapping[str, Check] = {
     "limits": or_none(_LIMITS),
     "planned_load": or_none(PLANNED_LOAD),
     "machines": or_none(each_of(having({"client": text, "users": _USERS}))),
-    "in_the_clear": or_none(_TEXTS),
+    "findings": each_of(_finding),
     "monitors": _TEXTS,
 }
 

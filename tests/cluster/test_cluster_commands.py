@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cluster_commands import LIMITS, RUN, client, on_server, pid_of, running, station
+from findings_of import findings_in
 from mailservers import StartDovecotPostfix, StartEmbedded
 from small_runs import AT_WORK, loadsim, written
 from timing_samples import write_sample
@@ -18,6 +19,8 @@ from workers import wait_for_end
 
 from loadsim.cli import BAD_INPUT, INVALID, main
 from loadsim.cluster import certs
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.partition import all_users
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
@@ -186,8 +189,8 @@ def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path:
         os.kill(pid_of(out, "two"), signal.SIGKILL)
         assert whole.process.wait() == INVALID
     score = json.loads((out / "score.json").read_text())
-    why = "ended early: 50 % of the users without a session over 2 s, at most 40 %"
-    assert why in score["verdict"]["reasons"]
+    ended = finding(Code.FAULT_ENDED, why="50 % of the users without a session over 2 s, at most 40 %")
+    assert ended in findings_in(score)
     assert "fault" in score["verdict"]["causes"] and "aborted" not in score["verdict"]["causes"]
     assert [(one["client"], one["users"]) for one in score["per_client"]] == [("one", 3), ("two", 3)]
 

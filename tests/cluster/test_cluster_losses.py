@@ -17,16 +17,17 @@ from cluster_commands import (
     lost_by_client,
     on_server,
     pid_of,
-    reasons_about,
     running,
     station,
 )
+from findings_of import findings_in
 from mailservers import StartEmbedded
 from small_runs import AT_WORK, loadsim
 from workers import wait_for_end
 
 from loadsim.cli import INVALID
 from loadsim.cluster.worker_directory import in_use
+from loadsim.findings.catalogue import Code
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import GIVEN_UP
 
@@ -85,10 +86,10 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
         score = json.loads((out / "score.json").read_text())
         assert score["verdict"]["validity"] == "degraded"
         assert lost_by_client(score) == dict.fromkeys(names, 1) | {"well": 0}
-        assert "its 1 users count as lost, with nothing known of them after" in reasons_about(score, "engine.1")
-        assert "there are none of 1 of client agent, 1 of client both, 1 of client frozen" in reasons_about(
-            score, "frozen"
-        )
+        (killed,) = (one for one in findings_in(score) if one.where == "engine.1")
+        assert killed.code is Code.LOG_WITHOUT_END and killed.values["users"] == 1 and killed.values["last_s"]
+        (logs,) = (one for one in findings_in(score) if one.code is Code.LOGS_MISSING)
+        assert logs.values["missing"] == ("1 of client agent", "1 of client both", "1 of client frozen")
 
         (left,) = (tmp_path / "orphan").iterdir()
         assert in_use(left)
@@ -111,8 +112,9 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
     assert score["verdict"]["validity"] == "degraded"
     assert lost_by_client(score) == dict.fromkeys(names, 1) | {"agent": 0, "frozen": 0, "well": 0}
     for name in ("both", "orphan"):
-        assert reasons_about(score, f"{name}.1").startswith(f"{name}.1 was given up after ")
-        assert "as the process that kept it in step is gone: its 1 users count as lost" in reasons_about(score, name)
+        (given_up,) = (one for one in findings_in(score) if one.where == f"{name}.1")
+        assert given_up.code is Code.ENGINE_GIVEN_UP and given_up.values["last_s"]
+        assert given_up.values["why"] == "the process that kept it in step is gone"
     ended = {source.client: source.facts.get("ended") for source in read_logs([out]).sources if source.simulates}
     assert ended == dict.fromkeys(("agent", "frozen", "well"), "completed") | {
         "both": GIVEN_UP,

@@ -9,11 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from cluster_commands import client, events, lasting, lost_by_client, on_server, reasons_about, running, station
+from cluster_commands import client, events, lasting, lost_by_client, on_server, running, station
+from findings_of import findings_in
 from mailservers import StartEmbedded
 from small_runs import AT_WORK
 
 from loadsim.cli import INVALID
+from loadsim.findings.catalogue import Code
 from loadsim.timinglog.merge import read_logs
 
 pytestmark = pytest.mark.nightly(part="hosts")
@@ -100,8 +102,7 @@ def test_a_clients_disk_is_full_for_a_while_or_for_ever(embedded_server: StartEm
     score = json.loads((out / "score.json").read_text())
     assert score["verdict"]["validity"] == "degraded"
     assert lost_by_client(score) == {"awhile": 0, "forever": 2, "well": 0}
-    assert reasons_about(score, "forever").count("its 1 users count as lost") == 2
-    assert not reasons_about(score, "awhile")
+    assert [one.where for one in findings_in(score) if one.code is Code.LOG_WITHOUT_END] == ["forever.1", "forever.2"]
     ended = {source.client: source.facts.get("ended") for source in read_logs([out]).sources if source.simulates}
     assert ended == {"awhile": "completed", "forever": None, "well": "completed"}
 

@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from loadsim.analysis.verdict import Verdict
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
 from loadsim.comparison.comparison import UNDECIDED
 from loadsim.engine.snapshot import LiveSnapshot
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
 from loadsim.monitor.system.filesystems import server_storage
@@ -169,7 +172,7 @@ def test_every_key_of_score_json_is_described(tmp_path):
     tasks = score["load"].pop("tasks")
     assert set(code_in(described.pop("load.tasks.NAME"))) == set(tasks["READ"])
     assert code_in(described.pop("probes.NAME.FIGURE")) == [*score.pop("probes")["host"]["a_ms"], "null"]
-    keys = set(leaves(score))
+    keys = set(leaves(score | {"findings": [one | {"values": None} for one in score["findings"]]}))
     assert keys - set(described) == set()
     parents = {key for key in described if any(each.startswith((f"{key}.", f"{key}[]")) for each in keys)}
     assert set(described) - keys - parents == set()
@@ -225,12 +228,8 @@ def test_every_column_of_the_csv_is_described():
 
 def test_every_exit_status_is_described():
     """The statuses of verdicts, of bad input, of an undecided comparison, of Ctrl-C and of our own bugs; no other."""
-    verdicts = {
-        Verdict(validity, passed, ended_early, (), (), (), ()).exit_status
-        for validity in ("valid", "degraded", "invalid")
-        for passed in (True, False)
-        for ended_early in (True, False)
-    }
+    findings = (finding(Code.NO_END), finding(Code.LOAD_UNKNOWN), finding(Code.CRITERION_MISSED, found="2", limit="1"))
+    verdicts = {Verdict(some).exit_status for many in range(4) for some in combinations(findings, many)}
     described = [int(row[0]) for row in rows((REFERENCE / "exit-status.md").read_text())]
     assert described == sorted(verdicts | {BAD_INPUT, UNDECIDED, OUR_FAULT, INTERRUPTED})
 

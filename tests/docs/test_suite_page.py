@@ -31,10 +31,13 @@ AS_DESCRIBED_ELSEWHERE = (
     "comparisons[].response_scores",
     "comparisons[].further",
     "comparisons[].decisions",
+    "comparisons[].findings",
+    "comparisons[].of_runs",
     "terms",
     "runs[].resources",
     "runs[].averages",
     "runs[].criteria",
+    "runs[].findings",
     "runs[].before",
     "runs[].after",
 )

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from cluster_commands import client, on_server, station
+from findings_of import findings_in
 from machines import machines
 from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
@@ -26,6 +27,7 @@ from processes import ended as gone
 from small_runs import AT_WORK, await_line, loadsim, on, population_of, written
 
 from loadsim.analysis.probes.monitors import monitor_places
+from loadsim.findings.catalogue import Code
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
 
@@ -82,7 +84,7 @@ def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(
     score = json.loads((out / "score.json").read_text())
     assert criterion(score)["passed"] is True
     assert 0 < criterion(score)["figure"] <= 1
-    assert not [each for each in score["warnings"] if "monitor" in each]
+    assert not [one for one in findings_in(score) if one.where == "mx1"]
     assert any(resource["probe"] == "host@mx1" for resource in score["resources"])
     (place,) = monitor_places(read_logs([out]))
     assert (place.name, place.ended, place.lacks, place.damages) == ("mx1", True, None, ())
@@ -103,8 +105,8 @@ def test_a_monitor_that_is_killed_in_the_middle_is_a_warning(tmp_path: Path) -> 
     score = json.loads((out / "score.json").read_text())
     assert score["verdict"]["validity"] != "invalid"
     assert (criterion(score)["passed"], criterion(score)["figure"]) == (False, None)
-    warnings = [each for each in score["warnings"] if each.startswith("monitor mx1: ")]
-    assert "before the run ended (signal 9)" in warnings[0]
+    (lacks, *_) = (one for one in findings_in(score) if one.where == "mx1")
+    assert lacks.code is Code.MONITOR_NOT_COLLECTED and "(signal 9)" in str(lacks.values["why"])
     assert "(signal 9)" in " ".join((out / "answer.txt").read_text().split())
 
 

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from findings_of import findings_in
 from patience import PATIENCE_S, PATIENT_CRITERIA
 from small_runs import AFTER_TEN_S, AT_WORK
 
 from bench.nullserver import HOST, NullServer, Shape, started
+from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.finding import Finding, finding
 from loadsim.timinglog.reader import TimingLog, read_log
 
 pytestmark = pytest.mark.nightly(part="runs")
@@ -79,9 +82,12 @@ class Ended:
 
     @property
     def verdict(self) -> dict[str, Any]:
-        """Validity, reasons, and whether criteria were met."""
         verdict: dict[str, Any] = self.score["verdict"]
         return verdict
+
+    @property
+    def findings(self) -> list[Finding]:
+        return findings_in(self.score)
 
     def logs(self) -> dict[str, TimingLog]:
         """By the number of the engine."""
@@ -162,7 +168,8 @@ def test_a_lost_engine(
     # What was measured before the fault is on disk a second or two later: the line after ten seconds tells.
     ended = run(scenario, engines=2, at_work=lambda pids: os.kill(pids["2"], fault), when=AFTER_TEN_S)
     assert (ended.verdict["validity"], ended.status) == (validity, status), ended.verdict
-    assert any(reason.startswith("the generator lost 10 of 20 users") for reason in ended.verdict["reasons"])
+    (lost_users,) = (one for one in ended.findings if one.code is Code.USERS_LOST)
+    assert (lost_users.values["lost"], lost_users.values["users"]) == (10, 20)
     assert ended.score["delivery"]["undelivered_at_end"] == 0
     (lost,) = [event for event in ended.events if event["event"] == "engine lost"]
     assert (lost["engine"], lost["users"]) == ("2", 10)
@@ -189,8 +196,7 @@ def test_an_engine_without_free_files(server: NullServer, tmp_path: Path) -> Non
     own = ended.score["generator_failed"]
     assert own > 0
     kind = "no free file descriptor (EMFILE)"
-    plural = "s" if own > 1 else ""
-    assert f"the generator itself failed in {own} task{plural}: {kind}" in ended.verdict["reasons"]
+    assert finding(Code.SHORTAGE, times=own, kinds=(kind,)) in ended.findings
     assert (ended.score["failed"], ended.score["sessions_lost"]) == (0, 0)
     assert {event["kind"] for event in ended.events if event["event"] == "failure"} == {kind}
     assert all(log.sources[0].ended for log in ended.logs().values())
@@ -213,8 +219,8 @@ def test_a_stopped_parent(server: NullServer, tmp_path: Path) -> None:
     (machine,) = ended.score["machines"]
     ((begin_s, end_s),) = machine["unobserved_s"]
     assert STOPPED_S - 1.5 < end_s - begin_s < 20
-    (reason,) = ended.verdict["reasons"]
-    assert re.search(r" was not observed for \d+ s, longest from \d+ s to \d+ s of the run: how busy ", reason)
+    (gap,) = (one for one in ended.findings if one.severity is Severity.DEGRADED)
+    assert (gap.code, gap.values["end_s"]) == (Code.NOT_OBSERVED, round(end_s))
     assert not [event for event in ended.events if event["event"] == "engine lost"]
 
 
@@ -259,11 +265,11 @@ def test_a_starved_engine(server: NullServer, tmp_path: Path) -> None:
 
 
 def assert_late(ended: Ended, engine: str) -> None:
-    """It is invalid because this engine's loop was late, with advice, although all its tasks were done."""
+    """It is invalid because this engine's loop was late, although all its tasks were done."""
     assert (ended.verdict["validity"], ended.status) == ("invalid", 3), ended.verdict
-    late = re.compile(rf"the event loop of engine \S+\.{engine} was late: ")
-    assert any(map(late.match, ended.verdict["reasons"]))
-    assert "fewer users" in " ".join(ended.score["advice"])
+    late = [one.where for one in ended.findings if one.code is Code.EVENT_LOOP_LATE]
+    assert any(where.endswith(f".{engine}") for where in late)
+    assert "fewer users" in ended.score["next_step"]
     assert ended.score["generator"]["lag_p99_ms"] > ended.score["generator"]["lag_limit_ms"]
     assert not [event for event in ended.events if event["event"] == "engine lost"]
     assert all(log.sources[0].ended for log in ended.logs().values())

@@ -179,10 +179,10 @@ def test_a_search_rejects_what_the_command_rejects(tmp_path: Path, options: dict
 def test_a_search_reads_the_runs_that_it_finds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """And prints nothing; the criterion of the override is that of its terms."""
     out, scenario = tmp_path / "out", written(tmp_path / "small.yaml")
-    verdict = {"validity": "valid", "passed": True, "reasons": [], "causes": [], "criteria": []}
+    verdict = {"validity": "valid", "passed": True, "causes": [], "criteria": []}
     figures = {"score_ms": 5.0, "score_interval_ms": None, "response_score_ms": 6.0, "tasks_per_s": 1.0}
     load = {"window_s": [0.0, 60.0], "delivery": {"delivered": 5.0}, "load_equivalent_users": 9, "by_protocol": {}}
-    score = {"verdict": verdict, **figures, **load}
+    score = {"verdict": verdict, "findings": [], **figures, **load}
 
     class Stopping(loadsim.Watcher):
         def message(self, line: str) -> None:

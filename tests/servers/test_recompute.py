@@ -143,4 +143,4 @@ def test_a_new_key_is_found() -> None:
     assert differences({"score_ms": 3.0}, {"score_ms": 3.000004}) == [
         "score_ms: score.json has 3.0, recomputed 3.000004"
     ]
-    assert differences({"score_ms": 3.0, "advice": "rest"}, {"score_ms": 3.000002}) == []
+    assert differences({"score_ms": 3.0, "next_step": "rest"}, {"score_ms": 3.000002}) == []

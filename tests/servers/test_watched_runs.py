@@ -12,11 +12,14 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from findings_of import findings_in
 from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S
 from small_runs import AFTER_TEN_S, AT_WORK, await_line, loadsim, on, population_of, written
 from terminals import Terminal
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
 
@@ -81,7 +84,7 @@ def test_a_terminal_shows_the_run_and_ctrl_c_ends_it(tmp_path: Path) -> None:
         assert shown in terminal.seen
     assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("event loop")
     assert "\x1b" not in printed
-    assert "the run was ended early" in printed
+    assert f"[{Code.STOPPED.id}]" in printed
 
 
 @pytest.mark.nightly(part="runs")
@@ -128,7 +131,7 @@ def test_prometheus_reads_a_run(tmp_path: Path) -> None:
     assert value(last, "phase", phase="done") == value(last, "validity", validity="invalid") == 1
     assert value(last, "exit_status") == 3
     assert files >= {"score.json", "answer.txt"}
-    assert "the run was ended early" in printed
+    assert f"[{Code.STOPPED.id}]" in printed
     assert value(first, "users") == value(first, "users_on") == 6
     assert value(first, "task_seconds_count", task="LOGON") == 6
     assert 0 < value(second, "task_seconds_sum", task="LOGON") < 6 * PATIENCE_S
@@ -171,14 +174,13 @@ def test_a_hopeless_run_is_given_up(embedded_server: StartEmbedded, tmp_path: Pa
         printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3
     why = "100 % of the users without a session over 2 s, at most 50 %"
-    verdict = json.loads((out / "score.json").read_text())["verdict"]
-    assert verdict["validity"] == "invalid"
-    assert (verdict["reasons"][0], "aborted" in verdict["causes"]) == (f"ended early: {why}", True)
-    assert f"ended early: {why}" in " ".join(printed.split())
+    aborted = finding(Code.ABORTED, why=why)
+    assert findings_in(json.loads((out / "score.json").read_text()))[0] == aborted
+    assert aborted.text in " ".join(printed.split())
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     (abort,) = [event for event in events if event["event"] == "abort"]
     assert abort["why"] == why
     assert {event["ended"] for event in events if event["event"] == "end"} == {"early"}
     assert [source.facts["ended"] for source in read_logs([out]).sources if source.simulates] == ["early", "early"]
     again = loadsim("log", "answer", out)
-    assert (again.returncode, f"ended early: {why}" in " ".join(again.stdout.split())) == (3, True)
+    assert (again.returncode, aborted.text in " ".join(again.stdout.split())) == (3, True)

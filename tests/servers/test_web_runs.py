@@ -100,12 +100,12 @@ def test_a_run_is_watched(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         shown.wait_for("over")
         assert shown.text("#verdict").startswith("\u00d7 Invalid")
-        assert "ended early" in shown.text("#reasons")
+        assert "[stopped]" in shown.text("#reasons")
         assert str(tmp_path / "out") in shown.text("#place")
         assert shown.value("document.querySelectorAll('main a').length") == 0
         printed, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 3
-        assert "the run was ended early" in printed
+        assert "[stopped]" in printed
         assert errors == ""
         assert chromium.complaints == []
         assert {re.sub(r"\?.*", "", address) for address in chromium.requested} <= {f"{base}state"}

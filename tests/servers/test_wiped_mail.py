@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from findings_of import findings_in
 from mailservers import StartDovecotPostfix
 from patience import PATIENCE_S
 from small_runs import AT_WORK, await_line, on, population_of, written
@@ -53,4 +54,4 @@ def test_a_server_that_loses_stored_mail_does_not_pass(tmp_path: Path, dovecot_p
     assert process.returncode == 1, said
     score = json.loads(printed)
     assert 0 < score["delivery"]["missing"] <= gone
-    assert any("delivery.missing" in reason for reason in score["verdict"]["reasons"])
+    assert "delivery.missing" in [one.where for one in findings_in(score)]

@@ -123,8 +123,3 @@ def events(out: Path) -> list[dict[str, Any]]:
 def lost_by_client(score: dict[str, Any]) -> dict[str, int]:
     """How many users each client has lost."""
     return {one["client"]: one["lost_users"] for one in score["per_client"]}
-
-
-def reasons_about(score: dict[str, Any], name: str) -> str:
-    """Those of the verdict that name a client."""
-    return "\n".join(reason for reason in score["verdict"]["reasons"] if name in reason)

@@ -9,6 +9,12 @@ from loadsim.analysis.probes.resources import Resource
 from loadsim.campaign.runs import Average, CampaignRun, Criterion, Result
 from loadsim.capacity.capacity import Capacity, Terms
 from loadsim.capacity.search import Found, Settings
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
+
+
+def missed(name: str, found: str, limit: str) -> Finding:
+    return finding(Code.CRITERION_MISSED, name, found=found, limit=limit)
 
 
 def capacity(
@@ -47,7 +53,7 @@ def capacity(
             response_score_ms="inf" if result == "fail" else 2.0 * users,
             tasks_per_s=users / 10,
             load_equivalent_users=users,
-            reasons=() if result == "pass" else ("score_ms 1100.0 ms, below 1000 ms wanted",),
+            findings=() if result == "pass" else (missed("score_ms", "1100.0 ms", "below 1000 ms"),),
             resources=resources,
             validity="valid",
             delivered_per_min=2.0 * users,
@@ -83,7 +89,7 @@ def _probed(step: CampaignRun, number: int) -> CampaignRun:
         step,
         score_ms=2 * read_ms,
         response_score_ms=2.5 * read_ms,
-        reasons=(f"tasks.READ.response_p95_ms {read_ms:.1f} ms, at most 75 ms wanted",) if step.reasons else (),
+        findings=(missed("tasks.READ.response_p95_ms", f"{read_ms:.1f} ms", "at most 75 ms"),) if step.reasons else (),
         resources=tuple(
             Resource(names[figure], "mx1", True, "host", figure, shares[figure], shares[figure], 1.0, shares[figure])
             for figure in ranked

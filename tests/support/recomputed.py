@@ -22,11 +22,10 @@ from loadsim.cli import main
 TEXT = "a text"
 FACT = "a fact of the log that no export has"
 LEFT_OUT = {
-    "verdict.reasons": TEXT,
     "verdict.criteria.*.found": TEXT,
     "verdict.criteria.*.wanted": TEXT,
-    "warnings": TEXT,
-    "advice": TEXT,
+    "findings.*": "verdict.causes are those of the findings",
+    "next_step": TEXT,
     "run": TEXT,
     "name": TEXT,
     "mode": TEXT,
@@ -59,7 +58,7 @@ PROFILE_DAY_S = 8 * 3600
 
 KINDS = ("tasks", "mails", "commands", "health")
 
-NAMED_BY = ("task", "command", "name")
+NAMED_BY = ("task", "command", "name", "code")
 """Elements of lists in `score.json` are told apart by one of these."""
 
 

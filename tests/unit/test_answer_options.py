@@ -14,9 +14,9 @@ from timing_samples import done, skipped, write_sample
 
 from loadsim.analysis.summary import summarise
 from loadsim.cli import parser
+from loadsim.findings.formats import duration
 from loadsim.model.population import group_index
 from loadsim.report.answer import full_answer
-from loadsim.report.digits import duration
 from loadsim.timinglog.groups import Groups
 
 

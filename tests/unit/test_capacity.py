@@ -28,10 +28,16 @@ from loadsim.capacity.runs import Overridden, Wanted, find_capacity
 from loadsim.capacity.search import Found
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.population import shared
 from loadsim.model.scenario import Scenario, load_scenario
 
 WANTED = Wanted(first=4, most=64)
+INVALID = {
+    "fault": finding(Code.FAULT_AT_END, why="invalid: fault"),
+    "generator": finding(Code.GENERATOR_LATE, late_p95_ms=60, limit_ms=50),
+}
 RESOURCE = ("machine", "server_here", "mean", "p95", "share")
 """The keys of a resource that may be `null`."""
 
@@ -49,18 +55,18 @@ def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any
     figure = 0.0 if passed else 0.05
     wanted = "at most 1 %"
     criteria = [{"name": "failed_share", **limits, "figure": figure, "wanted": wanted, "passed": passed, "each": False}]
-    reasons = [
-        *(f"invalid: {cause}" for cause in causes),
-        *([] if passed else ["failed_share 5 %, at most 1 % wanted"]),
+    findings = [
+        *(INVALID[cause] for cause in causes),
+        *([] if passed else [finding(Code.CRITERION_MISSED, "failed_share", found="5 %", limit="at most 1 %")]),
     ]
     return {
         "verdict": {
             "validity": "invalid" if causes else "valid",
             "passed": passed,
-            "reasons": reasons,
             "causes": [*causes],
             "criteria": criteria,
         },
+        "findings": [one.document for one in findings],
         "score_ms": 10.0 * users,
         "score_interval_ms": None,
         "response_score_ms": 20.0 * users,
@@ -173,7 +179,8 @@ def without(values: dict[str, Any], key: str) -> dict[str, Any]:
         {"machines": 5},
         {"machines": [{"server_here": True, "stolen_share": "much"}]},
         {"load": "x"},
-        {"warnings": 5},
+        {"findings": 5},
+        {"findings": ["late"]},
         {"received_share": "all"},
     ],
 )

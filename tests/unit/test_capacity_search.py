@@ -16,13 +16,14 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from findings_of import codes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from loadsim.analysis.criteria import Result as CriterionResult
-from loadsim.analysis.criteria import missed_texts
-from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Judged, Result, judge_run
+from loadsim.analysis.criteria import missed_criteria
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result, judge_run
 from loadsim.capacity.search import (
     AGREEING,
     MOST_STEPS,
@@ -36,9 +37,11 @@ from loadsim.capacity.search import (
     interval,
     next_step,
 )
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.terms import Window
 
-Server = Callable[[int], Result | Judged | Step]
+Server = Callable[[int], Result | Step]
 
 
 def searched(server: Server, settings: Settings) -> tuple[list[Step], Found | NoAnswer]:
@@ -49,8 +52,7 @@ def searched(server: Server, settings: Settings) -> tuple[list[Step], Found | No
         if not isinstance(found, Measure):
             return steps, found
         assert settings.least <= found.users <= settings.most
-        judged = server(found.users)
-        result = judged.result if isinstance(judged, Judged) else judged
+        result = server(found.users)
         steps.append(result if isinstance(result, Step) else Step(found.users, result))
     pytest.fail(f"no end after {len(steps)} steps")
 
@@ -146,7 +148,7 @@ def searched_without(refused: Callable[[int], bool], server: Server, settings: S
             without.append(found.users)
             continue
         judged = server(found.users)
-        assert not isinstance(judged, Judged | Step)
+        assert not isinstance(judged, Step)
         steps.append(Step(found.users, judged))
     pytest.fail(f"no end after {len(steps)} steps")
 
@@ -444,7 +446,7 @@ def score(
         criterion("done_share", done_share, done_share >= 0.98, min=0.98),
     ]
     passed = all(one["passed"] for one in criteria)
-    verdict = {"validity": validity, "passed": passed, "reasons": ["why"], "causes": [*causes], "criteria": criteria}
+    verdict = {"validity": validity, "passed": passed, "causes": [*causes], "criteria": criteria}
     return {"verdict": verdict, "score_ms": score_ms, "score_interval_ms": interval_ms}
 
 
@@ -476,7 +478,7 @@ def criterion(name: str, figure: float | None, passed: bool, **limits: float) ->
     ],
 )
 def test_a_step_is_judged_by_the_whole_verdict(facts: dict[str, Any], result: Result) -> None:
-    assert judge_run(score(**facts)).result == result
+    assert judge_run(score(**facts)) == result
 
 
 @pytest.mark.parametrize(
@@ -496,33 +498,20 @@ def test_a_criterion_without_a_figure_is_no_failure_of_the_server(facts: dict[st
     found = score(**facts)
     found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
     found["verdict"]["passed"] = False
-    assert judge_run(found) == Judged(result, ("why",))
+    assert judge_run(found) == result
 
 
 def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
-    """By the real verdict, which has them last: two lines, of which one is that of two tasks."""
+    """The verdict has them last."""
     results = [
         CriterionResult("failed_share", {"max": 0.01}, 0.05),
-        CriterionResult("done_share", {"min": 0.98}, 0.99),
         *(CriterionResult(f"tasks.{task}.failed_share", {"max": 0.01}, 0.05, each=True) for task in ("READ", "SEND")),
     ]
-    defects = ["the generator lost 1 of 8 users", "a log has no end", "97 % of the plan, at least 98 % wanted"]
-    found = score("degraded")
-    found["verdict"] |= {
-        "passed": False,
-        "reasons": [*defects, *missed_texts(results)],
-        "criteria": [
-            criterion(one.name, one.figure, one.passed, **one.limits) | {"wanted": one.wanted, "each": one.each}
-            for one in results
-        ],
-    }
-    judged = judge_run(found)
-    assert judged.result == FAILED
-    assert judged.reasons == (
-        "failed_share 5 %, at most 1 % wanted",
-        "failed_share of READ 5 %, SEND 5 %; at most 1 % wanted",
-        *defects,
-    )
+    missed = missed_criteria(results, ended_early=False)
+    defects = [finding(Code.LOG_DAMAGED, damage="cut"), finding(Code.LOAD_UNKNOWN)]
+    run = CampaignRun("runs/4", "4 users", 4, result=FAILED, validity="degraded", findings=(*defects, *missed))
+    assert codes(missed) == [Code.CRITERION_MISSED] * 2
+    assert run.reasons == tuple(one.text for one in (*missed, *defects))
 
 
 # --- queues whose capacity theory gives ---
@@ -569,7 +558,7 @@ def queue(seed: int, served_per_s: float, servers: int, window_s: Window) -> Ser
         random = np.random.default_rng((seed, next(number)))
         took_us = sojourns_us(random, users * RATE_PER_S, served_per_s, servers, window_s)
         score_ms = float(np.percentile(took_us, 95)) / 1000
-        return Step(users, judge_run(score(score_ms=score_ms, limit_ms=LIMIT_MS)).result, score_ms / LIMIT_MS)
+        return Step(users, judge_run(score(score_ms=score_ms, limit_ms=LIMIT_MS)), score_ms / LIMIT_MS)
 
     return measure
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from findings_of import codes
 from patience import PATIENCE_S
 from processes import ended
 from timing_samples import ENDED, done, write_sample
@@ -19,6 +20,7 @@ from timing_samples import ENDED, done, write_sample
 from loadsim.analysis.summary import summarise
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.collector import Collector, Limits, collected
 from loadsim.monitor.monitor_log import open_monitor_log, probe_samples, read_monitor_log
@@ -282,14 +284,14 @@ def lie(place: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "warning"),
+    ("command", "why"),
     [
         (die, "(exit status 255)"),
         (lie, "expected the log of the monitor mx1 (--name mx1), found that of the monitor mx2"),
     ],
 )
 def test_an_answer_names_the_monitor_and_what_is_missing(
-    command: Callable[[Path], list[str]], warning: str, tmp_path: Path
+    command: Callable[[Path], list[str]], why: str, tmp_path: Path
 ) -> None:
     """The run is as valid as without it, and a criterion on its figures is missed."""
     criteria = {"probes.host@mx1.cpu_busy_share.mean": {"max": 1.0}}
@@ -303,9 +305,9 @@ def test_an_answer_names_the_monitor_and_what_is_missing(
     collect(tmp_path, command(tmp_path))
     found = summarise([tmp_path])
     assert found.verdict.validity == without.verdict.validity
-    (line,) = [each for each in found.verdict.warnings if warning in each]
-    assert line.startswith("monitor mx1: ")
-    assert not any("expected its file" in each for each in found.verdict.warnings)
+    (lacking,) = (one for one in found.verdict.warnings if one.code is Code.MONITOR_NOT_COLLECTED)
+    assert lacking.where == "mx1" and why in str(lacking.values["why"])
+    assert Code.MONITOR_MISSING not in codes(found.verdict.warnings)
     (result,) = found.criteria
     assert (result.passed, result.figure) == (False, None)
 

@@ -13,7 +13,7 @@ from timing_samples import LOGGED_ON, done, event
 
 from loadsim.analysis.statistics.comparison import Sample, larger_share_p
 from loadsim.comparison.compared_run import DELIVERY, LEAST_DELIVERY_MS, RESPONSE_SCORE, SCORE, kind_of
-from loadsim.comparison.comparison import compare_runs
+from loadsim.comparison.comparison import Comparison, compare_runs
 from loadsim.comparison.decision import (
     ONE_SIDED,
     Terms,
@@ -25,6 +25,8 @@ from loadsim.comparison.decision import (
 from loadsim.comparison.document import compare_text, describe_comparison, tone
 from loadsim.comparison.failure_rates import Counts, FailureRates
 from loadsim.comparison.run_order import stretch, stretched
+from loadsim.findings.catalogue import Code
+from loadsim.findings.formats import Value
 from loadsim.model.criteria import DEFAULT, documents, figures
 from loadsim.model.criteria import SCORED as EACH
 
@@ -224,6 +226,15 @@ def test_equal_servers_fail_by_their_misses_as_often_as_is_said(runs: int, share
     assert bool(fails) == (runs >= 3)
 
 
+def differing(found: Comparison) -> list[tuple[Value, ...]]:
+    """The criteria of runs that do not judge: the name, the criterion, the run, and the one that judges."""
+    return [
+        (one.where, *(one.values[name] for name in ("own", "run", "common")))
+        for one in found.figures.findings
+        if one.code is Code.CRITERIA_DIFFER
+    ]
+
+
 def test_both_sides_are_judged_by_the_criteria_of_base(tmp_path: Path) -> None:
     """New switches off what its outage misses, and its response score hides it; the difference is named.
 
@@ -243,9 +254,7 @@ def test_both_sides_are_judged_by_the_criteria_of_base(tmp_path: Path) -> None:
     found = compare_runs(base, hidden, max_regression=0.05)
     assert (found.figures.decision, found.document["missed_more"]) == ("failed", list(on))
     assert [run.passed for run in found.figures.new] == [False] * 3
-    assert [warning for warning in found.figures.warnings if warning.startswith("criteria.")] == [
-        "criteria.tasks.READ.response_max_ms: off (null) in new-0, judged by: below 200 ms"
-    ]
+    assert differing(found) == [(*on, "off (null)", "new-0", "below 200 ms")]
     stricter = compare_runs(hidden, base, max_regression=0.05)
     assert [run.passed for run in stricter.figures.new] == [True] * 3
     assert stricter.document["missed_more"] == []
@@ -253,9 +262,7 @@ def test_both_sides_are_judged_by_the_criteria_of_base(tmp_path: Path) -> None:
         runs("silent", 0, {"failed_share": None}), runs("new-of-silent", 9000, on), max_regression=0.05
     )
     assert (silent.figures.decision, silent.document["missed_more"]) == ("failed", list(on))
-    assert "criteria.tasks.READ.response_max_ms: not stated in silent-0, judged by: below 200 ms" in (
-        silent.figures.warnings
-    )
+    assert (*on, "not stated", "silent-0", "below 200 ms") in differing(silent)
 
 
 def test_base_is_not_judged_by_a_criterion_of_new_without_its_figure(tmp_path: Path) -> None:
@@ -268,7 +275,7 @@ def test_base_is_not_judged_by_a_criterion_of_new_without_its_figure(tmp_path: P
     found = compare_runs(base, new, max_regression=0.05)
     assert ([run.passed for run in found.figures.base], found.document["missed_more"]) == ([True] * 3, list(own))
     assert decided(found)["criteria"] == "failed"
-    assert any("not stated in base-0, judged by: nothing" in warning for warning in found.figures.warnings)
+    assert (*own, "not stated", "base-0", "nothing, as the figure is unknown") in differing(found)
 
 
 def test_criteria_of_any_run_of_base_count(tmp_path: Path) -> None:

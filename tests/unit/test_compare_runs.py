@@ -6,13 +6,14 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from compared_runs import decided, three, write_run
+from findings_of import codes
 from junit_rules import cases_of
 from paths import GOLDEN_FILES, ROOT
 from timing_samples import done, skipped
@@ -22,6 +23,9 @@ from loadsim.comparison.comparison import Comparison, compare_runs
 from loadsim.comparison.document import RESERVATION, compare_text, describe_comparison, tone, verdict_line
 from loadsim.comparison.failure_rates import Counts, FailureRates
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.finding import finding
+from loadsim.findings.formats import Value
 
 GOLDEN = GOLDEN_FILES / "compare.txt"
 JSON_PAGE = ROOT / "docs" / "reference" / "json.md"
@@ -272,7 +276,7 @@ def test_what_has_no_times_at_all_is_still_told(tmp_path: Path) -> None:
     new = write_run(tmp_path, "new-1", tasks=reads(100, 0) + refused_moves, weights={"READ": 1})
     found = compare_runs([base], [new])
     assert found.document["not_compared"] == ["MOVE"]
-    assert "MOVE: not answered were 0 % in base, 100 % in new" in found.document["warnings"]
+    assert finding(Code.FAILURE_RATES_DIFFER, "MOVE", base_share=0, new_share=1) in found.figures.findings
 
 
 def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
@@ -296,39 +300,52 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("header", "says"),
+    ("header", "code", "says"),
     [
+        ({"plan_digest": "p2", "start_state_digest": "m2"}, Code.LOADS_DIFFER, "'plan_digest', 'start_state_digest'"),
+        ({"users": 3, "engine_users": 3}, Code.COMPARED_UNLIKE, "number of users (topology): 2 in b1, 3 in n2"),
         (
-            {"plan_digest": "p2", "start_state_digest": "m2"},
-            "plan_digest, start_state_digest: expected the same in all runs, or each equally often",
+            {"window_s": [0, 90]},
+            Code.COMPARED_UNLIKE,
+            "window (run.warm_up, run.window): 100 s from 0 s on in b1, 90 s from 0 s on in n2",
         ),
-        ({"users": 3, "engine_users": 3}, "number of users (topology): 2 in {b}, 3 in {n}"),
-        ({"window_s": [0, 90]}, "window (run.warm_up, run.window): 100 s from 0 s on in {b}, 90 s from 0 s on in {n}"),
-        ({"day_shape": [1, 3]}, "shape of the day (run.day_shape): flat in {b}, 2 parts, the busiest at 1.5 times"),
-        ({"weights": {"READ": 1, "SEND": 1}}, "weights.READ: 10 in {b}, 1 in {n}"),
-        ({"programs": "thunderbird"}, "mail programs (topology): the default in {b}, thunderbird in {n}"),
-        ({"limits": {"hits": 6}}, "expected a valid run, found an invalid one: READ has too few hits: 5"),
+        (
+            {"day_shape": [1, 3]},
+            Code.COMPARED_UNLIKE,
+            "shape of the day (run.day_shape): flat in b1, 2 parts, the busiest at 1.5 times",
+        ),
+        ({"weights": {"READ": 1, "SEND": 1}}, Code.COMPARED_UNLIKE, "weights.READ: 10 in b1, 1 in n2"),
+        (
+            {"programs": "thunderbird"},
+            Code.COMPARED_UNLIKE,
+            "mail programs (topology): the default in b1, thunderbird in n2",
+        ),
+        ({"limits": {"hits": 6}}, Code.COMPARED_INVALID, "READ"),
         (
             {"limits": {"hits": 1, "generator_lag_share": None, "window_s": 60}},
-            "limits.generator_lag_share: 0.1 in {b}, the default in {n}; limits.window_s: 30 s in {b}, 1 min in {n}",
+            Code.COMPARED_UNLIKE,
+            "limits.generator_lag_share: 0.1 in b1, the default in n2; limits.window_s: 30 s in b1, 1 min in n2",
         ),
     ],
 )
-def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_compared_is_refused_unless_forced(
+    tmp_path: Path, header: dict[str, Any], code: Code, says: str
+) -> None:
     """One line, exit status 2; with `force` it is compared, and what was wrong stands in the text."""
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
     new = [write_run(tmp_path, "n1", 101), write_run(tmp_path, "n2", 102, **header)]
-    line, says = refused(base, new), says.replace("{b}", base[0].name).replace("{n}", new[1].name)
-    assert says in line and new[1].name in line
     comparison = compare_runs(base, new, force=True)
-    assert any(says in ignored for ignored in comparison.document["ignored"])
+    ignored = comparison.figures.ignored
+    line, first = refused(base, new), ignored[0]
+    assert first.code is code and says in str(first.values.values()) and new[1].name in line
     text = compare_text(comparison)
-    invalid = "an invalid one" in line
+    invalid = code is Code.COMPARED_INVALID
     assert text.startswith("Verdict: not comparable")
     assert text.startswith("Verdict: not comparable: 1 of 4 runs is invalid\n") == invalid
     assert ("'not shown: the run is invalid'" in str(describe_comparison(comparison).sections[1].blocks)) == invalid
-    for reason in comparison.document["ignored"]:
-        assert text.count(reason) == text.count(f"\n  - {reason}\n") == 1
+    for one in ignored:
+        assert one.text in line
+        assert text.count(one.text) == text.count(f"\n  - {one.text}\n") == 1
 
 
 def test_reasons_name_runs_by_the_last_part_of_their_paths(tmp_path: Path) -> None:
@@ -349,11 +366,11 @@ def test_all_reasons_are_named_at_once(tmp_path: Path) -> None:
     ]
     with pytest.raises(ConfigError) as refusal:
         compare_runs(base, new)
-    assert [line.split(": ")[1] for line in refusal.value.lines] == [
-        str(new[0]),
-        "length of the day (run.day_length)",
-        "limits.hits",
-    ]
+    invalid, day, hits = compare_runs(base, new, force=True).figures.ignored
+    assert refusal.value.lines == tuple(f"compare: {one.text}" for one in (invalid, day, hits))
+    assert (invalid.code, invalid.where) == (Code.COMPARED_INVALID, str(new[0]))
+    assert day.values["difference"] == "length of the day (run.day_length): 8 h in b1, 10 min in n2"
+    assert str(hits.values["difference"]).startswith("limits.hits: ")
 
 
 def test_another_client_module_is_refused(tmp_path: Path) -> None:
@@ -362,15 +379,16 @@ def test_another_client_module_is_refused(tmp_path: Path) -> None:
     tasks = [done("READ", 1000 * at, 100, protocol="other") for at in range(1, 6)]
     tasks += [done("SEND", 1000, 50, protocol="other")]
     new = [write_run(tmp_path, f"n{at}", tasks=tasks) for at in (1, 2)]
-    assert "drivers: expected the same in all runs, found imap in" in refused(base, new)
-    assert by_name(compare_runs(base, new, force=True), "READ")["ratio"] == pytest.approx(1, rel=0.05)
+    forced = compare_runs(base, new, force=True)
+    assert finding(Code.COMPARED_UNLIKE, difference="drivers: imap in b1 and other in n1") in forced.figures.ignored
+    assert by_name(forced, "READ")["ratio"] == pytest.approx(1, rel=0.05)
 
 
 def test_scores_over_different_tasks_are_refused(tmp_path: Path) -> None:
     """A score without SEND is another score."""
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
     new = [write_run(tmp_path, "n1", 101), write_run(tmp_path, "n2", 101, send_ms=None)]
-    assert "tasks in the score: expected the same in all runs, found READ, SEND in" in refused(base, new)
+    assert "tasks in the score: READ, SEND in b1 and READ in n2 [compared-unlike]" in refused(base, new)
 
 
 def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> None:
@@ -380,7 +398,7 @@ def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> 
     new = [write_run(tmp_path, f"n{at}", 100 + at, **seed) for at, seed in enumerate(reversed(seeds))]
     assert compare_runs(base, new).document["ignored"] == []
     more = write_run(tmp_path, "n9", 100, **seeds[0])
-    assert "plan_digest, start_state_digest: expected the same in all runs, or each" in refused(base, [*new, more])
+    assert "[loads-differ]" in refused(base, [*new, more])
 
 
 def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
@@ -393,9 +411,9 @@ def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
             f"probes: {probes}\nrun: {{day_length: 8h, seed: {seed}}}\n1: no key\n"
         )
         (runs[-1] / "scenario.yaml").write_text(scenario, encoding="utf-8")
-    assert refused(runs[:1], runs[1:]).endswith(
-        "found others in base and new; the scenarios differ in run.seed, server.imap.ignore_capabilities"
-    )
+    (found,) = compare_runs(runs[:1], runs[1:], force=True).figures.ignored
+    assert found.values["digests"] == ("scenario_digest", "plan_digest")
+    assert found.values["keys"] == ("run.seed", "server.imap.ignore_capabilities")
 
 
 def test_the_same_run_twice_is_never_two(tmp_path: Path) -> None:
@@ -455,26 +473,33 @@ def _other(**header: Any) -> Callable[[Path], tuple[list[Path], list[Path]]]:
 
 
 @pytest.mark.parametrize(
-    ("runs", "says"),
+    ("runs", "code", "values"),
     [
-        (_fine, []),
-        (_one_after_the_other, ["did not take turns: "]),
-        (_other(embedded=True), ["the embedded server shares the machine"]),
-        (_other(software="loadsim 0.2.0"), ["software: not the same in all runs: loadsim 0.1.0, loadsim 0.2.0"]),
+        (_fine, None, {}),
+        (_one_after_the_other, Code.NO_TURNS, {}),
+        (_other(embedded=True), Code.EMBEDDED, {}),
         (
-            _other(criteria={"score_ms": {"below": 10}}),
-            ["criteria.score_ms: below 10 ms in n1, judged by: below"],
+            _other(software="loadsim 0.2.0"),
+            Code.CIRCUMSTANCES_DIFFER,
+            {"what": "software", "values": ("loadsim 0.1.0", "loadsim 0.2.0")},
         ),
+        (_other(criteria={"score_ms": {"below": 10}}), Code.CRITERIA_DIFFER, {"own": "below 10 ms", "run": "n1"}),
     ],
 )
-def test_warnings(tmp_path: Path, runs: Callable[[Path], tuple[list[Path], list[Path]]], says: list[str]) -> None:
+def test_warnings(
+    tmp_path: Path,
+    runs: Callable[[Path], tuple[list[Path], list[Path]]],
+    code: Code | None,
+    values: Mapping[str, Value],
+) -> None:
     """What does not forbid a comparison is told, once; where nothing is wrong, nothing is."""
     comparison = compare_runs(*runs(tmp_path))
     assert verdict_line(comparison.figures).endswith(RESERVATION) == (runs is _one_after_the_other)
-    assert len(comparison.document["warnings"]) == len(says)
-    for warning, expected in zip(comparison.document["warnings"], says, strict=True):
-        assert expected in warning
-        assert compare_text(comparison).count(f"\n  - {warning}\n") == 1
+    warnings = [one for one in comparison.figures.findings if one.severity is Severity.WARNING]
+    assert codes(warnings) == ([code] if code else [])
+    for warning in warnings:
+        assert warning.values.items() >= values.items()
+        assert compare_text(comparison).count(f"\n  - {warning.text}\n") == 1
 
 
 @pytest.mark.parametrize("width", [40, 80])

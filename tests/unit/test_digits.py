@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadsim.report.digits import known_decimals, rounded
+from loadsim.findings.formats import known_decimals, rounded
 
 
 @pytest.mark.parametrize(

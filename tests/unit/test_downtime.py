@@ -12,8 +12,9 @@ from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, ms, sample_log
 
 from loadsim.analysis.completeness import down_share
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.terms import Window
-from loadsim.report.answer import full_answer
 
 FEW = {"limits": {"hits": 1, "window_s": 1}}
 
@@ -31,6 +32,10 @@ def asked(path: Path, tasks: list[dict[str, Any]], **header: Any) -> Summary:
     return summarise(
         [sample_log(path, [*fine, *tasks], DELIVERED, header=FEW | {"users": 4, "engine_users": 4} | header)]
     )
+
+
+def missed(summary: Summary) -> list[str]:
+    return [one.where for one in summary.verdict.missed]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,7 @@ def test_times_without_a_session_miss_a_criterion(tmp_path: Path) -> None:
     fine, bad = (asked(tmp_path / str(until), [down(12, until)]) for until in (16, 16.5))
     assert (fine.score["down_share"], fine.exit_status) == (0.01, 0)
     assert (bad.score["verdict"]["validity"], bad.exit_status) == ("valid", 1)
-    assert bad.score["verdict"]["reasons"] == ["down_share 1.125 %, at most 1 % wanted"]
+    assert missed(bad) == ["down_share"]
 
 
 def test_users_whom_the_server_left_without_a_session_make_no_invalid_run(tmp_path: Path) -> None:
@@ -96,12 +101,11 @@ def test_users_whom_the_server_left_without_a_session_make_no_invalid_run(tmp_pa
     summary = summarise([sample_log(tmp_path / "a.tlog", tasks, DELIVERED, header=header, facts=facts)])
     assert (summary.score["lost_users"], summary.score["users_without_session"]) == (0, 1)
     assert (summary.score["verdict"]["validity"], summary.exit_status) == ("valid", 1)
-    assert summary.score["verdict"]["reasons"] == ["down_share 20 %, at most 1 % wanted"]
-    assert summary.score["warnings"] == [
-        "1 session was lost; users were without one 20 % of the window",
-        "1 of 4 users had no session at the end",
-    ]
-    assert "\n  - 1 of 4 users had no session at the end\n" in full_answer(summary)
+    assert missed(summary) == ["down_share"]
+    assert summary.verdict.warnings == (
+        finding(Code.SESSIONS_LOST, sessions=1, down_share=0.2),
+        finding(Code.NO_SESSION_AT_END, without=1, users=4),
+    )
 
 
 def test_users_whom_the_generator_lost_do(tmp_path: Path) -> None:
@@ -112,7 +116,7 @@ def test_users_whom_the_generator_lost_do(tmp_path: Path) -> None:
     died = sample_log(tmp_path / "b.tlog", tasks, header=header | {"engine": "1"}, facts={"start_ns": ms(0)})
     summary = summarise([lived, died])
     assert (summary.score["lost_users"], summary.score["users_without_session"], summary.exit_status) == (2, 0, 3)
-    assert "the generator lost 2 of 4 users, at most 1 % allowed" in summary.score["verdict"]["reasons"]
+    assert finding(Code.USERS_LOST, lost=2, users=4, limit_share=0.01) in summary.verdict.defects
 
 
 def test_log_ons_of_the_whole_run_are_counted(tmp_path: Path) -> None:
@@ -125,5 +129,5 @@ def test_log_ons_of_the_whole_run_are_counted(tmp_path: Path) -> None:
     fine, bad = asked(tmp_path / "a", [*tasks, done("LOGON", 0, 5)]), asked(tmp_path / "b", tasks)
     assert (fine.score["log_ons"], fine.score["logon_failed_share"], fine.exit_status) == (200, 0.01, 0)
     assert (bad.score["log_ons"], bad.score["logon_failed_share"], bad.exit_status) == (199, 2 / 199, 1)
-    assert bad.score["verdict"]["reasons"] == ["logon_failed_share 1.005 %, at most 1 % wanted"]
-    assert bad.score["warnings"] == ["2 of 199 log-ons failed"]
+    assert missed(bad) == ["logon_failed_share"]
+    assert bad.verdict.warnings == (finding(Code.LOG_ONS_FAILED, failed=2, tried=199),)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from loadsim.dryrun.forecast import NOT_VALID, little_mail, not_valid, notes
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.runs.log_header import load_of_plan
 from loadsim.runs.watcher import Watcher
@@ -104,15 +106,9 @@ def test_mail_without_lists_is_noted_with_its_share() -> None:
     """From 90 % on, and without a plan, the note has no figure; with lists, there is none."""
     without, load = scenario("lists.count=0"), even(READ=1)
     little = replace(load, received_share=0.3412)
-    (note,) = little_mail(without, little)
-    assert note == (
-        "users receive 34 % of the published mail, because the scenario has no distribution lists (lists.count: 0): set"
-        " their number"
-    )
-    create = ", and create the lists on the server (loadsim topology export)"
-    assert little_mail(load_scenario("dovecot-postfix", ["lists.count=0"]), little) == (note + create,)
-    assert little_mail(without, load) == little_mail(without, None) == without.little_mail != ()
-    assert little_mail(without, replace(load, received_share=0.95)) == without.little_mail
+    assert little_mail(without, little) == (finding(Code.LITTLE_MAIL, received_share=0.3412),)
+    for much in (load, None, replace(load, received_share=0.95)):
+        assert little_mail(without, much) == without.findings == (finding(Code.NO_LISTS),)
     assert little_mail(scenario(), replace(load, received_share=0.3412)) == ()
 
 

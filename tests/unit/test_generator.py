@@ -13,11 +13,12 @@ from health_samples import CALM, sample, write_observed_machine
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only
 
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
-from loadsim.analysis.generator.limits import Generator, advice, exceeded, lag_limit_ms, suspicious
+from loadsim.analysis.generator.limits import Generator, exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.limits import Limits
 from loadsim.model.records import TaskRecord
-from loadsim.report.answer import full_answer
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]
@@ -115,10 +116,11 @@ def test_on_the_embedded_server_it_only_warns(tmp_path: Path) -> None:
     """The machine is shared by its nature: the figure is told, the status stays 0."""
     bad = [sample(at_s, [7000] * 100, cpu_share=0.9) for at_s in range(1, 101)]
     summary = run_of(tmp_path, bad, header={"embedded": True})
-    assert (summary.exit_status, summary.score["verdict"]["reasons"], summary.score["advice"]) == (0, [], [])
-    lag, cpu = summary.score["warnings"]
-    assert lag.startswith("the event loop of engine c1.0 was late: 99th percentile 7.0 ms, at most 5 ms allowed")
-    assert cpu.startswith("engine c1.0 took 90% of a core, at most 60% allowed")
+    assert (summary.exit_status, summary.verdict.causes) == (0, ())
+    assert [(one.code, one.where) for one in summary.verdict.warnings] == [
+        (Code.EVENT_LOOP_LATE, "c1.0"),
+        (Code.ENGINE_BUSY, "c1.0"),
+    ]
 
 
 def test_healthy_runs_are_never_called_invalid(tmp_path: Path) -> None:
@@ -171,18 +173,18 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
         (
             Generator(engines=(ENGINE, replace(ENGINE, name="c2.1", began_late_ms=4331.46))),
             {},
-            ["engine c2.1 began 4331.5 ms after the common start, at most 50 ms allowed"],
+            [finding(Code.ENGINE_BEGAN_LATE, "c2.1", late_ms=4331.46, limit_ms=50)],
         ),
         (Generator(engines=(replace(ENGINE, began_late_ms=4331.46),)), {"generator_lateness_p95_ms": None}, []),
         (
             Generator(engines=(replace(ENGINE, lag_p99_ms=5.1),)),
             {},
-            ["the event loop of engine c1.1 was late: 99th percentile 5.1 ms, at most 5 ms allowed"],
+            [finding(Code.EVENT_LOOP_LATE, "c1.1", lag_p99_ms=5.1, limit_ms=5)],
         ),
         (
             Generator(engines=(replace(ENGINE, cpu_share=0.61), replace(ENGINE, name="c1.2"))),
             {},
-            ["engine c1.1 took 61% of a core, at most 60% allowed"],
+            [finding(Code.ENGINE_BUSY, "c1.1", cpu_share=0.61, limit_share=0.6)],
         ),
         (
             Generator(engines=(replace(ENGINE, lag_p99_ms=99.0, cpu_share=1.0),), lateness_p95_ms=900.0),
@@ -191,7 +193,7 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
         ),
     ],
 )
-def test_each_limit_by_its_own_case(generator: Generator, limits: dict[str, Any], expected: list[str]) -> None:
+def test_each_limit_by_its_own_case(generator: Generator, limits: dict[str, Any], expected: list[Finding]) -> None:
     """Just within, just beyond, and switched off."""
     assert exceeded(generator, {**Limits().in_header(), **limits}, 500.0) == expected
 
@@ -204,32 +206,28 @@ SHARED = MachineHealth(
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [
-        (
-            SHARED,
-            "the server runs on the same cores of c1 as the generator: --pin (as root) keeps them apart, another"
-            " machine does it better",
-        ),
+        (SHARED, finding(Code.CORES_SHARED, "c1")),
+        (replace(SHARED, cores=1), finding(Code.CORE_SHARED, "c1")),
         (replace(SHARED, shares_cpus=False, pinned=True), None),
         (replace(SHARED, shares_cpus=None), None),
-        (MachineHealth("c1", 8, 0.91, 0.0), "91% of the cores of c1 were taken"),
         (
-            MachineHealth("c1", 8, 0.91, 0.0, 0.12, server_here=True),
-            "91% of the cores of c1 were taken, 12% by loadsim's engines, the rest by the server and other programs",
+            MachineHealth("c1", 8, 0.91, 0.0),
+            finding(Code.CORES_BUSY, "c1", busy_share=0.91, engines_share=None),
         ),
         (
-            MachineHealth("c1", 8, 0.91, 0.0, 0.12, server_here=False),
-            "91% of the cores of c1 were taken, 12% by loadsim's engines, the rest by other programs",
+            MachineHealth("c1", 8, 0.91, 0.0, 0.12),
+            finding(Code.CORES_BUSY_BY_OTHERS, "c1", busy_share=0.91, engines_share=0.12),
         ),
         (MachineHealth("c1", 8, 0.9, 0.05, segments_sent=100, segments_sent_again=1), None),
-        (MachineHealth("c1", 8, 0.5, 0.06), "others on the same hardware took 6% of the CPU of c1"),
+        (MachineHealth("c1", 8, 0.5, 0.06), finding(Code.CPU_STOLEN, "c1", stolen_share=0.06)),
         (
             MachineHealth("c1", 8, 0.5, 0.0, segments_sent=1000, segments_sent_again=11),
-            "c1 sent 11 of 1,000 TCP segments again: the network lost them",
+            finding(Code.SEGMENTS_LOST, "c1", again=11, sent=1000),
         ),
         (MachineHealth("c1"), None),
     ],
 )
-def test_what_should_be_known_of_a_machine(machine: MachineHealth, expected: str | None) -> None:
+def test_what_should_be_known_of_a_machine(machine: MachineHealth, expected: Finding | None) -> None:
     """Each warning by its own case; none of them changes a verdict."""
     assert suspicious(Generator(machines=(machine,)), embedded=False) == ([expected] if expected else [])
 
@@ -262,17 +260,17 @@ def write_machine(place: Path, cpu_share: float = 0.1) -> None:
 
 def test_a_busy_machine_says_what_of_it_was_loadsim(tmp_path: Path) -> None:
     """Two engines with 0.2 and 0.4 of a core took 30% of two cores; of an engine without samples, nothing is said."""
-    busy = "93% of the cores of c1 were taken"
-    for engines, expected in (
-        ([0.2, 0.4], f"{busy}, 30% by loadsim's engines, the rest by other programs"),
-        ([0.2, None], busy),
+    for engines, code, share in (
+        ([0.2, 0.4], Code.CORES_BUSY_BY_OTHERS, 0.3),
+        ([0.2, None], Code.CORES_BUSY, None),
     ):
-        samples = [[] if share is None else [sample(at_s, cpu_share=share) for at_s in (1, 2)] for share in engines]
+        samples = [[] if one is None else [sample(at_s, cpu_share=one) for at_s in (1, 2)] for one in engines]
         place = tmp_path / f"{engines}"
         place.mkdir()
         write_machine(place, 0.93)
         run_of(place, *samples)
-        assert expected in summarise([place]).score["warnings"]
+        (busy,) = (one for one in summarise([place]).verdict.warnings if one.code is code)
+        assert busy.values == {"busy_share": pytest.approx(0.93), "engines_share": share and pytest.approx(share)}
 
 
 def test_a_clock_that_was_set_is_told_once_for_each_machine() -> None:
@@ -280,7 +278,7 @@ def test_a_clock_that_was_set_is_told_once_for_each_machine() -> None:
     engine = replace(ENGINE, clock_steps=((33.2, -5000.0),))
     engines = (engine, replace(engine, name="c1.2"), replace(ENGINE, name="c2.1"))
     assert suspicious(Generator(engines=engines), embedded=False) == [
-        "the wall clock of c1 was set by -5.000 s, 33 s into the run"
+        finding(Code.CLOCK_SET, "c1", step_ms=-5000, at_s=33)
     ]
 
 
@@ -289,17 +287,6 @@ def test_a_loop_that_is_blocked_now_and_then_spoils_the_run(tmp_path: Path) -> N
     samples = [sample(at_s, blocked(200) if 40 < at_s <= 70 else CALM) for at_s in range(1, 101)]
     summary = run_of(tmp_path, samples)
     assert summary.exit_status == 3
-    assert summary.score["verdict"]["reasons"] == [
-        "the event loop of engine c1.0 was late: 99th percentile 170.0 ms, at most 5 ms allowed"
-    ]
-    (advice,) = summary.score["advice"]
-    assert f"What may help:\n  - {advice}\n" in full_answer(summary)
-
-
-def test_a_generator_beyond_its_limits_needs_room() -> None:
-    """Cores of its own first; a longer day helps if the day is compressed."""
-    apart = Generator(machines=(replace(SHARED, shares_cpus=False),))
-    assert advice(apart, 1.0) == "more engines, fewer users, or another machine for the generator"
-    assert advice(apart, 96.0).startswith("more engines, a longer day (run.day_length), fewer users")
-    assert advice(Generator(machines=(SHARED,)), 1.0).startswith("run with --pin (as root)")
-    assert "--pin" not in advice(Generator(machines=(replace(SHARED, cores=1),)), 1.0)
+    (late,) = summary.verdict.defects
+    assert (late.code, late.where) == (Code.EVENT_LOOP_LATE, "c1.0")
+    assert late.values == {"lag_p99_ms": pytest.approx(170), "limit_ms": 5}

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
-from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
+from timing_samples import LOGGED_ON, write_sample
 
-from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError, LogError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.log_on import TokenSource
 from loadsim.model.ports import Endpoint
@@ -167,12 +168,7 @@ def test_a_readable_file_of_a_token() -> None:
 def test_an_unverified_certificate_is_a_warning() -> None:
     """As passwords in the clear are: also on loopback, since the word is never needed without a reason."""
     found = scenario({**TLS, "tls_verify": "insecure-none"})
-    (warning,) = found.warnings
-    assert warning.startswith("the certificate of IMAP at 127.0.0.1:993 is not verified (tls_verify: insecure-none)")
-    log = write_sample(
-        Path("c1.tlog"), tasks=[LOGGED_ON, done("READ", 1000, 10)], mails=DELIVERED, header={"in_the_clear": [warning]}
-    )
-    assert summarise([log]).verdict.warnings[0] == warning
+    assert found.findings == (finding(Code.NOT_VERIFIED, "IMAP at 127.0.0.1:993"),)
 
 
 def test_proofs_are_no_passwords_in_the_clear() -> None:
@@ -187,8 +183,8 @@ def test_proofs_are_no_passwords_in_the_clear() -> None:
         "allow_hosts": ["mail.example"],
     }
     Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    (warning,) = load_scenario("own.yaml").warnings
-    assert warning.startswith("passwords go to SMTP")
+    (warning,) = load_scenario("own.yaml").findings
+    assert (warning.code, warning.where[:4]) == (Code.PASSWORD_IN_CLEAR, "SMTP")
 
 
 def test_other_methods_are_another_load() -> None:

@@ -8,7 +8,6 @@ passes a criterion; the run is worse for the death of its monitor; the server's 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,11 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import ENDED, HEADER, START_NS, done, write_sample
 
-from loadsim.analysis.probes.monitors import monitor_places, monitor_warnings
+from loadsim.analysis.probes.monitors import monitor_findings, monitor_places
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cluster.collect import check_run
 from loadsim.errors import ConfigError, LogError
+from loadsim.findings.catalogue import Code
 from loadsim.model.terms import Window
 from loadsim.report.one_run import describe_run
 from loadsim.report.probes import placed_by
@@ -158,7 +158,9 @@ def test_a_clock_that_is_set_moves_no_sample_against_another(set_by_s: float, tm
     assert all(at_s == pytest.approx(figure, abs=1e-5) for at_s, figure in samples_of(log))
     (found,) = monitor_places(log)
     assert found.error_ms == pytest.approx(2500 + 1 + 2, abs=0.01)
-    assert monitor_warnings(log, WINDOW) == ["monitor mx1: its clock and the run's may be 2.5 s apart"]
+    (apart,) = monitor_findings(log, WINDOW)
+    assert (apart.code, apart.where) == (Code.MONITOR_CLOCK_APART, "mx1")
+    assert apart.values["error_ms"] == found.error_ms
 
 
 def test_clients_that_differ_add_to_the_error(tmp_path: Path) -> None:
@@ -183,8 +185,7 @@ def test_a_declared_monitor_without_a_file_has_a_warning(tmp_path: Path) -> None
     """As one with a gap has, also if no criterion names it."""
     place = run_at(tmp_path, monitors=["mx1", "mx2"])
     monitor_at(place / "logs" / "mx1.tlog", seconds())
-    (warning,) = judged(place).verdict.warnings
-    assert warning.startswith("monitor mx2: expected its file")
+    assert [(one.code, one.where) for one in judged(place).verdict.warnings] == [(Code.MONITOR_MISSING, "mx2")]
 
 
 def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> None:
@@ -194,9 +195,8 @@ def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> Non
     summary = judged(place)
     assert summary.verdict.validity == "valid"
     assert [(one.figure, one.passed) for one in summary.criteria] == [(None, False)]
-    assert summary.verdict.warnings == (
-        "monitor mx1: no sample from 19 s to 40 s, its last one: its file has no end, as that of a killed process",
-    )
+    (killed,) = summary.verdict.warnings
+    assert (killed.code, killed.where, killed.values) == (Code.MONITOR_KILLED, "mx1", {"begin_s": 19})
     path.write_bytes(path.read_bytes() + b"\x06\x40")
     summary = judged(place)
     assert (summary.verdict.validity, [one.passed for one in summary.criteria]) == ("valid", [False])
@@ -211,11 +211,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    gap, damage = judged(place).verdict.warnings
-    assert gap.startswith("monitor mx1: no sample") and "killed" not in gap
-    assert re.fullmatch(
-        r"monitor mx1: mx1\.tlog: the last \d+ of \d+ bytes are cut off or damaged, and were not read", damage
-    )
+    assert [(one.code, one.where) for one in judged(place).verdict.warnings] == [(Code.MONITOR_DAMAGED, "mx1")]
 
 
 @pytest.mark.parametrize("days", [-1, 1])
@@ -229,8 +225,8 @@ def test_a_file_of_another_day_has_no_sample(days: int, tmp_path: Path) -> None:
     monitor_at(path, shifted, begun_s=86_400 * days - 5)
     summary = judged(place)
     (warning,) = summary.verdict.warnings
-    assert warning.startswith("monitor mx1: no sample in the window (10 s to 40 s): its file lasts from ")
-    assert f"{86_400 * days:,.0f} s to {86_400 * days + 49:,.0f} s" in warning
+    assert warning.code is Code.MONITOR_OF_OTHER_TIME
+    assert warning.values == {"begin_s": 86_400 * days, "end_s": 86_400 * days + 49}
     assert [one.figure for one in summary.criteria] == [None]
     assert "probes" not in summary.score
 
@@ -239,8 +235,7 @@ def test_a_monitor_without_a_time_of_day_is_not_placed(tmp_path: Path) -> None:
     """Nor is its file lost: the report says why."""
     place = run_at(tmp_path, wall_clock_start="")
     monitor_at(place / "logs" / "mx1.tlog", seconds())
-    (warning,) = judged(place).verdict.warnings
-    assert warning == "monitor mx1: no sample can be placed: neither its clock nor the run's has a time of day"
+    assert [one.code for one in judged(place).verdict.warnings] == [Code.MONITOR_WITHOUT_TIME]
 
 
 def test_a_monitor_that_was_started_again_has_two_files(tmp_path: Path) -> None:

@@ -14,12 +14,14 @@ import pytest
 from timing_samples import DELIVERED, ENDED, EPOCH_NS, HEADER, LOGGED_ON, done, ms, sample_log
 from virtual_runs import Lived, live, quiet, scenario_of
 
-from loadsim.analysis.summary import summarise
+from loadsim.analysis.summary import Summary, summarise
 from loadsim.dryrun.plan_engine import plan_users
 from loadsim.engine.counters import EVENTS_A_PLACE, LONGEST_KIND, MOST_KINDS
 from loadsim.engine.engine import Engine
 from loadsim.engine.health import Health
 from loadsim.errors import SHORTAGES, GeneratorFailed, ServerRefused, TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.records import MailRecord, TaskRecord
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
@@ -104,8 +106,8 @@ def test_the_run_is_invalid_and_the_server_is_not_blamed(tmp_path: Path) -> None
     assert (send["done"], send["failed"], send["generator_failed"]) == (send["hits"], 0, 1)
     assert send["failures"] == [{"outcome": "generator", "kind": "internal error: ZeroDivisionError", "times": 1}]
     assert (score["failed"], score["failed_share"], score["generator_failed"]) == (0, 0, 1)
-    assert score["verdict"]["validity"] == "invalid"
-    assert "the generator itself failed in 1 task: internal error: ZeroDivisionError" in score["verdict"]["reasons"]
+    failure = finding(Code.GENERATOR_FAILED, times=1, kinds=("internal error: ZeroDivisionError",))
+    assert failure in summary.verdict.defects
     assert "; the generator itself failed 1" in full_answer(summary)
     assert summary.exit_status == 3
     assert lived.snapshots[-1].failed == 0
@@ -121,8 +123,8 @@ def test_a_shortage_in_a_task_is_no_lost_session(tmp_path: Path) -> None:
     assert len(lived.tasks("LOGON", user=1)) == 1
     assert lived.tape.told["sessions_lost"] == 0
     assert not lived.said("internal error")
-    reason = "the generator itself failed in 1 task: no free local port (EADDRNOTAVAIL)"
-    assert reason in verdict(lived)["reasons"]
+    shortage = finding(Code.SHORTAGE, times=1, kinds=("no free local port (EADDRNOTAVAIL)",))
+    assert shortage in summarise([lived.log]).verdict.defects
 
 
 def test_an_error_in_a_watch_ends_its_session_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +179,8 @@ def test_an_error_in_what_a_driver_calls_ends_the_session_only(tmp_path: Path, m
     assert lived.tape.told["sessions_lost"] == 0
     assert len(lived.tasks("LOGON")) == 3
     assert lived.tape.told["own_faults"] == {"internal error: IndexError": 1}
-    assert "the generator itself failed 1 time between tasks: internal error: IndexError" in verdict(lived)["reasons"]
+    failure = finding(Code.GENERATOR_FAILED, times=1, kinds=("internal error: IndexError",))
+    assert failure in summarise([lived.log]).verdict.defects
 
 
 def test_a_task_whose_session_we_broke_is_not_the_servers_failure(
@@ -217,10 +220,9 @@ def test_a_user_whose_own_state_is_broken_is_given_up(tmp_path: Path, monkeypatc
     assert len(mine) >= len(list(Workload(lived.scenario).activities(1))) - 1
     assert {task["outcome"] for user in (2, 3) for task in lived.tasks(user=user)} == {"ok"}
     assert not [span for span in lived.tape.spans if span["task"] == "NO SESSION" and span["user"] == 1]
-    score = summarise([lived.log]).score
-    assert score["lost_users"] == 1
-    assert "the generator gave up 1 of 2 users after an internal error" in score["verdict"]["reasons"]
-    assert score["verdict"]["validity"] == "invalid"
+    summary = summarise([lived.log])
+    assert summary.figures.lost_users == 1
+    assert finding(Code.USERS_GIVEN_UP, given_up=1, users=2) in summary.verdict.defects
 
 
 @pytest.mark.slow
@@ -328,11 +330,11 @@ def test_several_kinds_are_named_with_their_numbers(tmp_path: Path) -> None:
     tasks = [LOGGED_ON, of_our_own("LOGON", -50, "b"), *(done("READ", number, 5) for number in range(40))]
     tasks += [of_our_own("READ", 50 + number, "abcdd"[number]) for number in range(5)]
     tasks += [of_our_own("READ", 200_000, "a")]
-    log = sample_log(tmp_path / "a.tlog", tasks, DELIVERED)
-    score = summarise([log]).score
-    assert "the generator itself failed in 7 tasks: a (2), b (2), d (2), 1 more kind" in score["verdict"]["reasons"]
-    assert score["generator_failed"] == 5
-    assert score["logon_failed_share"] == 0
+    summary = summarise([sample_log(tmp_path / "a.tlog", tasks, DELIVERED)])
+    kinds = ("a (2)", "b (2)", "d (2)", "1 more kind")
+    assert finding(Code.GENERATOR_FAILED, times=7, kinds=kinds) in summary.verdict.defects
+    assert summary.score["generator_failed"] == 5
+    assert summary.score["logon_failed_share"] == 0
 
 
 NO_MEMORY, NO_PORT = "no memory (ENOMEM)", "no free local port (EADDRNOTAVAIL)"
@@ -367,14 +369,14 @@ def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:
     bad = ENDED | {"own_faults": {"k": 2}, "users_given_up": 1}
     one = sample_log(tmp_path / "1.tlog", tasks, DELIVERED, header=header, facts=bad)
     two = sample_log(tmp_path / "2.tlog", [*tasks, of_our_own("READ", 90, "k")], (), header=header | {"client": "c2"})
-    score = summarise([one, two]).score
+    summary = summarise([one, two])
+    score = summary.score
     assert score["lost_users"] == 1
-    assert score["verdict"]["reasons"][:4] == [
-        "the generator lost 1 of 4 users, at most 1 % allowed",
-        "the generator itself failed in 1 task: k",
-        "the generator itself failed 2 times between tasks: k",
-        "the generator gave up 1 of 4 users after an internal error",
-    ]
+    assert summary.verdict.defects[:3] == (
+        finding(Code.USERS_LOST, lost=1, users=4, limit_share=0.01),
+        finding(Code.GENERATOR_FAILED, times=3, kinds=("k",)),
+        finding(Code.USERS_GIVEN_UP, given_up=1, users=4),
+    )
     assert [client["validity"] for client in score["per_client"]] == ["invalid", "invalid"]
     assert [client["lost_users"] for client in score["per_client"]] == [1, 0]
 
@@ -396,7 +398,7 @@ def test_commands_that_we_failed_are_no_failures_of_the_server(tmp_path: Path) -
 # --- a machine that is not observed ----------------------------------------------------------------------------------
 
 
-def observed(place: Path, machine_s: Iterable[float] | None, engine_s: Iterable[float]) -> dict[str, Any]:
+def observed(place: Path, machine_s: Iterable[float] | None, engine_s: Iterable[float]) -> Summary:
     """The figures of a run whose machine and engine took samples at these seconds; its window is of 100 s.
 
     `machine_s` is None without the machine's log.
@@ -415,8 +417,7 @@ def observed(place: Path, machine_s: Iterable[float] | None, engine_s: Iterable[
         writer.close()
     if machine_s is None:
         (place / "2.tlog").unlink()
-    score: dict[str, Any] = summarise([place]).score
-    return score
+    return summarise([place])
 
 
 def seconds(begin: int, end: int) -> list[float]:
@@ -440,16 +441,15 @@ def test_a_gap_in_a_machines_samples_is_in_the_verdict(
     tmp_path: Path, machine_s: list[float] | None, gaps: list[list[float]], validity: str
 ) -> None:
     """Nobody knows how busy the generator's machine was meanwhile."""
-    score = observed(tmp_path, machine_s, seconds(-3, 105))
-    (machine,) = score["machines"]
+    summary = observed(tmp_path, machine_s, seconds(-3, 105))
+    (machine,) = summary.score["machines"]
     assert [[pytest.approx(at_s) for at_s in gap] for gap in gaps] == [list(gap) for gap in machine["unobserved_s"]]
-    assert score["verdict"]["validity"] == validity, score["verdict"]
-    named = [reason for reason in score["verdict"]["reasons"] if "not observed" in reason]
-    assert len(named) == bool(gaps)
-    if len(gaps) == 1:
-        begin_s, end_s = gaps[0]
-        when = f"for {end_s - begin_s:.0f} s, longest from {begin_s:.0f} s to {end_s:.0f} s of the run"
-        assert named == [f"c1 was not observed {when}: how busy it was then is not known"]
+    assert summary.verdict.validity == validity, summary.verdict
+    named = [(one.where, one.values) for one in summary.verdict.defects if one.code is Code.NOT_OBSERVED]
+    assert named == [
+        ("c1", {"length_s": round(end_s - begin_s), "begin_s": round(begin_s), "end_s": round(end_s)})
+        for begin_s, end_s in machine["unobserved_s"]
+    ]
 
 
 # --- bounded kinds ------------------------------------------------------------------------------------------------

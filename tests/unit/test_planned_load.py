@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from findings_of import codes
 from health_samples import write_observed_machine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,8 @@ from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep, planned_load
 from loadsim.dryrun.tally import Tally
 from loadsim.errors import LogError
+from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.finding import finding
 from loadsim.model.records import TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
@@ -264,9 +267,9 @@ def test_the_share_is_what_was_asked_of_the_server(tmp_path: Path) -> None:
     }
     assert summary.score["load_equivalent_users"] == round(2 * 121 / 124)
     assert "\nLoad made: 121 of 124 tasks that the plan expects (97.58 %)\n" in full_answer(summary)
-    reason = "121 of 124 tasks that the plan expects were asked of the server (97.58 %), at least 98 % wanted"
-    assert reason in summary.score["verdict"]["reasons"]
-    assert summary.score["verdict"]["validity"] == "degraded"
+    values = {"made": 121, "planned": 124, "made_share": 121 / 124, "limit_share": 0.98}
+    assert finding(Code.LOAD_MISSING, "", Severity.DEGRADED, **values) in summary.verdict.defects
+    assert summary.verdict.validity == "degraded"
 
 
 def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
@@ -277,10 +280,8 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
     assert "Load made: 100 of 124 tasks that the plan expects (80.65 %); below 95 %: READ 99 of 120\n" in text
     assert "1.0 tasks/s achieved of 1.0 due, at 80.65 % of the plan's load\n" in text
     assert "Tasks in the window: 102 due, 101 ended (1 failed), 0 unfinished, 1 skipped\n" in text
-    assert "planned" not in text.lower()
-    assert summary.score["verdict"]["reasons"][:1] == [
-        "100 of 124 tasks that the plan expects were asked of the server (80.65 %), at least 95 % needed"
-    ]
+    values = {"made": 100, "planned": 124, "made_share": 100 / 124, "limit_share": 0.95}
+    assert summary.verdict.defects[0] == finding(Code.LOAD_MISSING, **values)
     assert (summary.exit_status, summary.score["load_equivalent_users"]) == (3, round(200 * 100 / 124))
 
 
@@ -289,24 +290,21 @@ def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path) -> None:
     summary = summarise(list(logs_of(tmp_path, 99, {"planned_load": None})))
     assert summary.score["load"] is None
     assert "Load made: not known" in full_answer(summary)
-    reasons = summary.score["verdict"]["reasons"]
-    assert not any("tasks of the plan" in reason for reason in reasons)
-    unknown = "how much of the load of the plan was made is not known"
-    assert unknown in reasons
+    found = codes(summary.verdict.defects)
+    assert (Code.LOAD_UNKNOWN in found, Code.LOAD_MISSING in found) == (True, False)
 
 
 def test_a_window_too_short_for_the_plan_is_degraded(tmp_path: Path) -> None:
     """A twentieth of the run is held against the plan; of less, nobody knows how much was not asked for."""
-    unknown = "how much of the load of the plan was made is not known"
     limits = {"limits": {"hits": 0, "done": 0, "load": 0, "window_s": 1}}
     held, short = (
         summarise(list(logs_of(tmp_path / name, 120, limits)), begin_s=0, end_s=end_s)
         for name, end_s in (("held", 5.0), ("short", 4.9))
     )
     assert held.score["load"] is not None
-    assert unknown not in held.score["verdict"]["reasons"]
+    assert Code.LOAD_UNKNOWN not in codes(held.verdict.defects)
     assert short.score["load"] is None
-    assert (short.score["verdict"]["validity"], unknown in short.score["verdict"]["reasons"]) == ("degraded", True)
+    assert (short.verdict.validity, Code.LOAD_UNKNOWN in codes(short.verdict.defects)) == ("degraded", True)
     assert "Load made: not known" in full_answer(short)
 
 
@@ -349,6 +347,6 @@ def answered(scenario: Scenario, place: Path, **options: Any) -> Summary:
 def test_a_healthy_run_makes_the_load_of_the_plan(tmp_path: Path, seed: int) -> None:
     """Within a per cent, with 20 ms a command in a day of two minutes; the verdict does not complain."""
     scenario = virtual(tmp_path, seed, users=12)
-    score = answered(scenario, tmp_path).score
-    assert score["load"]["share"] == pytest.approx(1, abs=0.01)
-    assert score["verdict"]["reasons"] == []
+    summary = answered(scenario, tmp_path)
+    assert summary.score["load"]["share"] == pytest.approx(1, abs=0.01)
+    assert not summary.verdict.defects and not summary.verdict.missed

@@ -195,8 +195,8 @@ def searched(path: Path, out: Path, wanted: Wanted, queues: Queues) -> None:
         with pytest.raises(KeyboardInterrupt):
             find_capacity(read, wanted, out, watcher=Watching(stop))
         (out / "runs" / "00004-1").mkdir(parents=True)
-        verdict = {"validity": "valid", "passed": True, "reasons": [], "causes": [], "criteria": []}
-        score = {"verdict": verdict, "score_ms": 1.0, "response_score_ms": 1.0, "tasks_per_s": 1.0}
+        verdict = {"validity": "valid", "passed": True, "causes": [], "criteria": []}
+        score = {"verdict": verdict, "findings": [], "score_ms": 1.0, "response_score_ms": 1.0, "tasks_per_s": 1.0}
         score |= {"window_s": [60.0, 120.0], "delivery": {"delivered": 5.0}}
         score |= {"load_equivalent_users": 4, "score_interval_ms": None, "by_protocol": {}}
         (out / "runs" / "00004-1" / "score.json").write_text(json.dumps(score))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from findings_of import codes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from paths import GOLDEN_FILES
@@ -33,7 +34,10 @@ from loadsim.analysis.delivery import delivery
 from loadsim.analysis.score import standard_deviation
 from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.analysis.summary import summarise
+from loadsim.analysis.verdict import EARLY_ENDS
 from loadsim.errors import LogError
+from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.finding import finding
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
@@ -520,12 +524,13 @@ def test_a_late_generator_spoils_a_run_but_for_the_embedded_server(tmp_path: Pat
     late = [done("READ", 0, 1, late_generator_s=0.25)]
     busy = [done("READ", 0, 1, late_ms=5000)]
     nothing_asked = {"criteria": {"score_ms": None}}
-    says = "the generator was late: 95th percentile 250.0 ms, at most 50 ms allowed"
+    values = {"late_p95_ms": 250.0, "limit_ms": 50.0}
     spoilt = summarise([sample_log(tmp_path / "a.tlog", late, header=nothing_asked)])
-    assert (spoilt.exit_status, spoilt.score["verdict"]["reasons"]) == (3, [says])
+    assert (spoilt.exit_status, spoilt.verdict.defects) == (3, (finding(Code.GENERATOR_LATE, **values),))
     embedded = summarise([sample_log(tmp_path / "b.tlog", late, header={"embedded": True, **nothing_asked})])
-    assert (embedded.exit_status, embedded.score["warnings"]) == (0, [says])
-    assert f"\nWarnings:\n  - {says}\n" in full_answer(embedded)
+    says = finding(Code.GENERATOR_LATE, "", Severity.WARNING, **values)
+    assert (embedded.exit_status, embedded.verdict.warnings) == (0, (says,))
+    assert f"\nWarnings:\n  - {says.text}\n" in full_answer(embedded)
     assert summarise([sample_log(tmp_path / "c.tlog", busy, header=nothing_asked)]).exit_status == 0
 
 
@@ -599,17 +604,17 @@ def test_lost_users_are_counted_from_what_the_logs_say(tmp_path: Path) -> None:
     alone = {"start_ns": START_NS, "ended": GIVEN_UP, "given_up_why": "nobody was there"}
     given_up = sample_log(tmp_path / "3.tlog", [done("READ", 1, 1)], header=four | {"engine": "3"}, facts=alone)
     for third, why in (
-        ([], "the logs are of 6 of 9 users"),
-        ([killed], "the log of c1.2 has no end: its 3 users count as lost"),
-        ([given_up], "c1.3 was given up, as nobody was there: its 3 users count as lost"),
+        ([], finding(Code.LOGS_MISSING, present=6, users=9, missing=None)),
+        ([killed], finding(Code.LOG_WITHOUT_END, "c1.2", last_s=None, users=3)),
+        ([given_up], finding(Code.ENGINE_GIVEN_UP, "c1.3", last_s=None, why="nobody was there", users=3)),
     ):
-        score = summarise([complete, down, *third]).score
+        summary = summarise([complete, down, *third])
+        score, defects = summary.score, summary.verdict.defects
         assert (score["lost_users"], score["users_without_session"]) == (3, 3)  # user 3 never on, two of engine 1 down
-        assert "3 of 9 users had no session at the end" in score["warnings"]
-        reasons = score["verdict"]["reasons"]
-        assert "the generator lost 3 of 9 users, at most 1 % allowed" in reasons
-        assert why in reasons
-    assert not any("early" in reason for reason in reasons)
+        assert finding(Code.NO_SESSION_AT_END, without=3, users=9) in summary.verdict.warnings
+        assert finding(Code.USERS_LOST, lost=3, users=9, limit_share=0.01) in defects
+        assert why in defects
+        assert not {*EARLY_ENDS} & {*codes(defects)}
 
 
 @pytest.mark.parametrize("facts", [{"start_ns": START_NS}, {"start_ns": START_NS, "ended": GIVEN_UP}])
@@ -617,8 +622,6 @@ def test_a_run_to_whose_end_nobody_lived_is_invalid(tmp_path: Path, facts: Mappi
     """However many users may be lost, and however much was done: nobody says that it ended. One engine is enough."""
     header = {"limits": {"hits": 1, "window_s": 1, "lost_users": 1, "done": 0}, "users": 4}
     killed = sample_log(tmp_path / "0.tlog", [done("READ", 1, 1)], header=header, facts=facts)
-    verdict = summarise([killed]).score["verdict"]
-    why = "no log has the end of the run: it still runs, or no engine survived"
-    assert (verdict["validity"], verdict["reasons"][0]) == ("invalid", why)
+    assert summarise([killed]).verdict.defects[0] == finding(Code.NO_END)
     lived = sample_log(tmp_path / "1.tlog", [done("READ", 1, 1)], header=header | {"engine": "1"})
     assert summarise([killed, lived]).score["verdict"]["validity"] == "degraded"

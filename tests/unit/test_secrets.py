@@ -19,6 +19,8 @@ from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.ports import Account
 from loadsim.model.scenario import Scenario, load_scenario
@@ -131,9 +133,8 @@ def test_a_report_needs_no_password(capsys: Capture) -> None:
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])
 def test_a_file_that_others_can_read(mode: int) -> None:
-    """The warning names the file and what ends it."""
     (warning,) = load_scenario(written({"user": "u{index}", "password_file": secret_file(mode=mode)})).exposed
-    assert warning == "accounts.password_file: secret: others can read it; chmod 600 ends that"
+    assert warning == finding(Code.PASSWORD_FILE_OPEN, "accounts.password_file", file="secret")
 
 
 REMOTE = {
@@ -155,17 +156,15 @@ def test_passwords_in_the_clear(imap: dict[str, Any], smtp: dict[str, Any], foun
     server = {"imap": REMOTE["imap"] | imap, "smtp": REMOTE["smtp"] | smtp}
     accounts = {"user": "u{index}", "password": "x"}
     scenario = load_scenario(written(accounts, server=server, allow_hosts=["mail.example"]))
-    warnings = [each for each in scenario.warnings if "in the clear" in each]
-    assert warnings == [f"passwords go to {where} in the clear (tls: none)" for where in found]
+    assert [one.where for one in scenario.findings if one.code is Code.PASSWORD_IN_CLEAR] == found
 
 
-def test_the_answer_warns_of_passwords_in_the_clear(capsys: Capture) -> None:
-    """The verdict has the warnings of the header."""
-    warning = "passwords go to IMAP at mail.example:143 in the clear (tls: none)"
+def test_the_answer_has_the_findings_of_the_header(capsys: Capture) -> None:
+    warning = finding(Code.PASSWORD_IN_CLEAR, "IMAP at mail.example:143").document
     tasks = [LOGGED_ON, done("READ", 1000, 10)]
-    log = write_sample(Path("c1.tlog"), tasks=tasks, mails=DELIVERED, header={"in_the_clear": [warning]})
+    log = write_sample(Path("c1.tlog"), tasks=tasks, mails=DELIVERED, header={"findings": [warning]})
     main(["log", "answer", str(log), "--json"])
-    assert json.loads(capsys.readouterr().out)["warnings"][0] == warning
+    assert warning in json.loads(capsys.readouterr().out)["findings"]
 
 
 def test_the_commands_warn_at_their_start(capsys: Capture) -> None:
@@ -174,7 +173,7 @@ def test_the_commands_warn_at_their_start(capsys: Capture) -> None:
     name = written({"user": "u{index}", "password": "x"}, server=server, allow_hosts=["mail.example"])
     main(["topology", "export", name, "--format", "csv", "--out", "tables"])
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "loadsim: warning: passwords go to IMAP at mail.example:143 in the clear (tls: none)"
+    assert said[0] == f"loadsim: warning: {finding(Code.PASSWORD_IN_CLEAR, 'IMAP at mail.example:143').text}"
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------

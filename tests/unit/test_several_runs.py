@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from findings_of import codes
 from timing_samples import done, write_sample
 
 from loadsim.analysis.summary import summarise
 from loadsim.cli import main
 from loadsim.errors import LogError
+from loadsim.findings.catalogue import Code
 
 CRITERIA = {"score_ms": {"below": 1000}, "failed_share": {"max": 0.01}}
 
@@ -29,12 +31,10 @@ def write_run(place: Path, run: str, engines: Sequence[int] = (0, 1), **header: 
 
 
 def test_an_engine_without_a_log_is_missed(tmp_path: Path) -> None:
-    score = summarise(write_run(tmp_path, "first", (0,))).score
-    assert (score["users"], score["verdict"]["validity"]) == (4, "invalid")
-    assert score["verdict"]["reasons"] == [
-        "the generator lost 2 of 4 users, at most 1 % allowed",
-        "the logs are of 2 of 4 users",
-    ]
+    summary = summarise(write_run(tmp_path, "first", (0,)))
+    assert (summary.figures.users, summary.verdict.validity) == (4, "invalid")
+    assert codes(summary.verdict.defects) == [Code.USERS_LOST, Code.LOGS_MISSING]
+    assert [(one.values["lost"], one.values["users"]) for one in summary.verdict.defects[:1]] == [(2, 4)]
 
 
 def test_logs_of_two_runs_are_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

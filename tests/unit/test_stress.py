@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from findings_of import codes
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, written
 from timing_samples import done, event, sample_log
@@ -18,6 +19,7 @@ from virtual_runs import Lived, live, quiet, scenario_of
 from loadsim.analysis.summary import summarise
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
+from loadsim.findings.catalogue import Code
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload
 from loadsim.report.answer import full_answer
@@ -201,13 +203,10 @@ def test_throughput_is_told_and_no_score(tmp_path: Path) -> None:
 
 def test_the_verdict_asks_for_no_score(tmp_path: Path) -> None:
     """No hit of a scored task, no share of a plan and no lateness is missed; failures are."""
-    verdict = summarise([closed_loop(tmp_path / "c1.1.tlog")]).score["verdict"]
-    assert (verdict["validity"], verdict["passed"]) == ("valid", False)
-    assert verdict["reasons"] == [
-        "failed_share 2 %, at most 1 % wanted",
-        "tasks.SEND.failed_share 5 %, at most 1 % wanted",
-    ]
-    assert [one["name"] for one in verdict["criteria"]] == [
+    summary = summarise([closed_loop(tmp_path / "c1.1.tlog")])
+    assert (summary.verdict.validity, summary.verdict.passed) == ("valid", False)
+    assert [one.where for one in summary.verdict.missed] == ["failed_share", "tasks.SEND.failed_share"]
+    assert [one.name for one in summary.criteria] == [
         *("failed_share", "down_share", "logon_failed_share"),
         *("delivery.undelivered_at_end", "delivery.duplicates", "delivery.missing", "delivery.p95_ms"),
         *("tasks.READ.failed_share", "tasks.SEND.failed_share"),
@@ -217,12 +216,11 @@ def test_the_verdict_asks_for_no_score(tmp_path: Path) -> None:
 def test_a_loop_in_which_nothing_was_done_is_invalid(tmp_path: Path) -> None:
     """There is no throughput to be told."""
     log = sample_log(tmp_path / "c1.1.tlog", [done("LOGON", -100, 20)], header={"mode": "stress"})
-    verdict = summarise([log]).score["verdict"]
-    assert (verdict["validity"], verdict["passed"]) == ("invalid", False)
-    assert verdict["reasons"] == [
-        "no task was done in the window: there is no throughput",
-        "failed_share was not measured, at most 1 % wanted",
-        "delivery.p95_ms was not measured, below 60000 ms wanted",
+    verdict = summarise([log]).verdict
+    assert (codes(verdict.defects), verdict.passed) == ([Code.NO_THROUGHPUT], False)
+    assert [(one.code, one.where) for one in verdict.missed] == [
+        (Code.CRITERION_NOT_MEASURED, "failed_share"),
+        (Code.CRITERION_NOT_MEASURED, "delivery.p95_ms"),
     ]
 
 

@@ -261,7 +261,7 @@ def run(number: int = 1, result: str = "measured", score_ms: float | str | None 
         passed=True if validity else None,
         tasks_per_s=5.0 if validity else None,
         scored=("imap: READ",),
-        reasons=() if result == "measured" else ("no answer",),
+        failure="no answer" if result == "failed" else None,
     )
     return CampaignRun.read(to_json(made) | {"score_ms": score_ms if validity else None} | keys)
 

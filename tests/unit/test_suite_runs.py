@@ -110,10 +110,10 @@ def test_another_suite_or_a_damaged_file_is_refused_in_one_line(capsys: Capture)
     assert "expected the terms of the campaign that it holds, found changed: compare (take a new" in refused()
     suite(servers=SERVERS, repeats=1)
     (OUT / "campaign.json").write_text("[]")
-    assert "out/campaign.json: expected a search or suite of loadsim, found something else" in refused()
+    assert "out/campaign.json: expected a campaign of loadsim (suite), found something else" in refused()
     good["runs"][0]["run"] = "../../etc"
     (OUT / "campaign.json").write_text(json.dumps(good))
-    assert "out/campaign.json: expected a search or suite of loadsim, found something else" in refused()
+    assert "out/campaign.json: expected a campaign of loadsim (suite), found something else" in refused()
 
 
 def test_a_directory_at_work_or_with_other_files_is_refused(capsys: Capture) -> None:

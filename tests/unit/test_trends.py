@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from findings_of import codes
 from hit_series import autoregressive, hits_of
 from numpy.typing import NDArray
 from timing_samples import done, sample_log
 
 from loadsim.analysis.series.bins import Hits
-from loadsim.analysis.statistics.stationarity import FALSE_ALARMS, Trend, trend_words, trends
+from loadsim.analysis.statistics.stationarity import FALSE_ALARMS, trends
 from loadsim.analysis.summary import summarise
+from loadsim.findings.catalogue import Code
 from loadsim.model.terms import Window
 from loadsim.report.answer import full_answer
 
@@ -45,13 +47,14 @@ def test_steady_windows_are_hardly_ever_called_unsteady(correlation: float, wind
 
 
 @pytest.mark.parametrize(
-    ("course", "went"), [(RISING, "rising"), (RISING[::-1], "falling"), (EARLY, "early"), (-EARLY, "rising")]
+    ("course", "went"),
+    [(RISING, Code.RISING), (RISING[::-1], Code.FALLING), (EARLY, Code.SLOW_AT_FIRST), (-EARLY, Code.RISING)],
 )
-def test_trends_are_found(course: NDArray[np.float64], went: str) -> None:
+def test_trends_are_found(course: NDArray[np.float64], went: Code) -> None:
     """In at least nine of ten windows something is, and never its contrary. What is fast at first is rising."""
     random = np.random.default_rng(12)
-    found = [{trend.went for trend in trends([task(random, course)], Window(0, LENGTH_S))} for _ in range(40)]
-    alike = {"falling", "early"} if went in ("falling", "early") else {"rising"}
+    found = [{*codes(trends([task(random, course)], Window(0, LENGTH_S)))} for _ in range(40)]
+    alike = {Code.RISING} if went is Code.RISING else {Code.FALLING, Code.SLOW_AT_FIRST}
     assert sum(went in each for each in found) > len(found) / 2
     assert sum(bool(each & alike) for each in found) >= 36
     assert not any(each - alike for each in found)
@@ -66,22 +69,8 @@ def test_the_shares_are_those_of_the_hits() -> None:
     slow = took_us > np.percentile(took_us, 50, method="inverted_cdf")
     second = due_us // 1_000_000
     first = second < LENGTH_S / 4
-    assert (trend.went, trend.percent) == ("early", 50)
-    assert trend.first_share == pytest.approx(slow[first].mean())
-    assert trend.other_share == pytest.approx(slow[~first].mean())
-    first, later = f"{trend.first_share:.1%}", f"{trend.other_share:.1%}"
-    assert trend_words([trend]) == [
-        f"the window is not steady: in its first quarter {first} of the hits took longer than the median of their task,"
-        f" later {later}: a longer warm-up may help (run.warm_up)"
-    ]
-    slowest = Trend("early", 95, 0.25, 0.01)
-    assert trend_words([trend, slowest, Trend("falling", 95, 0.3, 0.02)]) == [
-        f"the window is not steady: in its first quarter {first} of the hits took longer than the median of their task,"
-        f" later {later}, and 25.0% of the hits took longer than the 95th percentile of their task, later 1.0%:"
-        " a longer warm-up may help (run.warm_up)",
-        "the window is not steady, times are falling: in its first quarter 30.0% of the hits took longer than the 95th"
-        " percentile of their task, in its last 2.0%: a longer warm-up may help (run.warm_up)",
-    ]
+    shares = {"first_share": pytest.approx(slow[first].mean()), "other_share": pytest.approx(slow[~first].mean())}
+    assert (trend.code, trend.values) == (Code.SLOW_AT_FIRST, {"percentile": 50} | shares)
 
 
 def test_only_tasks_with_a_weight_are_looked_at() -> None:
@@ -109,13 +98,10 @@ def test_an_unsteady_window_is_warned_of_and_stays_valid(tmp_path: Path) -> None
     header = {"criteria": {"score_ms": {"below": 1000}}}
     summary = summarise([sample_log(tmp_path / "a.tlog", tasks, header=header)])
     assert (summary.score["verdict"]["validity"], summary.exit_status) == ("valid", 0)
-    (warning,) = summary.score["warnings"]
-    assert warning == (
-        "the window is not steady, times are rising: in its first quarter 0.0% of the hits took longer than the median"
-        " of their task, in its last 100.0%: perhaps a queue or the mailboxes grow, or the load or other work had"
-        " a peak near the end (the charts of the report show when)"
-    )
-    assert f"\nWarnings:\n  - {warning}\n" in full_answer(summary)
+    (warning,) = summary.verdict.warnings
+    values = {"percentile": 50, "first_share": 0.0, "other_share": 1.0}
+    assert (warning.code, warning.values) == (Code.RISING, values)
+    assert f"\nWarnings:\n  - {warning.text}\n" in full_answer(summary)
     took_ms = np.random.default_rng(15).lognormal(3, 0.5, 500)
     steady = [done("READ", 200 * number, float(took)) for number, took in enumerate(took_ms)]
-    assert summarise([sample_log(tmp_path / "b.tlog", steady)]).score["warnings"] == []
+    assert summarise([sample_log(tmp_path / "b.tlog", steady)]).verdict.warnings == ()

@@ -18,6 +18,8 @@ from loadsim.analysis.summary import summarise
 from loadsim.comparison.comparison import compare_runs
 from loadsim.comparison.document import RESERVATION, compare_text, describe_comparison, tone
 from loadsim.comparison.unequal_machines import unequal_machines
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 
 HERE = MachineHealth("c1", 2, cpu_share=0.1, stolen_share=0.0, engines_share=0.08, server_here=True)
 ELSEWHERE = replace(HERE, server_here=False)
@@ -38,51 +40,53 @@ def with_machines(figures: Figures, machines: Sequence[MachineHealth]) -> list[F
 
 
 @pytest.mark.parametrize(
-    ("base", "new", "says"),
+    ("base", "new", "found"),
     [
         (
             [replace(HERE, cpu_share=share) for share in (0.12, 0.15)],
             [replace(HERE, cpu_share=share) for share in (0.44, 0.33)],
-            "the machine was busier in the runs of new (33 to 44 % of its cores) than of base (12 to 15 %): either the"
-            " server needed more there, or other programs ran; --set 'probes.host={}' records which",
+            finding(Code.BUSIER_MACHINE, busier="new", more="33 to 44 %", other="base", less="12 to 15 %"),
         ),
         (
             [replace(ELSEWHERE, cpu_share=0.38)],
             [replace(ELSEWHERE, cpu_share=share) for share in (0.1, 0.12)],
-            "other programs took 30 % of the machine's cores in the runs of base, 2 to 4 % in those of new: a",
+            finding(Code.MORE_OTHER_WORK, busier="base", more="30 %", other="new", less="2 to 4 %"),
         ),
         (
             [HERE],
             [replace(HERE, stolen_share=0.07)],
-            "others on the same hardware took 7 % of the machine in the runs of new, 0 % in those of base: a",
+            finding(Code.MORE_STOLEN, busier="new", more="7 %", other="base", less="0 %"),
         ),
         # equal, overlapping, less than the least, and unknown
-        ([HERE], [HERE], ""),
-        ([replace(HERE, cpu_share=one) for one in (0.1, 0.5)], [replace(HERE, cpu_share=0.4)], ""),
-        ([replace(HERE, cpu_share=0.30)], [replace(HERE, cpu_share=0.39)], ""),
-        ([replace(HERE, cpu_share=None, stolen_share=None)], [replace(HERE, cpu_share=0.9)], ""),
+        ([HERE], [HERE], None),
+        ([replace(HERE, cpu_share=one) for one in (0.1, 0.5)], [replace(HERE, cpu_share=0.4)], None),
+        ([replace(HERE, cpu_share=0.30)], [replace(HERE, cpu_share=0.39)], None),
+        ([replace(HERE, cpu_share=None, stolen_share=None)], [replace(HERE, cpu_share=0.9)], None),
         # the generator itself took more: no other program did
-        ([ELSEWHERE], [replace(ELSEWHERE, cpu_share=0.5, engines_share=0.48)], ""),
+        ([ELSEWHERE], [replace(ELSEWHERE, cpu_share=0.5, engines_share=0.48)], None),
     ],
 )
 def test_the_busier_side_is_named(
-    figures: Figures, base: Sequence[MachineHealth], new: Sequence[MachineHealth], says: str
+    figures: Figures, base: Sequence[MachineHealth], new: Sequence[MachineHealth], found: Finding | None
 ) -> None:
     """With its range and that of the other side; where the server is elsewhere, only other programs count."""
-    found = unequal_machines({"base": with_machines(figures, base), "new": with_machines(figures, new)})
-    assert len(found) == bool(says) and all(line.startswith(says) for line in found)
+    sides = {"base": with_machines(figures, base), "new": with_machines(figures, new)}
+    assert unequal_machines(sides) == ([found] if found else [])
 
 
 @pytest.mark.parametrize(
-    ("base", "new", "says"),
+    ("base", "new", "found"),
     [
-        ((1.0, 0.1), (1.0, 0.5), "other programs took 25 % of the machine's cores in the runs of new, 5 % in those"),
-        ((0.2, 0.1), (1.4, 0.1), ""),  # the server itself took more
-        ((None, 0.1), (None, 0.5), "the machine was busier in the runs of new (60 % of its cores) than of base (20 %)"),
+        ((1.0, 0.1), (1.0, 0.5), [(Code.MORE_OTHER_WORK, "25 %", "5 %")]),
+        ((0.2, 0.1), (1.4, 0.1), []),  # the server itself took more
+        ((None, 0.1), (None, 0.5), [(Code.BUSIER_MACHINE, "60 %", "20 %")]),
     ],
 )
 def test_the_probe_tells_the_server_from_other_programs(
-    figures: Figures, base: tuple[float | None, float], new: tuple[float | None, float], says: str
+    figures: Figures,
+    base: tuple[float | None, float],
+    new: tuple[float | None, float],
+    found: list[tuple[Code, str, str]],
 ) -> None:
     """Cores that the server and others took on two cores. Without the server's, they are among those of others."""
 
@@ -95,8 +99,8 @@ def test_the_probe_tells_the_server_from_other_programs(
         machine = replace(HERE, cpu_share=busy)
         return replace(figures, machines=(machine,), probes={"host/mail": of_probe_host, "count": {}})
 
-    found = unequal_machines({"base": [run(*base, 0.2)], "new": [run(*new, 0.6)]})
-    assert len(found) == bool(says) and all(line.startswith(says) for line in found)
+    busier = unequal_machines({"base": [run(*base, 0.2)], "new": [run(*new, 0.6)]})
+    assert [(one.code, one.values["more"], one.values["less"]) for one in busier] == found
 
 
 def test_a_comparison_warns(tmp_path: Path) -> None:
@@ -114,10 +118,10 @@ def test_a_comparison_warns(tmp_path: Path) -> None:
         return place
 
     found = compare_runs([run("b1", 0.12), run("b2", 0.15)], [run("n1", 0.33), run("n2", 0.44)])
-    (warning,) = (line for line in found.figures.warnings if "busier" in line)
-    assert warning.startswith("the machine was busier in the runs of new (33 to 44 % of its cores) than of base (12 to")
-    assert f"\n  - {warning}\n" in compare_text(found)
-    assert found.document["unequal_conditions"] == [warning]
+    (warning,) = (one for one in found.figures.findings if one.code is Code.BUSIER_MACHINE)
+    assert (warning.values["busier"], warning.values["other"]) == ("new", "base")
+    assert f"\n  - {warning.text}\n" in compare_text(found)
+    assert found.document["unequal_conditions"] == [warning.document]
     equal = compare_runs([run("b3", 0.12), run("b4", 0.15)], [run("n3", 0.12), run("n4", 0.15)], max_regression=0.5)
     unequal = compare_runs([run("b5", 0.12), run("b6", 0.15)], [run("n5", 0.6), run("n6", 0.6)], max_regression=0.5)
     first = [describe_comparison(one).verdict.endswith(f"; {RESERVATION}") for one in (equal, unequal)]

@@ -11,6 +11,8 @@ from timing_samples import LOGGED_ON, done, event, sample_log, skipped
 
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.analysis.unserved import PARTS
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.timinglog.reader import TimingLog
 
 PART_MS = 100_000 / PARTS
@@ -53,8 +55,8 @@ def test_three_of_a_hundred_users_without_service_are_named(tmp_path: Path) -> N
     assert [one.name for one in summary.criteria if not one.passed] == ["unserved_share"]
     assert (result(summary), summary.exit_status) == ((0.03, False), 1)
     assert summary.figures.unserved_users == 3
-    (named,) = [line for line in summary.verdict.warnings if "usable service" in line]
-    assert named.startswith("3 of 100 users") and named.endswith("user 7, 31, 90")
+    named = finding(Code.USERS_UNSERVED, unserved=3, judged=100, first=("7", "31", "90"))
+    assert named in summary.verdict.warnings
 
 
 @pytest.mark.parametrize(

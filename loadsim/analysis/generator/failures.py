@@ -7,9 +7,11 @@ facts of their logs.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from loadsim.errors import SHORTAGES
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
+from loadsim.findings.formats import count
 from loadsim.model.records import GENERATOR
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
@@ -21,37 +23,25 @@ MOST_KINDS = 3
 """The most kinds that a reason names."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnFailure:
-    """A reason for which runs are invalid. `shortage`: all it counts are lacks of files, ports or memory."""
+def generator_failures(log: TimingLog) -> list[Finding]:
+    """Return the failures of the generator itself in the runs of a log.
 
-    reason: str
-    shortage: bool
-
-
-def generator_failures(log: TimingLog) -> list[OwnFailure]:
-    """Return the failures of the generator itself in the runs of a log."""
-    in_tasks, outside = Counter[str](), Counter[str]()
+    They are a shortage if all of them are lacks of files, ports or memory.
+    """
+    kinds = Counter[str]()
     for (_, kind), times in _in_tasks(log).items():
-        in_tasks[kind] += times
+        kinds[kind] += times
     for source in log.sources:
-        outside.update({str(kind): int(times) for kind, times in (source.facts.get(OUTSIDE_TASKS) or {}).items()})
+        kinds.update({str(kind): int(times) for kind, times in (source.facts.get(OUTSIDE_TASKS) or {}).items()})
     given_up = sum(int(source.facts.get(USERS_GIVEN_UP) or 0) for source in log.sources)
-    users = sum(source.users for source in log.sources)
     found = []
-    if in_tasks:
-        found.append(_failure(in_tasks, f"in {_count(in_tasks.total(), 'task')}"))
-    if outside:
-        found.append(_failure(outside, f"{_count(outside.total(), 'time')} between tasks"))
+    if kinds:
+        code = Code.SHORTAGE if kinds.keys() <= {*SHORTAGES.values()} else Code.GENERATOR_FAILED
+        found.append(finding(code, times=kinds.total(), kinds=_named(kinds)))
     if given_up:
-        reason = f"the generator gave up {given_up:,} of {users:,} users after an internal error"
-        found.append(OwnFailure(reason, shortage=False))
+        users = sum(source.users for source in log.sources)
+        found.append(finding(Code.USERS_GIVEN_UP, given_up=given_up, users=users))
     return found
-
-
-def _failure(kinds: Counter[str], where: str) -> OwnFailure:
-    reason = f"the generator itself failed {where}: {_kinds(kinds)}"
-    return OwnFailure(reason, shortage=kinds.keys() <= {*SHORTAGES.values()})
 
 
 def failing_clients(log: TimingLog) -> set[str]:
@@ -73,15 +63,10 @@ def _in_tasks(log: TimingLog) -> Counter[tuple[str, str]]:
     return times
 
 
-def _kinds(times: Counter[str]) -> str:
+def _named(times: Counter[str]) -> tuple[str, ...]:
     """Return the most frequent kinds; if there are several, with their counts."""
     if len(times) == 1:
-        return next(iter(times))
+        return tuple(times)
     by_number = sorted(times.items(), key=lambda one: (-one[1], one[0]))
-    named = [f"{kind} ({often})" for kind, often in by_number[:MOST_KINDS]]
-    more = [_count(len(times) - MOST_KINDS, "more kind")] if len(times) > MOST_KINDS else []
-    return ", ".join(named + more)
-
-
-def _count(many: int, what: str) -> str:
-    return f"{many} {what}" + ("" if many == 1 else "s")
+    more = [count(len(times) - MOST_KINDS, "more kind")] if len(times) > MOST_KINDS else []
+    return (*(f"{kind} ({often})" for kind, often in by_number[:MOST_KINDS]), *more)

@@ -1,4 +1,4 @@
-"""Limits of the generator: which were exceeded, and the measures that may help."""
+"""Limits of the generator, and the findings about it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
+from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.finding import Finding, finding
 
 LEAST_LAG_LIMIT_MS = 2.0
 """The least limit of the event loop's lag, even for the fastest server."""
@@ -39,119 +41,79 @@ def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> flo
     return min(allowed_ms, default=None)
 
 
-def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: float | None) -> list[str]:
-    """Return a line for each limit that the generator exceeded."""
+def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: float | None) -> list[Finding]:
+    """Return a finding for each limit that the generator exceeded."""
     late_limit_ms, cpu_limit = limits["generator_lateness_p95_ms"], limits["generator_cpu"]
-    lag_limit = lag_limit_ms(limits, fastest_p95_ms)
-    reasons = []
+    most_lag_ms = lag_limit_ms(limits, fastest_p95_ms)
+    found = []
     if _above(generator.lateness_p95_ms, late_limit_ms):
-        reasons.append(
-            f"the generator was late: 95th percentile {generator.lateness_p95_ms:.1f} ms, at most {late_limit_ms:g} ms"
-            " allowed"
-        )
-    reasons += began_late(generator, limits)
+        found.append(finding(Code.GENERATOR_LATE, late_p95_ms=generator.lateness_p95_ms, limit_ms=float(late_limit_ms)))
+    found += began_late(generator, limits)
     for engine in generator.engines:
-        if _above(engine.lag_p99_ms, lag_limit):
-            reasons.append(
-                f"the event loop of engine {engine.name} was late: 99th percentile {engine.lag_p99_ms:.1f} ms, at most"
-                f" {lag_limit:.3g} ms allowed"
-            )
+        if _above(engine.lag_p99_ms, most_lag_ms):
+            found.append(finding(Code.EVENT_LOOP_LATE, engine.name, lag_p99_ms=engine.lag_p99_ms, limit_ms=most_lag_ms))
         if _above(engine.cpu_share, cpu_limit):
-            reasons.append(
-                f"engine {engine.name} took {engine.cpu_share:.0%} of a core, at most {cpu_limit:.0%} allowed"
+            found.append(
+                finding(Code.ENGINE_BUSY, engine.name, cpu_share=engine.cpu_share, limit_share=float(cpu_limit))
             )
-    return reasons
+    return found
 
 
-def began_late(generator: Generator, limits: Mapping[str, Any]) -> list[str]:
-    """Return a line for each engine that noticed the common start too late."""
+def began_late(generator: Generator, limits: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding for each engine that noticed the common start too late."""
     limit_ms = limits["generator_lateness_p95_ms"]
     return [
-        f"engine {engine.name} began {engine.began_late_ms:.1f} ms after the common start, at most {limit_ms:g} ms"
-        " allowed"
+        finding(Code.ENGINE_BEGAN_LATE, engine.name, late_ms=engine.began_late_ms, limit_ms=float(limit_ms))
         for engine in generator.engines
         if _above(engine.began_late_ms, limit_ms)
     ]
 
 
-def unobserved(generator: Generator) -> tuple[list[str], list[str]]:
-    """Return the gaps without samples of machines: those that make a run invalid, and those that degrade it."""
-    too_long: list[str] = []
-    shorter: list[str] = []
+def unobserved(generator: Generator) -> list[Finding]:
+    """Return a finding for each machine with gaps between its samples; a short longest gap degrades a run."""
+    found = []
     for machine in generator.machines:
-        if not machine.unobserved_s:
-            continue
-        longest = max(machine.unobserved_s, key=lambda gap: gap[1] - gap[0])
-        length_s = sum(end_s - begin_s for begin_s, end_s in machine.unobserved_s)
-        reason = (
-            f"{machine.name} was not observed for {length_s:.0f} s, longest from {longest[0]:.0f} s to"
-            f" {longest[1]:.0f} s of the run: how busy it was then is not known"
-        )
-        (too_long if longest[1] - longest[0] > MOST_UNOBSERVED_S else shorter).append(reason)
-    return too_long, shorter
-
-
-PIN_APART, OTHER_MACHINE = "--pin (as root) keeps them apart", "another machine keeps them apart"
-"""The remedies in the warning about a server that shares the generator's cores."""
+        if machine.unobserved_s:
+            begin_s, end_s = max(machine.unobserved_s, key=lambda gap: gap[1] - gap[0])
+            length_s = sum(end_s - begin_s for begin_s, end_s in machine.unobserved_s)
+            severity = None if end_s - begin_s > MOST_UNOBSERVED_S else Severity.DEGRADED
+            found.append(
+                finding(
+                    Code.NOT_OBSERVED,
+                    machine.name,
+                    severity,
+                    length_s=round(length_s),
+                    begin_s=round(begin_s),
+                    end_s=round(end_s),
+                )
+            )
+    return found
 
 
 def _above(figure: float | None, limit: float | None) -> bool:
     return figure is not None and limit is not None and figure > limit
 
 
-def advice(generator: Generator, compression: float) -> str:
-    """Return the measures that may help a generator beyond its limits. A day with a `compression` may be longer."""
-    longer = "a longer day (run.day_length), " if compression > 1 else ""
-    others = f"more engines, {longer}fewer users, or another machine for the generator"
-    first = []
-    if any(machine.shares_cpus and has_more_cores(machine) for machine in generator.machines):
-        first.append("run with --pin (as root), which keeps server and generator apart")
-    if any(map(_is_taken, generator.machines)):
-        first.append("end other programs on the generator's machine, which top shows")
-    return f"{'; '.join(first)}. If that does not suffice: {others}" if first else others
-
-
-def _is_taken(machine: MachineHealth) -> bool:
-    """Return True if a machine was busy, and its engines took less than half of that."""
-    share = machine.engines_share
-    return _above(machine.cpu_share, BUSY_SHARE) and share is not None and share < (machine.cpu_share or 0.0) / 2
-
-
-def has_more_cores(machine: MachineHealth) -> bool:
-    """Return True if a machine has cores to keep apart, as far as it is known."""
-    return (machine.cores or 2) > 1
-
-
-def suspicious(generator: Generator, embedded: bool) -> list[str]:
+def suspicious(generator: Generator, embedded: bool) -> list[Finding]:
     """Return warnings about the generator. An embedded server on the same machine is expected."""
-    warnings = []
+    found = []
     for machine in generator.machines:
+        name, busy = machine.name, machine.cpu_share
         if machine.shares_cpus and not embedded:
-            warnings.append(
-                f"the server runs on the same cores of {machine.name} as the generator: "
-                + (f"{PIN_APART}, another machine does it better" if has_more_cores(machine) else OTHER_MACHINE)
-            )
-        if _above(machine.cpu_share, BUSY_SHARE):
-            warnings.append(f"{machine.cpu_share:.0%} of the cores of {machine.name} were taken{_takers(machine)}")
+            found.append(finding(Code.CORE_SHARED if machine.cores == 1 else Code.CORES_SHARED, name))
+        if _above(busy, BUSY_SHARE):
+            engines = machine.engines_share
+            by_others = engines is not None and busy is not None and engines < busy / 2
+            code = Code.CORES_BUSY_BY_OTHERS if by_others else Code.CORES_BUSY
+            found.append(finding(code, name, busy_share=busy, engines_share=engines))
         if _above(machine.stolen_share, STOLEN_SHARE):
-            warnings.append(f"others on the same hardware took {machine.stolen_share:.0%} of the CPU of {machine.name}")
+            found.append(finding(Code.CPU_STOLEN, name, stolen_share=machine.stolen_share))
         again, sent = machine.segments_sent_again, machine.segments_sent
         if again > SENT_AGAIN_SHARE * sent:
-            warnings.append(f"{machine.name} sent {again:,} of {sent:,} TCP segments again: the network lost them")
+            found.append(finding(Code.SEGMENTS_LOST, name, again=again, sent=sent))
     for client, steps in _clock_steps(generator.engines).items():
-        warnings += [
-            f"the wall clock of {client} was set by {by_ms / 1000:+.3f} s, {at_s:.0f} s into the run"
-            for at_s, by_ms in steps
-        ]
-    return warnings
-
-
-def _takers(machine: MachineHealth) -> str:
-    """Return who took the cores of a machine: a busy program that is no part of the test looks like a slow server."""
-    if machine.engines_share is None:
-        return ""
-    others = "the server and other programs" if machine.server_here else "other programs"
-    return f", {machine.engines_share:.0%} by loadsim's engines, the rest by {others}"
+        found += [finding(Code.CLOCK_SET, client, step_ms=by_ms, at_s=round(at_s)) for at_s, by_ms in steps]
+    return found
 
 
 def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[float, float]]]:

@@ -9,6 +9,8 @@ from itertools import pairwise
 
 from loadsim.analysis.generator.health import UNOBSERVED_S
 from loadsim.analysis.probes.statistics import PROBE
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.criteria import expected_monitors
 from loadsim.model.terms import Window
 from loadsim.timinglog.monitors import COLLECTION, MONITORS
@@ -61,25 +63,22 @@ def monitor_places(log: TimingLog) -> tuple[MonitorPlace, ...]:
     return tuple(found)
 
 
-def monitor_warnings(log: TimingLog, window_s: Window) -> list[str]:
+def monitor_findings(log: TimingLog, window_s: Window) -> list[Finding]:
     """Return what is missing in the files of monitors: no verdict depends on it, but a criterion may."""
     files: dict[str, list[MonitorPlace]] = {}
     for place in monitor_places(log):
         files.setdefault(place.name, []).append(place)
     expected = {*expected_monitors(log.header["criteria"]), *log.header.get(MONITORS, ())}
     return [
-        *(
-            f"monitor {name}: expected its file among those of the run (RUN/logs), as the scenario names it, found none"
-            for name in sorted(expected - files.keys())
-        ),
-        *(f"monitor {name}: {text}" for name, own in files.items() for text in _missing(own, window_s)),
+        *(finding(Code.MONITOR_MISSING, name) for name in sorted(expected - files.keys())),
+        *(one for name, own in files.items() for one in _missing(name, own, window_s)),
     ]
 
 
-def _missing(files: Sequence[MonitorPlace], window_s: Window) -> Iterator[str]:
+def _missing(name: str, files: Sequence[MonitorPlace], window_s: Window) -> Iterator[Finding]:
     """Yield what is missing in the files of a monitor, of which one that was started again has several."""
     lacks = [one.lacks for one in files if one.lacks]
-    yield from lacks
+    yield from (finding(Code.MONITOR_NOT_COLLECTED, name, why=why) for why in lacks)
     # Gaps.
     at_s = sorted(at_s for one in files for at_s in one.at_s)
     inside = [each for each in at_s if window_s.begin_s <= each < window_s.end_s]
@@ -93,21 +92,19 @@ def _missing(files: Sequence[MonitorPlace], window_s: Window) -> Iterator[str]:
     spans_s = [one.span_s for one in files if one.span_s]
     if not inside and spans_s:
         begin_s, end_s = min(begin_s for begin_s, _ in spans_s), max(end_s for _, end_s in spans_s)
-        yield (
-            f"no sample in the window ({window_s.begin_s:g} s to {window_s.end_s:g} s): its file lasts from"
-            f" {begin_s:,.0f} s to {end_s:,.0f} s by the clocks; is it of another run, or a clock wrong?"
-        )
-    elif not inside and not lacks:
-        yield "no sample can be placed: neither its clock nor the run's has a time of day"
+        yield finding(Code.MONITOR_OF_OTHER_TIME, name, begin_s=round(begin_s), end_s=round(end_s))
+    elif not inside and not lacks and not damages:
+        yield finding(Code.MONITOR_WITHOUT_TIME, name)
     for begin_s, end_s in gaps if inside else ():
-        killed = end_s == window_s.end_s > at_s[-1] and not last.ended and not damages
-        why = ", its last one: its file has no end, as that of a killed process" if killed else ""
-        yield f"no sample from {begin_s:.0f} s to {end_s:.0f} s{why}"
+        if end_s == window_s.end_s > at_s[-1] and not last.ended and not damages:
+            yield finding(Code.MONITOR_KILLED, name, begin_s=round(begin_s))
+        else:
+            yield finding(Code.MONITOR_GAP, name, begin_s=round(begin_s), end_s=round(end_s))
     if gaps or not inside:
-        yield from damages
+        yield from (finding(Code.MONITOR_DAMAGED, name, damage=damage) for damage in damages)
     # Clocks.
     errors_ms = [math.inf if one.error_ms is None else one.error_ms for one in files]
     if inside and math.isinf(max(errors_ms)):
-        yield "its samples are placed by the time of day, and how exact it is, is unknown: see the report's disclosure"
+        yield finding(Code.MONITOR_CLOCK_UNKNOWN, name)
     elif inside and max(errors_ms) > FAR_APART_MS:
-        yield f"its clock and the run's may be {max(errors_ms) / 1000:.1f} s apart"
+        yield finding(Code.MONITOR_CLOCK_APART, name, error_ms=max(errors_ms))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +20,8 @@ from numpy.typing import NDArray
 from loadsim.analysis.series.bins import Hits, Series, bins_in, excess, slow_and_all
 from loadsim.analysis.statistics.comparison import one_critical_t
 from loadsim.analysis.statistics.nearest_rank import percentile
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
 
 FALSE_ALARMS = 0.01
@@ -40,56 +41,17 @@ _STEPS = 40
 _FIGURES: Mapping[int, Sequence[int]] = {50: range(10, 100, 10), 95: (95,)}
 """The percentile that names a figure, and those that it is computed from."""
 
-_NAMES = {50: "the median", 95: "the 95th percentile"}
-_FIRST = {
-    "early": "the window is not steady: in its first quarter",
-    "falling": "the window is not steady, times are falling: in its first quarter",
-    "rising": "the window is not steady, times are rising: in its first quarter",
-}
-_OTHER = {"early": "later", "falling": "in its last", "rising": "in its last"}
-LONGER_WARM_UP = "a longer warm-up may help (run.warm_up)"
-_REMEDIES = {
-    "early": LONGER_WARM_UP,
-    "falling": LONGER_WARM_UP,
-    "rising": "perhaps a queue or the mailboxes grow, or the load or other work had a peak near the end (the charts of"
-    " the report show when)",
-}
 _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """The trend of times in an unsteady window: `went` is early (slower at first), falling or rising.
-
-    Shares are of the weighted hits that took longer than `percent` % of their task's. `first_share` is that of the
-    first quarter of the window, `other_share` that of the last quarter, or for early of the rest.
-    """
-
-    went: str
-    percent: int
-    first_share: float
-    other_share: float
+_CODES = {"early": Code.SLOW_AT_FIRST, "falling": Code.FALLING, "rising": Code.RISING}
 
 
-def trend_words(found: Sequence[Trend]) -> list[str]:
-    """Return a sentence for each direction, with the shares of all trends that have it."""
-    by_direction: dict[str, list[Trend]] = {}
-    for trend in found:
-        by_direction.setdefault(trend.went, []).append(trend)
-    return [_sentence(went, of_direction) for went, of_direction in by_direction.items()]
-
-
-def _sentence(went: str, trends: Sequence[Trend]) -> str:
-    shares = ", and ".join(
-        f"{one.first_share:.1%} of the hits took longer than {_NAMES[one.percent]} of their task, {_OTHER[went]}"
-        f" {one.other_share:.1%}"
-        for one in trends
-    )
-    return f"{_FIRST[went]} {shares}: {_REMEDIES[went]}"
-
-
-def trends(hits: Sequence[Hits], window_s: Window) -> tuple[Trend, ...]:
+def trends(hits: Sequence[Hits], window_s: Window, driver: str = "") -> tuple[Finding, ...]:
     """Return the trends in the times of a driver: at most one of the median and one of the 95th percentile.
+
+    Times were longer at first, fall, or rise. Shares are of the weighted hits that took longer than the percentile of
+    their task, in the first quarter of the window and in the last one; of times that were longer at first, later.
 
     Tasks with a weight count, or all if none has one. Windows of fewer than 40 slots are not tested, nor the median of
     fewer than 200 hits and the 95th percentile of fewer than 2,000.
@@ -100,11 +62,11 @@ def trends(hits: Sequence[Hits], window_s: Window) -> tuple[Trend, ...]:
     looked_at = [percent for percent in _FIGURES if many * (100 - percent) >= 100 * LEAST_SLOW]
     if slots < LEAST_SLOTS:
         return ()
-    found = (_trend(scored, slots, percent) for percent in looked_at)
+    found = (_trend(scored, slots, percent, driver) for percent in looked_at)
     return tuple(trend for trend in found if trend)
 
 
-def _trend(tasks: Sequence[Hits], slots: int, named_by: int) -> Trend | None:
+def _trend(tasks: Sequence[Hits], slots: int, named_by: int, driver: str) -> Finding | None:
     figure = sum((_weighted(tasks, slots, percent)[0] for percent in _FIGURES[named_by]), np.zeros(slots))
     went = _went(figure)
     if went is None:
@@ -112,8 +74,10 @@ def _trend(tasks: Sequence[Hits], slots: int, named_by: int) -> Trend | None:
     at = np.arange(slots) / slots
     first, other = at < 0.25, (at >= 0.25 if went == "early" else at >= 0.75)
     _, slow, everything = _weighted(tasks, slots, named_by)
-    shares = [float(slow[some].sum() / max(everything[some].sum(), np.finfo(float).tiny)) for some in (first, other)]
-    return Trend(went, named_by, *shares)
+    of_first, of_other = (
+        float(slow[some].sum() / max(everything[some].sum(), np.finfo(float).tiny)) for some in (first, other)
+    )
+    return finding(_CODES[went], driver, percentile=named_by, first_share=of_first, other_share=of_other)
 
 
 def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, Series, Series]:

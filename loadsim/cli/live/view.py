@@ -19,7 +19,7 @@ from loadsim.analysis.generator.per_client import by_number
 from loadsim.cli.live.figures import LiveFigures
 from loadsim.cli.live.words import HEADINGS, lines, status, task_row
 from loadsim.engine.snapshot import LiveSnapshot, total
-from loadsim.report.digits import duration
+from loadsim.findings.formats import duration
 
 WIDEST = 110
 """The largest width of the screen, in columns."""

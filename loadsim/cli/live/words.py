@@ -10,7 +10,7 @@ from loadsim.cli.live.figures import LiveFigures, TaskFigures
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import printable
-from loadsim.report.digits import count, duration
+from loadsim.findings.formats import count, duration
 
 Line = tuple[str, str, bool]
 """A name, the words for it, and True for those to look at."""

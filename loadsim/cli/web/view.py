@@ -141,7 +141,13 @@ def _phase(figures: LiveFigures, between: bool, has_result: bool, finished: bool
 
 def _result_of(summary: Summary, directory: Path) -> dict[str, Any]:
     first = headline(summary.figures, summary.verdict.validity)
-    return _result(banner(summary), summary.tone, directory, first, summary.verdict.reasons)
+    return _result(
+        banner(summary),
+        summary.tone,
+        directory,
+        first,
+        [one.text for one in (*summary.verdict.defects, *summary.verdict.missed)],
+    )
 
 
 def _result(verdict: str, tone: Tone, directory: Path, first: str = "", reasons: Sequence[str] = ()) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.accounts import AccountsSection
 from loadsim.model.documents.problems import Problems
 from loadsim.model.documents.schema import ReadAs, Reads, Text, strict, whole, word
@@ -232,17 +234,16 @@ class Server:
         return f"IMAP {described(self.imap.methods)}, SMTP {smtp}"
 
 
-def insecure(server: Server) -> Iterator[str]:
-    """Yield a warning for each remote service that receives passwords without TLS, and for each unverified one."""
+def insecure(server: Server) -> Iterator[Finding]:
+    """Yield a finding for each remote service that receives passwords without TLS, and for each unverified one."""
     for service, endpoint in (("IMAP", server.imap), ("SMTP", server.smtp)):
         where = f"{service} at {endpoint.host}:{endpoint.port}"
         # These methods do not send the password itself.
         proves = bool(endpoint.methods) and all(each.startswith(("scram-", "cram-")) for each in endpoint.methods)
         if endpoint.auth and endpoint.tls == "none" and not is_loopback(endpoint.host) and not proves:
-            yield f"passwords go to {where} in the clear (tls: none)"
+            yield finding(Code.PASSWORD_IN_CLEAR, where)
         if not endpoint.tls_verify:
-            meaning = "anyone between can read passwords and mail"
-            yield f"the certificate of {where} is not verified (tls_verify: {INSECURE}): {meaning}"
+            yield finding(Code.NOT_VERIFIED, where)
 
 
 def resolve_server(

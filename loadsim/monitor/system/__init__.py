@@ -1,1 +1,1 @@
-"""What the operating system states about processes, processors and disks."""
+"""Readings of the operating system: processes, processors and disks."""

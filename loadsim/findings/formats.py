@@ -1,12 +1,20 @@
-"""The digits that a figure is known to, from its interval."""
+"""Figures in words, by the unit at the end of their names: times, shares, sizes and counts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+from loadsim.errors import printable
+
+Value = str | int | float | tuple[str, ...] | None
+"""A value of a finding: a figure, a text or some texts; None if unknown."""
+
 MOST_DECIMALS = 1
 """The most decimals of times in milliseconds."""
+
+LONGEST_TEXT = 500
+"""The most characters of a text: it may have a server's or a command's words."""
 
 NEVER = "never"
 """The word for an infinite time."""
@@ -55,3 +63,31 @@ def percent(share: float) -> str:
 
 def count(number: float, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def shown(name: str, value: Value, noun: str = "") -> str:
+    """Return a value in words, by the unit at the end of its name; a whole number may count a noun."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, str):
+        return printable(value[:LONGEST_TEXT])
+    if isinstance(value, tuple):
+        return printable(", ".join(value)[:LONGEST_TEXT]) or "none"
+    if noun:
+        return count(value, noun)
+    if name.endswith("_ms"):
+        return duration(value)
+    if name.endswith("_share"):
+        return percent(value)
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return f"{value:,.4g} s"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def shown_range(name: str, values: Sequence[Value], noun: str = "") -> str:
+    """Return the least and the greatest of some values in words, or the only one; of texts, all."""
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if len(numbers) < len(values):
+        return ", ".join(dict.fromkeys(shown(name, value) for value in values))
+    low, high = (shown(name, end, noun) for end in (min(numbers), max(numbers)))
+    return low if low == high else f"{shown(name, min(numbers)) if noun else low} to {high}"

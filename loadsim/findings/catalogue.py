@@ -1,0 +1,392 @@
+"""The catalogue: each thing that loadsim can find out, with its severity, its cause, one sentence and one remedy.
+
+Fields in braces are values of the finding; `where` is its place. The unit at the end of a field's name decides how it
+is shown, and `{users:user}` counts users. The documentation of the codes is made from this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum, unique
+from functools import cached_property
+from string import Formatter
+from typing import NamedTuple
+
+
+class Severity(StrEnum):
+    """The weight of a finding, the heaviest first. `missed`: the server does not meet the criteria of the run."""
+
+    INVALID = "invalid"
+    DEGRADED = "degraded"
+    MISSED = "missed"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Cause(StrEnum):
+    """Why a run is invalid. Only `LOAD` and `ABORTED` say something about the server: it did not take the load.
+
+    `GENERATOR`: the load generator was beyond its limits, or lacked ports, files or memory. `FAULT`: it failed
+    otherwise, or what it did is unknown. `LOAD`: the server did not take the load of the scenario. `TERMS`: the run was
+    too short or too small. `ABORTED`: `abort_on` found the run hopeless. `ENDED`: a user ended it.
+    """
+
+    GENERATOR = "generator"
+    FAULT = "fault"
+    LOAD = "load"
+    TERMS = "terms"
+    ABORTED = "aborted"
+    ENDED = "ended"
+
+
+class Part(NamedTuple):
+    """A text of a sentence, and the field that follows it, perhaps with a noun that it counts; "" for none."""
+
+    text: str
+    field: str
+    noun: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    severity: Severity
+    cause: Cause | None
+    sentence: str
+    remedy: str
+
+
+def _invalid(cause: Cause, sentence: str, remedy: str = "") -> Entry:
+    return Entry(Severity.INVALID, cause, sentence, remedy)
+
+
+def _refused(sentence: str, remedy: str = "") -> Entry:
+    """Return an entry for a comparison that says nothing: it has no cause."""
+    return Entry(Severity.INVALID, None, sentence, remedy)
+
+
+def _degraded(sentence: str, remedy: str = "") -> Entry:
+    return Entry(Severity.DEGRADED, None, sentence, remedy)
+
+
+def _missed(sentence: str, remedy: str = "") -> Entry:
+    return Entry(Severity.MISSED, None, sentence, remedy)
+
+
+def _warning(sentence: str, remedy: str = "") -> Entry:
+    return Entry(Severity.WARNING, None, sentence, remedy)
+
+
+def _note(sentence: str, remedy: str = "") -> Entry:
+    return Entry(Severity.NOTE, None, sentence, remedy)
+
+
+MORE_GENERATOR = "use more engines, fewer users, a longer day (run.day_length), or another machine for the generator"
+LESS_LOAD = "take fewer users, or a longer day (run.day_length)"
+MORE_HITS = "take more users, more days (run.days), or a longer window (run.window)"
+FIND_CAPACITY = "take fewer users; loadsim capacity finds how many this server takes"
+RUN_AGAIN = "fix the cause, and run again"
+REPAIR = "repair the probe or its monitor, and run again"
+OTHER_WARM_UP = "take a longer warm-up (run.warm_up)"
+LOOK_AT_LOG = "look for the reason in the server's log"
+
+
+@unique
+class Code(Enum):
+    """A thing that loadsim can find out. Its name in outputs is that of the member, in small letters with hyphens."""
+
+    # The run ended early, or its end is unknown.
+    ABORTED = _invalid(
+        Cause.ABORTED, "the run was hopeless, and abort_on ended it: {why}", "take fewer users, or mend the server"
+    )
+    STOPPED = _invalid(Cause.ENDED, "a user ended the run early", "let the run reach its end")
+    FAULT_ENDED = _invalid(Cause.FAULT, "the run was ended early: {why}", RUN_AGAIN)
+    FAULT_AT_END = _invalid(Cause.FAULT, "{why}", RUN_AGAIN)
+    NO_END = _invalid(
+        Cause.FAULT,
+        "no log has the end of the run: it is still running, or no engine survived",
+        "wait for its end, or run again",
+    )
+
+    # The generator failed.
+    USERS_LOST = _invalid(
+        Cause.FAULT, "the generator lost {lost} of {users:user}, at most {limit_share} allowed", RUN_AGAIN
+    )
+    USERS_GIVEN_UP = _invalid(
+        Cause.FAULT, "the generator gave up {given_up} of {users:user} after an internal error", "report the error"
+    )
+    GENERATOR_FAILED = _invalid(Cause.FAULT, "the load generator itself failed {times:time}: {kinds}", RUN_AGAIN)
+    SHORTAGE = _invalid(
+        Cause.GENERATOR,
+        "the load generator ran out of resources {times:time}: {kinds}",
+        "raise the limit that is named (ulimit -n, sysctl net.ipv4.ip_local_port_range), or use more machines",
+    )
+    CLOCKS_NOT_COMPARED = _invalid(
+        Cause.FAULT,
+        "mail was seen {early_ms} before it was accepted: the clocks of the machines were not compared",
+        "run on a cluster (loadsim cluster), which compares them",
+    )
+    NOT_OBSERVED = _invalid(
+        Cause.FAULT,
+        "{where} was not observed for {length_s}, the longest time from {begin_s} to {end_s}: how busy it was is"
+        " unknown",
+        "find out what stopped the machine, and run again",
+    )
+
+    # The generator was the bottleneck.
+    GENERATOR_LATE = _invalid(
+        Cause.GENERATOR, "the load generator was late: 95th percentile {late_p95_ms}, limit {limit_ms}", MORE_GENERATOR
+    )
+    ENGINE_BEGAN_LATE = _invalid(
+        Cause.GENERATOR, "engine {where} began {late_ms} after the common start, limit {limit_ms}", MORE_GENERATOR
+    )
+    EVENT_LOOP_LATE = _invalid(
+        Cause.GENERATOR,
+        "the event loop of engine {where} was late: 99th percentile {lag_p99_ms}, limit {limit_ms}",
+        MORE_GENERATOR,
+    )
+    ENGINE_BUSY = _invalid(
+        Cause.GENERATOR, "engine {where} used {cpu_share} of a core, limit {limit_share}", MORE_GENERATOR
+    )
+
+    # The server did not take the load.
+    TASKS_NOT_STARTED = _invalid(
+        Cause.LOAD,
+        "{started} of {due} due tasks were started ({started_share}), at least {limit_share} needed",
+        LESS_LOAD,
+    )
+    LOAD_MISSING = _invalid(
+        Cause.LOAD,
+        "{made} of {planned} planned tasks were started ({made_share}), at least {limit_share} needed",
+        LESS_LOAD,
+    )
+    COMPANIONS_DOWN = _invalid(
+        Cause.LOAD,
+        "the users' further mail programs had no service for {down_share} of the run, at most {limit_share} allowed",
+        LESS_LOAD,
+    )
+    NOT_RECORDED = _invalid(
+        Cause.FAULT,
+        "the logs are not complete, and have {recorded_share} of the {what}, limit {limit_share}",
+        RUN_AGAIN,
+    )
+    HITS_MISSING = _invalid(
+        Cause.LOAD, "{where} has {hits:hit}, at least {limit} needed: the rest failed or was not done", LESS_LOAD
+    )
+    NO_SCORE = _invalid(Cause.LOAD, "no scored task succeeded: there is no score", LOOK_AT_LOG)
+    NO_THROUGHPUT = _invalid(Cause.LOAD, "no task was done in the window: there is no throughput", LOOK_AT_LOG)
+
+    # The run was too small.
+    FEW_HITS = _invalid(Cause.TERMS, "{where} has {hits:hit}, at least {limit} needed", MORE_HITS)
+    NOTHING_DUE = _invalid(Cause.TERMS, "no scored task was due: there is no score", MORE_HITS)
+    SHORT_WINDOW = _invalid(Cause.TERMS, "the window is {window_s} long, at least {limit_s} needed", MORE_HITS)
+    CUT_SHORT = _invalid(Cause.ABORTED, "too few tasks were due before the run was aborted: {hits:hit}")
+    NO_TASKS = _invalid(Cause.FAULT, "the logs hold no task: there is no score", RUN_AGAIN)
+
+    # Something is missing.
+    LOG_DAMAGED = _degraded("{damage}", RUN_AGAIN)
+    LOG_WITHOUT_END = _degraded(
+        "the log of {where} has no end (last sample: {last_s}): its {users:user} count as lost", RUN_AGAIN
+    )
+    ENGINE_GIVEN_UP = _degraded(
+        "{where} was given up (last sample: {last_s}): {why}; its {users:user} count as lost", RUN_AGAIN
+    )
+    LOGS_MISSING = _degraded("the logs have {present} of {users:user}; missing: {missing}", "add the other logs")
+    LOAD_UNKNOWN = _degraded("the plan is missing, so the share of its load is unknown")
+
+    # The criteria.
+    CRITERION_MISSED = _missed("{where}: {found}, limit: {limit}", FIND_CAPACITY)
+    CRITERION_NOT_MEASURED = _missed("{where} was not measured (reason: {why}), limit: {limit}", REPAIR)
+    CRITERION_NOT_JUDGED = _missed("not judged, as the run ended early: {where}, {found}, limit: {limit}")
+
+    # What else ran on the machines.
+    LIMITS_RELAXED = _warning("the generator's limits are less strict than the defaults: {limits}")
+    MEASURED_TOGETHER = _warning("client and server share this limit: the server alone may do more")
+    CORES_SHARED = _warning(
+        "server and generator share the cores of {where}", "run with --pin (as root), or use another machine"
+    )
+    CORE_SHARED = _warning("server and generator share the only core of {where}", "use another machine")
+    CORES_BUSY = _warning("{busy_share} of the cores of {where} were in use, {engines_share} by the load generator")
+    CORES_BUSY_BY_OTHERS = _warning(
+        "{busy_share} of the cores of {where} were in use, only {engines_share} by the load generator",
+        "end other programs on the generator's machine (top shows them)",
+    )
+    CPU_STOLEN = _warning("other virtual machines took {stolen_share} of the CPU of {where}", "use idle hardware")
+    SEGMENTS_LOST = _warning(
+        "the network lost segments: {where} sent {again} of {sent} again", "look for faults in the network"
+    )
+    CLOCK_SET = _warning("the wall clock of {where} was set by {step_ms}, {at_s} into the run")
+
+    # The scenario.
+    PASSWORD_IN_CLEAR = _warning(
+        "passwords go to {where} without encryption", "set server.imap.tls and server.smtp.tls"
+    )
+    NOT_VERIFIED = _warning(
+        "the certificate of {where} is not verified: others on the network could read passwords and mail",
+        "set tls_verify to the file of the authority that signed it",
+    )
+    PASSWORD_ON_COMMAND_LINE = _warning(
+        "other users of this machine can see accounts.password on the command line, and shells keep it",
+        "use accounts.password_env or accounts.password_file",
+    )
+    PASSWORD_FILE_OPEN = _warning("other users of this machine can read {file} ({where})", "chmod 600 the file")
+    START_STATE_UNKNOWN = _warning(
+        "what mail the folders must have is unknown, so lost mail cannot be noticed (initialise: never)",
+        "run loadsim init first, and leave initialise out of the scenario",
+    )
+    NO_LISTS = _warning(
+        "users receive less mail than their profiles state, as there are no distribution lists (lists.count: 0)",
+        "set lists.count, and create the lists on the server (loadsim topology export)",
+    )
+    LITTLE_MAIL = _warning(
+        "users receive {received_share} of the published mail, as there are no distribution lists (lists.count: 0)",
+        "set lists.count, and create the lists on the server (loadsim topology export)",
+    )
+
+    # What the server did.
+    USERS_UNSERVED = _warning(
+        "{unserved} of {judged:user} had no usable service: too many of their tasks failed, or their tasks or mail were"
+        " later than the criteria allow (user {first})",
+        LOOK_AT_LOG,
+    )
+    SESSIONS_LOST = _warning(
+        "{sessions:session} lost; users were without one for {down_share} of the window", LOOK_AT_LOG
+    )
+    COMPANION_SESSIONS_LOST = _warning("{sessions:session} of further mail programs lost", LOOK_AT_LOG)
+    LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} failed", LOOK_AT_LOG)
+    COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} of further mail programs failed", LOOK_AT_LOG)
+    LOG_OFFS_FAILED = _warning("{failed} of {tried:log-off} failed", LOOK_AT_LOG)
+    LOG_OFFS_UNFINISHED = _warning(
+        "{unfinished} of {tried:log-off} did not end, so that stored mail was not checked", LOOK_AT_LOG
+    )
+    NO_SESSION_AT_END = _warning("{without} of {users:user} had no session at the end", LOOK_AT_LOG)
+    NOT_ANNOUNCED = _warning("{messages:message} that the server did not announce were found by users who looked")
+    LISTS_OMIT_SENDER = _warning("{copies} expected copies are missing: the server's lists leave out the sender")
+    FALLING = _warning(
+        "times fall during the window: in its first quarter, {first_share} of the hits took longer than the"
+        " {percentile}th percentile of their task, in its last {other_share}",
+        OTHER_WARM_UP,
+    )
+    SLOW_AT_FIRST = _warning(
+        "times are longer at the begin of the window: in its first quarter, {first_share} of the hits took longer than"
+        " the {percentile}th percentile of their task, later {other_share}",
+        OTHER_WARM_UP,
+    )
+    RISING = _warning(
+        "times rise during the window: in its first quarter, {first_share} of the hits took longer than the"
+        " {percentile}th percentile of their task, in its last {other_share}",
+        "look in the charts for a growing queue, growing mailboxes, or other work near the end",
+    )
+    REMOVALS_SLOW_SERVER = _warning(
+        "the server's files are on ext4 without a journal, where the {removed} messages removed {before_s} before the"
+        " window still slow it",
+        "run loadsim init, and wait 6 min before loadsim run",
+    )
+
+    # Monitors.
+    MONITOR_MISSING = _warning(
+        "the logs of the run lack that of monitor {where}, which the scenario names", "put its file into RUN/logs"
+    )
+    MONITOR_NOT_COLLECTED = _warning("monitor {where}: {why}", REPAIR)
+    MONITOR_OF_OTHER_TIME = _warning(
+        "monitor {where} has no sample in the window: by the clocks, its file lasts from {begin_s} to {end_s}",
+        "look if its file is of another run, or a clock is wrong",
+    )
+    MONITOR_WITHOUT_TIME = _warning("monitor {where}: no sample can be placed, as a time of day is missing")
+    MONITOR_GAP = _warning("monitor {where} has no sample from {begin_s} to {end_s}", REPAIR)
+    MONITOR_KILLED = _warning("monitor {where} was killed: it has no sample after {begin_s}", REPAIR)
+    MONITOR_DAMAGED = _warning("monitor {where}: {damage}", REPAIR)
+    MONITOR_CLOCK_UNKNOWN = _warning("monitor {where} is placed by the time of day, and the error of that is unknown")
+    MONITOR_CLOCK_APART = _warning("the clocks of monitor {where} and of the run may be {error_ms} apart")
+
+    # Two sets of runs.
+    COMPARED_INVALID = _refused("{where} is an invalid run: {why}", "compare valid runs")
+    COMPARED_UNLIKE = _refused("the runs are not alike: {difference}", "compare runs of one scenario")
+    LOADS_DIFFER = _refused(
+        "the loads of {first} and {other} differ ({digests}), not as often in base as in new; differing keys: {keys}",
+        "compare runs of one scenario, each seed as often in base as in new",
+    )
+    COMPARED_DEGRADED = _warning("{where} is degraded: {why}")
+    COMPARED_MISSED = _warning("{where} missed criteria: {why}")
+    CRITERIA_DIFFER = _warning("the criterion {where} is {own} in {run}; all runs are judged by: {common}")
+    START_STATE_NOT_STATED = _warning("not all runs state in which state the mailboxes were (initialise: never)")
+    CIRCUMSTANCES_DIFFER = _warning("the runs differ in {what}: {values}")
+    FAILURE_RATES_DIFFER = _warning("{where}: not answered were {base_share} in base and {new_share} in new")
+    MORE_STOLEN = _warning(
+        "other virtual machines took {more} of the machine in the runs of {busier}, {less} in those of {other}: a"
+        " difference may come from them"
+    )
+    MORE_OTHER_WORK = _warning(
+        "other programs took {more} of the machine's cores in the runs of {busier}, {less} in those of {other}: a"
+        " difference may come from them"
+    )
+    BUSIER_MACHINE = _warning(
+        "the machine was busier in the runs of {busier} ({more} of its cores) than in those of {other} ({less}): the"
+        " server needed more, or other programs ran",
+        "record which, by the probe host on the server's machine",
+    )
+    NO_TURNS = _warning(
+        "the runs of base and new did not take turns, so changes of the machines look like differences of the servers;"
+        " intervals are {stretch} times as wide",
+        "make the runs of base and new in turns",
+    )
+    FEW_RUNS = _note(
+        "{runs:run} on a side do not show how much runs vary",
+        "make at least 3 runs of each, better 5, taking turns",
+    )
+    UNDECIDED = _note(
+        "about {more} more runs of each would decide",
+        "make more runs of each, taking turns, and compare all of them with --looks",
+    )
+
+    # What to do after a run without faults.
+    EMBEDDED = _note(
+        "the embedded server shares the machine with the generator: this measures no server",
+        "run it on a mail server of your own: loadsim new writes its scenario, loadsim check tries it out",
+    )
+    ONE_RUN = _note("one run does not show how runs vary", "make at least three such runs before you quote a score")
+
+    @property
+    def id(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+    @classmethod
+    def of(cls, name: str) -> Code:
+        """Return the code with this name in outputs. Raises `KeyError`."""
+        return cls[name.upper().replace("-", "_")]
+
+    @property
+    def severity(self) -> Severity:
+        return self.value.severity
+
+    @property
+    def cause(self) -> Cause | None:
+        return self.value.cause
+
+    @property
+    def sentence(self) -> str:
+        return self.value.sentence
+
+    @property
+    def remedy(self) -> str:
+        return self.value.remedy
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The texts and fields of the sentence, in their order."""
+        parsed = Formatter().parse(self.value.sentence)
+        return tuple(Part(text, field or "", noun or "") for text, field, noun, _ in parsed)
+
+    @property
+    def outline(self) -> str:
+        """The sentence with `...` for each value, and for the place."""
+        return "".join(f"{part.text}{part.field and '...'}{part.noun and f' {part.noun}s'}" for part in self.parts)
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """The names of the values, without `where`."""
+        return frozenset(part.field for part in self.parts if part.field) - {"where"}
+
+    @cached_property
+    def names_place(self) -> bool:
+        """True if the sentence has a field for the place."""
+        return any(part.field == "where" for part in self.parts)

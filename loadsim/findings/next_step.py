@@ -1,0 +1,44 @@
+"""The next step after an answer: a table of rules, of which the first match decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from loadsim.findings.catalogue import Cause, Code, Severity
+from loadsim.findings.finding import Finding
+
+Kind = Code | Severity | Cause
+
+RULES: Sequence[tuple[Kind, ...]] = (
+    (Cause.FAULT,),
+    (Cause.GENERATOR, Code.CORES_SHARED),
+    (Cause.GENERATOR, Code.CORES_BUSY_BY_OTHERS),
+    (Cause.GENERATOR,),
+    (Cause.LOAD,),
+    (Cause.ABORTED,),
+    (Cause.TERMS,),
+    (Cause.ENDED,),
+    (Severity.MISSED,),
+    (Severity.DEGRADED,),
+    (Code.EMBEDDED,),
+    (Code.FEW_RUNS,),
+    (Code.UNDECIDED,),
+    (Code.CORES_SHARED,),
+    (Code.CORE_SHARED,),
+    (Code.ONE_RUN,),
+)
+"""A rule holds if there is a finding of each of its kinds. The step is the remedy of the last one, if it has any."""
+
+
+def next_step(findings: Iterable[Finding]) -> str:
+    """Return the remedy of the first rule that holds; "" if none does."""
+    present = list(findings)
+    for rule in RULES:
+        of_kinds = [next((one for one in present if _is(one, kind)), None) for kind in rule]
+        if None not in of_kinds and (last := of_kinds[-1]) and last.code.remedy:
+            return last.code.remedy
+    return ""
+
+
+def _is(finding: Finding, kind: Kind) -> bool:
+    return kind in (finding.code, finding.severity, finding.cause)

@@ -1,0 +1,10 @@
+"""The page of findings is what the catalogue gives."""
+
+from __future__ import annotations
+
+from tools import make_findings
+
+
+def test_the_page_is_what_the_catalogue_gives() -> None:
+    """`make reference` writes it again."""
+    assert make_findings.PAGE.read_text(encoding="utf-8") == make_findings.page()

@@ -1,0 +1,18 @@
+"""The codes of findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding
+
+
+def codes(findings: Iterable[Finding]) -> list[Code]:
+    return [one.code for one in findings]
+
+
+def findings_in(score: Mapping[str, Any]) -> list[Finding]:
+    """Return the findings of a `score.json`."""
+    return [Finding.read(one) for one in score["findings"]]

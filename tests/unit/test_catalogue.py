@@ -1,0 +1,144 @@
+"""Findings: the catalogue is complete, sentences have their values, and documents are read back or rejected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import write_run
+from findings_of import codes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadsim.analysis.json_values import to_json
+from loadsim.cli.report import document_of
+from loadsim.comparison.comparison import compare_runs
+from loadsim.comparison.document import warnings_of
+from loadsim.findings.catalogue import Cause, Code, Severity
+from loadsim.findings.finding import Finding, finding, shared
+from loadsim.findings.formats import Value
+from loadsim.findings.next_step import RULES, next_step
+from loadsim.report.document import Listing
+
+LATE = finding(Code.GENERATOR_LATE, late_p95_ms=61.0, limit_ms=50.0)
+
+VALUES = st.one_of(
+    st.none(),
+    st.text(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.lists(st.text(), max_size=3).map(tuple),
+)
+
+
+def of(code: Code, value: Value = 1) -> Finding:
+    return finding(code, "place", **dict.fromkeys(code.fields, value))
+
+
+@pytest.mark.parametrize("code", Code)
+def test_each_code_has_a_sentence_for_any_values(code: Code) -> None:
+    assert Code.of(code.id) is code
+    assert of(code).text.endswith(f" [{code.id}]")
+    assert (code.cause is None) or code.severity is Severity.INVALID
+    assert not code.remedy.endswith(".")
+
+
+def test_only_the_values_of_the_sentence_are_accepted() -> None:
+    with pytest.raises(ValueError, match="generator-late"):
+        finding(Code.GENERATOR_LATE, late_p95_ms=61.0)
+    with pytest.raises(ValueError, match="generator-late"):
+        finding(Code.GENERATOR_LATE, late_p95_ms=61.0, limit_ms=50.0, more=1)
+
+
+def test_units_decide_how_values_are_shown() -> None:
+    assert LATE.words == "the load generator was late: 95th percentile 61.0 ms, limit 50.0 ms"
+    lost = finding(Code.USERS_LOST, lost=1, users=1000, limit_share=0.01)
+    assert lost.words == "the generator lost 1 of 1,000 users, at most 1 % allowed"
+
+
+@given(st.sampled_from(list(Code)), st.data())
+def test_documents_are_read_back(code: Code, data: st.DataObject) -> None:
+    one = finding(code, data.draw(st.text()), **{name: data.draw(VALUES) for name in code.fields})
+    again = Finding.read(json.loads(json.dumps(to_json(one))))
+    assert again == one
+    assert again.text.isprintable()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"code": "no-such-code"},
+        {"values": {}},
+        {"values": None},
+        {"severity": "grave"},
+        {"code": None},
+        {"values": {"late_p95_ms": 10**400, "limit_ms": 50.0}},
+    ],
+)
+def test_other_documents_are_rejected(change: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError, LookupError, AttributeError)):
+        Finding.read(LATE.document | change)
+
+
+def test_a_lowered_limit_has_no_cause() -> None:
+    """The generator's limits are warnings on the embedded server."""
+    lowered = finding(Code.GENERATOR_LATE, "", Severity.WARNING, late_p95_ms=61.0, limit_ms=50.0)
+    assert (LATE.cause, lowered.cause) == (Cause.GENERATOR, None)
+
+
+def test_findings_of_several_runs_are_merged_by_kind() -> None:
+    other = finding(Code.GENERATOR_LATE, late_p95_ms=70.0, limit_ms=50.0)
+    stolen = finding(Code.CPU_STOLEN, "vm", stolen_share=0.2)
+    first, second = shared([[stolen], [LATE], [other, LATE]])
+    assert (first.code, first.runs) == (Code.GENERATOR_LATE, (1, 2))
+    assert "61.0 ms to 70.0 ms, limit 50.0 ms" in first.text
+    assert (second.code, second.runs) == (Code.CPU_STOLEN, (0,))
+    assert not shared([[], []])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [finding(Code.MONITOR_DAMAGED, "mx2", damage="cut"), finding(Code.MONITOR_DAMAGED, "mx1", damage="no header")],
+)
+def test_other_places_and_texts_are_other_kinds(other: Finding) -> None:
+    one = finding(Code.MONITOR_DAMAGED, "mx1", damage="cut")
+    assert [kind.runs for kind in shared([[one], [other], [one]])] == [(0, 2), (1,)]
+
+
+def test_several_runs_and_comparisons_have_the_findings_of_single_runs(tmp_path: Path) -> None:
+    """A kind in some runs has their number, on each side of a comparison; one of a single run has its name."""
+    clear = finding(Code.PASSWORD_IN_CLEAR, "IMAP at mail.example:143")
+    paths = [
+        str(write_run(tmp_path, name, 100 + hour, hour=hour, findings=[one.document for one in found]))
+        for name, found, hour in (("a", [clear], 8), ("b", [], 9), ("c", [clear], 10), ("d", [clear], 11))
+    ]
+    (listing,) = (block for block in document_of(paths, {}).sections[0].blocks if isinstance(block, Listing))
+    assert listing == Listing("Warnings", (f"3 of 4 runs: {clear.text}",))
+    compared = compare_runs([paths[0], paths[2]], [paths[1], paths[3]])
+    assert [(one.code, one.runs) for one in compared.figures.of_runs] == [(clear.code, (0, 1, 3))]
+    assert f"2 of 2 runs of base, 1 of 2 of new: {clear.text}" in warnings_of(compared)
+    assert clear.code not in codes(compared.figures.unequal_conditions)
+    assert f"{paths[3]}: {clear.text}" in warnings_of(compare_runs([paths[1]], [paths[3]]))
+
+
+@pytest.mark.parametrize(
+    ("present", "step"),
+    [
+        ([Code.ONE_RUN], Code.ONE_RUN),
+        ([Code.ONE_RUN, Code.EMBEDDED], Code.EMBEDDED),
+        ([Code.EMBEDDED, Code.CRITERION_MISSED], Code.CRITERION_MISSED),
+        ([Code.LOAD_MISSING, Code.GENERATOR_LATE], Code.GENERATOR_LATE),
+        ([Code.GENERATOR_LATE, Code.CORES_SHARED], Code.CORES_SHARED),
+        ([Code.GENERATOR_LATE, Code.CORES_SHARED, Code.GENERATOR_FAILED], Code.GENERATOR_FAILED),
+        ([Code.SEGMENTS_LOST, Code.ONE_RUN], Code.ONE_RUN),
+    ],
+)
+def test_the_first_rule_decides_the_next_step(present: list[Code], step: Code) -> None:
+    assert next_step(map(of, present)) == step.remedy
+
+
+def test_without_a_rule_there_is_no_step() -> None:
+    assert next_step([of(Code.SEGMENTS_LOST)]) == ""
+    assert all(RULES)
