@@ -236,21 +236,6 @@ async def test_idle_may_last_longer_than_a_command() -> None:
         assert isinstance(failure, ServerSilent)
 
 
-async def test_a_server_that_ends_idle_by_itself_is_lost() -> None:
-    """IDLE ends with DONE (RFC 2177); a session that would hear nothing any more must not look alive."""
-
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-        tag = await peer.expect(rb"IDLE")
-        peer.say(b"+ idling", tag + b" OK enough")
-        await peer.end()
-
-    async with connected(script) as (client, connection):
-        await connection.idle()
-        await connection.wait_closed()
-    assert [each.kind for each in client.broken] == ["IMAP IDLE"]
-
-
 async def test_a_refused_literal_lets_the_next_command_go() -> None:
     """NO instead of "+" is the command's end; what was held back behind the literal is sent then."""
 

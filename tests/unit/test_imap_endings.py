@@ -34,6 +34,7 @@ from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Response
 from loadsim.protocols.imap.session import ImapSession
+from loadsim.protocols.imap.states import READY
 from loadsim.protocols.imap.under_way import Answer
 from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES
 
@@ -123,7 +124,7 @@ def connected(
     """A connection behind its greeting."""
     ear = Ear()
     connection = Connection(ACCOUNT, ear, LIMIT_S, heard, lambda _: None)
-    connection._greeting = None
+    connection._state = READY
     line = Line(connection, react)
     connection.connection_made(line)  # type: ignore[arg-type]
     return connection, line, ear
@@ -157,6 +158,70 @@ def fails(said: Said, name: str, *arguments: bytes | Literal, **named: Any) -> T
 
     run(main)
     return found[0]
+
+
+# --- the states ---
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "first", "plus", "ok", "no"),
+    [
+        ("READY", "NOOP", b"", "IMAP continuation", "READY", "READY"),
+        ("LITERAL", "APPEND", b"", "READY", "IMAP literal", "READY"),
+        ("CHALLENGE", "AUTHENTICATE", b"", "RESPONSE", "READY", "READY"),
+        ("RESPONSE", "AUTHENTICATE", b"+ \r\n", "IMAP continuation", "IMAP AUTHENTICATE", "READY"),
+        ("IDLE", "IDLE", b"", "IDLING", "IMAP IDLE", "READY"),
+        ("IDLING", "IDLE", b"+ \r\n", "IDLING", "IMAP IDLE", "IMAP IDLE"),
+        ("IDLING", "IDLE", b"+ \r\n+ \r\n", "IMAP continuation", "IMAP IDLE", "IMAP IDLE"),
+        ("STARTTLS", "STARTTLS", b"", "IMAP continuation", "HANDSHAKE", "READY"),
+        ("HANDSHAKE", "STARTTLS", b"t1 OK\r\n", "IMAP continuation", "IMAP tag", "IMAP tag"),
+    ],
+)
+def test_a_response_leads_to_the_next_state_or_ends_the_connection(
+    state: str, name: str, first: bytes, plus: str, ok: str, no: str
+) -> None:
+    """In each state: a continuation, and each answer to the newest command. Behind any but the first, others wait."""
+
+    async def main() -> None:
+        for answer, then in ((b"+ ", plus), (b"t1 OK", ok), (b"t1 NO", no), (b"t1 BAD", no)):
+            connection, _, _ = connected(lambda _: [])
+            argument = [Literal(b"x")] if state == "LITERAL" else []
+            command = connection.send(name, *argument, challenged=lambda _: None)
+            connection.data_received(first)
+            assert connection._state.name == state
+            connection.data_received(answer + b"\r\n")
+            assert then == (connection.failure.kind if connection.failure else connection._state.name)
+            connection.abort()
+            await asyncio.wait((command,))
+            command.exception()
+
+    run(main)
+
+
+@pytest.mark.parametrize("name", ["APPEND", "AUTHENTICATE", "IDLE", "STARTTLS"])
+def test_commands_wait_in_all_states_but_ready(name: str) -> None:
+    """Behind a literal until it has been sent, behind IDLE until it has ended by DONE, behind others until they end."""
+    written: list[bytes] = []
+
+    def silent(data: bytes) -> Said:
+        written.append(data)
+        return []
+
+    async def main() -> None:
+        connection, _, _ = connected(silent)
+        argument = [Literal(b"x")] if name == "APPEND" else []
+        commands = [connection.send(name, *argument, challenged=lambda _: None), connection.send("NOOP")]
+        if name != "STARTTLS":
+            connection.data_received(b"+ \r\n")
+        if name == "AUTHENTICATE":
+            connection.respond(b"=")
+        assert (b"t2 NOOP\r\n" in written) == (name == "APPEND")
+        connection.data_received(b"t1 NO\r\n")
+        assert written[-1] == b"t2 NOOP\r\n"
+        connection.abort()
+        await asyncio.gather(*commands, return_exceptions=True)
+
+    run(main)
 
 
 def raising(error: Exception) -> Callable[[object], None]:

@@ -138,11 +138,12 @@ def test_starttls_at_the_end_of_many_responses_leaves_the_socket_to_the_handshak
         async with playing(script) as endpoint:
             client = Client()
             connection = await client.connect(endpoint)
-            agreed = connection.send("STARTTLS")
+            agreed = connection.send("STARTTLS", then=connection._leave_socket)
             lines = b"* OK [ALERT] %b\r\n" % (b"x" * 100)
             connection.data_received(lines * (RESPONSES_A_TURN - 1) + b"t1 OK begin\r\n" + behind)
-            await agreed
+            await asyncio.wait((agreed,))
             assert connection._transport is not None
+            assert isinstance(agreed.exception(), ProtocolError) == bool(behind)
             if not behind:
                 assert not connection._transport.is_reading()
             connection.abort()

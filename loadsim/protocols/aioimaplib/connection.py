@@ -108,16 +108,15 @@ class LibraryConnection:
     _quiet: asyncio.Future[Answer] | None = field(default=None, init=False)  # a command without a caller
     _responses: int = field(default=0, init=False)
     _before: int = field(default=0, init=False)  # `_weight` at the last command
-    _bye: str | None = field(default=None, init=False)
+    _bye: ServerLost | None = field(default=None, init=False)  # the failure after the server's BYE
     _leaving: bool = field(default=False, init=False)
-    _sealed: bool = field(default=False, init=False)  # after the OK to STARTTLS: no more may come in the clear
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         self._greeting, self._ended = loop.create_future(), loop.create_future()
         self._guard = Guard(self._fail)
         self._wire = Wire(read=self._read)
-        self._protocol = _Protocol(self._on_data, lambda error: self._fail(loss(self._bye, error)))
+        self._protocol = _Protocol(self._on_data, lambda error: self._fail(self._bye or loss(error)))
 
     # --- the port ---
 
@@ -157,7 +156,7 @@ class LibraryConnection:
         """Send a command when those before it have ended. The future gets the answer, or a `TaskFailed`."""
         self._check()
         if self._bye is not None:
-            raise ServerLost("BYE", self._bye)
+            raise again(self._bye)
         command = Command(name, then=then, wanted=WANTED.get(name, ()), challenged=challenged)
         return asyncio.get_running_loop().create_task(self._in_turn(command, arguments))
 
@@ -297,15 +296,9 @@ class LibraryConnection:
             return
         with self._guard:
             for response in self._wire.feed(data):
-                if self._sealed:
-                    raise injected()
                 self._take(response)
                 if self.failure is not None:
                     return
-            if self._sealed:
-                if self._wire.held_bytes:
-                    raise injected()
-                self._sealed = False
             waits = self._under_way is not None or self._idling is not None
             check_answer(self._weight - self._before if waits else 0)
 
@@ -319,7 +312,7 @@ class LibraryConnection:
     def _read(self, raw: bytes) -> Response | None:
         """Let the library read a response, and return its values. The greeting is not read by the library."""
         self._responses += 1
-        if self._greeting.done() and not self._sealed:
+        if self._greeting.done():
             self._protocol.read(raw)
         return parse(raw)
 
@@ -337,9 +330,9 @@ class LibraryConnection:
             elif command is not None and isinstance(response, Expunged):
                 command.data.renumber()
             if isinstance(response, Condition) and response.status == "BYE":
-                self._bye = without_password(response.text, self.account)
+                self._bye = ServerLost("BYE", without_password(response.text, self.account))
                 if command is None:
-                    self._fail(ServerLost("BYE", self._bye))
+                    self._fail(self._bye)
             self.on_response(response)
 
     def _greet(self, response: Response) -> None:
@@ -366,11 +359,12 @@ class LibraryConnection:
             if command.name == "AUTHENTICATE":
                 self._protocol.state = library.AUTH
             elif command.name == "STARTTLS":
-                self._sealed = True
+                if self._wire.held_bytes:
+                    raise injected()
                 self._protocol.transport.pause_reading()
         self._under_way, self._tagged = None, tagged
         if self._bye is not None and command.name != "LOGOUT":
-            self._fail(ServerLost("BYE", self._bye))
+            self._fail(self._bye)
 
     def _continue(self, command: Command | None, response: Continuation) -> None:
         if command is not None and command.challenged is not None:

@@ -5,6 +5,7 @@
     values, grammar        one whole response into its value
     wire                   the stream into responses
     under_way              a command with its answer
+    states                 what may be sent and answered when
     connection             a socket, the commands under way, time limits
     authenticate           greeting, TLS, authentication, capabilities
     folder_names           the server's names of folders, and loadsim's
@@ -13,7 +14,7 @@
     requests, header_cache, header_lists, whole_message, several_connections
                            what differs between mail programs
 
-Everything up to `wire` does no I/O.
+Everything up to `states` does no I/O.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Commands may be sent while others are under way. Untagged data goes to each command under way that may have asked for
 data of its kind: the protocol does not state which command it answers (RFC 9051 section 5.5). The caller picks its
-own data; other data is not kept. A command waits behind a literal or an IDLE, until the server sends "+", and behind
-DONE, until IDLE has ended.
+own data; other data is not kept. `states` has the states in which commands are held back.
 
 Every command ends within its time limit, with an answer or a `TaskFailed`. An exception while an answer is read ends
 the connection, and with it each command under way.
@@ -29,6 +28,7 @@ from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilen
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
+from loadsim.protocols.imap import states
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, Command, Untagged
@@ -36,10 +36,10 @@ from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
+BEGUN = states.TRANSITIONS[states.READY]
+
 RESPONSES_A_TURN = 32
 """The most responses of one connection that are read in one turn of the loop; they take about a millisecond."""
-
-DONE = b"DONE\r\n"
 
 SHORT_BYTES = 4096
 """All responses in pieces of up to this size are read in one turn."""
@@ -77,44 +77,36 @@ class Connection(asyncio.Protocol):
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _wire: Wire = field(default_factory=Wire, init=False)
     _guard: Guard = field(init=False)
-    _greeting: asyncio.Future[Condition] | None = field(default=None, init=False)  # while it is awaited
-    _gone: bool = field(default=False, init=False)  # the socket is closed
-    _closed: asyncio.Future[None] | None = field(default=None, init=False)  # is set when the socket is closed
+    _state: states.State = field(default=states.GREETING, init=False)
+    _spare_plus: bool = field(default=False, init=False)  # one more "+" may follow IDLE's: a busy James 3.8 sends it
+    _bye: ServerLost | None = field(default=None, init=False)  # the failure after the server's BYE
+    _greeting: asyncio.Future[Condition | None] = field(init=False)  # None: the connection is over
+    _closed: asyncio.Future[None] = field(init=False)  # is set when the socket is closed
     _transport: asyncio.Transport | None = field(default=None, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _under_way: dict[str, Command] = field(default_factory=dict, init=False)
-    _held_back: list[Command] = field(default_factory=list, init=False)
-    _awaiting: Command | None = field(default=None, init=False)  # the command that waits for "+", or DONE
-    _idling: Command | None = field(default=None, init=False)  # an IDLE after its "+"
-    _second_plus: bool = field(default=False, init=False)  # one may follow the "+" to IDLE: busy, James 3.8 sends it
-    _challenged: Command | None = field(default=None, init=False)  # the command that owes a response (SASL)
+    _held_back: deque[Command] = field(default_factory=deque, init=False)
     _last_tag: int = field(default=0, init=False)
     _counted_bytes: int = field(default=0, init=False)  # received bytes that were counted for a command
-    _bye: str | None = field(default=None, init=False)
-    _leaving: bool = field(default=False, init=False)
     _taken: int = field(default=0, init=False)  # untagged responses so far
     _arrived: deque[bytes] = field(default_factory=deque, init=False)  # pieces that the wire has not got yet
     _rest: Iterator[Response] | None = field(default=None, init=False)  # responses that wait for the next turn
-    _sealed: bool = field(default=False, init=False)  # after the OK to STARTTLS: no more may come in the clear
 
     def __post_init__(self) -> None:
         self._guard = Guard(self._fail)
+        self._greeting, self._closed = self._loop.create_future(), self._loop.create_future()
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
         """Connect, with implicit TLS if the endpoint states it (RFC 8314). Return the greeting."""
         implicit = context if endpoint.tls == "implicit" else None
-        greeting: asyncio.Future[Condition] = self._loop.create_future()
-        self._greeting = greeting
         with self._reported("CONNECT"):
-            try:
-                with failing_as("connect"):
-                    async with asyncio.timeout(self.limit_s):
-                        await connect(lambda: self, endpoint, self.account.number, implicit, self.limit_s)
-                        return await greeting
-            finally:
-                if greeting.done() and not greeting.cancelled():
-                    greeting.exception()  # retrieved, or asyncio complains
-                self._greeting = None
+            with failing_as("connect"):
+                async with asyncio.timeout(self.limit_s):
+                    await connect(lambda: self, endpoint, self.account.number, implicit, self.limit_s)
+                    greeting = await self._greeting
+            if greeting is None:
+                raise again(self.failure or ServerLost("closed"))
+            return greeting
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Send STARTTLS and make the handshake (RFC 9051 section 6.2.1).
@@ -122,7 +114,7 @@ class Connection(asyncio.Protocol):
         Data in the clear behind the server's OK is an error, since an attacker may have injected it (CVE-2011-0411).
         Such data that arrives later is read as part of the handshake, which then fails.
         """
-        await self.send("STARTTLS")
+        await self.send("STARTTLS", then=self._leave_socket)
         assert self._transport is not None
         with self._reported("TLS"):
             with failing_as("TLS handshake"), handshakes_of(self.account.number):
@@ -130,14 +122,14 @@ class Connection(asyncio.Protocol):
                     transport = await self._loop.start_tls(
                         self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self.limit_s
                     )
-            if transport is None or self.failure is not None:
+            if transport is None or self._state is states.OVER:
                 raise self.failure or ServerLost("connection lost")
-            self._transport = transport
+            self._transport, self._state = transport, self._state.after("secured")
 
     @contextmanager
     def _reported(self, name: str) -> Iterator[None]:
         """Report the block as a command; close unless it succeeds."""
-        since, outcome = self.observer.now(), "lost"
+        command, outcome = Command(name, since_ns=self.observer.now()), "lost"
         try:
             yield
             outcome = "ok"
@@ -145,9 +137,7 @@ class Connection(asyncio.Protocol):
             outcome = failure.outcome
             raise
         finally:
-            received = self._wire.taken_bytes - self._counted_bytes
-            self._counted_bytes = self._wire.taken_bytes
-            self.observer.command(f"IMAP {name}", since, outcome, 0, received)
+            self._report(command, outcome)
             if outcome != "ok":
                 self.abort()
 
@@ -159,29 +149,26 @@ class Connection(asyncio.Protocol):
         then: Callable[[Answer], None] | None = None,
         resets: bool = False,
     ) -> asyncio.Future[Answer]:
-        """Send a command at once, or behind the one that waits for "+". The future gets the answer, or a `TaskFailed`.
+        """Send a command, at once or as soon as it may be sent. The future gets the answer, or a `TaskFailed`.
 
         `challenged` gets the text of each "+" (SASL); the caller then calls `respond`. `then` is called on success,
         before any later response is read. `resets` means that data before the end of this command (SELECT) cannot
         belong to a later one. Raises `ServerLost` if the connection is over.
         """
         future: asyncio.Future[Answer] = self._loop.create_future()
-        self._submit(name, arguments, future, challenged, then, resets)
+        self._submit(Command(name, future, then, resets, challenged, WANTED.get(name, ())), arguments)
         return future
 
     def respond(self, line: bytes) -> None:
-        """Send the response to a challenge."""
-        command = self._challenged
-        if command is None or self._transport is None:
-            return  # the command has ended meanwhile
-        self._challenged = None
-        command.sent_bytes += len(line) + 2
-        self._transport.write(line + b"\r\n")
+        """Send the response to a challenge, unless AUTHENTICATE has ended meanwhile."""
+        if self._state is states.RESPONSE:
+            self._state = states.RESPONSE.after("respond")
+            self._write(self._newest, line + b"\r\n")
 
     def send_quietly(self, name: str) -> None:
         """Send a command without a waiting caller; if it is refused, the connection ends."""
         if self.failure is None and self._bye is None:
-            self._submit(name, (), None)
+            self._submit(Command(name), ())
 
     async def idle(self) -> None:
         """Begin IDLE (RFC 2177), and wait for the server's "+". The next command ends it."""
@@ -192,103 +179,90 @@ class Connection(asyncio.Protocol):
         remember(self.account.number, self._transport)
 
     def close(self) -> None:
-        """Close with TLS's close_notify; `on_lost` is not called.
+        """Close with TLS's close_notify. Nothing more is read, and `on_lost` is not called.
 
         A transport that the server has closed already is left: asyncio cannot abort a TLS transport that is closed
         twice.
         """
-        self._leaving = True
+        self._state = states.OVER
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once. Commands under way fail."""
-        self._leaving = True
+        self._state = states.OVER
         self._fail(ServerLost("closed"))
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed; abort it after a command's time limit."""
-        if self._transport is None or self._gone:
-            return
-        self._closed = self._closed or self._loop.create_future()
-        try:
-            async with asyncio.timeout(self.limit_s):
-                await asyncio.shield(self._closed)
-        except TimeoutError:
-            self._transport.abort()
+        if self._transport is not None:
+            await asyncio.wait((self._closed,), timeout=self.limit_s)
+            if not self._closed.done():
+                self._transport.abort()
 
     # --- out ---
 
-    def _submit(
-        self,
-        name: str,
-        arguments: Sequence[Argument],
-        future: asyncio.Future[Answer] | None,
-        challenged: Callable[[str], None] | None = None,
-        then: Callable[[Answer], None] | None = None,
-        resets: bool = False,
-    ) -> None:
-        if self.failure is not None:
-            raise again(self.failure)
-        if self._bye is not None:
-            raise ServerLost("BYE", self._bye)
+    @property
+    def _newest(self) -> Command:
+        """The last command that was sent: the one that the state is about."""
+        return next(reversed(self._under_way.values()))
+
+    def _submit(self, command: Command, arguments: Sequence[Argument]) -> None:
+        if (end := self.failure or self._bye) is not None:
+            raise again(end)
         self._last_tag += 1
-        tag = f"t{self._last_tag}"
-        pieces = encode(tag.encode(), name.encode(), arguments, self.free_literal_bytes)
-        command = Command(name, tag, pieces, future, then, resets, WANTED.get(name, ()), challenged)
-        if self._idling is not None:
-            self._end_idle(self._idling)
-        if self._awaiting is None:
-            self._begin(command)
-        else:
-            self._held_back.append(command)
+        command.tag = f"t{self._last_tag}"
+        command.pieces = encode(command.tag.encode(), command.name.encode(), arguments, self.free_literal_bytes)
+        self._held_back.append(command)
+        self._send_held_back()
+
+    def _send_held_back(self) -> None:
+        """Send commands as far as the state allows; end IDLE for them."""
+        while self._held_back:
+            future = self._held_back[0].future
+            if future is not None and future.cancelled():
+                self._held_back.popleft()
+            elif self._state is states.READY:
+                self._begin(self._held_back.popleft())
+            elif self._state is states.IDLING:
+                self._state = states.IDLING.after("DONE")
+                self._start(self._newest, b"DONE\r\n")
+            else:
+                break
 
     def _begin(self, command: Command) -> None:
-        line = command.pieces.pop(0)
-        command.since_ns = self.observer.now()
-        command.deadline_s = self._loop.time() + self.limit_s
-        command.sent_bytes = len(line)
         command.since_weight = self._weight
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
         self._under_way[command.tag] = command
-        if command.pieces or command.name == "IDLE" or command.challenged is not None:
-            self._awaiting = command
-        self._write(command, line)
+        self._start(command, command.pieces.pop(0))
+        self._state = BEGUN.get("literal" if command.pieces else command.name, states.READY)
 
-    def _end_idle(self, command: Command) -> None:
-        """Send DONE. Commands wait for its answer: not all servers expect one right behind it (RFC 2177 section 3)."""
-        self._idling, self._awaiting = None, command
-        command.since_ns = self.observer.now()
-        command.deadline_s = self._loop.time() + self.limit_s
-        command.sent_bytes = len(DONE)
-        self._write(command, DONE)
-
-    def _write(self, command: Command, line: bytes) -> None:
+    def _start(self, command: Command, data: bytes) -> None:
+        """Write the first bytes of a command, whose time begins."""
         assert self._transport is not None
-        self._transport.write(line)
+        command.since_ns, command.sent_bytes = self.observer.now(), len(data)
+        command.deadline_s = self._loop.time() + self.limit_s
+        self._transport.write(data)
         if self._timer is None:
             self._timer = self._loop.call_at(command.deadline_s, self._check_deadlines)
 
-    def _send_held_back(self) -> None:
-        """Send the commands that were held back, up to the next that waits for "+"."""
-        while self._held_back and self._awaiting is None and self.failure is None:
-            command = self._held_back[0]
-            if command.future is not None and command.future.cancelled():
-                del self._held_back[0]
-            elif self._idling is not None:
-                self._end_idle(self._idling)
-            else:
-                self._begin(self._held_back.pop(0))
+    def _write(self, command: Command, data: bytes) -> None:
+        assert self._transport is not None
+        command.sent_bytes += len(data)
+        self._transport.write(data)
+
+    def _unanswered(self) -> list[Command]:
+        """Return the commands to which the server owes an answer."""
+        return [command for command in self._under_way.values() if command.deadline_s < math.inf]
 
     def _check_deadlines(self) -> None:
         self._timer = None
-        due_s = min((command.deadline_s for command in self._under_way.values()), default=math.inf)
-        if due_s <= self._loop.time():
-            late = next(command for command in self._under_way.values() if command.deadline_s == due_s)
-            self._fail(ServerSilent(f"no answer to {late.name}"))
-        elif due_s < math.inf:
-            self._timer = self._loop.call_at(due_s, self._check_deadlines)
+        command = min(self._unanswered(), key=lambda command: command.deadline_s, default=None)
+        if command is not None and command.deadline_s <= self._loop.time():
+            self._fail(ServerSilent(f"no answer to {command.name}"))
+        elif command is not None:
+            self._timer = self._loop.call_at(command.deadline_s, self._check_deadlines)
 
     # --- in ---
 
@@ -303,16 +277,14 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
-        if self.failure is not None:
+        if self._state is states.OVER:
             return
         with self._guard:
             if len(data) <= SHORT_BYTES and self._rest is None:
                 for response in self._wire.feed(data):
                     self._take(response)
-                    if self.failure is not None:
+                    if self._state is states.OVER:
                         return
-                if self._sealed:
-                    self._unseal()
             else:
                 self._arrived.append(data)
                 if self._rest is None:  # else a paused transport still had data
@@ -334,29 +306,26 @@ class Connection(asyncio.Protocol):
     def _check_weight(self) -> None:
         """Check the limits for the oldest command under way, which has the largest answer."""
         first = next(iter(self._under_way.values()), None)
-        taken_bytes = 0 if first is None else self._weight - first.since_weight
-        check_answer(taken_bytes)
+        if first is not None:
+            check_answer(self._weight - first.since_weight)
 
     def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
         """Read `RESPONSES_A_TURN` responses; continue in the loop's next turn if there are or may be more.
 
-        Reading from the socket pauses until then, and after STARTTLS until its handshake.
+        Reading from the socket pauses until then.
         """
         assert self._transport is not None
         left = RESPONSES_A_TURN
         for response in responses:
             self._take(response)
-            if self.failure is not None:
+            if self._state is states.OVER:
                 return
             left -= 1
-            if left <= 0 and not self._sealed:  # data behind STARTTLS is checked before its caller resumes
+            if left <= 0:
                 break
         else:
-            if self._sealed:
-                self._unseal()
-                return
             if not full:
-                if paused and not self._transport.is_closing():
+                if paused and self._state is not states.HANDSHAKE and not self._transport.is_closing():
                     self._transport.resume_reading()
                 return
             responses = self._responses()  # this iterator is exhausted; more may arrive before the next turn
@@ -367,40 +336,27 @@ class Connection(asyncio.Protocol):
 
     def _resume_taking(self) -> None:
         rest, self._rest = self._rest, None
-        if rest is not None and self.failure is None:
+        if rest is not None and self._state is not states.OVER:
             with self._guard:
                 self._take_some(rest, paused=True)
                 self._check_weight()
 
-    def _unseal(self) -> None:
-        """Accept the OK to STARTTLS. Raises `ProtocolError` for data behind it."""
-        if self._wire.held_bytes:
-            raise injected()
-        self._sealed = False
-
     def connection_lost(self, error: Exception | None) -> None:
-        self._gone = True
-        self._take_rest()
-        if self._closed is not None and not self._closed.done():
-            self._closed.set_result(None)
-        self._fail(loss(self._bye, error))
-
-    def _take_rest(self) -> None:
-        """Read the responses that arrived before the end of the connection."""
-        rest, self._rest = self._rest, None
-        with self._guard:
-            while rest is not None and self.failure is None and (response := next(rest, None)) is not None:
+        rest, self._rest = self._rest or iter(()), None
+        with self._guard:  # what arrived before the end
+            while self._state is not states.OVER and (response := next(rest, None)) is not None:
                 self._take(response)
+        if not self._closed.done():
+            self._closed.set_result(None)
+        self._fail(self._bye or loss(error))
 
     def _take(self, response: Response) -> None:
-        if self._sealed:
-            raise injected()
         kind = type(response)
         if kind is Tagged:
             self._end(cast(Tagged, response))
         elif kind is Continuation:
             self._continue(cast(Continuation, response))
-        elif self._greeting is not None and not self._greeting.done():
+        elif self._state is states.GREETING:
             self._greet(response)
         else:
             self._taken += 1
@@ -413,88 +369,83 @@ class Connection(asyncio.Protocol):
                 self._take_bye(cast(Condition, response))
             self.on_response(response)
 
-    def _take_bye(self, response: Condition) -> None:
-        """End the session, unless commands are under way: a server may send BYE and not close."""
-        self._bye = self._clean(response.text)
-        if all(command is self._idling for command in self._under_way.values()):
-            self._fail(ServerLost("BYE", self._bye))
-
     def _greet(self, response: Response) -> None:
-        assert self._greeting is not None
-        if not isinstance(response, Condition) or response.status not in ("OK", "PREAUTH", "BYE"):
-            raise ProtocolError("IMAP greeting", "expected OK, PREAUTH or BYE")
-        if response.status == "BYE":
-            self._fail(ServerLost("BYE", self._clean(response.text)))
+        status = response.status if isinstance(response, Condition) else ""
+        if status == "BYE":
+            self._take_bye(cast(Condition, response))
+            return
+        self._state = states.GREETING.after(status)
+        if not self._greeting.done():
+            self._greeting.set_result(cast(Condition, response))
+
+    def _take_bye(self, response: Condition) -> None:
+        """End the session, unless answers are due: a server may send BYE and not close."""
+        self._bye = ServerLost("BYE", without_password(response.text, self.account))
+        if not self._unanswered():
+            self._fail(self._bye)
+
+    def _continue(self, response: Continuation) -> None:
+        state = self._state
+        if self._spare_plus and "+" not in states.TRANSITIONS[state]:
+            self._spare_plus = False
+            return
+        self._state, command = state.after("+"), self._newest
+        if state is states.CHALLENGE:
+            assert command.challenged is not None
+            command.challenged(response.text)
+        elif state is states.IDLE:
+            self._spare_plus = True
+            self._report(command, "ok")
+            command.name, command.deadline_s = "DONE", math.inf
+            if command.future is not None and not command.future.done():
+                command.future.set_result(Answer(Tagged(command.tag, "OK", None, ""), []))
         else:
-            self._greeting.set_result(response)
+            self._write(command, command.pieces.pop(0))
+            if command.pieces:
+                self._state = states.READY.after("literal")
+        if self._held_back:
+            self._send_held_back()
 
     def _end(self, tagged: Tagged) -> None:
         """End a command. It stays under way until its whole answer is parsed."""
         command = self._under_way.get(tagged.tag)
         if command is None:
             raise ProtocolError("IMAP tag", "an answer to no command under way")
-        if command is self._idling:
-            raise ProtocolError("IMAP IDLE", "the server ended it before DONE")
-        done = tagged.status == "OK"
-        if command is self._awaiting:
-            if done and self._challenged is not None:
-                raise ProtocolError("IMAP AUTHENTICATE", "OK before the response to a challenge")
-            self._challenged = None
-            if done and command.challenged is None and command.name != "DONE":
-                kind = "IMAP IDLE" if command.name == "IDLE" else "IMAP literal"
-                raise ProtocolError(kind, "OK to a command that was not complete")
-            self._awaiting = None
-        answer = Answer(tagged, command.data.responses)
-        if done and command.then is not None:
+        if self._state is not states.READY and command is self._newest:
+            self._state = self._state.after(tagged.status)
+        # The callback, before any later response is read.
+        answer, refused = Answer(tagged, command.data.responses), None
+        if tagged.status != "OK":
+            refused = refusal(command.name, tagged, self.account)
+        elif command.then is not None:
             command.then(answer)
         del self._under_way[tagged.tag]
         if command.resets:
             for later in self._under_way.values():
                 later.data = Untagged()
                 later.since_weight = self._weight
-        if done and command.name == "STARTTLS":
-            self._sealed = True
-            assert self._transport is not None
-            self._transport.pause_reading()
+        # The caller.
         future = command.future
         if future is not None and not future.done():
-            if done:
+            if refused is None:
                 future.set_result(answer)
             else:
-                future.set_exception(refusal(command.name, tagged, self.account))
-        self._report(command, "ok" if done else "refused")
-        if future is None and not done and command.name != "DONE":
-            self._fail(refusal(command.name, tagged, self.account))
-        elif self._bye is not None and not self._under_way and command.name != "LOGOUT":
-            self._fail(ServerLost("BYE", self._bye))
+                future.set_exception(refused)
+        self._report(command, "ok" if refused is None else "refused")
+        # What follows from it.
+        if refused is not None and future is None and command.name != "DONE":
+            self._fail(refused)
+        elif self._bye is not None and command.name != "LOGOUT" and not self._unanswered():
+            self._fail(self._bye)
         elif self._held_back:
             self._send_held_back()
 
-    def _continue(self, response: Continuation) -> None:
-        command = self._awaiting
-        if self._second_plus and (command is None or command.name == "DONE"):
-            self._second_plus = False
-            return
-        if command is None or command.name == "DONE" or self._challenged is not None:
-            raise ProtocolError("IMAP continuation", "no command waits for it")
-        if command.challenged is not None:
-            self._challenged = command
-            command.challenged(response.text)
-            return
-        if command.name == "IDLE":
-            self._awaiting, self._second_plus = None, True
-            self._report(command, "ok")
-            self._idling, command.name, command.deadline_s = command, "DONE", math.inf
-            if command.future is not None and not command.future.done():
-                command.future.set_result(Answer(Tagged(command.tag, "OK", None, ""), []))
-        else:
-            line = command.pieces.pop(0)
-            command.sent_bytes += len(line)
-            if not command.pieces:
-                self._awaiting = None
-            assert self._transport is not None
-            self._transport.write(line)
-        self._send_held_back()
+    def _leave_socket(self, _: Answer) -> None:
+        """Stop reading, for the handshake. Raises `ProtocolError` for data behind the OK to STARTTLS."""
+        if self._wire.held_bytes or self._arrived:
+            raise injected()
+        assert self._transport is not None
+        self._transport.pause_reading()
 
     # --- ends ---
 
@@ -503,33 +454,28 @@ class Connection(asyncio.Protocol):
         self._counted_bytes = self._wire.taken_bytes
         self.observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)
 
-    def _clean(self, text: str) -> str:
-        return without_password(text, self.account)
-
     def _fail(self, failure: TaskFailed) -> None:
         """End the connection: commands under way fail, others are never sent."""
         if self.failure is not None:
             return
-        self.failure = failure
+        is_news = self._state is not states.OVER
+        self._state, self.failure = states.OVER, failure
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         if self._transport is not None:
             self._transport.abort()
-        if self._greeting is not None and not self._greeting.done():
-            self._greeting.set_exception(again(failure))
-        commands, idling = list(self._under_way.values()), self._idling
-        for command in (*commands, *self._held_back):
+        if not self._greeting.done():
+            self._greeting.set_result(None)
+        unanswered = self._unanswered()
+        for command in (*unanswered, *self._held_back):
             if command.future is not None and not command.future.done():
                 command.future.set_exception(again(failure))
         self._under_way.clear()
         self._held_back.clear()
         self._arrived.clear()
-        self._awaiting = self._idling = self._challenged = None
-        for command in commands:
-            if command is not idling:
-                self._report(command, failure.outcome)
-        if not self._leaving:
+        for command in unanswered:
+            self._report(command, failure.outcome)
+        if is_news:
             self.on_lost(failure)
 
 
@@ -561,10 +507,8 @@ def refusal(command: str, tagged: Tagged, account: Account) -> ServerRefused:
     return ServerRefused(f"{tagged.status} {kind}{command}", line)
 
 
-def loss(bye: str | None, error: Exception | None) -> TaskFailed:
-    """Return the failure for the loss of a connection, after this BYE or by this error."""
-    if bye is not None:
-        return ServerLost("BYE", bye)
+def loss(error: Exception | None) -> TaskFailed:
+    """Return the failure for the loss of a connection by this error."""
     if isinstance(error, ConnectionError):
         return ServerLost("connection reset")
     return own_failure(error) or ServerLost("connection lost")
@@ -572,4 +516,4 @@ def loss(bye: str | None, error: Exception | None) -> TaskFailed:
 
 def injected() -> ProtocolError:
     """Return the failure for data that follows the OK to STARTTLS in the clear (CVE-2011-0411)."""
-    return ProtocolError("IMAP STARTTLS", "data in the clear behind the server's OK")
+    return ProtocolError(states.HANDSHAKE.kind, states.HANDSHAKE.line)

@@ -90,15 +90,15 @@ class Command:
     """A command that is under way, or waits to be sent."""
 
     name: str
-    tag: str = ""
-    pieces: list[bytes] = field(default_factory=list)  # not written yet; each but the first waits for a continuation
     future: asyncio.Future[Answer] | None = None  # None: no caller waits
     then: Callable[[Answer], None] | None = None
     resets: bool = False
-    wanted: tuple[type[Response], ...] = ()
     challenged: Callable[[str], None] | None = None  # gets the text of each continuation (SASL)
+    wanted: tuple[type[Response], ...] = ()
+    tag: str = ""
+    pieces: list[bytes] = field(default_factory=list)  # not written yet; each but the first waits for a continuation
     data: Untagged = field(default_factory=Untagged)
     since_weight: int = 0  # `Connection._weight` when it was sent
-    deadline_s: float = 0.0
+    deadline_s: float = 0.0  # infinite while no answer is due
     since_ns: int = 0
     sent_bytes: int = 0

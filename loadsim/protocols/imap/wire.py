@@ -37,15 +37,11 @@ class Wire:
     read: Callable[[bytes], Response | None] = parse
     taken_bytes: int = field(default=0, init=False)  # of the stream, up to the end of the last complete response
     taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
+    held_bytes: int = field(default=0, init=False)  # behind the last response that was yielded
     _held: bytearray = field(default_factory=bytearray, init=False)  # the beginning of an incomplete response
     _searched: int = field(default=0, init=False)  # the offset in it before which no line ends
     _line: int = field(default=0, init=False)  # the offset of its present line
     _literal_bytes: int = field(default=0, init=False)  # of its literals before this line
-
-    @property
-    def held_bytes(self) -> int:
-        """The size of the incomplete response."""
-        return len(self._held)
 
     def feed(self, data: bytes) -> Iterable[Response]:
         """Take a piece of the stream; return an iterable that parses each response after the caller took the last.
@@ -83,6 +79,7 @@ class Wire:
             begin = self._searched = self._line = end + 2
             self.taken_literal_bytes += self._literal_bytes
             self._literal_bytes = 0
+            self.held_bytes = length - begin
             response = self.read(whole)
             if response is not None:
                 yield response
@@ -90,6 +87,7 @@ class Wire:
             self._held += data[begin:]
         elif begin:
             del self._held[:begin]
+        self.held_bytes = length - begin
         self._searched -= begin
         self._line -= begin
 
