@@ -26,13 +26,7 @@ from loadsim.protocols.imap.folder_names import SEPARATOR
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.header_lists import HeaderLists, Ref, portions
-from loadsim.protocols.imap.reading import (
-    LISTING_ITEMS,
-    evidence_of,
-    has_evidence_section,
-    origin_of,
-    structure_of,
-)
+from loadsim.protocols.imap.reading import LISTING_ITEMS, evidence_of, has_evidence_section, origin_of, structure_of
 from loadsim.protocols.imap.requests import DEFAULT_REQUESTS, Requests
 from loadsim.protocols.imap.responses import (
     Condition,
@@ -119,27 +113,25 @@ class ImapMailbox:
             await self.session.refresh(connection, INBOX)
             if not self.session.count:
                 return []
-            found = await self._lists.arrived(connection, reopen)
+            headers = await self._lists.arrived(connection, reopen)
             if self.requests.prefetch and not reopen:
-                await self._prefetch(connection, found)
-        return found
+                await self._prefetch(connection, headers)
+        return headers
 
     async def watch(self) -> None:
         """IDLE (RFC 2177), or NOOP in intervals; the session renews both until the next call."""
         with self.session as connection:
             await self.session.select(connection, INBOX)
-            await self._wait(connection)
+            if self.session.waits_by_idle:
+                await connection.idle()
         self.session.keep_watching()
 
     async def watch_open_folder(self) -> None:
         """Wait as `watch` does, in the open folder; without one, send NOOP in intervals to keep the connection."""
         with self.session as connection:
-            await self._wait(connection)
+            if self.session.waits_by_idle:
+                await connection.idle()
         self.session.keep_watching()
-
-    async def _wait(self, connection: ImapConnection) -> None:
-        if self.session.waits_by_idle:
-            await connection.idle()
 
     def holds(self, ref: Hashable) -> bool:
         """Return whether the store has the whole message, so that it is shown without a command."""
@@ -178,8 +170,12 @@ class ImapMailbox:
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
         """UID STORE (RFC 9051 section 6.4.6)."""
+        if not refs:
+            return
         with self.session as connection:
-            await self._store(connection, refs, b"+" if on else b"-", [flag])
+            _, uids = await self._opened_for(connection, refs)
+            item = b"+FLAGS.SILENT" if on else b"-FLAGS.SILENT"
+            await self._over_sets(connection, "UID STORE", uids, item, _flags([flag]))
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
         """UID MOVE (RFC 6851), or COPY, STORE and EXPUNGE of these messages only (RFC 6851 section 3.3)."""
@@ -193,8 +189,8 @@ class ImapMailbox:
                 are_gone = _expunged(answers) >= len(uids)
                 self._check_copied("UID MOVE", answers, uids, are_gone)
                 if not are_gone:
-                    left = await self._over_sets(connection, "UID FETCH", uids, b"(UID)")
-                    if any(isinstance(each, Fetched) and each.uid in uids for found in left for each in found.data):
+                    left = _fetched(await self._over_sets(connection, "UID FETCH", uids, b"(UID)"))
+                    if any(message.uid in uids for message in left):
                         raise ServerRefused("UID MOVE leaves messages", f"some of {len(uids)}")
                 return
             await self._check_expungeable(connection, uids)
@@ -266,7 +262,7 @@ class ImapMailbox:
             return []
         with self.session as connection:
             answer = await connection.send("GETQUOTAROOT", self.session.argument(INBOX))
-        return [Quota(*limit) for each in answer.data if isinstance(each, QuotaLimits) for limit in each.limits]
+        return [Quota(*limit) for quota in answer.data if isinstance(quota, QuotaLimits) for limit in quota.limits]
 
     async def status(self) -> dict[str, FolderStatus | None]:
         """LIST with STATUS (RFC 5819), or LIST and a STATUS of each folder, all under way together.
@@ -274,45 +270,45 @@ class ImapMailbox:
         The open folder is left first: STATUS is for others (RFC 9051 section 6.3.11).
         """
         await self._leave()
-        wanted = self._status_items
+        items = self._status_items
         if "LIST-STATUS" in self.session.offered:
             with self.session as connection:
-                answer = await connection.send("LIST", b'""', b'"*"', b"RETURN (STATUS %b)" % wanted)
-            folders = [name for each in answer.data if (name := self._own_folder(each)) is not None]
-            found = self._statuses(answer.data, folders)
-            unknown = [each for each in self._parents(folders) if found[each] is None]
+                answer = await connection.send("LIST", b'""', b'"*"', b"RETURN (STATUS %b)" % items)
+            folders = [name for entry in answer.data if (name := self._own_folder(entry)) is not None]
+            status = self._statuses(answer.data, folders)
+            unknown = [folder for folder in self._parents(folders) if status[folder] is None]
         else:
             folders = unknown = list(await self.folders())
-            found = self._statuses((), folders)
+            status = self._statuses((), folders)
         # Of a deleted folder with folders in it, Dovecot 2.3 does not state \NonExistent, but it refuses STATUS.
         parents = self._parents(folders)
         with self.session as connection:
-            asked = [connection.send("STATUS", self.session.argument(each), wanted) for each in unknown]
-            answers = await asyncio.gather(*asked, return_exceptions=True)
-        for folder, each in zip(unknown, answers, strict=True):
-            if isinstance(each, ServerRefused) and folder in parents:
-                del found[folder]
-            elif isinstance(each, BaseException):
-                raise each
+            calls = [connection.send("STATUS", self.session.argument(folder), items) for folder in unknown]
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        for folder, end in zip(unknown, ends, strict=True):
+            if isinstance(end, ServerRefused) and folder in parents:
+                del status[folder]
+            elif isinstance(end, BaseException):
+                raise end
             else:
-                found |= self._statuses(each.data, [folder])
-        return found
+                status |= self._statuses(end.data, [folder])
+        return status
 
     def _parents(self, folders: Sequence[str]) -> set[str]:
         """Return those of these folders that others are in."""
-        paths = {self.path(each): each for each in folders}
+        paths = {self.path(folder): folder for folder in folders}
         above = {path[:at] for path in paths for at, letter in enumerate(path) if letter == SEPARATOR}
         return {folder for path, folder in paths.items() if path in above}
 
     def _statuses(self, data: Iterable[Response], folders: Iterable[str]) -> dict[str, FolderStatus | None]:
         """Return the status of these folders; None without an answer, or if it has too few numbers."""
-        found: dict[str, FolderStatus | None] = dict.fromkeys(folders)
+        status: dict[str, FolderStatus | None] = dict.fromkeys(folders)
         for response in data:
             if isinstance(response, MailboxStatus):
                 folder = self.session.folder(response.name)
-                if folder in found:
-                    found[folder] = _status(response.items)
-        return found
+                if folder in status:
+                    status[folder] = _status(response.items)
+        return status
 
     @property
     def _status_items(self) -> bytes:
@@ -369,7 +365,8 @@ class ImapMailbox:
         folder = canonical(folder)
         refs: list[Ref | None] = []
         with self.session as connection:
-            for batch in _batches(messages) if "MULTIAPPEND" in self.session.offered else ([each] for each in messages):
+            joins = "MULTIAPPEND" in self.session.offered
+            for batch in _batches(messages, BATCH_MESSAGES if joins else 1):
                 arguments = [argument for message in batch for argument in _message(*message)]
                 answer = await connection.send("APPEND", self.session.argument(folder), *arguments)
                 refs += _appended(folder, answer, len(batch))
@@ -381,21 +378,21 @@ class ImapMailbox:
         Without a wait between them, James 3.8 answers the FETCH from the folder before. It rejects a FETCH of all
         messages of an empty folder (RFC 9051 section 6.4.5 allows neither).
         """
-        found: dict[str, list[Stored]] = {}
+        stored: dict[str, list[Stored]] = {}
         with self.session as connection:
             for folder in dict.fromkeys(map(canonical, folders)):
                 self.session.leave()
                 try:
                     await self.session.select(connection, folder, announce=False)
-                    found[folder] = []
+                    stored[folder] = []
                     if self.session.count:
                         answer = await connection.send("UID FETCH", b"1:*", LISTING_ITEMS)
-                        found[folder] = await self._listed(folder, answer)
+                        stored[folder] = await self._listed(folder, answer)
                 except ServerRefused as failure:
                     raise ServerRefused(failure.kind, f"folder {folder}: {failure.line}") from None
                 if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
                     raise ServerRefused("SELECT without UIDVALIDITY", folder)
-        return found
+        return stored
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
         """UID STORE of these flags in place of all others.
@@ -409,8 +406,7 @@ class ImapMailbox:
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
             answers = await self._over_sets(connection, "UID STORE", uids, b"FLAGS", _flags(flags))
-            stated = [each for answer in answers for each in answer.data if isinstance(each, Fetched) and each.flags]
-            kept = {each.uid for each in stated if any(flag.lower() in names for flag in each.flags or ())}
+            kept = {message.uid for message in _fetched(answers) if names & set(map(str.lower, message.flags or ()))}
             left = [uid for uid in uids if uid in kept]
             if left:
                 await self._over_sets(connection, "UID STORE", left, b"-FLAGS.SILENT", _flags(others))
@@ -445,7 +441,7 @@ class ImapMailbox:
     async def _prefetch(self, connection: ImapConnection, headers: Sequence[Header]) -> None:
         """Fetch new messages with one command, as far as they fit into the store."""
         assert self.store is not None
-        refs = {each.ref.uid: each.ref for each in self.store.fitting(headers) if isinstance(each.ref, Ref)}
+        refs = {ref.uid: ref for header in self.store.fitting(headers) if isinstance(ref := header.ref, Ref)}
         if refs:
             with suppress(ServerRefused):  # the messages are listed all the same, and fetched when they are read
                 await self._store_messages(connection, self.store, refs)
@@ -480,34 +476,27 @@ class ImapMailbox:
             assert isinstance(ref, Ref), "a reference of another driver"
             if ref.folder == self.session.open and ref.validity == self.session.validity[ref.folder]:
                 return ref.folder, [ref.uid]
-        places = set()
-        uids = []
-        for ref in refs:
-            assert isinstance(ref, Ref), "a reference of another driver"
-            places.add((ref.folder, ref.validity))
-            uids.append(ref.uid)
-        folders = {folder for folder, _ in places}
-        assert len(folders) == 1, "messages of several folders"
-        folder = folders.pop()
+        own = [ref for ref in refs if isinstance(ref, Ref)]
+        assert len(own) == len(refs), "a reference of another driver"
+        folder = own[0].folder
+        assert all(ref.folder == folder for ref in own), "messages of several folders"
         await self.session.select(connection, folder)
-        if places != {(folder, self.session.validity[folder])}:
+        if any(ref.validity != self.session.validity[folder] for ref in own):
             raise ServerRefused("UIDVALIDITY changed", folder)
-        return folder, uids
-
-    async def _store(
-        self, connection: ImapConnection, refs: Sequence[Hashable], how: bytes, flags: Sequence[Flag]
-    ) -> None:
-        if refs:
-            _, uids = await self._opened_for(connection, refs)
-            await self._over_sets(connection, "UID STORE", uids, how + b"FLAGS.SILENT", _flags(flags))
+        return folder, [ref.uid for ref in own]
 
     async def _over_sets(
         self, connection: ImapConnection, name: str, uids: Sequence[int], *arguments: Argument
     ) -> list[Answer]:
-        """Send a command for each set of the messages' numbers that fits into a line, all under way together."""
+        """Send a command for each set of the messages' numbers that fits into a line, all under way together.
+
+        Return their answers, or raise the first failure when all have ended.
+        """
         if len(uids) == 1:
             return [await connection.send(name, b"%d" % uids[0], *arguments)]
-        return await _all([connection.send(name, each, *arguments) for each in number_sets(uids)])
+        calls = [connection.send(name, numbers, *arguments) for numbers in number_sets(uids)]
+        await asyncio.gather(*calls, return_exceptions=True)
+        return [call.result() for call in calls]
 
     def _check_copied(self, name: str, answers: Sequence[Answer], uids: Sequence[int], evident: bool) -> None:
         """Raise `MailMissing` unless all were copied: OK is also the answer for missing messages (RFC 9051 6.4.9).
@@ -531,9 +520,10 @@ class ImapMailbox:
         if "UIDPLUS" in self.session.offered:
             return
         answer = await connection.send("UID SEARCH", b"DELETED")
-        if not any(isinstance(found, Search) for found in answer.data):
+        results = [response.numbers for response in answer.data if isinstance(response, Search)]
+        if not results:
             raise ServerRefused("UID SEARCH without data", "EXPUNGE might delete others' messages")
-        marked = NumberSet.union(found.numbers for found in answer.data if isinstance(found, Search))
+        marked = NumberSet.union(results)
         others = marked.size - sum(uid in marked for uid in set(uids))
         if others:
             raise ServerRefused("EXPUNGE would delete others", f"{others} messages marked by others")
@@ -552,18 +542,12 @@ class ImapMailbox:
 
 def _expunged(answers: Iterable[Answer]) -> int:
     """Return the number of messages that these answers report as removed (RFC 9051 section 7.5.1)."""
-    return sum(isinstance(each, Expunged) for answer in answers for each in answer.data)
+    return sum(isinstance(response, Expunged) for answer in answers for response in answer.data)
 
 
-async def _all(futures: Sequence[asyncio.Future[Answer]]) -> list[Answer]:
-    """Wait for commands that are under way together. Return their answers, or raise the first failure at the end."""
-    if len(futures) == 1:
-        return [await futures[0]]
-    answers = await asyncio.gather(*futures, return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-    return [answer for answer in answers if not isinstance(answer, BaseException)]
+def _fetched(answers: Iterable[Answer]) -> Iterator[Fetched]:
+    """Yield the data of messages in these answers."""
+    return (response for answer in answers for response in answer.data if isinstance(response, Fetched))
 
 
 def canonical(folder: str) -> str:
@@ -589,11 +573,11 @@ def _status(items: Mapping[str, int]) -> FolderStatus | None:
     return FolderStatus(numbers[0], numbers[1], items["MESSAGES"], items["UNSEEN"], items.get("HIGHESTMODSEQ") or None)
 
 
-def _batches(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
+def _batches(messages: Sequence[NewMessage], most: int) -> Iterator[list[NewMessage]]:
     batch: list[NewMessage] = []
     size = 0
     for message in messages:
-        if batch and (len(batch) == BATCH_MESSAGES or size + len(message[0]) > BATCH_BYTES):
+        if batch and (len(batch) == most or size + len(message[0]) > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(message)
@@ -607,7 +591,7 @@ def _appended(folder: str, answer: Answer, messages: int) -> Sequence[Ref | None
     code = answer.tagged.code
     if code is not None and code.name == "APPENDUID":
         validity, _, uids = code.arguments.partition(" ")
-        found = numbers_of(uids)
-        if found.size == messages:
-            return [Ref(folder, number_of(validity), uid) for uid in found]
+        numbers = numbers_of(uids)
+        if numbers.size == messages:
+            return [Ref(folder, number_of(validity), uid) for uid in numbers]
     return [None] * messages
