@@ -212,14 +212,11 @@ class InMemoryDriver:
         if initial.size_bytes is not None:
             size_bytes = max(initial.size_bytes, sample.size_bytes)
             sample = sample._replace(size_bytes=size_bytes, structure=self._structure(size_bytes))
-        return Mail(
+        return sample._replace(
             sender=self.workload.population.address(initial.sender),
             to=(account.address,),
-            subject=sample.subject,
             message_id=f"<{initial.id}>",
             evidence=MessageTag(INITIAL_RUN, initial.sender, initial.id, initial.kind, 0, ""),
-            size_bytes=sample.size_bytes,
-            structure=sample.structure,
         )
 
     def _structure(self, size_bytes: int) -> Structure:
@@ -320,11 +317,10 @@ class InMemoryMailbox:
                 self._observer.lost(failure)
 
     def _announce(self) -> None:
-        newest = self._inbox.next_uid - 1
-        if newest > self._announced_uid:
-            count = newest - self._announced_uid
-            self._announced_uid = newest
-            self._observer.arrived(count)
+        new = self._inbox.next_uid - 1 - self._announced_uid
+        if new > 0:
+            self._announced_uid += new
+            self._observer.arrived(new)
 
     async def _command(self, name: str, sent_bytes: int = 40, received_bytes: int = 40) -> None:
         """Wait for the service time of one command of the session, report it, and raise its failure, if any."""
@@ -409,17 +405,17 @@ class InMemoryMailbox:
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         if self._open != folder:
             await self._select(folder)
-        found = self.folder(folder)
-        uids = list(found.messages)
+        listed = self.folder(folder)
+        uids = list(listed.messages)
         if newest is not None:
             uids = uids[max(0, len(uids) - newest) :]
         if uids:
             if folder == INBOX:
-                self._announced_uid = found.next_uid - 1
+                self._announced_uid = listed.next_uid - 1
             await self._command("IMAP FETCH", 120, HEADER_BYTES * len(uids))
             if folder == INBOX:
                 self._shown_uid = max(self._shown_uid, uids[-1])
-        return _Headers(self, found, uids)
+        return _Headers(self, listed, uids)
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """UID FETCH of the messages since the last listing of the Inbox, or since the start state."""
@@ -435,8 +431,7 @@ class InMemoryMailbox:
         return [self.header(inbox, uid) for uid in new]
 
     async def watch(self) -> None:
-        if self._open != INBOX:
-            await self.open(INBOX)
+        await self.open(INBOX)
         if not self._on:
             raise ServerLost("not logged on")
         self._observer.command("IMAP IDLE", self._observer.now(), "ok", 12, 10)
