@@ -44,8 +44,8 @@ class MailboxCalendar:
     async def _list(self) -> Sequence[MessageRef]:
         """Return the schedules that loadsim put there, in this run or an earlier one. Raises `MailMissing` once."""
         headers = await self.mailbox.headers(CALENDAR, newest=None)
-        found = [header.ref for header in headers if header.evidence is not None]
+        schedules = [header.ref for header in headers if header.evidence is not None]
         was_there, self._is_there = self._is_there, False
-        if was_there and not found:
+        if was_there and not schedules:
             raise MailMissing("no schedule in the calendar")
-        return found
+        return schedules

@@ -24,17 +24,17 @@ ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib")
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:
     """Return a new driver of this name. Raises `ConfigError` if there is none, or if it rejects the services."""
-    found = plugin("driver", name)
-    if found is None:
+    entry = plugin("driver", name)
+    if entry is None:
         raise ConfigError(f"protocol: expected one of {names('driver')}, found {name}")
-    driver: Driver = found.load()(services, **options)
-    return driver if found.is_own else cast(Driver, CheckedDriver(driver, found.package))
+    driver: Driver = entry.load()(services, **options)
+    return driver if entry.is_own else cast(Driver, CheckedDriver(driver, entry.package))
 
 
 def open_drivers(workload: Workload, contents: Contents, services: Services) -> dict[str, Driver]:
     """Return a new driver for each protocol and mail program of a scenario's groups, by `Group.module`."""
     scenario: Scenario = workload.scenario
-    found = {group.module: group for group in scenario.topology}
+    groups = {group.module: group for group in scenario.topology}
     # The in-memory mail system is itself the server: it has to know its users.
     own: dict[str, Any] = {"workload": workload, "contents": contents}
     return {
@@ -43,7 +43,7 @@ def open_drivers(workload: Workload, contents: Contents, services: Services) -> 
             scenario.with_program(services, group.program, group.companions),
             **(own if group.protocol == IN_THE_ENGINE else {}),
         )
-        for name, group in sorted(found.items())
+        for name, group in sorted(groups.items())
     }
 
 
@@ -51,7 +51,7 @@ def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[D
     """Return new drivers for the companions of each group that has some, by `Group.module`."""
     return {
         group.module: tuple(
-            open_driver(group.protocol, scenario.with_program(services, each)) for each in group.companions
+            open_driver(group.protocol, scenario.with_program(services, program)) for program in group.companions
         )
         for group in scenario.topology
         if group.companions
@@ -62,7 +62,7 @@ def check_protocols(scenario: Scenario) -> None:
     """Raise `ConfigError` for a group without a driver. Nothing is loaded or started."""
     for at, group in enumerate(scenario.topology):
         if plugin("driver", group.protocol) is None:
-            shown = with_nearest(group.protocol, [each.name for each in plugins("driver")])
+            shown = with_nearest(group.protocol, [driver.name for driver in plugins("driver")])
             raise ConfigError(
                 f"{scenario.name}: topology[{at}].protocol: expected one of {names('driver')}, found {shown}"
             )

@@ -156,5 +156,5 @@ def with_authorities(endpoint: Endpoint) -> Endpoint:
         raise _no_authorities(endpoint, error.strerror) from None
 
 
-def _no_authorities(endpoint: Endpoint, found: str | None) -> ConfigError:
-    return ConfigError(f"ca_file: expected a readable file of PEM certificates, found {endpoint.ca_file}: {found}")
+def _no_authorities(endpoint: Endpoint, why: str | None) -> ConfigError:
+    return ConfigError(f"ca_file: expected a readable file of PEM certificates, found {endpoint.ca_file}: {why}")

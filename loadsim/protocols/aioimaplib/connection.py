@@ -254,7 +254,7 @@ class LibraryConnection:
     async def _call(self, command: Command, arguments: Sequence[Argument]) -> None:
         """Make the library's call for a command; its result is not used."""
         protocol = self._protocol
-        words = [each.decode() for each in arguments if isinstance(each, bytes)]
+        words = [argument.decode() for argument in arguments if isinstance(argument, bytes)]
         match command.name:
             case "CAPABILITY":
                 await protocol.capability()

@@ -93,7 +93,7 @@ def _folder_named(names: FolderNames, name: str) -> str | None:
     if not below or not name.startswith(names.prefix):
         return None
     # Of two namespaces, the one with the longer prefix has the folder.
-    if any(len(each) > len(names.prefix) and name.startswith(each) for each in names.others):
+    if any(len(prefix) > len(names.prefix) and name.startswith(prefix) for prefix in names.others):
         return None
     levels = [below] if names.separator is None else below.split(names.separator)
     path = SEPARATOR.join(level.replace("%", "%25").replace(SEPARATOR, "%2F") for level in levels)
@@ -110,13 +110,13 @@ async def read_names(ask: Ask, offered: Container[str], settings: FolderSettings
     if "NAMESPACE" in offered:
         with suppress(ServerRefused):
             answer = await ask("NAMESPACE")
-            namespaces = next((each for each in answer if isinstance(each, Namespaces)), None)
+            namespaces = next((response for response in answer if isinstance(response, Namespaces)), None)
     if "SPECIAL-USE" in offered and not all(folder in settings.paths for folder, _ in _SPECIAL_USES):
         returned = ("RETURN (SPECIAL-USE)",) if "LIST-EXTENDED" in offered else ()
         with suppress(ServerRefused):
             answer = await ask("LIST", '""', '"*"', *returned)
-            found = [each for each in answer if isinstance(each, ListEntry)]
-            uses = [(each.name, use) for each in found for _, use in _SPECIAL_USES if use in each.attributes]
+            entries = [entry for entry in answer if isinstance(entry, ListEntry)]
+            uses = [(entry.name, use) for entry in entries for _, use in _SPECIAL_USES if use in entry.attributes]
     return names_of(settings, namespaces, tuple(uses))
 
 
@@ -130,11 +130,11 @@ def names_of(settings: FolderSettings, namespaces: Namespaces | None, uses: Iter
     personal = namespaces.personal[0] if namespaces is not None and namespaces.personal else Namespace("", SEPARATOR)
     prefix = personal.prefix if settings.prefix is None else settings.prefix
     rest = (*namespaces.personal[1:], *namespaces.other) if namespaces is not None else ()
-    plain = FolderNames(prefix, personal.separator, tuple(each.prefix for each in rest))
+    plain = FolderNames(prefix, personal.separator, tuple(namespace.prefix for namespace in rest))
     own = {folder: path for folder, path in settings.paths.items() if folder != path}
     for folder, use in _SPECIAL_USES:
-        found = next((plain.folder(name) for name, stated in uses if stated == use), None)
-        if found is None or folder in settings.paths or found in (INBOX, *own.values()) or may_be_made(found):
+        named = next((plain.folder(name) for name, stated in uses if stated == use), None)
+        if named is None or folder in settings.paths or named in (INBOX, *own.values()) or may_be_made(named):
             continue
-        own[folder] = found
+        own[folder] = named
     return FolderNames(plain.prefix, plain.separator, plain.others, tuple(own.items()))

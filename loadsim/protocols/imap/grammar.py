@@ -184,7 +184,7 @@ def _entry(raw: bytes, at: int) -> ListEntry:
     if not isinstance(attributes, list) or isinstance(delimiter, list) or not isinstance(name, bytes):
         raise malformed("LIST", "attributes, delimiter and name", at)
     return ListEntry(
-        frozenset(decoded(each).lower() for each in attributes if isinstance(each, bytes)),
+        frozenset(decoded(attribute).lower() for attribute in attributes if isinstance(attribute, bytes)),
         None if delimiter is None else decoded(delimiter),
         decode_name(decoded(name)),
     )
@@ -196,13 +196,13 @@ _known_entry = lru_cache(maxsize=512)(_entry)
 def _namespace(raw: bytes, at: int) -> Namespaces:
     """Parse `* NAMESPACE personal other shared`, each NIL or a list of (prefix separator ...) (RFC 9051 7.3.5)."""
     _check_words(raw, "NAMESPACE")
-    found: list[tuple[Namespace, ...]] = []
+    kinds: list[tuple[Namespace, ...]] = []
     for _ in range(3):
         value, at = _value(raw, at)
         if isinstance(value, bytes):
             raise malformed("NAMESPACE", "lists or NIL", at)
-        found.append(tuple(_one_namespace(each, at) for each in value or ()))
-    return Namespaces(found[0], found[1] + found[2])
+        kinds.append(tuple(_one_namespace(namespace, at) for namespace in value or ()))
+    return Namespaces(kinds[0], kinds[1] + kinds[2])
 
 
 def _one_namespace(value: Value, at: int) -> Namespace:
@@ -237,18 +237,18 @@ def _quota(raw: bytes, at: int) -> QuotaLimits:
         listed, at = _value(raw, at)
     if listed is not None and (not isinstance(listed, list) or len(listed) % 3):
         raise malformed("QUOTA", "triples of resource, usage and limit", at)
-    found = []
+    limits = []
     for name, *numbers in zip(*[iter(listed or [])] * 3, strict=True):
         used, most = (
-            _within(int(each), 0, LARGEST_NUMBER64, "QUOTA")
-            if isinstance(each, bytes) and _NUMBER.fullmatch(each)
+            _within(int(number), 0, LARGEST_NUMBER64, "QUOTA")
+            if isinstance(number, bytes) and _NUMBER.fullmatch(number)
             else -1
-            for each in numbers
+            for number in numbers
         )
         if not isinstance(name, bytes) or used < 0 or most < 0:
             raise malformed("QUOTA", "a name and two numbers", at)
-        found.append((decoded(name).upper(), used, most))
-    return QuotaLimits(tuple(found))
+        limits.append((decoded(name).upper(), used, most))
+    return QuotaLimits(tuple(limits))
 
 
 def _search(raw: bytes, at: int) -> Search:
@@ -320,8 +320,8 @@ def _one_section(raw: bytes, match: re.Match[bytes]) -> Fetched | None:
     after = _AFTER_SECTION.match(raw, end)
     if after is None:
         return None
-    found = before or after[1]
-    uid = None if found is None else _within(int(found), 1, LARGEST_NUMBER, "FETCH")
+    stated_uid = before or after[1]
+    uid = None if stated_uid is None else _within(int(stated_uid), 1, LARGEST_NUMBER, "FETCH")
     sections: dict[str, bytes | None] = {decoded(name).upper(): raw[begin:end]}
     return Fetched(_within(int(number), 1, LARGEST_NUMBER, "FETCH"), uid, None, None, None, None, sections)
 
@@ -407,7 +407,7 @@ def _plain_envelope(match: re.Match[bytes]) -> Envelope:
     lists: list[tuple[Address, ...]] = []
     for raw in match.group(3, 4, 5, 6, 7, 8):
         if raw not in read:
-            read[raw] = tuple([Address(*[field or None for field in each]) for each in _ADDRESS.findall(raw)])
+            read[raw] = tuple([Address(*[field or None for field in fields]) for fields in _ADDRESS.findall(raw)])
         lists.append(read[raw])
     return Envelope._make((match[1], match[2], *lists, match[9], match[10]))
 

@@ -40,12 +40,12 @@ class HeaderLists:
             return await self._compared(connection, folder, newest)
         first = max(1, self.session.count - newest + 1) if newest is not None else 1
         # Up to "*": the folder may have shrunk, and a number beyond its end would be an error.
-        found = await self._headers(connection, folder, "FETCH", b"%d:*" % first)
-        if not found and self.session.count:
+        by_uid = await self._headers(connection, folder, "FETCH", b"%d:*" % first)
+        if not by_uid and self.session.count:
             raise ServerRefused("FETCH without data", f"none of {self.session.count} messages of {folder}")
-        if folder == INBOX and found:
-            self.session.arrivals.listed(next(reversed(found)))
-        headers = list(found.values())
+        if folder == INBOX and by_uid:
+            self.session.arrivals.listed(next(reversed(by_uid)))
+        headers = list(by_uid.values())
         return headers if newest is None else headers[-newest:]
 
     async def arrived(self, connection: ImapConnection, reopen: bool) -> Sequence[Header]:
@@ -53,15 +53,15 @@ class HeaderLists:
         arrivals = self.session.arrivals
         first = arrivals.first_uid if reopen else arrivals.next_uid
         if self.cache is not None:
-            found = await self._new(connection, first)
+            by_uid = await self._new(connection, first)
         else:
-            found = await self._headers(connection, INBOX, "UID FETCH", b"%d:*" % first)
+            by_uid = await self._headers(connection, INBOX, "UID FETCH", b"%d:*" % first)
         # "n:*" is "*:n" when n lies beyond the end, and so always names the last message.
-        for uid in [uid for uid in found if uid < first]:
-            del found[uid]
-        if found:
-            arrivals.listed(next(reversed(found)))
-        return list(found.values())
+        for uid in [uid for uid in by_uid if uid < first]:
+            del by_uid[uid]
+        if by_uid:
+            arrivals.listed(next(reversed(by_uid)))
+        return list(by_uid.values())
 
     async def _headers(
         self, connection: ImapConnection, folder: str, command: str, numbers: bytes
@@ -69,19 +69,19 @@ class HeaderLists:
         """Fetch headers. Return them by their UIDs, in ascending order."""
         answer = await connection.send(command, numbers, self.requests.listing(self.session.offered))
         validity, domain, read = self.session.validity[folder], self.session.account.domain, self.requests.read
-        found: dict[int, Header] = {}
+        headers: dict[int, Header] = {}
         last_uid, ascending = 0, True
         for portion in portions(answer.data):
             for fetched in portion:
                 if isinstance(fetched, Fetched) and fetched.uid is not None:
                     header = read(fetched, Ref(folder, validity, fetched.uid), domain)
                     if header is not None:
-                        found[fetched.uid] = header
+                        headers[fetched.uid] = header
                         ascending = ascending and fetched.uid >= last_uid
                         last_uid = fetched.uid
             if answer.data:
                 await asyncio.sleep(0)
-        return found if ascending else dict(sorted(found.items()))
+        return headers if ascending else dict(sorted(headers.items()))
 
     async def _compared(self, connection: ImapConnection, folder: str, newest: int | None) -> Sequence[Header]:
         """Compare the cache with the open folder, and fetch the headers that it lacks of the `newest` messages."""
@@ -119,14 +119,14 @@ class HeaderLists:
         assert items is not None
         by_number = b"UID" in items and not by_uid
         answer = await connection.send("FETCH" if by_number else "UID FETCH", numbers, items)
-        found: dict[int, frozenset[Flag]] = {}
+        flags: dict[int, frozenset[Flag]] = {}
         for portion in portions(answer.data):
             for fetched in portion:
                 if isinstance(fetched, Fetched) and fetched.uid is not None and fetched.flags is not None:
-                    found[fetched.uid] = flags_among(fetched.flags)
+                    flags[fetched.uid] = flags_among(fetched.flags)
             if answer.data:
                 await asyncio.sleep(0)
-        return dict(sorted(found.items()))
+        return dict(sorted(flags.items()))
 
 
 def portions(data: list[Response]) -> Iterator[list[Response]]:

@@ -117,7 +117,7 @@ def leaves_of(body: Leaf | Multipart) -> Iterator[tuple[str, Leaf, bool]]:
             yield name or "1", part, alternative
             continue
         within, alternative = f"{name}." if name else "", part.subtype == "alternative"
-        numbered = [(f"{within}{number}", each, alternative) for number, each in enumerate(part.parts, 1)]
+        numbered = [(f"{within}{number}", inner, alternative) for number, inner in enumerate(part.parts, 1)]
         waiting += reversed(numbered)
 
 

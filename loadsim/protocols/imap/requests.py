@@ -100,12 +100,12 @@ def _evidence(fields: Mapping[str, bytes]) -> MessageTag | None:
 
 def fields_of(header: bytes) -> dict[str, bytes]:
     """Return the values of header fields by their names in lower case, unfolded; of several, the first."""
-    found: dict[str, bytes] = {}
+    fields: dict[str, bytes] = {}
     for line in _FOLD.sub(b"", header[:LONGEST_FIELDS_BYTES]).splitlines():
         name, colon, value = line.partition(b":")
         if colon:
-            found.setdefault(name.strip().decode("ascii", "replace").lower(), value.strip())
-    return found
+            fields.setdefault(name.strip().decode("ascii", "replace").lower(), value.strip())
+    return fields
 
 
 def addresses_of(field: bytes) -> tuple[str, ...]:
@@ -114,5 +114,5 @@ def addresses_of(field: bytes) -> tuple[str, ...]:
     All users share one string for each address.
     """
     words = _SEPARATORS.split(_QUOTED.sub(" ", field.decode("utf-8", "replace")))
-    found = (word for word in words if word.count("@") == 1 and not word.startswith("@") and not word.endswith("@"))
-    return tuple(intern(word) for word in islice(found, MOST_ADDRESSES))
+    addresses = (word for word in words if word.count("@") == 1 and not word.startswith("@") and not word.endswith("@"))
+    return tuple(intern(word) for word in islice(addresses, MOST_ADDRESSES))

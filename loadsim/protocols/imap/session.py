@@ -274,6 +274,6 @@ def _asking(connection: ImapConnection) -> Ask:
     """Return a function that sends a command and returns the untagged data of its answer."""
 
     async def ask(name: str, *arguments: str) -> Sequence[Response]:
-        return (await connection.send(name, *(each.encode() for each in arguments))).data
+        return (await connection.send(name, *(argument.encode() for argument in arguments))).data
 
     return ask

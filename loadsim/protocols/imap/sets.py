@@ -22,7 +22,7 @@ class NumberSet:
     def of(cls, ranges: Iterable[tuple[int, int]]) -> NumberSet:
         """Return the set of all numbers in these ranges, in any order and with either end first."""
         merged: list[tuple[int, int]] = []
-        for first, last in sorted([(min(each), max(each)) for each in ranges]):
+        for first, last in sorted([(min(ends), max(ends)) for ends in ranges]):
             if merged and first <= merged[-1][1] + 1:
                 merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
             else:
@@ -32,7 +32,7 @@ class NumberSet:
     @classmethod
     def union(cls, sets: Iterable[NumberSet]) -> NumberSet:
         """Return the set of all numbers in any of these sets."""
-        return cls.of([each for numbers in sets for each in numbers.ranges])
+        return cls.of([ends for numbers in sets for ends in numbers.ranges])
 
     @property
     def size(self) -> int:
@@ -40,7 +40,7 @@ class NumberSet:
         return sum([last - first + 1 for first, last in self.ranges])
 
     def __contains__(self, number: int) -> bool:
-        at = bisect_right(self.ranges, number, key=lambda each: each[0]) - 1
+        at = bisect_right(self.ranges, number, key=lambda ends: ends[0]) - 1
         return at >= 0 and number <= self.ranges[at][1]
 
     def __iter__(self) -> Iterator[int]:

@@ -49,7 +49,7 @@ class SeveralConnections:
 
     def _lost(self, failure: Exception) -> None:
         """Report a broken connection to the observer; if a call is running over another one, in the next `watch`."""
-        if any(each.session.in_call for each in (self._inbox, *self._others)):
+        if any(mailbox.session.in_call for mailbox in (self._inbox, *self._others)):
             self._broken = failure
         else:
             self._observer.lost(failure)
@@ -66,15 +66,15 @@ class SeveralConnections:
         connections = (self._inbox, *self._others)
         self._others.clear()
         self._waiting.clear()
-        ends = await asyncio.gather(*(each.log_off() for each in connections), return_exceptions=True)
+        ends = await asyncio.gather(*(mailbox.log_off() for mailbox in connections), return_exceptions=True)
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
 
     def abandon(self) -> None:
         """Close all connections at once."""
-        for each in (self._inbox, *self._others):
-            each.abandon()
+        for mailbox in (self._inbox, *self._others):
+            mailbox.abandon()
         self._others.clear()
         self._waiting.clear()
         self._broken = None
@@ -82,10 +82,10 @@ class SeveralConnections:
     async def watch(self) -> None:
         """Wait for new mail on all connections that do not wait yet; see `ImapMailbox.watch`."""
         if self._broken is None:
-            for each in (self._inbox, *self._others):
-                if each not in self._waiting:
-                    await (each.watch() if each is self._inbox else each.watch_open_folder())
-                    self._waiting.add(each)
+            for mailbox in (self._inbox, *self._others):
+                if mailbox not in self._waiting:
+                    await (mailbox.watch() if mailbox is self._inbox else mailbox.watch_open_folder())
+                    self._waiting.add(mailbox)
         if self._broken is not None:  # before, or while another began to wait
             self._observer.lost(self._broken)
 
@@ -97,7 +97,7 @@ class SeveralConnections:
 
     async def _to_append(self, folder: str) -> ImapMailbox:
         """Return the connection that stores a message in the folder, which need not be open."""
-        free = [each for each in self._others if each.session.open is None] or self._others[-1:]
+        free = [mailbox for mailbox in self._others if mailbox.session.open is None] or self._others[-1:]
         return self._used(self._with_open(folder) or (free[0] if free else await self._connect()))
 
     async def _for_messages(self, refs: Sequence[Hashable]) -> ImapMailbox:
@@ -116,7 +116,7 @@ class SeveralConnections:
         folder = canonical(folder)
         if folder == INBOX:
             return self._inbox
-        return next((each for each in self._others if each.session.open == folder), None)
+        return next((mailbox for mailbox in self._others if mailbox.session.open == folder), None)
 
     @property
     def _may_connect(self) -> bool:
@@ -158,10 +158,10 @@ class SeveralConnections:
 
     def _wait_but_for(self, used: ImapMailbox | None) -> None:
         """Let all connections but this one wait in the folders that they have open."""
-        for each in (self._inbox, *self._others):
-            if each is not used and each not in self._waiting and each.session.open is not None:
-                each.session.watch_quietly()
-                self._waiting.add(each)
+        for mailbox in (self._inbox, *self._others):
+            if mailbox is not used and mailbox not in self._waiting and mailbox.session.open is not None:
+                mailbox.session.watch_quietly()
+                self._waiting.add(mailbox)
 
     # --- the calls ---
 

@@ -74,7 +74,7 @@ class Untagged:
         """Take the expunge of a message."""
         if not self._by_uid:
             self._by_uid = True
-            fetched = [(at, each.uid) for at, each in enumerate(self.responses) if isinstance(each, Fetched)]
+            fetched = [(at, data.uid) for at, data in enumerate(self.responses) if isinstance(data, Fetched)]
             self._places = {uid: at for at, uid in fetched if uid is not None}
 
 

@@ -39,9 +39,9 @@ def envelope_of(value: Value, at: int) -> Envelope:
         raise malformed("ENVELOPE", "ten fields", at)
     return Envelope._make(
         (
-            *(_nstring(each, at) for each in value[:2]),
-            *(_addresses(each, at) for each in value[2:8]),
-            *(_nstring(each, at) for each in value[8:]),
+            *(_nstring(field, at) for field in value[:2]),
+            *(_addresses(field, at) for field in value[2:8]),
+            *(_nstring(field, at) for field in value[8:]),
         )
     )
 
@@ -57,13 +57,13 @@ def _addresses(value: Value, at: int) -> tuple[Address, ...]:
         return ()
     if not isinstance(value, list):
         raise malformed("ENVELOPE", "a list of addresses", at)
-    found = []
-    for each in value:
-        if not isinstance(each, list) or len(each) != 4:
+    addresses = []
+    for fields in value:
+        if not isinstance(fields, list) or len(fields) != 4:
             raise malformed("ENVELOPE", "an address of four fields", at)
         # An empty string counts as NIL.
-        found.append(Address(*[_nstring(field, at) or None for field in each]))
-    return tuple(found)
+        addresses.append(Address(*[_nstring(field, at) or None for field in fields]))
+    return tuple(addresses)
 
 
 def body_of(value: Value, at: int, within: int = 0) -> Leaf | Multipart:
@@ -74,10 +74,10 @@ def body_of(value: Value, at: int, within: int = 0) -> Leaf | Multipart:
         raise malformed("BODYSTRUCTURE", "a list", at)
     if isinstance(value[0], list):
         parts: list[Leaf | Multipart] = []
-        for each in value:
-            if not isinstance(each, list):
+        for part in value:
+            if not isinstance(part, list):
                 break
-            parts.append(body_of(each, at, within + 1))
+            parts.append(body_of(part, at, within + 1))
         subtype = value[len(parts)] if len(parts) < len(value) else b"mixed"
         return Multipart(_word(subtype, at), tuple(parts))
     if len(value) < 7:

@@ -49,13 +49,13 @@ class MessageStore:
 
     def fitting(self, headers: Sequence[Header]) -> list[Header]:
         """Return the first of these messages that fit into the store together."""
-        found, left_bytes = [], self.limit_bytes
+        fitting, left_bytes = [], self.limit_bytes
         for header in headers:
             left_bytes -= header.size_bytes
             if left_bytes < 0:
                 break
-            found.append(header)
-        return found
+            fitting.append(header)
+        return fitting
 
     def take(self, ref: Hashable, raw: bytes | None) -> None:
         """Keep a fetched message, unless the server sent none of it."""
@@ -89,8 +89,8 @@ def _entity(raw: bytes, begin: int, end: int, within: int) -> tuple[Leaf | Multi
     if raw[begin : begin + 2] == b"\r\n":
         header_end = begin
     else:
-        found = raw.find(b"\r\n\r\n", begin, end)
-        header_end = found + 2 if found >= 0 else end
+        blank_line = raw.find(b"\r\n\r\n", begin, end)
+        header_end = blank_line + 2 if blank_line >= 0 else end
     fields = fields_of(raw[begin : min(header_end, begin + LONGEST_FIELDS_BYTES)])
     body_at = min(header_end + 2, end)
     kind, parameters = field_value(fields.get("content-type", b""))
@@ -115,16 +115,16 @@ def _entity(raw: bytes, begin: int, end: int, within: int) -> tuple[Leaf | Multi
 def _between(raw: bytes, boundary: bytes, begin: int, end: int) -> list[tuple[int, int]]:
     """Return the places between the lines of a boundary; the end of the message stands for a missing last one."""
     delimiter = re.compile(rb"(?:\A|\r\n)--" + re.escape(boundary) + rb"(--)?[ \t]*+(?:\r\n|\Z)")
-    found: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
     since: int | None = None
     at = max(0, begin - 2)  # the line before the body ends it, too
-    while len(found) < MOST_PARTS and (match := delimiter.search(raw, at, end)) is not None:
+    while len(places) < MOST_PARTS and (match := delimiter.search(raw, at, end)) is not None:
         if since is not None:
-            found.append((since, max(since, match.start())))
+            places.append((since, max(since, match.start())))
         if match[1]:
-            return found
+            return places
         since = min(match.end(), end)
         at = max(match.end() - 2, match.start() + 1)
-    if since is not None and len(found) < MOST_PARTS:
-        found.append((since, end))
-    return found
+    if since is not None and len(places) < MOST_PARTS:
+        places.append((since, end))
+    return places

@@ -97,4 +97,4 @@ def _secrets(endpoint: Endpoint, account: Account) -> str:
         ("a password", account.password),
         ("a client certificate", endpoint.client_certificate),
     )
-    return " or ".join(name for name, found in has if found)
+    return " or ".join(name for name, secret in has if secret)

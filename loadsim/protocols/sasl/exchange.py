@@ -125,8 +125,8 @@ class Bearer:
 def _status(challenge: bytes) -> str:
     """Return the status in an error's JSON. All else may repeat the token."""
     try:
-        found = json.loads(challenge)
-        status = str(found.get("status") or found.get("error") or "") if isinstance(found, dict) else ""
+        document = json.loads(challenge)
+        status = str(document.get("status") or document.get("error") or "") if isinstance(document, dict) else ""
     except (ValueError, RecursionError):
         status = ""
     return status if re.fullmatch(r"[A-Za-z0-9_-]{1,40}", status) else "the token was refused"

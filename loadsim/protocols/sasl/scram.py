@@ -136,8 +136,7 @@ class Scram:
 
     def _server_first(self, challenge: bytes) -> _Parameters:
         """Return nonce, salt and iterations of server-first-message."""
-        found = self._attributes(challenge, "r", "s", "i")
-        nonce, salt, iterations = found
+        nonce, salt, iterations = self._attributes(challenge, "r", "s", "i")
         if len(nonce) > LONGEST_NONCE or not _PRINTABLE.fullmatch(nonce):
             raise self._wrong("nonce", f"expected at most {LONGEST_NONCE} printable characters")
         if not nonce.startswith(self.nonce) or nonce == self.nonce:
@@ -157,7 +156,7 @@ class Scram:
         keys = keys_of(self._hash, self._password, salt, iterations)
         stored = new_hash(self._hash, keys.client).digest()
         signature = hmac.digest(stored, signed, self._hash)
-        proof = bytes(one ^ other for one, other in zip(keys.client, signature, strict=True))
+        proof = bytes(key ^ mask for key, mask in zip(keys.client, signature, strict=True))
         self._signature = hmac.digest(keys.server, signed, self._hash)
         return f"{without_proof},p={b64encode(proof).decode()}".encode()
 
@@ -174,10 +173,10 @@ class Scram:
     def _attributes(self, challenge: bytes, *names: str) -> list[str]:
         """Return the values of a message that begins with these attributes; extensions may follow."""
         try:
-            found = challenge.decode().split(",")
+            parts = challenge.decode().split(",")
         except UnicodeDecodeError:
-            found = []
-        values = [part[2:] for name, part in zip(names, found, strict=False) if part.startswith(f"{name}=")]
+            parts = []
+        values = [part[2:] for name, part in zip(names, parts, strict=False) if part.startswith(f"{name}=")]
         if len(values) < len(names):
             raise self._wrong("message", f"expected the attributes {', '.join(names)}")
         return values

@@ -65,8 +65,8 @@ _running: WeakKeyDictionary[asyncio.AbstractEventLoop, _Running] = WeakKeyDictio
 
 def known(source: TokenSource | None) -> list[str]:
     """Return the last tokens of a source, which no text may show."""
-    found = _known.get(source) if source is not None else None
-    return list(found.tokens) if found is not None else []
+    entry = _known.get(source) if source is not None else None
+    return list(entry.tokens) if entry is not None else []
 
 
 async def current(source: TokenSource) -> str:
@@ -173,17 +173,17 @@ def _parsed(text: str, name: str) -> tuple[str, float | None]:
     The text is a token, or the answer of a token endpoint (RFC 6749 section 5.1): JSON with `access_token` and perhaps
     `expires_in`.
     """
-    found, lasts_s = text.strip(), None
-    if found.startswith("{"):
+    token, lasts_s = text.strip(), None
+    if token.startswith("{"):
         try:
-            document = json.loads(found)
+            document = json.loads(token)
         except (ValueError, RecursionError):
             document = {}
-        found, lasts_s = str(document.get("access_token", "")), _seconds(document.get("expires_in"))
-    if not _TOKEN.fullmatch(found):
+        token, lasts_s = str(document.get("access_token", "")), _seconds(document.get("expires_in"))
+    if not _TOKEN.fullmatch(token):
         expected = "expected a token (RFC 6750), or JSON with an access_token"
-        raise GeneratorFailed("no token", f"{name}: {expected}, found {'something else' if found else 'none'}")
-    return found, lasts_s
+        raise GeneratorFailed("no token", f"{name}: {expected}, found {'something else' if token else 'none'}")
+    return token, lasts_s
 
 
 def _kept(source: TokenSource, token: str) -> str:

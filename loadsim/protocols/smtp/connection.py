@@ -233,7 +233,8 @@ class Connection(asyncio.Protocol):
         for command in packet:
             self._pending.append(_Pending(command.verb, command.further, now, len(command.line), command.challenged))
         if self._transport is not None:  # GREETING comes before there is one, and sends nothing
-            self._transport.write(packet[0].line if len(packet) == 1 else b"".join([each.line for each in packet]))
+            lines = [command.line for command in packet]
+            self._transport.write(lines[0] if len(lines) == 1 else b"".join(lines))
         self._wait()
 
     def _send_more(self, pending: _Pending) -> None:
@@ -414,8 +415,8 @@ class Connection(asyncio.Protocol):
         self._stop_timer()
         self._challenged = False
         pending, self._pending = self._pending, []
-        for each in pending:
-            self._report(each, failure.outcome)
+        for command in pending:
+            self._report(command, failure.outcome)
         self._conversation = OVER
         end, self._end = self._end, None
         if end is not None and not end.done():

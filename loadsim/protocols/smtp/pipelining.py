@@ -66,7 +66,7 @@ class PipeliningSubmission:
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
         """MAIL, RCPT and RSET on a connection of its own, one at a time, then QUIT; see `ports.Probing`."""
         connection = self._connection()
-        steps = ([each] for each in (commands.mail(sender, b"", {}), commands.rcpt(recipient), commands.RESET))
+        steps = ([command] for command in (commands.mail(sender, b"", {}), commands.rcpt(recipient), commands.RESET))
         try:
             await self._connect(connection, steps, last=True)
         finally:

@@ -92,6 +92,6 @@ class Wire:
         self._size_bytes = 0
         return reply
 
-    def _refuse(self, line: bytes, found: str) -> ProtocolError:
+    def _refuse(self, line: bytes, fault: str) -> ProtocolError:
         self.rejected = line.removesuffix(b"\r")
-        return ProtocolError("no SMTP", found)
+        return ProtocolError("no SMTP", fault)
