@@ -213,8 +213,11 @@ class Connection(asyncio.Protocol):
         self._last_tag += 1
         command.tag = f"t{self._last_tag}"
         command.pieces = encode(command.tag.encode(), command.name.encode(), arguments, self.free_literal_bytes)
-        self._held_back.append(command)
-        self._send_held_back()
+        if self._state is states.READY:
+            self._begin(command)
+        else:
+            self._held_back.append(command)
+            self._send_held_back()
 
     def _send_held_back(self) -> None:
         """Send commands as far as the state allows; end IDLE for them."""
