@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,10 @@ from hypothesis import strategies as st
 from small_runs import written
 from watched_campaigns import Watching, stop
 
-from loadsim.campaign.file import finished_score, read_campaign
+from loadsim.analysis.verdict import ENDED
+from loadsim.campaign.file import finished_score, read_campaign, write
+from loadsim.campaign.runner import Interrupted
+from loadsim.campaign.runs import CampaignRun
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.document import capacity_text
 from loadsim.capacity.runs import Overridden, Wanted, find_capacity
@@ -191,6 +195,14 @@ def test_a_damaged_score_is_no_step(tmp_path: Path, damage: dict[str, Any]) -> N
     assert finished_score(tmp_path / "runs" / "00004-2") is None
 
 
+def test_the_cores_that_others_took_make_a_run_contended() -> None:
+    """By hand: 0.5 of 2 cores, and 10 % that other virtual machines took."""
+    means = {"server_cores": 2.0, "server_cores_taken_by_others": 0.5, "server_cores_steal_share": 0.1}
+    probes = {"host": {figure: {"mean": mean} for figure, mean in means.items()}}
+    run = CampaignRun("runs/x", "x", 4).with_score(score(4, passed=True) | {"probes": probes})
+    assert (run.taken_share, run.contended) == (pytest.approx(0.35), True)
+
+
 @pytest.mark.slow
 def test_a_search_goes_on_from_any_step(tmp_path: Path) -> None:
     """campaign.json as it was after every fourth step, then the same end."""
@@ -250,9 +262,30 @@ def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> Non
     (out / "letter").touch()
     with pytest.raises(ConfigError, match="expected a new or empty directory"):
         find_capacity(reader(path), WANTED, out)
+    (out / "campaign.new").touch()
+    with pytest.raises(ConfigError, match="expected a new or empty directory"):
+        find_capacity(reader(path), WANTED, out)
+    assert sorted(each.name for each in out.iterdir()) == ["campaign.new", "letter"]
     (out / "campaign.json").write_text("[]")
     with pytest.raises(ConfigError, match="expected a campaign of loadsim"):
         find_capacity(reader(path), WANTED, out)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_run_that_a_signal_ended_is_set_aside(tmp_path: Path, begun: bool) -> None:
+    """It is no result: the search repeats it."""
+    out = tmp_path / "out"
+
+    def ended(*_: Any, out: Path, **__: Any) -> Any:
+        if begun:
+            out.mkdir(parents=True)
+        return SimpleNamespace(summary=SimpleNamespace(score=score(4, passed=True, causes=[ENDED])))
+
+    with pytest.raises(Interrupted) as interrupted:
+        find_capacity(reader(written(tmp_path / "small.yaml")), WANTED, out, runner=ended)
+    assert (searched(out).runs, interrupted.value.kept) == ((), False)
+    assert [each.name for each in out.glob("runs/*")] == ["00004-1.incomplete-1"] * begun
+    assert "the same command" in interrupted.value.in_words("the same command")
 
 
 def test_two_searches_do_not_share_a_directory(tmp_path: Path) -> None:
@@ -287,6 +320,7 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
         for number in (4, 5):
             finished(out, f"00020-{number}", score(20, passed=True))
 
+    (place / "00020-5").rename(place / "00020-5.incomplete-1")  # a crash came after it
     watching = Watching(mended)
     whole = find_capacity(reader(path), WANTED, out, watcher=watching)
     assert (whole.found, whole.exit_status) == (Found(20, 24, "criteria"), 0)
@@ -308,6 +342,7 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
         (Wanted(steps=(2, 4)), "--steps: expected a number from 3 to 4 users, found 2"),
         (Wanted(first=4, steps=(4, 8)), "--from: expected either it or --steps"),
         (Wanted(most=4, steps=(4, 8)), "--most: expected either it or --steps"),
+        (Wanted(most=4, engines=5), "--engines: expected a number from 1 to 4, found 5"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(tmp_path: Path, wanted: Wanted, reason: str) -> None:
@@ -495,6 +530,16 @@ def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, fir
     assert "Interval: ;" not in "\n".join(lines) and "too few" not in "\n".join(lines)
 
 
+@pytest.mark.parametrize("answer", [{"users": 1100}, {"failed_users": 1000}, {"failed_users": None}])
+def test_an_answer_that_its_runs_do_not_have_is_refused(tmp_path: Path, answer: dict[str, Any]) -> None:
+    ended = replace(capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail")), directory=tmp_path)
+    write(ended)
+    assert searched(tmp_path).found == ended.found
+    (tmp_path / "campaign.json").write_text(json.dumps(ended.document | answer))
+    with pytest.raises(ConfigError):
+        searched(tmp_path)
+
+
 @pytest.mark.parametrize("found", [Found(1000, 1200, "criteria"), Found(None, 1200, "criteria")])
 def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     """A search with --quick: also a missing capacity is not certain then."""
@@ -529,6 +574,7 @@ def test_wrong_options_are_bad_input(options: tuple[str, str], capsys: pytest.Ca
         (("--cluster", "127.0.0.1:1", "--clients", "2", "--pin"), "--pin: expected a run of one machine"),
         (("--cluster", "127.0.0.1:1", "--clients", "0"), "--clients: expected a number of at least 1, found 0"),
         (("--cluster", "127.0.0.1:1"), "--clients: expected the number of clients, as all runs need the same ones"),
+        (("--cluster", "127.0.0.1:1", "--clients", "2", "--from", "9", "--most", "8"), "--from: expected a number"),
     ],
 )
 def test_a_search_on_a_cluster_needs_its_clients(

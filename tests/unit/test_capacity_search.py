@@ -481,6 +481,13 @@ def test_a_step_is_judged_by_the_whole_verdict(facts: dict[str, Any], result: Re
     assert judge_run(score(**facts)) == result
 
 
+def test_a_verdict_that_is_not_passed_is_never_a_pass() -> None:
+    """Of a score.json that names no missed criterion."""
+    found = score()
+    found["verdict"]["passed"] = False
+    assert judge_run(found).result == FAILED
+
+
 @pytest.mark.parametrize(
     ("facts", "result"),
     [

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadsim.findings.formats import known_decimals, rounded
+from loadsim.campaign.tables import length_words
+from loadsim.findings.formats import known_decimals, percent, rounded
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,22 @@ def test_figures_have_the_digits_that_are_known(figure: float, interval: tuple[f
     """The last one is the first of half the distance to the nearer end; at most one decimal."""
     decimals = known_decimals(figure, interval)
     assert " ".join(rounded(each, decimals) for each in (figure, *interval)) == shown
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(1.0, "100 %"), (0.99999, "99.999 %"), (1 - 1e-9, "99.9999 %"), (1.00001, "100.001 %"), (0.0, "0 %")],
+)
+def test_all_is_shown_only_for_all(share: float, shown: str) -> None:
+    assert percent(share) == shown
+
+
+@pytest.mark.parametrize(
+    ("time_s", "shown"),
+    [(59.4, "59 s"), (61.0, "1 min 1 s"), (3599.4, "59 min 59 s"), (3599.5, "1 h 0 min"), (7170.0, "2 h 0 min")],
+)
+def test_lengths_are_rounded_once(time_s: float, shown: str) -> None:
+    assert length_words(time_s) == shown
 
 
 @given(st.floats(1, 1e6), st.floats(0.4, 1), st.floats(0.4, 1e6))

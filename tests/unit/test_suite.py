@@ -126,6 +126,22 @@ def test_errors_of_scenarios_name_the_cells() -> None:
 
 
 @pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"scenario": "smal"}, 1),
+        ({"before": [{"run": ["./no-such-program"]}]}, 0),
+        ({"users": [6, 1]}, 0),
+        ({"users": [6, 2], "set": {"topology": [{"profile": "loadsim-5.5/light", "users": 2}] * 3}}, 0),
+    ],
+)
+def test_errors_that_are_of_the_suite_have_its_file(keys: dict[str, Any], line: int) -> None:
+    """A scenario or program that is not there, and fewer users than the groups of the scenario."""
+    with pytest.raises(ConfigError) as refused:
+        scenarios_of(suite(**keys), passwords=False)
+    assert {(each.file, each.line) for each in refused.value.problems} == {("suite.yaml", line)}
+
+
+@pytest.mark.parametrize(
     ("keys", "error"),
     [
         ({"base": {"server": "odl"}, "new": {"server": "new"}}, "compare[0].base.server: expected one of old, new"),

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from compared_runs import write_run
-from documents import listed, tables
+from documents import listed, section, tables
 from finished_suites import OUT, SERVERS, compared_suite, crashed, suite, with_runs
 from kept_signals import kept_signals
 from patience import PATIENCE_S
@@ -31,11 +31,12 @@ from watched_campaigns import Watching
 from loadsim.campaign.hooks import run_hook
 from loadsim.campaign.quiet_down import QuietDown
 from loadsim.campaign.runner import CampaignWatcher
-from loadsim.cli import main
+from loadsim.cli import INTERRUPTED, main
 from loadsim.comparison.comparison import compare_runs
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Hook, load_suite
 from loadsim.report.answer import NO_MEASUREMENT
+from loadsim.report.document import Listing
 from loadsim.report.html import to_html
 from loadsim.suite.document import describe_suite, headline, suite_text, tone
 from loadsim.suite.runs import run_name, run_suite
@@ -85,8 +86,11 @@ def test_an_incomplete_run_is_set_aside() -> None:
     incomplete = OUT / "runs" / "001-all-1"
     (incomplete / "logs").mkdir(parents=True)
     (incomplete / "logs" / "c.0.tlog").write_bytes(b"half")
+    (earlier := OUT / "runs" / "001-all-1.incomplete-1").mkdir()
+    (earlier / "earlier").touch()
     figures = run_suite(found, OUT)
-    assert (OUT / "runs" / "001-all-1.incomplete-1" / "logs" / "c.0.tlog").read_bytes() == b"half"
+    assert (OUT / "runs" / "001-all-1.incomplete-2" / "logs" / "c.0.tlog").read_bytes() == b"half"
+    assert (earlier / "earlier").exists()
     assert [(run.run, run.result) for run in figures.runs] == [("runs/001-all-1", "void")]
 
 
@@ -114,6 +118,18 @@ def test_another_suite_or_a_damaged_file_is_refused_in_one_line(capsys: Capture)
     good["runs"][0]["run"] = "../../etc"
     (OUT / "campaign.json").write_text(json.dumps(good))
     assert "out/campaign.json: expected a campaign of loadsim (suite), found something else" in refused()
+
+
+def test_a_state_with_a_run_of_another_cell_is_refused_and_kept() -> None:
+    found = suite(repeats=1)
+    with_runs(found)
+    run_suite(found, OUT)
+    damaged = state()
+    damaged["runs"][0]["cell"] = "other"
+    (OUT / "campaign.json").write_text(json.dumps(damaged))
+    with pytest.raises(ConfigError):
+        run_suite(found, OUT)
+    assert state() == damaged
 
 
 def test_a_directory_at_work_or_with_other_files_is_refused(capsys: Capture) -> None:
@@ -242,6 +258,8 @@ def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
     assert Path("order").read_text().splitlines() == ["settings", "server", f"suite old/a 1 {place}"]
     (run,) = figures.runs
     assert (run.result, run.failed_after, figures.exit_status) == ("pass", ("sh: exit status 1",), 0)
+    (failed,) = (each for each in section(describe_suite(figures), "Runs") if isinstance(each, Listing))
+    assert failed.items == ("old/a, repeat 1: sh: exit status 1",)
 
 
 def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(capsys: Capture) -> None:
@@ -258,6 +276,16 @@ def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(caps
     with kept_signals():
         assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 0, "no run was left after the last signal"
     assert state()["complete"]
+
+
+def test_a_signal_in_a_command_before_a_run_ends_the_suite_which_repeats_it(capsys: Capture) -> None:
+    """The run has not begun, and is in no figure. The commands after it are executed; a line names the directory."""
+    suite(before=[{"shell": "kill -INT $PPID; exit 1"}], after=[{"run": ["touch", "after"]}], repeats=1)
+    with kept_signals():
+        assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == INTERRUPTED
+    assert (state()["runs"], state()["left"], state()["complete"]) == ([], 1, False)
+    assert Path("after").exists()
+    assert "--out out " in capsys.readouterr().err
 
 
 def test_pauses_are_between_runs_only() -> None:
@@ -474,9 +502,11 @@ def test_the_list_makes_nothing(capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert "Suite suite: 4 runs: 2 cells, 2 repeats each; random order, seed 1" in out
     assert "Time left: at least 4 min 24 s" in out  # 4 runs of 21 s, and 3 pauses
+    assert main(["suite", "suite.yaml", "--list", "--web", "0", "--out", "out"]) == 2
     assert not OUT.exists()
     with_runs(found)
     run_suite(found, OUT)
+    capsys.readouterr()
     assert main(["suite", "suite.yaml", "--list", "--out", "out"]) == 0
     rows = [line.split()[-1] for line in capsys.readouterr().out.splitlines()[-4:]]
     assert rows == ["passed"] * 4
