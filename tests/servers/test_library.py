@@ -9,17 +9,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from paths import ROOT
-from small_runs import written
+from small_runs import on, written
 from timing_samples import done, write_sample
 
 import loadsim
 from loadsim.engine.snapshot import PHASES
+from loadsim.model.ports import Endpoint, Services
 
 PAGE = ROOT / "docs" / "how-to" / "use-as-a-library.md"
 HEAVY = ("argparse", "asyncio", "multiprocessing", "numpy", "pydantic", "rich", "subprocess", "yaml")
@@ -80,11 +82,15 @@ def test_the_example_of_the_page_makes_a_run_and_prints_its_score(tmp_path: Path
 class _Notes(loadsim.Watcher):
     def __init__(self) -> None:
         self.stages: list[str] = []
+        self.warnings: list[str] = []
         self.snapshots: list[loadsim.LiveSnapshot] = []
         self.samples: list[tuple[str, dict[str, float]]] = []
 
     def stage(self, stage: str) -> None:
         self.stages.append(stage)
+
+    def warning(self, line: str) -> None:
+        self.warnings.append(line)
 
     def snapshot(self, snapshot: loadsim.LiveSnapshot, clients: Any) -> None:
         self.snapshots.append(snapshot)
@@ -122,6 +128,7 @@ def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.Ca
     [
         ({"by": "x"}, "by: expected one of group, profile, client, minute, found 'x'"),
         ({"weights": {"READ": "much"}}, "weights: READ: expected a weight of at least 0, found 'much'"),
+        ({"begin_s": -1}, "begin_s: expected a number of at least 0, found -1"),
         ({"begin_s": float("nan")}, "window: expected finite instants, found nan s to 100 s"),
     ],
 )
@@ -197,6 +204,19 @@ def test_a_search_reads_the_runs_that_it_finds(tmp_path: Path, capfd: pytest.Cap
     assert isinstance(found, loadsim.Capacity)
     assert (found.users, found.exit_status, found.document["stopped_by"]) == (6, 4, "limit")
     assert capfd.readouterr() == ("", "")
+
+
+def test_warnings_of_a_scenario_come_before_its_errors(tmp_path: Path) -> None:
+    """Each function reads a file by itself, and gives the warnings of the scenario to the watcher."""
+    nowhere = on(Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1)))
+    path = written(tmp_path / "small.yaml", initialise="never", **nowhere)
+    for call in (partial(loadsim.run, engines=9), partial(loadsim.find_capacity, first=9)):
+        notes = _Notes()
+        with pytest.raises(loadsim.ConfigError):
+            call(path, tmp_path / "out", watcher=notes)
+        assert notes.warnings == [*loadsim.load_scenario(path).warnings] != []
+    assert loadsim.plan(path, engines=1).scenario.users == 6
+    assert not (tmp_path / "out").exists()
 
 
 def test_errors_are_raised_and_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from loadsim.errors import ConfigError
 from loadsim.files import locked
 from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.export_maildir import Target, export_maildir
-from loadsim.runs.directory import make_directories, run_directory
+from loadsim.runs.directory import make_directories, recorded_events, run_directory
+from loadsim.runs.watcher import Watcher
 
 BEGAN = datetime(2026, 1, 5, tzinfo=UTC)
 OUT = Path("out")
@@ -66,6 +68,40 @@ def test_a_run_leaves_the_directory_of_a_suite_alone() -> None:
             pass
         assert out.is_dir()
     assert not Path("runs").exists()
+
+
+def test_what_has_content_stays_in_a_directory_that_is_given_up() -> None:
+    """As the log of a server that did not start."""
+    with own_directory(OUT, "x"):
+        (OUT / "server.log").write_text("why")
+        (OUT / "hooks").mkdir()
+        (OUT / "empty").touch()
+    assert sorted(each.name for each in OUT.iterdir()) == ["hooks", "server.log"]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_events_begin_with_the_warnings_and_those_not_written_are_counted(full: bool) -> None:
+    """A full disk costs the events, not the run. A monitor that criteria need is named before it."""
+    told: list[str] = []
+
+    class Told(Watcher):
+        def message(self, line: str) -> None:
+            told.append(line)
+
+        warning = message
+
+    criteria = "criteria={probes.host@mx1.cpu_busy_share.mean: {max: 1}}"
+    scenario = load_scenario("quickstart", ["lists.count=0", criteria])
+    OUT.mkdir()
+    if full:
+        (OUT / "events.jsonl").symlink_to("/dev/full")
+    with recorded_events(OUT, scenario, Told()):
+        pass
+    if full:
+        assert len(told) == 2  # the monitor and the events
+    else:
+        (line,) = (OUT / "events.jsonl").read_text().splitlines()
+        assert (len(told), json.loads(line)["event"]) == (1, "warning")
 
 
 def test_directories_that_others_made_stay() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import resource
 from collections.abc import AsyncIterator
@@ -18,8 +19,9 @@ from distributed import Scheduler, Worker
 from distributed.comm.core import Comm
 from distributed.security import Security
 from patience import PATIENCE_S
-from timing_samples import write_sample
+from timing_samples import done, write_sample
 
+from loadsim.cli import parser
 from loadsim.cluster import collect as collecting
 from loadsim.cluster.agent import DASK_SETTINGS, DISCARD_RUN, LIST_FILES, READ_FILE, Agent
 from loadsim.cluster.collect import CLIENTS_NAME, PARTIAL
@@ -27,6 +29,7 @@ from loadsim.cluster.controller import Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
 from loadsim.cluster.worker_directory import start_worker
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.runs.cluster import forget
 
 RUN = "run-1"
 PIECE_BYTES = 1000
@@ -119,6 +122,68 @@ def collected_by(agent: Agent, out: Path) -> list[Path]:
             return await collect(cluster, "one", RUN, out)
 
     return asyncio.run(work())
+
+
+async def commanded(cluster: Cluster, *words: str) -> int:
+    """Return the exit status of `loadsim cluster collect` in another thread, at the controller of this cluster."""
+    assert cluster._dask_client.scheduler is not None
+    address = cluster._dask_client.scheduler.address.removeprefix("tcp://")
+    args = parser("cluster").parse_args(["cluster", "collect", "--cluster", address, *words])
+    return int(await asyncio.to_thread(args.run, args))
+
+
+def test_the_command_lists_and_collects_runs(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its exit status is that of the verdict. A run that no client has is bad input; logs that stay make it invalid."""
+    log, out = runs / RUN / "logs/one.1.tlog", tmp_path / "collected"
+    for each in (log, runs / RUN / "logs/one.machine.tlog"):
+        each.unlink()
+    criteria = {"failed_share": {"max": 0}}
+    tasks = [done("READ", 1000 * at, 20, outcome="refused" if at == 5 else "ok") for at in range(20)]
+    write_sample(log, tasks, header={"run": RUN, "client": "one", "criteria": criteria})
+    strange = runs / RUN / "logs/two.1.tlog"  # no worker of this client writes it
+
+    async def work() -> list[int]:
+        async with a_client(Agent(runs)) as cluster:
+            found = [await commanded(cluster)]
+            with pytest.raises(ConfigError):
+                await commanded(cluster, "run-9", "--out", str(out))
+            strange.touch()
+            with pytest.raises(RunInvalid):
+                await commanded(cluster, RUN, "--out", str(out))
+            strange.unlink()
+            return [*found, await commanded(cluster, RUN, "--out", str(out)), await commanded(cluster)]
+
+    assert asyncio.run(work()) == [0, 1, 0]
+    score = json.loads((out / "score.json").read_text())
+    assert (score["verdict"]["validity"], score["verdict"]["passed"]) == ("valid", False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(RUN)]
+    assert lines == [[RUN, "one", "ended"]]
+    assert not (runs / RUN).exists()
+
+
+def test_a_run_that_did_not_begin_is_removed_where_it_can_be(runs: Path) -> None:
+    """A client that has no such run, or has left, is no error."""
+
+    async def work() -> None:
+        async with a_client(Agent(runs)) as cluster:
+            await forget(cluster, "run-9", ["one"])
+            await cluster.ask("one", DISCARD_RUN, run="run-9", collected={})
+            assert_kept(runs)
+            await forget(cluster, RUN, ["gone", "one"])
+
+    asyncio.run(work())
+    assert not (runs / RUN).exists()
+
+
+def test_a_file_that_becomes_shorter_is_not_taken_for_whole(runs: Path, out: Path) -> None:
+    class Emptied(Agent):
+        async def read_file(self, run: str, file: str, offset: int, length: int) -> bytes:
+            return await super().read_file(run, file, offset, length) if offset == 0 else b""
+
+    with pytest.raises(RunInvalid):
+        collected_by(Emptied(runs), out)
+    assert_kept(runs)
+    assert not list(out.rglob("*.tlog"))
 
 
 def assert_kept(runs: Path) -> None:

@@ -19,10 +19,12 @@ from timing_samples import HEADER
 
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Endpoint
+from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.host import Machine, open_files, watched_machine
 from loadsim.monitor.server_discovery import ServerPlace, find_server, listening
 from loadsim.monitor.system.cpu_affinity import kept_apart, split
+from loadsim.runs.server import server_facts
+from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -227,6 +229,9 @@ def test_a_server_elsewhere_is_not_here(host: str, here: bool | None) -> None:
     """By its address; a name that leads nowhere leaves it open."""
     place = find_server(Endpoint(host, 143), Endpoint(host, 25))
     assert (place.here, place.processes, place.shares({0})) == (here, {}, here)
+    own = os.sched_getaffinity(0)
+    with server_facts(Services(Endpoint(host, 143), Endpoint(host, 25), 0.01), 1, True, SILENT) as facts:
+        assert (facts["server_here"], facts["pinned"], os.sched_getaffinity(0)) == (here, False, own)
 
 
 def test_of_processes_that_cannot_be_seen_it_is_known_where_they_must_be() -> None:
@@ -270,6 +275,8 @@ def test_server_and_generator_are_kept_apart_and_let_go(server: Server) -> None:
         assert (os.sched_getscheduler(0) == os.SCHED_RR) is cores.real_time
     assert os.sched_getaffinity(0) == own
     assert os.sched_getscheduler(0) == scheduling
+    with server_facts(Services(server.endpoint, server.endpoint, 0.01), 1, True, SILENT) as facts:
+        assert (facts["generator_cpus"], facts["pinned"], facts["shares_cpus"]) == ([max(own)], True, False)
     assert server.cpus() == [own] * 3
 
 
@@ -300,6 +307,8 @@ def test_without_permission_only_the_generator_is_pinned(server: Server, monkeyp
         assert os.sched_getaffinity(0) == {max(own)}
         assert server.cpus() == [own] * 2
         assert place.shares(cores.generator) is True
+    with server_facts(Services(server.endpoint, server.endpoint, 0.01), 1, True, SILENT) as facts:
+        assert (facts["generator_cpus"], facts["pinned"], facts["shares_cpus"]) == ([max(own)], False, True)
     assert [os.sched_getaffinity(0), *server.cpus()] == [own] * 3
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import all_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import ENDED, HEADER, START_NS, done, write_sample
@@ -202,6 +203,8 @@ def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> Non
     assert (summary.verdict.validity, [one.passed for one in summary.criteria]) == ("valid", [False])
     (place_of,) = monitor_places(read_logs([place]))
     assert len(place_of.damages) == 1
+    files = [each for each in all_tables(describe_run(read_run(str(place)), {})) if "monitor" in each.caption]
+    assert [row[4] for each in files for row in each.rows] == [*place_of.damages]
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
