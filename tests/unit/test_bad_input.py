@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from imap_script import certificate
 from patience import PATIENCE_S
 from timing_samples import done, write_sample
 
-from loadsim.cli import BAD_INPUT, INTERRUPTED, VERBS, main
+from loadsim.cli import BAD_INPUT, INTERRUPTED, VERBS, main, open_standard_streams
 from loadsim.engine.channel import start_process
 from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
@@ -112,6 +113,17 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("new", "own.yaml"), "NAME: expected letters, digits, - and _, without .yaml, which is added, found 'own."),
         (("new", "own", "--host", "a b"), "--host: expected letters, digits and the signs - . : _ / @, found 'a b'"),
         (("new", "own", "--host", "mail.example.com:143"), "--host: expected a host without a port, found"),
+        (("show", "scenario"), "'scenario' (perhaps scenarios; choose from "),
+        (("show", "profiles", "a", "b"), "profiles: expected one name, found a b"),
+        (("show", "drivers", "--copy", "own.yaml"), "--copy: expected one of "),
+        (("server", "dovecot-postfix", "quickstart", "--listen", "0.0.0.0"), "--listen: expected an IPv4 address"),
+        (("topology", "export", "quickstart", "--format", "maildir", "--force", "--out", "x"), "--force: expected"),
+        (("run", "quickstart", "--metrics-linger", "5s"), "--metrics-linger: expected --metrics, too"),
+        (("run", "quickstart", "--metrics", "0", "--metrics-linger", "25h"), "--metrics-linger: expected a duration"),
+        (("capacity", "quickstart", "--width", "1%", "--steps", "4,,8"), "--steps: expected"),
+        (("monitor", "--probe", "host", "--out", "own.txt"), "--out own.txt: expected"),
+        (("monitor", "--probe", "host", "--set", "run.seed=1", "--out", "own.tlog"), "--set run: expected"),
+        (("client", "--cluster", "127.0.0.1:1", "--name", "a-1", "--runs", "/proc/x"), "--runs /proc/x: expected"),
     ],
 )
 def test_wrong_arguments(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
@@ -154,6 +166,47 @@ def test_an_embedded_server_cannot_be_initialised(capsys: Capture) -> None:
 
 
 # --- places to write to -----------------------------------------------------------------------------------------
+
+
+def test_a_monitor_that_cannot_begin_writes_nothing() -> None:
+    """Without a probe, with a wrong name, and with a file that exists."""
+    Path("old.tlog").write_text("old")
+    assert main(["monitor", on(1, 1), "--out", "new.tlog"]) == BAD_INPUT
+    watched = on(1, 1, probes={"host": {}})
+    assert main(["monitor", watched, "--name", "MX 1", "--out", "new.tlog"]) == BAD_INPUT
+    more = ("--probe", "command", "--set", "probes.command.run=true")
+    assert main(["monitor", watched, *more, "--out", "old.tlog"]) == BAD_INPUT
+    assert (Path("old.tlog").read_text(), Path("new.tlog").exists()) == ("old", False)
+
+
+def test_a_monitor_whose_stream_is_not_taken_ends(place: Path, capsys: Capture) -> None:
+    """Its output takes the header of the log, and no sample: it ends by itself, and not well."""
+    kept, (soft, hard) = os.dup(1), resource.getrlimit(resource.RLIMIT_FSIZE)
+    with (place / "stream").open("wb") as stream:
+        os.dup2(stream.fileno(), 1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400, hard))  # the header has 257 bytes
+    try:
+        assert main(["monitor", "--probe", "host", "--name", "mx1", "--out", "-"]) == BAD_INPUT
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        os.dup2(kept, 1)
+        os.close(kept)
+    assert len(capsys.readouterr().err.splitlines()) == 2  # the samples that were lost, and the end
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_missing_standard_stream_is_the_null_device(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the next file that is opened, such as a log, would take its place."""
+    kept = os.dup(0)
+    monkeypatch.setattr(sys, "stdin", None)
+    try:
+        if closed:
+            os.close(0)
+        open_standard_streams()
+        assert (sys.stdin.fileno(), os.fstat(0).st_rdev) == (0, Path(os.devnull).stat().st_rdev)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
 
 
 @pytest.mark.parametrize("where", ["file", "file/below", "/proc/nowhere"])

@@ -70,6 +70,13 @@ def test_the_load_that_is_named_has_enough(planned: int, needed: int, seed: int)
     assert (hits >= needed).mean() > 0.98
 
 
+def test_a_short_window_without_any_task_is_named_once() -> None:
+    """No more users help: their number is not in the reason."""
+    why = not_valid(scenario("limits.window=41s"), PlannedLoad(100.0, {"READ": (0,) * 80 + (1,) * 20}))
+    assert why is not None
+    assert "limits.hits" in why and " times the users" not in why
+
+
 def test_tasks_outside_the_window_are_named() -> None:
     """They would be missing from the score; a task that the run never has, or without a weight, is not named."""
     late = {"REPLY": (0,) * 80 + (1,) * 20, "COPY": (0,) * 100, "SAVE SENT": (0,) * 99 + (1,)}

@@ -249,6 +249,21 @@ def test_the_text_sets_what_is_planned_beside_what_was_published() -> None:
             assert rows[label] == [f"{planned[label]:.2f}", published]
 
 
+def test_what_a_plan_does_not_know_has_no_figure() -> None:
+    """The IMAP commands of another program than the simulated one; failures and the share of mail are there."""
+    figures = planned("topology=[{profile: loadsim-5.5/light, users: 2, program: phone}]", "run={day_length: 20s}")
+    assert (figures["rates_per_s"]["imap_commands"], figures["peaks"]["imap_commands"]) == (None, None)
+    assert {hour["imap_commands_per_s"] for hour in figures["by_hour"]} == {None}
+    long = [{**figures["by_hour"][0], "seconds": 1.0}] * 25  # more hours than are shown
+    shown = plan_text(
+        {**figures, "failures": {"READ: NO": 3}, "received_share": 0.25, "by_hour": long}, lists=False, width=200
+    )
+    assert "READ: NO (3)" in shown and " 25 % " in shown
+    rows = {line[:13].strip(): line[13:].split() for line in shown.splitlines()}
+    assert rows["IMAP commands"] == ["-"]
+    assert "In hour" not in shown and "In hour" in plan_text(figures)
+
+
 def test_the_received_share_is_weighted_by_users() -> None:
     """Profiles without a published load are not in it."""
     plan = make_plan(load_scenario("quickstart", ["topology=[{profile: loadsim-5.5/light, users: 2}]"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -63,6 +64,17 @@ def test_a_report_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("gate.html", "old")]
     write(page, report, "--report")
     assert [(each.name, each.read_text()[:4]) for each in tmp_path.iterdir()] == [("gate.html", "<!DO")]
+
+
+def test_a_pipe_gets_the_report_and_stays(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "gate.md")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write(Document("t", "s", "v", "good", ()), pipe, "--report")
+        assert os.read(reader, 1 << 16).startswith(b"# t")
+    finally:
+        os.close(reader)
+    assert [each.is_fifo() for each in tmp_path.iterdir()] == [True]
 
 
 @pytest.mark.parametrize(

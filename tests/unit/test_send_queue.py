@@ -187,6 +187,10 @@ def test_growth_is_the_lower_bound_of_the_slope_of_the_least(queue: list[int]) -
     assert grown_s == pytest.approx(bound * len(queue), rel=1e-3, abs=0.05)
 
 
+def test_the_growth_of_fewer_samples_than_parts_is_unknown() -> None:
+    assert growth_s(range(9), np.arange(9.0), Window(0, 9)) is None
+
+
 @given(st.lists(st.integers(1, 300), min_size=2, max_size=30), st.integers(0, 29))
 def test_build_ups_that_grow_are_no_growth_while_the_queue_empties(part: list[int], empty_at: int) -> None:
     part[empty_at % len(part)] = 0

@@ -121,6 +121,13 @@ def test_few_samples_are_refused() -> None:
         block_means([(float(second), 0.5) for second in range(1, 20)], Window(2.0, 10.0))
 
 
+def test_samples_of_one_instant_are_refused() -> None:
+    """They stand for no time, though no gap is too long."""
+    others = [(3.0 + at / 4, 0.5) for at in range(36)]
+    with pytest.raises(NotKnown):
+        block_means([*[(2.0, 0.5)] * 4, *others], Window(2.0, 12.0))
+
+
 @given(used=st.floats(2, 6), left=st.floats(5, 16))
 def test_equal_levels_are_in_their_interval(used: float, left: float) -> None:
     """In spite of rounding: a prediction outside of its interval would make capacity.json unreadable."""
