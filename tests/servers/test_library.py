@@ -214,7 +214,7 @@ def test_warnings_of_a_scenario_come_before_its_errors(tmp_path: Path) -> None:
         notes = _Notes()
         with pytest.raises(loadsim.ConfigError):
             call(path, tmp_path / "out", watcher=notes)
-        assert notes.warnings == [*loadsim.load_scenario(path).warnings] != []
+        assert notes.warnings == [one.text for one in loadsim.load_scenario(path).findings] != []
     assert loadsim.plan(path, engines=1).scenario.users == 6
     assert not (tmp_path / "out").exists()
 

@@ -485,7 +485,7 @@ def test_a_verdict_that_is_not_passed_is_never_a_pass() -> None:
     """Of a score.json that names no missed criterion."""
     found = score()
     found["verdict"]["passed"] = False
-    assert judge_run(found).result == FAILED
+    assert judge_run(found) == FAILED
 
 
 @pytest.mark.parametrize(
