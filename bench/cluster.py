@@ -202,7 +202,7 @@ def clocks(log: TimingLog, ahead_s: Mapping[str, int]) -> dict[str, Any]:
     """
     engines = [source for source in log.sources if source.simulates]
     starts_ns, begun_ns = (
-        [int(source.facts[fact]) - ahead_s[source.client] * 10**9 for source in engines]
+        [getattr(source.facts, fact) - ahead_s[source.client] * 10**9 for source in engines]
         for fact in ("start_ns", "began_ns")
     )
     read = [(sample["client"], sample["station_clock"]) for sample in log.health if "station_clock" in sample]

@@ -57,7 +57,7 @@ def done(run: Path) -> Done:
         name = message.decode()
         of_kind = new if name.startswith(NEW_MAIL) else answers
         of_kind.setdefault((int(sender), name), Counter())[int(user)] += 1
-    digests = frozenset({str(log.header["plan_digest"])})
+    digests = frozenset({str(log.header.plan_digest)})
     users = Counter(user for source in log.sources if source.simulates for user in source.assignment or ())
     return Done(due, new, answers, _fates(log), digests, users)
 

@@ -80,7 +80,7 @@ def compare(level: str, load: Load, logs: Iterable[TimingLog], captured: Capture
 
 def recorded_tasks(log: TimingLog, task: str) -> list[Witnessed]:
     """The tasks of a log that the wire shows as `task` and that came out well, on the monotonic clock."""
-    start_ns = log.sources[-1].facts["start_ns"]
+    start_ns = log.sources[-1].facts.start_ns or 0
     names = log.names(log.tasks, "task")
     return [
         Witnessed(

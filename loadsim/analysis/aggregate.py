@@ -68,7 +68,7 @@ def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict
     A record counts if its due time is in [begin, end). LOGON and LOGOFF always count, but are in no minute.
     Raises `LogError` if `fields` has the group, and the log does not say to which group a user belongs.
     """
-    groups = Groups.of(log.header) if GROUP in fields else None
+    groups = Groups.of(log.header.groups) if GROUP in fields else None
     without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
     no_session = np.array(log.strings) == NO_SESSION
     found: defaultdict[Part, defaultdict[int, _Driver]] = defaultdict(lambda: defaultdict(_Driver))

@@ -30,8 +30,7 @@ from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.early_end import ENDED_WHY, aborted
-from loadsim.timinglog.merge import PLANNED_LOAD, mode_of
+from loadsim.timinglog.early_end import ABORT_ON
 from loadsim.timinglog.reader import Source, TimingLog
 
 
@@ -48,7 +47,7 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> A
     """Analyse a window of a run."""
     protocols, certain, unsteady = _statistics(log, weights, window_s)
     late_ms = lateness_p95_ms(log, window_s)
-    users, stress = users_had(log), mode_of(log) == STRESS
+    users, stress = users_had(log), log.header.mode == STRESS
     load = None if stress else load_made(log, protocols, window_s)
     facts = Facts(
         protocols=protocols,
@@ -61,22 +60,22 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> A
         unannounced=reported_at_least(log, "unannounced"),
         down_share=down_share(log, window_s, users),
         companions=companions(log),
-        ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
+        ended_early=any(source.facts.ended == "early" for source in log.sources),
         unended=not any(source.ended for source in log.sources if source.simulates),
-        embedded=bool(log.header.get("embedded")),
+        embedded=log.header.embedded,
         generator=Generator(
             lateness_p95_ms=late_ms["generator"],
             engines=engines_health(log, window_s),
             machines=machines_health(log, window_s),
-            event_loop=log.header.get("event_loop"),
+            event_loop=log.header.event_loop,
         ),
         incomplete=_incomplete(log),
         stress=stress,
         unsteady=unsteady,
-        aborted_why=_why(source for source in log.sources if aborted(source.facts)),
-        ended_why=_why(source for source in log.sources if not aborted(source.facts)),
+        aborted_why=_why(source for source in log.sources if source.facts.ended_by == ABORT_ON),
+        ended_why=_why(source for source in log.sources if source.facts.ended_by != ABORT_ON),
         load=load,
-        load_unknown=load is None and not stress and PLANNED_LOAD in log.header,
+        load_unknown=load is None and not stress and (log.header.load_unknown or log.header.planned_load is not None),
         own_faults=generator_failures(log),
     )
     return Analysis(facts, certain, late_ms)
@@ -108,7 +107,7 @@ def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
 
 def _why(sources: Iterable[Source]) -> str | None:
     """Return the reasons of an early end; None without any."""
-    found = [str(why) for source in sources if (why := source.facts.get(ENDED_WHY))]
+    found = [why for source in sources if (why := source.facts.ended_why)]
     return "; ".join(dict.fromkeys(found)) or None
 
 
@@ -130,6 +129,6 @@ def _incomplete(log: TimingLog) -> list[Finding]:
 def _no_end(source: Source, last_s: float | None) -> Finding:
     """Return that a log has no end, with the time of the last sample of its engine."""
     name = f"{source.client}.{source.engine}"
-    if source.given_up_why is not None:
-        return finding(Code.ENGINE_GIVEN_UP, name, last_s=last_s, why=source.given_up_why, users=source.users)
+    if source.facts.given_up_why is not None:
+        return finding(Code.ENGINE_GIVEN_UP, name, last_s=last_s, why=source.facts.given_up_why, users=source.users)
     return finding(Code.LOG_WITHOUT_END, name, last_s=last_s, users=source.users)

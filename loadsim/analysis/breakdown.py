@@ -76,6 +76,6 @@ def _in_order(log: TimingLog, by: str, parts: Iterable[int]) -> list[tuple[str, 
     """
     if by == MINUTE:
         return [(f"{minute // 60}:{minute % 60:02d}", minute) for minute in sorted(parts)]
-    if by == GROUP and (groups := Groups.of(log.header)):
+    if by == GROUP and (groups := Groups.of(log.header.groups)):
         return [(groups.name(group), group) for group in sorted(parts)]
     return sorted((log.strings[number], number) for number in parts)

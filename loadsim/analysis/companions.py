@@ -6,9 +6,6 @@ from dataclasses import dataclass, fields
 
 from loadsim.timinglog.reader import TimingLog
 
-FACT = "companions"
-"""The fact in the log of an engine whose users have companions."""
-
 
 @dataclass(frozen=True, slots=True)
 class Companions:
@@ -31,12 +28,12 @@ class Companions:
 
 def companions(log: TimingLog) -> Companions | None:
     """Return the sums over all engines that reported companions; None without one."""
-    reported = [source.facts[FACT] for source in log.sources if FACT in source.facts]
+    reported = [source.facts.companions for source in log.sources if source.facts.companions]
     if not reported:
         return None
 
     def total(key: str) -> int:
-        return sum(int(each[key]) for each in reported)
+        return sum(getattr(each, key) for each in reported)
 
     planned_ns = total("planned_ns")
     counts = {one.name: total(one.name) for one in fields(Companions) if one.name != "down_share"}

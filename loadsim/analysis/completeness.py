@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadsim.analysis.generator.failures import USERS_GIVEN_UP
 from loadsim.model.records import NO_SESSION
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
@@ -13,7 +12,7 @@ from loadsim.timinglog.records import NEVER
 
 def users_had(log: TimingLog) -> int:
     """Return the number of users of a run by its scenario; at least those of its logs."""
-    return max(int(log.header.get("users") or 0), users_present(log))
+    return max(log.header.users, users_present(log))
 
 
 def users_present(log: TimingLog) -> int:
@@ -32,23 +31,23 @@ def lost_users(log: TimingLog) -> int:
 
 def lost_by_source(log: TimingLog) -> list[int]:
     """Return the number of lost users of each of the log's sources, in their order."""
-    return [int(source.facts.get(USERS_GIVEN_UP) or 0) if source.ended else source.users for source in log.sources]
+    return [source.facts.users_given_up or 0 if source.ended else source.users for source in log.sources]
 
 
 def reported_sum(log: TimingLog, fact: str) -> int | None:
     """Return the sum of a fact that engines report at their end; None if one is missing."""
-    engines = [source.facts for source in log.sources if source.simulates]
-    return sum(int(facts[fact]) for facts in engines) if all(fact in facts for facts in engines) else None
+    reported = [getattr(source.facts, fact) for source in log.sources if source.simulates]
+    return None if None in reported else sum(reported)
 
 
 def reported_at_least(log: TimingLog, fact: str) -> int:
     """Return the sum of a fact over the engines that survived to report it."""
-    return sum(int(source.facts.get(fact, 0)) for source in log.sources if source.simulates)
+    return sum(getattr(source.facts, fact) or 0 for source in log.sources if source.simulates)
 
 
 def users_without_session(log: TimingLog) -> int:
     """Return how many users of surviving engines had no session at the end."""
-    return sum(int(source.facts.get("lost_users", 0)) for source in log.sources if source.ended)
+    return sum(source.facts.lost_users or 0 for source in log.sources if source.ended)
 
 
 def last_sample_s(log: TimingLog) -> list[float | None]:
@@ -62,7 +61,7 @@ def last_sample_s(log: TimingLog) -> list[float | None]:
 
 def without_logs(log: TimingLog) -> dict[str, int]:
     """Return the number of users without logs by client, for the clients that have any."""
-    assigned = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
+    assigned = {one.client: one.users for one in log.header.machines}
     for source in log.sources:
         if source.client in assigned:
             assigned[source.client] -= source.users

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from loadsim.analysis.score import ProtocolStatistics
 from loadsim.model.terms import Window
-from loadsim.timinglog.merge import PLANNED_LOAD
-from loadsim.timinglog.planned_load import BINS, LEFT_OUT, read_planned_load
+from loadsim.timinglog.planned_load import BINS, LEFT_OUT
 from loadsim.timinglog.reader import TimingLog
 
 SURPLUS = 1.05
@@ -59,13 +58,10 @@ class Load:
 def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s: Window) -> Load | None:
     """Return the load of a whole run by its statistics in the window.
 
-    None without the planned load, and for a window shorter than `LEAST_PARTS`. Raises `LogError` for a damaged header.
+    None without the planned load, and for a window shorter than `LEAST_PARTS`.
     """
-    document = log.header.get(PLANNED_LOAD)
-    if document is None:
-        return None
-    plan = read_planned_load(document)
-    if window_s.length_s < LEAST_PARTS * plan.duration_s / BINS:
+    plan = log.header.planned_load
+    if plan is None or window_s.length_s < LEAST_PARTS * plan.duration_s / BINS:
         return None
     planned = plan.in_window(window_s)
     made = Counter[str]()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
-from loadsim.timinglog.reader import PREPARED, Source, TimingLog
+from loadsim.timinglog.reader import TimingLog
 
 SLOW_S = 360.0
 """Within this time after a removal, ext4 without a journal may pass the inode of the file."""
@@ -43,25 +43,24 @@ class PreparationFigures:
 
 def preparation(log: TimingLog, window_s: Window) -> PreparationFigures | None:
     """Return the figures of a run's preparation; None if its log does not state it."""
-    sources = [one for one in log.sources if PREPARED in one.facts and one.started and _before_start_s(one) >= 0]
-    if not sources:
+    found = [
+        (source.facts, source.facts.prepared, (source.facts.start_ns - source.facts.prepared.ended_ns) / 1e9)
+        for source in log.sources
+        if source.facts.prepared and source.facts.start_ns is not None
+    ]
+    # The time from the end of a machine's preparation to the common start is by the machine's clock.
+    before = [(facts, mail, before_s) for facts, mail, before_s in found if before_s >= 0]
+    if not before:
         return None
-    removed_by = [source for source in sources if source.facts[PREPARED]["removed"]]
+    removals = [before_s for _, mail, before_s in before if mail.removed]
     return PreparationFigures(
-        put=sum(source.facts[PREPARED]["put"] for source in sources),
-        removed=sum(source.facts[PREPARED]["removed"] for source in sources),
-        ended_before_window_s=window_s.begin_s + min(map(_before_start_s, removed_by or sources)),
+        put=sum(mail.put for _, mail, _ in before),
+        removed=sum(mail.removed for _, mail, _ in before),
+        ended_before_window_s=window_s.begin_s + min(removals or [before_s for _, _, before_s in before]),
         without_journal=any(
-            system.get("journal") is False
-            for source in sources
-            for system in source.facts.get("server_file_systems") or ()
+            system.journal is False for facts, _, _ in before for system in facts.server_file_systems or ()
         ),
     )
-
-
-def _before_start_s(source: Source) -> float:
-    """Return the time from the end of a machine's preparation to the common start, by the machine's clock."""
-    return (int(source.facts["start_ns"]) - int(source.facts[PREPARED]["ended_ns"])) / 1e9
 
 
 def preparation_findings(figures: PreparationFigures | None, embedded: bool) -> list[Finding]:

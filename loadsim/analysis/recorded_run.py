@@ -9,15 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summary_of
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
 from loadsim.model.documents.yaml_reader import read_document
-from loadsim.timinglog.json_checks import harmless, having, number, or_none, text, whole
+from loadsim.timinglog.documents import Within, Wrong, harmless, reader
 from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.quantities import Count
 from loadsim.timinglog.reader import TimingLog
 
 MOST_EVENT_BYTES = 1 << 27
@@ -95,10 +96,24 @@ def _events(path: Path) -> tuple[Mapping[str, Any], ...]:
             lines = file.read(MOST_EVENT_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return ()
-    return tuple(event for event in map(_json, lines) if _EVENT(event) is None)
+    return tuple(event for event in map(_json, lines) if _is_event(event))
 
 
-_EVENT = having({"event": text}, {"at_s": or_none(number(-1e9, 1e9)), "times": whole(0, 2**53)})
+@dataclass(frozen=True, slots=True)
+class _EventKeys:
+    """The keys of an event that are checked."""
+
+    event: str
+    at_s: Annotated[float, Within(-1e9, 1e9)] | None = None
+    times: Count = 1
+
+
+def _is_event(document: Any) -> bool:
+    try:
+        reader(_EventKeys)(document)
+    except Wrong:
+        return False
+    return True
 
 
 def _json(line: str) -> Any:

@@ -38,12 +38,11 @@ from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Totals, Verdict, by_severity, judge, limits_of
 from loadsim.errors import LogError
-from loadsim.findings.finding import Finding
 from loadsim.findings.next_step import next_step
 from loadsim.model.day_shape import factor_of_window
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.merge import PLANNED_LOAD, check_window, find_logs, merge, mode_of, window_of
-from loadsim.timinglog.planned_load import read_planned_load
+from loadsim.timinglog.header import RunLimits
+from loadsim.timinglog.merge import check_window, find_logs, merge, window_of
 from loadsim.timinglog.reader import TimingLog, read_each
 
 Tone = Literal["good", "doubtful", "bad"]
@@ -103,7 +102,7 @@ def _criterion(result: Result) -> dict[str, Any]:
 
 def _weights(log: TimingLog, given: Mapping[str, float] | None) -> Mapping[str, float]:
     """Return the given weights, or else those of a log. Raises `LogError` for a task that neither of them has."""
-    in_log: Mapping[str, float] = log.header.get("weights") or default_weights()
+    in_log: Mapping[str, float] = log.header.weights or default_weights()
     if given is None:
         return in_log
     from loadsim.model.ports import ALL_TASKS  # for given weights only
@@ -146,19 +145,19 @@ def summary_of(
     window = window_of(log)
     window_s = Window(window.begin_s if begin_s is None else begin_s, window.end_s if end_s is None else end_s)
     check_window(log, window_s)
-    stress = mode_of(log) == STRESS
+    stress = log.header.mode == STRESS
     if stress:
         if weights is not None:
             raise LogError("weights: expected a log of a canonical run, found a stress run's: it has no score")
         weights = {}
     weights = _weights(log, weights)
-    limits = log.header.get("limits") or {}
+    limits = log.header.limits or RunLimits()
 
     # 2. The verdict.
     facts, figures, results = _judged(log, weights, window_s, criteria)
     verdict = judge(facts, results, limits)
     further = [
-        *map(Finding.read, log.header.get("findings") or ()),
+        *log.header.findings,
         *preparation_findings(figures.preparation, figures.embedded),
         *monitor_findings(log, window_s),
     ]
@@ -182,7 +181,7 @@ def _judged(
     facts, figures = _figures(log, weights, window_s)
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, to_json(figures))
-    wanted = log.header["criteria"] if criteria is None else criteria
+    wanted = log.header.criteria if criteria is None else criteria
     if not facts.stress and (found := unserved(log, window_s, weights, wanted)):
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
@@ -201,24 +200,24 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
     totals = Totals.of(facts.protocols)
 
     # 2. The day, and the load-equivalent in users with a day of 8 h.
-    day_s = float(header.get("day_s") or FULL_DAY_S)
-    night_s = float(header.get("night_s") or 0)
-    day_shape = tuple(header.get("day_shape") or ())
+    day_s = float(header.day_s or FULL_DAY_S)
+    night_s = float(header.night_s or 0)
+    day_shape = header.day_shape or ()
     window_factor = factor_of_window(day_shape, window_s, day_s, night_s)
-    compression = float(header.get("compression") or FULL_DAY_S / day_s)
+    compression = float(header.compression or FULL_DAY_S / day_s)
     load = facts.load
     made = 1.0 if load is None or load.share is None else min(1.0, load.share)
 
     # 3. The generator's limits.
-    limits, fastest_ms = limits_of(header.get("limits") or {}, facts.stress), facts.fastest_p95_ms
+    limits, fastest_ms = limits_of(header.limits or RunLimits(), facts.stress), facts.fastest_p95_ms
     engines = facts.generator.engines
 
     # 4. The probes.
     probes = probe_statistics(log, window_s)
     return facts, Figures(
         run=log.sources[0].run or None,
-        name=header.get("name"),
-        mode=mode_of(log),
+        name=header.name,
+        mode=header.mode,
         score_ms=only.score_ms if only else None,
         response_score_ms=only.response_score_ms if only else None,
         score_interval_ms=only.score_interval_ms if only else None,
@@ -228,18 +227,18 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
         clients=len({source.client for source in log.sources if not source.is_monitor}),
         engines=sum(source.simulates for source in log.sources),
         window_s=window_s,
-        plan_digest=header.get("plan_digest"),
-        server=header.get("server"),
-        embedded=bool(header.get("embedded")),
-        submission=header.get("submission"),
-        profile_day_s=float(header.get("profile_day_s") or round(day_s * compression, 6)),
+        plan_digest=header.plan_digest,
+        server=header.server,
+        embedded=header.embedded,
+        submission=header.submission,
+        profile_day_s=float(header.profile_day_s or round(day_s * compression, 6)),
         day_s=day_s,
         night_s=night_s,
         day_shape=day_shape,
         window_factor=window_factor,
         compression=compression,
         load_equivalent_users=None if facts.stress else round(facts.users * FULL_DAY_S / day_s * made * window_factor),
-        received_share=read_planned_load(header[PLANNED_LOAD]).received_share if header.get(PLANNED_LOAD) else None,
+        received_share=header.planned_load.received_share if header.planned_load else None,
         offered_per_s=None if facts.stress else totals.planned / length_s,
         achieved_per_s=totals.hits / length_s,
         tasks_per_s=totals.hits / length_s,

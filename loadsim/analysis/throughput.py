@@ -61,5 +61,5 @@ def throughput(
             service: int(succeeded[np.char.startswith(np.array(log.strings), f"{service} ")].sum()) / length_s
             for service in SERVICES
         },
-        silent_activities=sum(int(source.facts.get("silent_activities", 0)) for source in log.sources),
+        silent_activities=sum(source.facts.silent_activities or 0 for source in log.sources),
     )

@@ -22,7 +22,7 @@ from loadsim.findings.catalogue import Cause
 from loadsim.runs.directory import create_directory, discard
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT
-from loadsim.timinglog.json_checks import harmless
+from loadsim.timinglog.documents import harmless
 
 C = TypeVar("C", bound=Campaign)
 

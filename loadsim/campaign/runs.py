@@ -21,7 +21,7 @@ from loadsim.findings.catalogue import Cause, Severity
 from loadsim.findings.finding import Finding
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.terms import MOST_USERS
-from loadsim.timinglog.json_checks import harmless
+from loadsim.timinglog.documents import harmless
 
 Result = Literal["pass", "fail", "undecided", "generator", "void"]
 """The result of a run. `generator`: the load generator was the bottleneck. `void`: invalid for another reason, or

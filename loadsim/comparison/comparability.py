@@ -45,7 +45,7 @@ def separate_loads(runs: Sequence[RecordedRun]) -> tuple[list[str], str]:
     Runs of one load differ in users, server, seed and limits at most. Names have as few keys as tell the loads apart.
     """
     known = all(run.scenario for run in runs)
-    headers = [{**run.log.header, MAILBOX: run.scenario.get(MAILBOX) if known else None} for run in runs]
+    headers = [{**run.log.header.by_key(), MAILBOX: run.scenario.get(MAILBOX) if known else None} for run in runs]
     differing = [key for key in OF_REPEATS if any(header.get(key) != headers[0].get(key) for header in headers)]
     if not differing:
         return [""] * len(runs), ""

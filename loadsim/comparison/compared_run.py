@@ -17,7 +17,8 @@ from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import PROBES, SCORES
 from loadsim.model.terms import STRESS
-from loadsim.timinglog.merge import mode_of, read_logs
+from loadsim.timinglog.header import LogHeader
+from loadsim.timinglog.merge import read_logs
 
 Criteria = Mapping[str, Limits | None]
 """Limits by the name of the figure; None is off."""
@@ -82,7 +83,7 @@ class Run:
 
     entry: RunFigures
     recorded: RecordedRun
-    header: Mapping[str, Any]
+    header: LogHeader
     criteria: Criteria
     name: str = ""
 
@@ -147,7 +148,7 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Run:
     Raises `LogError`, and `ConfigError` for a run without a score.
     """
     log = read_logs([argument])
-    if mode_of(log) == STRESS:
+    if log.header.mode == STRESS:
         raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
     summary = summary_of(log, criteria=criteria)
     modules, totals = summary.figures.by_protocol, summary.figures.totals
@@ -168,7 +169,7 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Run:
         passed=summary.verdict.passed,
     )
     recorded = without_records(str(argument), log, summary)
-    return Run(entry, recorded, log.header, criteria or log.header["criteria"])
+    return Run(entry, recorded, log.header, criteria or log.header.criteria)
 
 
 def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, float]:

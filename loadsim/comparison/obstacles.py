@@ -51,7 +51,13 @@ def complaints(runs: Sides) -> list[Finding]:
     ]
     differing = [
         next(
-            filter(None, (difference(key, first.header, run.header, (first.name, run.name)) for run in of_both(runs))),
+            filter(
+                None,
+                (
+                    difference(key, first.header.by_key(), run.header.by_key(), (first.name, run.name))
+                    for run in of_both(runs)
+                ),
+            ),
             "",
         )
         for key in SAME
@@ -82,14 +88,14 @@ def _differing_loads(runs: Sides) -> list[Finding]:
     """Return the differing keys of `LOAD` as one finding, unless each load occurs equally often on both sides."""
 
     def load(run: Run) -> tuple[Any, ...]:
-        return tuple(run.header.get(key) for key in LOAD)
+        return tuple(getattr(run.header, key) for key in LOAD)
 
     first = runs[BASE][0]
     others = [run for run in of_both(runs) if load(run) != load(first)]
     if not others or Counter(map(load, runs[BASE])) == Counter(map(load, runs[NEW])):
         return []
     other = others[0]
-    differing = [key for key in LOAD if any(run.header.get(key) != first.header.get(key) for run in others)]
+    differing = [key for key in LOAD if any(getattr(run.header, key) != getattr(first.header, key) for run in others)]
     one, another = (run.recorded.scenario for run in (first, other))
     keys = None
     if one and another:
@@ -110,10 +116,10 @@ def warnings_of(runs: Sides) -> list[Finding]:
         if verdict.missed:
             found.append(finding(Code.COMPARED_MISSED, run.entry.path, why=_words(verdict.missed)))
     found += _differing_criteria(runs)
-    if any(run.header.get("start_state_digest") is None for run in of_both(runs)):
+    if any(run.header.start_state_digest is None for run in of_both(runs)):
         found.append(finding(Code.START_STATE_NOT_STATED))
     should_agree: dict[str, Callable[[Run], Any]] = {
-        "software": lambda run: run.header.get("software"),
+        "software": lambda run: run.header.software,
         "engines": lambda run: run.figures.engines,
         "client machines": lambda run: run.figures.clients,
     }
@@ -128,7 +134,7 @@ def _differing_criteria(runs: Sides) -> list[Finding]:
     names = list(dict.fromkeys(name for run in of_both(runs) for name in run.criteria))
     first: dict[tuple[str, str, str], str] = {}
     for run, name in product(of_both(runs), names):
-        stated, judged_by = run.header["criteria"], run.criteria
+        stated, judged_by = run.header.criteria, run.criteria
         own = _limit_words(name, stated) if name in stated else "not stated"
         common = _limit_words(name, judged_by) if name in judged_by else "nothing, as the figure is unknown"
         if own != common:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import Thread
@@ -25,7 +26,8 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import read_text
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
-from loadsim.timinglog.planned_load import PlannedLoad, read_planned_load
+from loadsim.timinglog.documents import read_as
+from loadsim.timinglog.planned_load import PlannedLoad
 
 PLANNER = (sys.executable, "-P", "-m", "loadsim.dryrun.plan_cache")
 
@@ -90,7 +92,7 @@ def cached(scenario: Scenario, software: str) -> PlannedLoad | None:
         file = cache_directory() / f"{digest}.json"
         document = json.loads(_own_text(file))
         if (document["software"], document["scenario_digest"]) == (software, digest):
-            load = read_planned_load(document["planned_load"])
+            load = read_as(PlannedLoad, document["planned_load"], "planned_load")
             return load if load.tasks and load.duration_s == scenario.duration_s else None
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, ConfigError):
         pass
@@ -109,7 +111,7 @@ def _own_text(file: Path) -> str:
 def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
     """Write a load into the cache. If that fails, the next run plans again."""
     digest = scenario.digest()
-    document = {"software": software, "scenario_digest": digest, "planned_load": load.document()}
+    document = {"software": software, "scenario_digest": digest, "planned_load": asdict(load)}
     with suppress(OSError, RuntimeError):
         plans = cache_directory()
         for directory in (plans.parent.parent, plans.parent, plans):

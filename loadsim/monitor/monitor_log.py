@@ -14,8 +14,8 @@ from pathlib import Path
 from loadsim.errors import LogError
 from loadsim.timinglog import container
 from loadsim.timinglog.file import LogFile, open_log
+from loadsim.timinglog.header import MONITOR
 from loadsim.timinglog.monitors import COLLECTION
-from loadsim.timinglog.reader import MONITOR
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.version import __version__
 
@@ -48,7 +48,7 @@ def read_monitor_log(path: Path, name: str) -> LogFile:
 
 def wrong_maker(log: LogFile, name: str) -> str | None:
     """Return what is expected and found if a log is not of the monitor `name`, else None."""
-    if (found := log.header.get(MONITOR)) == name:
+    if (found := log.header.monitor) == name:
         return None
     made_by = f"that of the monitor {found}" if found else "that of a run"
     return f"expected the log of the monitor {name} (--name {name}), found {made_by}"
@@ -66,17 +66,17 @@ class ProbeSamples:
 
 def probe_samples(log: LogFile) -> Mapping[str, ProbeSamples]:
     """Return what a monitor's log has of each probe."""
-    found: dict[str, list[Mapping[str, float]]] = {probe: [] for probe in log.facts.get("probes", ())}
+    stated = log.facts.probes or {}
+    found: dict[str, list[Mapping[str, float]]] = {probe: [] for probe in stated}
     for sample in log.health:
         if "probe" in sample:
             found.setdefault(sample["probe"], []).append(sample["figures"])
-    stated = log.facts.get("probes", {})
     return {
         probe: ProbeSamples(
             len(samples),
             len({figure for figures in samples for figure in figures}),
-            stated.get(probe, {}).get("failures", 0),
-            stated.get(probe, {}).get("last_failure"),
+            stated[probe].failures if probe in stated else 0,
+            stated[probe].last_failure if probe in stated else None,
         )
         for probe, samples in found.items()
     }

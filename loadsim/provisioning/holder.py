@@ -9,21 +9,35 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
+
+from loadsim.timinglog.documents import Within, Wrong, closed
 
 LEASE_S = 1800
 """A holder that has not renewed its hold for this long has crashed."""
 
 
+def _line(text: str) -> str:
+    """Check a text that errors show: one line of at most the length of an address (RFC 5321 section 4.5.3.1)."""
+    if not text.isprintable() or len(text) > 320:
+        raise Wrong("a line", text)
+    return text
+
+
+Line = Annotated[str, _line]
+_Instant = Annotated[int, Within(0, 1 << 37)]
+
+
+@closed
 @dataclass(frozen=True, slots=True)
 class Holder:
     """A process of loadsim at work on accounts. Instants are in seconds since 1970."""
 
-    work: str
-    host: str
-    process: str
-    since_s: int
-    until_s: int
+    work: Line
+    host: Line
+    process: Line
+    since_s: _Instant
+    until_s: _Instant
 
     @classmethod
     def this(cls, work: str) -> Self:

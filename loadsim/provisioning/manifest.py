@@ -20,16 +20,16 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
 from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Part, Provisioning, Stored
 from loadsim.model.workload import may_be_made
-from loadsim.provisioning.holder import Holder
+from loadsim.provisioning.holder import Holder, Line
 from loadsim.provisioning.sessions import name_of
-from loadsim.timinglog import json_checks as form
+from loadsim.timinglog.documents import Row, closed, reader, unique_keys
 
 FOLDER = "LoadSim"
 """The manifest's folder. It is not part of the start state; it is ours if it holds nothing else."""
@@ -171,52 +171,48 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
     `folder_at` returns the folder with a path; the manifest has paths.
     """
     try:
-        document = json.loads(body.decode("ascii"), object_pairs_hook=form.unique_keys)
+        document = json.loads(body.decode("ascii"), object_pairs_hook=unique_keys)
+        form: _Form = reader(_Form)(document)
     except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
-        document = None
-    if _FORM(document) is not None:
-        raise RejectedManifest("expected this version's form: clean with its own version, or delete it by hand")
-    signature, paths = document.pop("signature"), document["folders"]
-    if not all(may_be_made(path) or may_be_made(folder_at(path)) for path in paths):
+        raise RejectedManifest(
+            "expected this version's form: clean with its own version, or delete it by hand"
+        ) from None
+    if not all(may_be_made(path) or may_be_made(folder_at(path)) for path in form.folders):
         raise RejectedManifest(
             "expected names of folders that profiles have, or the scenario's `folders`, found another"
         )
-    if document["account"] != account.address.lower() or not hmac.compare_digest(
-        signature.encode(errors="replace"), _signature(account, document).encode()
+    del document["signature"]
+    if form.account != account.address.lower() or not hmac.compare_digest(
+        form.signature.encode(errors="replace"), _signature(account, document).encode()
     ):
         raise RejectedManifest(
             "its signature is not of this account and this key (accounts.manifest_key, or the password)"
         )
-    state, holder = document.get("start_state"), document.get("holder")
-    return Body(
-        frozenset(map(folder_at, paths)),
-        document["first_account"],
-        state and Record(state["digest"], {folder_at(at): FolderStatus(*each) for at, each in state["status"].items()}),
-        holder and Holder(**holder),
-    )
+    record = None
+    if form.start_state is not None:
+        status = {folder_at(path): status for path, status in form.start_state.status.items()}
+        record = Record(form.start_state.digest, status)
+    return Body(frozenset(map(folder_at, form.folders)), form.first_account, record, form.holder)
 
 
-def _line(value: Any) -> str | None:
-    """Check a text that errors show: one line of at most the length of an address (RFC 5321 section 4.5.3.1)."""
-    return None if isinstance(value, str) and value.isprintable() and len(value) <= 320 else "a line"
+@closed
+@dataclass(frozen=True, slots=True)
+class _RecordForm:
+    digest: str
+    status: Mapping[str, Annotated[FolderStatus, Row]]
 
 
-def _status(value: Any) -> str | None:
-    wrong = form.each_of(form.or_none(form.whole(0, 1 << 63)))(value)
-    return wrong or (None if len(value) == len(FolderStatus._fields) else "a status")
+@closed
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The form of a manifest's body."""
 
-
-def _only(needed: Mapping[str, form.Check], others: Mapping[str, form.Check] | None = None) -> form.Check:
-    return form.having_only(form.having(needed, others), *needed, *(others or ()))
-
-
-_INSTANT = form.whole(0, 1 << 37)
-_HOLDER = _only({"work": _line, "host": _line, "process": _line, "since_s": _INSTANT, "until_s": _INSTANT})
-_FORM = _only(
-    {"account": form.text, "first_account": _line, "folders": form.each_of(form.text), "signature": form.text},
-    {"start_state": _only({"digest": form.text, "status": form.each_in(_status)}), "holder": _HOLDER},
-)
-"""The form of a manifest's body."""
+    account: str
+    first_account: Line
+    folders: tuple[str, ...]
+    signature: str
+    start_state: _RecordForm | None = None
+    holder: Holder | None = None
 
 
 def _signature(account: Account, content: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.answer_facts import day_words, window_words
 from loadsim.report.document import Column, Table
+from loadsim.timinglog.facts import FileSystem, LogFacts
 from loadsim.timinglog.header_words import length
 
 UNKNOWN = "not known to loadsim"
@@ -40,59 +41,59 @@ def disclosure(run: RecordedRun) -> dict[str, str]:
 def _server(run: RecordedRun) -> Iterator[tuple[str, str]]:
     figures, facts = run.figures, _machine_facts(run)
     yield "Server", _words(figures.server)
-    yield "IMAP greeting", _words(facts.get("imap_greeting"))
-    yield "IMAP capabilities before log-on", _words(facts.get("imap_capabilities"))
-    yield "IMAP server's identity", _words(facts.get("imap_identity"))
-    yield "SMTP greeting", _words(facts.get("smtp_greeting"))
-    yield "SMTP extensions before TLS and log-on", _words(facts.get("smtp_extensions"))
+    yield "IMAP greeting", _words(facts.imap_greeting)
+    yield "IMAP capabilities before log-on", _words(facts.imap_capabilities)
+    yield "IMAP server's identity", _words(facts.imap_identity)
+    yield "SMTP greeting", _words(facts.smtp_greeting)
+    yield "SMTP extensions before TLS and log-on", _words(facts.smtp_extensions)
     yield STORAGE, EMBEDDED_STORAGE if figures.embedded else _server_storage(run)
-    here = {True: "the generator's machine", False: "another machine than the generator's"}
-    yield "Server runs on", here.get(facts.get("server_here", "unknown"), "")
+    here = {None: "", True: "the generator's machine", False: "another machine than the generator's"}
+    yield "Server runs on", here[facts.server_here]
 
 
 def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     figures, header = run.figures, run.log.header
     yield "Users", f"{figures.users:,}, each with their own session"
-    yield "Profiles", _words(_profiles(run) or header.get("profiles"))
+    yield "Profiles", _words(_profiles(run) or header.profiles)
     yield "Mode", MODES.get(figures.mode, str(figures.mode))
     yield "Day", "none: a closed loop, without pauses" if figures.stress else day_words(figures)
-    yield "Duration", _length(header.get("duration_s"))
+    yield "Duration", _length(header.duration_s)
     yield "Window", window_words(figures)
     yield "Drivers", ", ".join(run.figures.by_protocol)
     yield "Submission", _words(figures.submission)
-    if header.get("programs"):
-        yield "Mail programs", _words(header["programs"])
-    if header.get("plugins"):
-        yield "Plug-ins", ", ".join(f"{name} of {package}" for name, package in sorted(header["plugins"].items()))
-    methods = sorted({used for source in run.log.sources for used in source.facts.get("log_on_methods", ())})
+    if header.programs:
+        yield "Mail programs", header.programs
+    if header.plugins:
+        yield "Plug-ins", ", ".join(f"{name} of {package}" for name, package in sorted(header.plugins.items()))
+    methods = sorted({used for source in run.log.sources for used in source.facts.log_on_methods or ()})
     if methods:
         yield "Log-on", ", ".join(methods)
-    yield "Scenario digest", _words(header.get("scenario_digest"))
-    yield "Plan digest", _words(header.get("plan_digest"))
-    yield "Start state digest", _words(header.get("start_state_digest"))
+    yield "Scenario digest", _words(header.scenario_digest)
+    yield "Plan digest", _words(header.plan_digest)
+    yield "Start state digest", _words(header.start_state_digest)
 
 
 def _generator(run: RecordedRun) -> Iterator[tuple[str, str]]:
     figures, header, facts = run.figures, run.log.header, _machine_facts(run)
-    yield "Software", _words(header.get("software"))
-    yield "Libraries", _pairs(facts.get("libraries") or {})
-    yield "Python", _words(facts.get("python"))
-    yield "Event loop", _words(header.get("event_loop"))
+    yield "Software", _words(header.software)
+    yield "Libraries", _pairs(facts.libraries or {})
+    yield "Python", _words(facts.python)
+    yield "Event loop", _words(header.event_loop)
     yield "Clients and engines", f"{figures.clients} and {figures.engines}"
     yield "Generator's machine", _words([machine.name for machine in figures.machines])
-    yield "Processor", _words(facts.get("processor"))
+    yield "Processor", _words(facts.processor)
     yield "Cores", _words([machine.cores for machine in figures.machines if machine.cores])
-    memory_bytes = facts.get("memory_bytes")
+    memory_bytes = facts.memory_bytes
     yield "Memory", f"{memory_bytes / 2**30:.1f} GiB" if memory_bytes else ""
-    yield "Operating system", _words(facts.get("system"))
-    yield "Run directory on", _file_system(facts["run_file_system"]) if facts.get("run_file_system") else ""
+    yield "Operating system", _words(facts.system)
+    yield "Run directory on", _file_system(facts.run_file_system) if facts.run_file_system else ""
     yield "Server and generator on separate cores", _apart(facts)
 
 
-def _machine_facts(run: RecordedRun) -> Mapping[str, Any]:
+def _machine_facts(run: RecordedRun) -> LogFacts:
     """Return the facts in the first machine's log, about itself and about the server as seen from there."""
     watched = [source for source in run.log.sources if source.observes]
-    return watched[0].facts if watched else {}
+    return watched[0].facts if watched else LogFacts()
 
 
 def _profiles(run: RecordedRun) -> list[str]:
@@ -102,29 +103,28 @@ def _profiles(run: RecordedRun) -> list[str]:
     return [f"{group.get('users')} {group.get('profile')}" for group in groups if isinstance(group, dict)]
 
 
-def _apart(facts: Mapping[str, Any]) -> str:
-    if "pinned" not in facts:
+def _apart(facts: LogFacts) -> str:
+    if facts.pinned is None:
         return ""
-    if not facts["pinned"]:
+    if not facts.pinned:
         return "no"
-    return f"generator on {_words(facts.get('generator_cpus'))}, server on {_words(facts.get('server_cpus'))}"
+    return f"generator on {_words(facts.generator_cpus)}, server on {_words(facts.server_cpus)}"
 
 
 def _server_storage(run: RecordedRun) -> str:
     """Return the file systems where the server had files open when all users were logged on, if visible."""
     return "; ".join(
-        f"{_file_system(system)}, where {_words(system['open_by'])} had files open"
-        for system in _server_file_systems(run)
+        f"{_file_system(system)}, where {_words(system.open_by)} had files open" for system in _server_file_systems(run)
     )
 
 
-def _server_file_systems(run: RecordedRun) -> list[Mapping[str, Any]]:
-    return [system for source in run.log.sources for system in source.facts.get("server_file_systems") or ()]
+def _server_file_systems(run: RecordedRun) -> list[FileSystem]:
+    return [system for source in run.log.sources for system in source.facts.server_file_systems or ()]
 
 
-def _file_system(system: Mapping[str, Any]) -> str:
-    disk = f" ({system['model']})" if system["model"] else ""
-    return f"{system['type']} on {system['source']}{disk}, mounted at {system['mounted_at']} ({system['options']})"
+def _file_system(system: FileSystem) -> str:
+    disk = f" ({system.model})" if system.model else ""
+    return f"{system.type} on {system.source}{disk}, mounted at {system.mounted_at} ({system.options})"
 
 
 def _length(length_s: object) -> str:

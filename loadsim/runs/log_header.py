@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -69,7 +70,8 @@ def run_header(
         "mode": scenario.run.mode,
         "scenario_digest": scenario.digest(),
         "plan_digest": plan,
-        "planned_load": load.document() if load else None,
+        "planned_load": load and asdict(load),
+        "load_unknown": load is None,
         "start_state_digest": start_state,
         "users": scenario.users,
         "profiles": sorted({group.profile.name for group in scenario.topology}),

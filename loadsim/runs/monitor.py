@@ -30,7 +30,7 @@ from loadsim.monitor.server_discovery import addresses_of, find_server, listenin
 from loadsim.monitor.system.wall_clock import clock_facts, wall_clock_sample
 from loadsim.plugins import printing_to_stderr
 from loadsim.runs.watcher import SILENT, Watcher
-from loadsim.timinglog.reader import MONITOR
+from loadsim.timinglog.header import MONITOR
 from loadsim.timinglog.writer import TimingLogWriter
 
 WRITE_EACH_S = 1.0

@@ -84,7 +84,7 @@ def size(run: RecordedRun) -> Sizing:
     probe = host_of(run.place, series)
     host = series[probe]
     rates = rates_of(log, window_s)
-    pinned = any(source.facts.get("pinned") for source in log.sources)
+    pinned = any(source.facts.pinned for source in log.sources)
     resources = resources_of(host, users, window_s, pinned)
     return Sizing(
         run=run.place,

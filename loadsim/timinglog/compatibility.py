@@ -28,8 +28,9 @@ def check_compatible(logs: Sequence[TimingLog]) -> None:
     for one, following in pairwise(sources):
         if identity(one) == identity(following):
             raise LogError(f"merge: expected each log once, found {_named(one)} of run {one.run!r} twice")
+    stated_first = logs[0].header.by_key()
     for log in logs[1:]:
-        for key, *found in differences(logs[0].header, log.header, SAME):
+        for key, *found in differences(stated_first, log.header.by_key(), SAME):
             places = (_named(each.sources[0]) for each in (logs[0], log))
             stated = " and ".join(f"{value!r} in {place}" for value, place in zip(found, places, strict=True))
             raise LogError(f"merge: {key}: expected the same in all logs of a run, found {stated}")

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from loadsim.errors import LogError
-from loadsim.timinglog.json_checks import read_document, shown
+from loadsim.timinglog.documents import read_document, shown
 
 MAGIC = b"LSTLOG\r\n"
 """The CR and LF reveal a transfer in text mode."""

@@ -14,9 +14,11 @@ from typing import Any, BinaryIO
 from loadsim.errors import LogError, printable
 from loadsim.files import open_file
 from loadsim.timinglog import container
+from loadsim.timinglog.documents import read_document, shown
+from loadsim.timinglog.facts import LogFacts, read_facts
+from loadsim.timinglog.header import LogHeader, read_header
 from loadsim.timinglog.health_samples import Sample, Samples
-from loadsim.timinglog.json_checks import read_document, refuse, shown
-from loadsim.timinglog.log_schema import FACTS, HEADER, HEADER_OF_MONITOR, check_monitor, check_names
+from loadsim.timinglog.names import check_names
 from loadsim.timinglog.record_limits import WrongRecord, check_records
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, Kind
 
@@ -44,9 +46,9 @@ class LogFile:
     """
 
     path: Path
-    header: dict[str, Any]
+    header: LogHeader
     strings: tuple[str, ...]
-    facts: dict[str, Any]
+    facts: LogFacts
     health: list[Sample]
     groups: Mapping[str, Sequence[Group]]
     blocks: int
@@ -56,9 +58,8 @@ class LogFile:
     @property
     def origin_us(self) -> int:
         """Return the common start on the clock of the file; 0 if it never came."""
-        if "start_ns" not in self.facts:
-            return 0
-        return (int(self.facts["start_ns"]) - int(self.header["epoch_ns"])) // 1000
+        start_ns = self.facts.start_ns
+        return 0 if start_ns is None else (start_ns - self.header.epoch_ns) // 1000
 
     @property
     def damage(self) -> str | None:
@@ -84,10 +85,9 @@ def open_log(path: Path) -> LogFile:
 
 def _read(path: Path, file: BinaryIO) -> LogFile:
     # Check the header.
-    header, end = container.read_head(str(path), file)
-    monitor = header.get("monitor")
-    refuse(f"{path}: header", (HEADER if monitor is None else HEADER_OF_MONITOR)(header), header)
-    strings, facts, health, samples = [""], dict[str, Any](), list[Sample](), Samples()
+    document, end = container.read_head(str(path), file)
+    header = read_header(document, f"{path}: header")
+    strings, stated, health, samples = [""], dict[str, Any](), list[Sample](), Samples()
     indexers = {kind.number: _Indexer(path, kind) for kind in KINDS.values()}
     # Read the blocks.
     blocks = 0
@@ -99,20 +99,18 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
             check_names(str(path), strings)
         elif block.kind == container.FACTS:
             for fact in _objects(path, block):
-                facts.update(fact)
+                stated.update(fact)
         elif block.kind == container.HEALTH:
             health += map(samples.add, _objects(path, block))
         blocks += 1
         end = block.end
     # Check the documents, and index the records.
-    refuse(f"{path}: facts", FACTS(facts), facts)
-    if monitor is not None:
-        check_monitor(str(path), header, facts)
-    samples.check(str(path), monitor)
+    facts = read_facts(stated, f"{path}: facts", header.monitor)
+    samples.check(str(path), header.monitor)
     known = {*strings}
-    strings += dict.fromkeys(name for maker in MAKERS if (name := header.get(maker, "")) not in known)
+    strings += dict.fromkeys(name for maker in MAKERS if (name := getattr(header, maker)) not in known)
     check_names(str(path), strings)
-    users = (header.get("hand") or {}).get("users")
+    users = header.hand.users if header.hand else None
     return LogFile(
         path=path,
         header=header,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.model.population import group_index
+from loadsim.timinglog.header import UserGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,10 @@ class Groups:
     sizes: tuple[int, ...]
 
     @classmethod
-    def of(cls, header: Mapping[str, Any]) -> Groups | None:
-        """Return the groups in a log's header; None without any."""
-        found = header.get("groups")
-        if not found:
-            return None
-        return cls(*(tuple(group[key] for group in found) for key in ("profile", "module", "users")))
+    def of(cls, groups: Iterable[UserGroup] | None) -> Groups | None:
+        """Return the groups of a log's header; None without any."""
+        rows = [(group.profile, group.module, group.users) for group in groups or ()]
+        return cls(*zip(*rows, strict=True)) if rows else None
 
     def numbers(self, users: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """Return the group (from 0) of each user (from 1).

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loadsim.timinglog.json_checks import harmless
-from loadsim.timinglog.log_schema import check_keys, check_sampled
+from loadsim.timinglog.documents import harmless
+from loadsim.timinglog.sample_schema import SampleCheck
 
 _WHOLE, _LARGE, _REAL, _OTHER = "i", "q", "d", "O"
 """The storage of a column: whole numbers of 32 or 64 bits, real numbers, or other values as Python objects."""
@@ -112,8 +112,9 @@ class Samples:
 
         `monitor` is the name of the monitor whose file it is; None for the log of a run.
         """
+        check = SampleCheck(f"{name}: health", monitor)
         for table in self._tables.values():
-            check_keys(name, table.columns, monitor)
+            check.keys(table.columns)
             for key, column in table.columns.items():
                 if isinstance(column, list):
                     column[:] = [harmless(f"{name}: health: {key}", value) for value in column]
@@ -124,7 +125,7 @@ class Samples:
                     assert isinstance(column, array)
                     values = _extremes(column)
                 for value in values:
-                    check_sampled(name, key, value, monitor)
+                    check.value(key, value)
 
 
 def _extremes(numbers: array[Any]) -> list[Any]:

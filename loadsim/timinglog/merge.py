@@ -8,31 +8,32 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
-from loadsim.model.terms import CANONICAL, Window
+from loadsim.model.terms import Window
 from loadsim.timinglog.compatibility import check_compatible, identity
 from loadsim.timinglog.health_samples import Sample
-from loadsim.timinglog.log_schema import LONGEST_S
 from loadsim.timinglog.monitors import parted, run_start, with_monitors
+from loadsim.timinglog.quantities import LONGEST_S
 from loadsim.timinglog.reader import TimingLog, read_each
 from loadsim.timinglog.records import KINDS, NAMES
 from loadsim.timinglog.writer import MOST_NAMES, OTHER
 
+OF_NO_ENGINE: Mapping[str, Any] = {
+    **{"client": "", "engine": "", "engine_users": None},
+    **{"hand": None, "epoch_ns": 0, "wall_clock_start": ""},
+}
+"""The keys of a header that a merged log has in its sources only."""
+
 LSLOG_WINDOW_S = Window(3600.0, 14400.0)
 """LsLog's default window in seconds: from 1:00 to 4:00 after the start."""
-
-PLANNED_LOAD = "planned_load"
-"""Header key of the load of the plan (`planned_load.PlannedLoad`); None or missing if unknown."""
-
-OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "epoch_ns", "wall_clock_start")
-"""Header keys that a merged log has in its sources only."""
 
 
 def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
@@ -83,13 +84,7 @@ def _found_instead(argument: str | Path, path: Path) -> str:
 
 def window_of(log: TimingLog) -> Window:
     """Return the window [begin, end) of the log's header in seconds, or else LsLog's."""
-    window = log.header.get("window_s")
-    return Window(float(window[0]), float(window[1])) if window else LSLOG_WINDOW_S
-
-
-def mode_of(log: TimingLog) -> str:
-    """Return `CANONICAL` or `STRESS`; older logs without a mode are canonical."""
-    return str(log.header.get("mode", CANONICAL))
+    return Window(*map(float, log.header.window_s)) if log.header.window_s else LSLOG_WINDOW_S
 
 
 def in_window(instants_us: NDArray[np.int64], window_s: Window) -> NDArray[np.bool_]:
@@ -110,7 +105,7 @@ def check_window(log: TimingLog, window_s: Window) -> None:
         raise LogError(f"window: expected a begin before its end, found {begin_s:g} s to {end_s:g} s")
     if max(-begin_s, end_s) > LONGEST_S:
         raise LogError(f"window: expected one within {LONGEST_S} s of the start, found {begin_s:g} s to {end_s:g} s")
-    lasted_s = log.header.get("duration_s")
+    lasted_s = log.header.duration_s
     if lasted_s and round(end_s - lasted_s, 6) > 0:
         raise LogError(f"window: expected an end within the run's {lasted_s:g} s, found {end_s:g} s")
 
@@ -143,9 +138,10 @@ def merge(logs: Sequence[TimingLog]) -> TimingLog:
     moves = list(zip(logs, renumbers, shifts_us, strict=True))
     # Make one header; that of a machine that was only observed lacks keys of engines.
     first = next((log for log, source in zip(logs, sources, strict=True) if source.simulates), logs[0])
-    header = {key: value for key, value in first.header.items() if key not in OF_ONE_ENGINE}
-    if loads := [log.header[PLANNED_LOAD] for log in logs if log.header.get(PLANNED_LOAD)]:
-        header[PLANNED_LOAD] = loads[0] if all(load == loads[0] for load in loads) else None
+    header = first.header._replace(**OF_NO_ENGINE)
+    if loads := [log.header.planned_load for log in logs if log.header.planned_load]:
+        differ = any(load != loads[0] for load in loads)
+        header = header._replace(planned_load=None if differ else loads[0], load_unknown=differ)
     merged = TimingLog(
         header=header,
         sources=sources,
@@ -161,7 +157,7 @@ def merge(logs: Sequence[TimingLog]) -> TimingLog:
     )
     if not monitors:
         return merged
-    return with_monitors(merged, monitors, run_start(sources, float(header.get("duration_s") or math.inf)))
+    return with_monitors(merged, monitors, run_start(sources, float(header.duration_s or math.inf)))
 
 
 def read_logs(arguments: Sequence[str | Path]) -> TimingLog:

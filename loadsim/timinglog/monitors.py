@@ -13,15 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loadsim.errors import LogError
+from loadsim.timinglog.header import MONITOR
 from loadsim.timinglog.health_samples import Sample
-from loadsim.timinglog.reader import MONITOR, Placement, Source, TimingLog
+from loadsim.timinglog.reader import Placement, Source, TimingLog
 from loadsim.timinglog.records import MAKERS
-
-BOOT_ID = "boot_id"
-"""Fact of a machine: the kernel's random number of this boot."""
-
-MONITORS = "monitors"
-"""Header key of a run: the names of the monitors whose files it collects."""
 
 WALL_CLOCK, WALL_CLOCK_ERROR = "wall_clock_ns", "wall_clock_error_ns"
 """Keys of a sample, and the latter a fact of a machine: its time of day (nanoseconds since 1970), and the error that
@@ -76,7 +71,7 @@ def run_start(sources: Sequence[Source], length_s: float) -> RunStart:
     started = [source for source in sources if source.started]
     machines = [source for source in started if not source.simulates] or started
     walls = [wall_ns for source in machines if (wall_ns := source.zero_wall_ns) is not None]
-    errors = [source.facts.get(WALL_CLOCK_ERROR) for source in machines]
+    errors = [source.facts.wall_clock_error_ns for source in machines]
     return RunStart(
         run=sources[0].run,
         length_s=length_s,
@@ -84,9 +79,9 @@ def run_start(sources: Sequence[Source], length_s: float) -> RunStart:
         spread_ns=max(walls) - min(walls) if walls else 0,
         error_ns=max((each for each in errors if each is not None), default=None) if all(errors) else None,
         by_boot={
-            str(source.facts[BOOT_ID]): int(source.facts["start_ns"])
+            source.facts.boot_id: source.facts.start_ns
             for source in machines
-            if source.facts.get(BOOT_ID)
+            if source.facts.boot_id and source.facts.start_ns is not None
         },
     )
 
@@ -119,7 +114,7 @@ def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> Non
 
     Samples are in time order. After a restart of the machine, those of its earlier boot do not come back.
     """
-    boots = {one.maker: one.facts.get(BOOT_ID) or one.engine for one in sources if one.is_monitor}
+    boots = {one.maker: one.facts.boot_id or one.engine for one in sources if one.is_monitor}
     seen: dict[str, list[str]] = {}
     for sample in samples:
         if "probe" not in sample or (boot := boots.get(sample.maker)) is None:
@@ -151,7 +146,7 @@ def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sam
 
 
 def _boot(source: Source) -> str:
-    return str(source.facts.get(BOOT_ID))
+    return source.facts.boot_id or ""
 
 
 def _zero_ns(source: Source, timed: Sequence[Sample], start: RunStart) -> tuple[int | None, int | None]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated
 
 from loadsim.model.records import SPANS
 from loadsim.model.terms import WITHOUT_WINDOW, Window
-from loadsim.timinglog.json_checks import each_in, each_of, having, having_only, number, refuse, whole
+from loadsim.timinglog.documents import Within, Wrong, closed
+from loadsim.timinglog.quantities import Count
 
 BINS = 400
 """The number of parts. The windows of the shipped scenarios begin and end at the edge of one."""
@@ -22,6 +23,13 @@ LITTLE_MAIL = 0.9
 """The share of the published mail below which results state it: without lists, Medium users receive a third."""
 
 
+def _not_empty(counts: tuple[int, ...]) -> tuple[int, ...]:
+    if not counts:
+        raise Wrong("a list of at least 1", counts)
+    return counts
+
+
+@closed
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
     """The number of due tasks, by task and part; the parts divide `duration_s` equally.
@@ -29,9 +37,9 @@ class PlannedLoad:
     `received_share` is the mail that users receive divided by that of their profiles' published load; None if unknown.
     """
 
-    duration_s: float
-    tasks: Mapping[str, tuple[int, ...]]
-    received_share: float | None = None
+    duration_s: Annotated[float, Within(1e-6, 1e9)]
+    tasks: Mapping[str, Annotated[tuple[Count, ...], _not_empty]]
+    received_share: Annotated[float, Within(0, 1e9)] | None = None
 
     def in_window(self, window_s: Window) -> dict[str, int]:
         """Return the number of each task that is due in [begin, end).
@@ -49,33 +57,6 @@ class PlannedLoad:
         at_us = min(max(round(at_s * 1e6), 0), duration_us)
         part, into = divmod(at_us * len(counts), duration_us)
         return sum(counts[:part]) + (Fraction(counts[part] * into, duration_us) if into else Fraction(0))
-
-    def document(self) -> dict[str, Any]:
-        """Return the load as JSON, for a file and a log's header."""
-        document = {"duration_s": self.duration_s, "tasks": {task: list(counts) for task, counts in self.tasks.items()}}
-        return document if self.received_share is None else {**document, "received_share": self.received_share}
-
-
-PLANNED_LOAD = having_only(
-    having(
-        {"duration_s": number(1e-6, 1e9), "tasks": each_in(each_of(whole(0, 2**53), 1))},
-        {"received_share": number(0, 1e9)},
-    ),
-    "duration_s",
-    "tasks",
-    "received_share",
-)
-"""The check of a document."""
-
-
-def read_planned_load(document: Any) -> PlannedLoad:
-    """Read the result of `PlannedLoad.document`. Raises `LogError` for anything else."""
-    refuse("planned_load", PLANNED_LOAD(document), document)
-    return PlannedLoad(
-        float(document["duration_s"]),
-        {task: tuple(counts) for task, counts in document["tasks"].items()},
-        document.get("received_share"),
-    )
 
 
 def received_of_published(share: float | None) -> str:

@@ -13,26 +13,21 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.model.partition import Assignment
 from loadsim.timinglog.columns import Columns, concatenate
+from loadsim.timinglog.facts import LogFacts
 from loadsim.timinglog.file import LogFile, open_log
+from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.records import GIVEN_UP, KINDS, MAKERS, Records
 from loadsim.timinglog.streams import Stream
 
 NEARLY_ALL = 0.95
 """The share of the drain time that counts as all of it; clocks that are compared differ by far less."""
-
-PREPARED = "prepared"
-"""The fact in the log of a machine that prepared mailboxes."""
-
-MONITOR = "monitor"
-"""Header key of the file of `loadsim monitor`: its name."""
 
 WHOLE_RECORDS = 1 << 21
 """The most records of a kind that stay in memory after their first use. More are read in parts each time."""
@@ -67,7 +62,7 @@ class Source:
     users: int
     wall_clock_start: str
     epoch_ns: int
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: LogFacts
     assignment: Assignment | None = None
     monitor: Placement | None = None
 
@@ -79,26 +74,23 @@ class Source:
     @property
     def ended(self) -> bool:
         """Return whether the engine reached the end of the run; then its log is whole."""
-        return "ended" in self.facts and self.facts["ended"] != GIVEN_UP
-
-    @property
-    def given_up_why(self) -> str | None:
-        return self.facts.get("given_up_why")
+        return self.facts.ended not in (None, GIVEN_UP)
 
     @property
     def watched_long_us(self) -> int | None:
         """Return the last instant after which the engine waited for the whole drain time, from the common start.
 
         Mail that was accepted until then had time to arrive. None if the engine did not wait, or does not say so."""
-        if not self.facts.keys() >= {"start_ns", "watched_until_ns", "drain_s"}:
+        facts = self.facts
+        if facts.start_ns is None or facts.watched_until_ns is None or facts.drain_s is None:
             return None
-        until_us = (self.facts["watched_until_ns"] - self.facts["start_ns"]) // 1000
-        return int(until_us - self.facts["drain_s"] * 1e6 * NEARLY_ALL)
+        until_us = (facts.watched_until_ns - facts.start_ns) // 1000
+        return int(until_us - facts.drain_s * 1e6 * NEARLY_ALL)
 
     @property
     def started(self) -> bool:
         """Return whether the log lasts to the common start."""
-        return "start_ns" in self.facts
+        return self.facts.start_ns is not None
 
     @property
     def zero_wall_ns(self) -> int | None:
@@ -108,15 +100,15 @@ class Source:
         except ValueError:
             return None
         begun = begun if begun.tzinfo else begun.replace(tzinfo=UTC)
-        passed_ns = int(self.facts["start_ns"]) - self.epoch_ns if self.started else 0
+        passed_ns = 0 if self.facts.start_ns is None else self.facts.start_ns - self.epoch_ns
         return round(begun.timestamp() * 1e6) * 1000 + passed_ns
 
     @property
     def began_late_ms(self) -> float | None:
         """Return how late after the common start, by its own clock, the engine began; None if unknown."""
-        if not self.facts.keys() >= {"start_ns", "began_ns"}:
+        if self.facts.start_ns is None or self.facts.began_ns is None:
             return None
-        return float(self.facts["began_ns"] - self.facts["start_ns"]) / 1e6
+        return (self.facts.began_ns - self.facts.start_ns) / 1e6
 
     @property
     def simulates(self) -> bool:
@@ -143,7 +135,7 @@ class TimingLog:
     `damages` describes the unreadable part of each file.
     """
 
-    header: Mapping[str, Any]
+    header: LogHeader
     sources: tuple[Source, ...]
     strings: tuple[str, ...]
     streams: Mapping[str, Sequence[Stream]]
@@ -184,7 +176,7 @@ class TimingLog:
     @property
     def monitor(self) -> str | None:
         """Return the name of the monitor whose file this is; None for logs of runs, also with monitors in them."""
-        return self.header.get(MONITOR)
+        return self.header.monitor
 
     def names(self, records: Records, name: str) -> NDArray[np.str_]:
         """Return the names in a field of records of this log."""
@@ -215,7 +207,7 @@ def log_of(file: LogFile) -> TimingLog:
 
 def _at_s(file: LogFile, sample: Sample) -> float | None:
     """Return the seconds from the common start to a sample; None if it has no time."""
-    return (sample["at_ns"] - file.header["epoch_ns"]) / 1e9 - file.origin_us / 1e6 if "at_ns" in sample else None
+    return (sample["at_ns"] - file.header.epoch_ns) / 1e9 - file.origin_us / 1e6 if "at_ns" in sample else None
 
 
 def read_each(paths: Sequence[Path]) -> list[TimingLog]:
@@ -224,15 +216,14 @@ def read_each(paths: Sequence[Path]) -> list[TimingLog]:
         return list(threads.map(read_log, paths))
 
 
-def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
-    users = int(header.get("engine_users", header.get("users", 0)))
+def _source_of(header: LogHeader, facts: LogFacts) -> Source:
     return Source(
-        run=str(header.get("run", "")),
-        client=str(header.get("client", "")),
-        engine=str(header.get("engine", "")),
-        users=users,
-        wall_clock_start=str(header.get("wall_clock_start", "")),
-        epoch_ns=int(header["epoch_ns"]),
+        run=header.run,
+        client=header.client,
+        engine=header.engine,
+        users=header.users if header.engine_users is None else header.engine_users,
+        wall_clock_start=header.wall_clock_start,
+        epoch_ns=header.epoch_ns,
         facts=facts,
-        assignment=Assignment(**header["hand"]) if header.get("hand") else None,
+        assignment=header.hand,
     )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.model.records import EVENTS, FAILURES, GENERATOR, OUTCOMES
-from loadsim.timinglog.log_schema import LONGEST_S
+from loadsim.timinglog.quantities import LONGEST_S
 from loadsim.timinglog.records import KINDS, NAMES, NEVER, Kind, Records
 
 MOST_US = 1 << 50

@@ -19,7 +19,7 @@ from typing import Any
 
 from loadsim.model.records import MailFields, TaskFields
 from loadsim.timinglog import container
-from loadsim.timinglog.log_schema import LONGEST_NAME
+from loadsim.timinglog.names import LONGEST_NAME
 from loadsim.timinglog.record_limits import MOST_US
 from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME
 

@@ -100,7 +100,7 @@ def test_a_network_that_is_cut(tmp_path: Path) -> None:
     assert [event["client"] for event in events if event["event"] == "client lost"] == ["gone"]
     for name in ("fine", "back", "gone"):
         logs = [read_log(path) for path in (tmp_path / name / RUN / "logs").iterdir()]
-        assert [log.sources[0].facts["ended"] for log in logs] == ["completed"] * 2
+        assert [log.sources[0].facts.ended for log in logs] == ["completed"] * 2
         assert not [damage for log in logs for damage in log.damages]
 
 

@@ -84,7 +84,7 @@ def test_machines_whose_clocks_are_days_apart_start_together(tmp_path: Path) -> 
     log = read_logs(sorted(tmp_path.rglob("*.tlog")))
     clock = controller_clock(log)
     assert clock.compared
-    starts_ns = {source.client: source.facts["start_ns"] - ahead_s[source.client] * 10**9 for source in log.sources}
+    starts_ns = {source.client: source.facts.start_ns - ahead_s[source.client] * 10**9 for source in log.sources}
     told = [other.there(0) for other in clock.machines.values()]
     assert all(abs(one.ahead_ns) <= 2 * one.error_ns < VAGUE_NS for one in told)
     assert abs(starts_ns["one"] - starts_ns["two"]) <= sum(one.error_ns for one in told)

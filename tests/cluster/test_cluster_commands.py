@@ -232,4 +232,4 @@ def test_a_lost_station_costs_nothing_that_was_measured(embedded_server: StartEm
         assert not (tmp_path / "runs").exists()
     per_client = json.loads((later / "score.json").read_text())["per_client"]
     assert [(one["client"], one["users"], one["lost_users"]) for one in per_client] == [("one", 3, 0), ("two", 3, 0)]
-    assert {source.facts["ended"] for source in read_logs([later]).sources} == {"completed"}
+    assert {source.facts.ended for source in read_logs([later]).sources} == {"completed"}

@@ -115,7 +115,7 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
         (given_up,) = (one for one in findings_in(score) if one.where == f"{name}.1")
         assert given_up.code is Code.ENGINE_GIVEN_UP and given_up.values["last_s"]
         assert given_up.values["why"] == "the process that kept it in step is gone"
-    ended = {source.client: source.facts.get("ended") for source in read_logs([out]).sources if source.simulates}
+    ended = {source.client: source.facts.ended for source in read_logs([out]).sources if source.simulates}
     assert ended == dict.fromkeys(("agent", "frozen", "well"), "completed") | {
         "both": GIVEN_UP,
         "orphan": GIVEN_UP,

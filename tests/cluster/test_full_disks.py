@@ -103,7 +103,7 @@ def test_a_clients_disk_is_full_for_a_while_or_for_ever(embedded_server: StartEm
     assert score["verdict"]["validity"] == "degraded"
     assert lost_by_client(score) == {"awhile": 0, "forever": 2, "well": 0}
     assert [one.where for one in findings_in(score) if one.code is Code.LOG_WITHOUT_END] == ["forever.1", "forever.2"]
-    ended = {source.client: source.facts.get("ended") for source in read_logs([out]).sources if source.simulates}
+    ended = {source.client: source.facts.ended for source in read_logs([out]).sources if source.simulates}
     assert ended == {"awhile": "completed", "forever": None, "well": "completed"}
 
 

@@ -119,7 +119,7 @@ def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) 
     assert {source.client + source.engine: source.ended for source in log.sources} == dict.fromkeys(
         ["one1", "onemachine", "two1", "two2", "twomachine"], True
     )
-    assert len({source.facts["start_ns"] for source in log.sources}) == 1
+    assert len({source.facts.start_ns for source in log.sources}) == 1
     sends = log.tasks[log.tasks["task"] == log.strings.index("SEND")]
     due = Counter(
         (user, activity.due_us)
@@ -176,7 +176,7 @@ def test_a_machine_without_a_station(
     assert alone["goes_on"] is goes_on
     assert alone["quiet_s"] > CONTROL_LIMIT_S
     (engine, machine) = client.logs["1"], client.logs["machine"]
-    assert (engine.sources[0].facts["ended"], machine.sources[0].facts["ended"]) == (ended_how, "completed")
+    assert (engine.sources[0].facts.ended, machine.sources[0].facts.ended) == (ended_how, "completed")
     assert not engine.damages
     if goes_on:
         planned = sum(1 for user in range(1, 5) for _ in Workload(client.share.scenario).activities(user))

@@ -349,7 +349,7 @@ def test_a_run_with_all_of_them(tmp_path: Path) -> None:
             expected = {name: sent[name] + preflight[name] for name in made() if name not in of_connections}
             assert {"APPEND", "IDLE", "SELECT", "UID FETCH", "UID STORE", "UID MOVE", "UID EXPUNGE"} <= set(expected)
             await_equal(expected, lambda: {name: count for name, count in made().items() if name in expected})
-    (facts,) = (source.facts["probes"] for source in log.sources if "probes" in source.facts)
+    (facts,) = (source.facts.probes for source in log.sources if source.facts.probes)
     assert set(facts) == set(probes)
     assert {each.probe: each.failures for each in probe_facts(log)} == dict.fromkeys(probes, 0)
     assert all(each.package.startswith("loadsim ") for each in probe_facts(log))

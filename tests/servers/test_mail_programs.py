@@ -322,4 +322,4 @@ def test_companions_load_the_server_and_are_in_no_task(tmp_path: Path, dovecot_p
     assert commands["IMAP LOGOUT"] == commands["IMAP CONNECT"] == 4 + companions["log_ons"]
     tasks = Counter(log.strings[task] for task in log.tasks["task"])
     assert tasks["LOGON"] == tasks["LOGOFF"] == 4
-    assert log.header["programs"] == "outlook-like+often, outlook-like+thunderbird"
+    assert log.header.programs == "outlook-like+often, outlook-like+thunderbird"

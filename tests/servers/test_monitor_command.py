@@ -88,7 +88,7 @@ def test_it_ends_by_itself_and_never_overwrites(tmp_path: Path) -> None:
         words = ("monitor", "--probe", "host", "--for", "1s", "--out", tmp_path / "a.tlog", "--name", "mx1")
         ended = loadsim(*words, *ports)
     assert (ended.returncode, ended.stdout) == (0, "")
-    assert read_log(tmp_path / "a.tlog").sources[0].facts["server_here"] is None
+    assert read_log(tmp_path / "a.tlog").sources[0].facts.server_here is None
     before = (tmp_path / "a.tlog").read_bytes()
     again = loadsim(*words)
     assert again.returncode == 2

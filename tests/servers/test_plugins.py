@@ -84,7 +84,7 @@ def test_a_run_with_the_example_package(tmp_path: Path, example_package: Path, e
     assert summarise([tmp_path / "out"]).score["score_ms"] == score["score_ms"]
     (log, *_) = sorted((tmp_path / "out" / "logs").glob("*.tlog"))
     origin = "loadsim-example 0.1"
-    assert read_log(log).header["plugins"] == {"driver sendmail": origin, "task FIND SENT": origin}
+    assert read_log(log).header.plugins == {"driver sendmail": origin, "task FIND SENT": origin}
     machine = read_log(next((tmp_path / "out" / "logs").glob("*.machine.tlog")))
     found = {each.figure: (each.least, each.most) for each in probe_figures(machine, Window(0, 15))}
     assert found == {"incoming_messages": (0, 0), "active_messages": (1, 1), "deferred_messages": (0, 0)}

@@ -115,20 +115,20 @@ def test_server_and_load_can_be_kept_apart(tmp_path: Path) -> None:
     told = loadsim("run", "--no-report", written(tmp_path / "small.yaml", run=run), "--pin", "--out", tmp_path / "out")
     assert "Pinned: the generator to core" in told.stderr, told.stderr + told.stdout
     facts = read_logs([*(tmp_path / "out" / "logs").glob("*.machine.tlog")]).sources[0].facts
-    assert facts["pinned"] and not facts["shares_cpus"]
-    assert not set(facts["generator_cpus"]) & set(facts["server_cpus"])
-    assert facts["generator_cpus"] and facts["server_cpus"]
+    assert facts.pinned and not facts.shares_cpus
+    assert not set(facts.generator_cpus) & set(facts.server_cpus)
+    assert facts.generator_cpus and facts.server_cpus
 
 
 def test_the_log_tells_what_the_server_said(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """Greetings and capabilities of the embedded server are in the machine's log, and in the report."""
     out, _ = small_run
     facts = read_logs([*(out / "logs").glob("*.machine.tlog")]).sources[0].facts
-    assert facts["imap_greeting"].startswith("OK ")
-    assert "IMAP4rev1" in facts["imap_capabilities"]
-    assert facts["smtp_greeting"] and facts["smtp_extensions"]
-    assert facts["memory_bytes"] > 2**20
-    assert facts["smtp_greeting"] in html.unescape((out / "report.html").read_text())
+    assert facts.imap_greeting.startswith("OK ")
+    assert "IMAP4rev1" in facts.imap_capabilities
+    assert facts.smtp_greeting and facts.smtp_extensions
+    assert facts.memory_bytes > 2**20
+    assert facts.smtp_greeting in html.unescape((out / "report.html").read_text())
 
 
 def test_events_tell_the_course_of_the_run(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -239,7 +239,7 @@ def test_ctrl_c_ends_the_run_early_with_log_and_score(tmp_path: Path) -> None:
     assert finding(Code.STOPPED) in findings_in(score)
     assert f"[{Code.STOPPED.id}]" in printed
     log = read_logs([out])
-    assert {source.facts["ended"] for source in log.sources if source.simulates} == {"early"}
+    assert {source.facts.ended for source in log.sources if source.simulates} == {"early"}
     assert len(log.tasks)
 
 
@@ -264,7 +264,7 @@ def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
     for engine in (1, 2):
         assert re.search(rf"\.{engine} was given up after [\d.]+ s, {why}", answer.stdout)
     log = read_logs([out])
-    assert [source.facts.get("ended") for source in log.sources if source.simulates] == [GIVEN_UP, GIVEN_UP]
+    assert [source.facts.ended for source in log.sources if source.simulates] == [GIVEN_UP, GIVEN_UP]
     assert len(log.tasks)
 
 

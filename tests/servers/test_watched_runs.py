@@ -181,6 +181,6 @@ def test_a_hopeless_run_is_given_up(embedded_server: StartEmbedded, tmp_path: Pa
     (abort,) = [event for event in events if event["event"] == "abort"]
     assert abort["why"] == why
     assert {event["ended"] for event in events if event["event"] == "end"} == {"early"}
-    assert [source.facts["ended"] for source in read_logs([out]).sources if source.simulates] == ["early", "early"]
+    assert [source.facts.ended for source in read_logs([out]).sources if source.simulates] == ["early", "early"]
     again = loadsim("log", "answer", out)
     assert (again.returncode, aborted.text in " ".join(again.stdout.split())) == (3, True)

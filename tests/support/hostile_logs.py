@@ -14,7 +14,6 @@ import numpy as np
 from timing_samples import START_NS, done, event, ms, skipped, write_sample
 
 from loadsim.timinglog import container
-from loadsim.timinglog.file import open_log
 from loadsim.timinglog.records import COMMAND, MAIL, TASK
 
 Blocks = list[tuple[int, bytes | Any]]
@@ -123,11 +122,10 @@ class Parts:
     """A log taken apart: a header, and blocks of records and documents."""
 
     def __init__(self, path: Path) -> None:
-        log = open_log(path)
-        self.header: Any = dict(log.header)
         self.blocks: list[list[Any]] = []
         with path.open("rb") as file:
-            _, end = container.read_head(str(path), file)
+            self.header: Any
+            self.header, end = container.read_head(str(path), file)
             for block in container.whole_blocks(file, end):
                 payload: Any = bytes(block.payload)
                 if block.kind in (container.STRINGS, container.FACTS, container.HEALTH):

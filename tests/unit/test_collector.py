@@ -66,7 +66,7 @@ def collect(place: Path, words: list[str], limits: Limits = PATIENT) -> tuple[st
 
 
 def lacks_of(path: Path) -> str:
-    text: str = open_log(path).facts["collection"]
+    text: str = open_log(path).facts.collection
     return text
 
 

@@ -105,7 +105,7 @@ def counts(lived: Lived) -> CompanionCounts:
     """The engine's counts of companions, which are also in the log."""
     found = lived.engine.counts.companions
     (source,) = lived.log.sources
-    assert source.facts["companions"]["log_ons"] == found.log_ons
+    assert source.facts.companions.log_ons == found.log_ons
     return found
 
 

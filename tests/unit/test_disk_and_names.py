@@ -117,7 +117,7 @@ def test_a_slow_disk_holds_up_no_user(tmp_path: Path) -> None:
     asyncio.run(run())
     log.close()
     assert log.waited == [True]
-    assert read_log(tmp_path / "a.tlog").sources[0].facts["ended"] == "completed"
+    assert read_log(tmp_path / "a.tlog").sources[0].facts.ended == "completed"
 
 
 class NameServer(asyncio.SelectorEventLoop):

@@ -492,7 +492,7 @@ def stopping(at_s: float, times: int = 1) -> Any:
 def test_stopped_early_everything_is_recorded(tmp_path: Path) -> None:
     """What runs may end, what was due is skipped, users log off, and the log says that it ended early."""
     lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, during=stopping(60))
-    assert lived.tape.told["ended"] == lived.log.sources[0].facts["ended"] == "early"
+    assert lived.tape.told["ended"] == lived.log.sources[0].facts.ended == "early"
     assert not lived.log.damages
     assert len(lived.log.tasks) == len(lived.tape.tasks)
     assert len(lived.tasks("LOGOFF")) == 2

@@ -34,7 +34,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 
 def recorded(lived: Lived) -> RecordedRun:
     """The run with the whole day as its window."""
-    log = replace(lived.log, header={**lived.log.header, "window_s": [0.0, 300.0], "duration_s": 300.0})
+    log = replace(lived.log, header=lived.log.header._replace(window_s=Window(0.0, 300.0), duration_s=300.0))
     return RecordedRun("run", log, summarise([log], commands=True))
 
 

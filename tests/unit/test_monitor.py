@@ -25,6 +25,7 @@ from loadsim.monitor.server_discovery import ServerPlace, find_server, listening
 from loadsim.monitor.system.cpu_affinity import kept_apart, split
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
+from loadsim.timinglog.facts import LogFacts
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -102,7 +103,7 @@ def test_a_machine_has_a_log_of_its_own(tmp_path: Path) -> None:
     log = read_log(path)
     (source,) = log.sources
     assert [sample["at_s"] for sample in log.health] == [-1, 0, 1, 2, 3]
-    assert source.facts == {"server_here": True, "start_ns": 2_000_000_000, "at": 1, "ended": "completed"}
+    assert source.facts == LogFacts(server_here=True, start_ns=2_000_000_000, ended="completed")
     assert not source.simulates
 
 

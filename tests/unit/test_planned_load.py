@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,10 @@ from loadsim.model.records import TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.report.answer import full_answer
+from loadsim.timinglog.documents import read_as
+from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.merge import merge
-from loadsim.timinglog.planned_load import PlannedLoad, read_planned_load
+from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.reader import TimingLog, read_log
 
 pytestmark = pytest.mark.slow
@@ -108,7 +110,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
     """Also when it has been a file."""
     load = PlannedLoad(120.0, {"READ": (1, 0, 7), "SEND": (2,)})
     for each in (load, replace(load, received_share=0.34)):
-        assert read_planned_load(json.loads(json.dumps(each.document()))) == each
+        assert read_as(PlannedLoad, json.loads(json.dumps(asdict(each))), "planned_load") == each
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
 def test_a_damaged_document_is_refused(document: object, place: str) -> None:
     """In one line that says where, what was expected and what was found."""
     with pytest.raises(LogError, match=rf"^planned_load: {place}expected .*, found .*$"):
-        read_planned_load(document)
+        read_as(PlannedLoad, document, "planned_load")
 
 
 # --- planned once -----------------------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ def logs_of(place: Path, reads: int, header: Mapping[str, Any] | None = None, en
     tasks = [done("READ", 500 * number, 10) for number in range(reads)]
     tasks += [done("SEND", 1000, 5, outcome="refused", error="RCPT"), skipped("SEND", 2000), done("SYNC", 3000, 1)]
     for engine in range(engines):
-        own = {"engine": str(engine), "planned_load": PLANNED.document(), "limits": {"hits": 0, "done": 0.9}}
+        own = {"engine": str(engine), "planned_load": asdict(PLANNED), "limits": {"hits": 0, "done": 0.9}}
         yield sample_log(place / f"{engine}.tlog", tasks, header=own | dict(header or {}))
 
 
@@ -287,7 +289,7 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
 
 def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path) -> None:
     """A run whose plan was not made is degraded, and not invalid for it."""
-    summary = summarise(list(logs_of(tmp_path, 99, {"planned_load": None})))
+    summary = summarise(list(logs_of(tmp_path, 99, {"planned_load": None, "load_unknown": True})))
     assert summary.score["load"] is None
     assert "Load made: not known" in full_answer(summary)
     found = codes(summary.verdict.defects)
@@ -311,20 +313,16 @@ def test_a_window_too_short_for_the_plan_is_degraded(tmp_path: Path) -> None:
 def test_a_merged_log_has_the_plan_of_its_logs(tmp_path: Path) -> None:
     """Of one that could not plan the others know it; two different ones, of other programs, are none."""
     one, two, three = logs_of(tmp_path, 9, engines=3)
-    document = PLANNED.document()
-    without = {**one.header, "planned_load": None}
-    other = {**one.header, "planned_load": {**document, "duration_s": 90.0}}
+    unknown = one.header._replace(planned_load=None, load_unknown=True)
+    other = one.header._replace(planned_load=replace(PLANNED, duration_s=90.0))
 
-    def merged(*headers: Mapping[str, Any]) -> Any:
-        logs = [
-            TimingLog(header, log.sources, log.strings, log.streams)
-            for header, log in zip(headers, (one, two, three), strict=False)
-        ]
-        return merge(logs).header["planned_load"]
+    def merged(*headers: LogHeader) -> tuple[PlannedLoad | None, bool]:
+        logs = [replace(log, header=header) for header, log in zip(headers, (one, two, three), strict=False)]
+        header = merge(logs).header
+        return header.planned_load, header.load_unknown
 
-    assert merged(one.header, one.header) == merged(without, one.header, one.header) == document
-    assert merged(without, without) is None
-    assert merged(one.header, other) is None
+    assert merged(one.header, one.header) == merged(unknown, one.header, one.header) == (PLANNED, False)
+    assert merged(unknown, unknown) == merged(one.header, other) == (None, True)
 
 
 # --- whole runs in virtual time ---------------------------------------------------------------------------------
@@ -337,7 +335,7 @@ def answered(scenario: Scenario, place: Path, **options: Any) -> Summary:
         "engine_users": scenario.users,
         "duration_s": scenario.duration_s,
         "window_s": [scenario.run.warm_up_s, scenario.run.warm_up_s + scenario.run.window_s],
-        "planned_load": make_plan(scenario).tally.load().document(),
+        "planned_load": asdict(make_plan(scenario).tally.load()),
     }
     log = live(scenario, place, header=header, **options).log
     return summarise([log, read_log(write_observed_machine(place / "machine.tlog", header))])

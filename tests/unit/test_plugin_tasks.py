@@ -317,7 +317,7 @@ def test_a_wrong_report_is_the_failure_of_its_task(form: str, install: Install, 
     (event, *_) = [event for event in lived.said("failure") if event["task"] == "LOOK AROUND"]
     assert event["line"].startswith("command: expected ")
     assert own_failures(lived) == [("error in the plug-in other: wrong report",)]
-    assert read_log(tmp_path / "0.tlog").header["engine_users"]
+    assert read_log(tmp_path / "0.tlog").header.engine_users
 
 
 def test_a_wrong_report_after_its_task_is_counted(install: Install, tmp_path: Path) -> None:

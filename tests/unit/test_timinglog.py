@@ -18,6 +18,7 @@ from loadsim.model.limits import Limits
 from loadsim.model.records import EVENTS, OUTCOMES, MailRecord, TaskRecord
 from loadsim.timinglog import container
 from loadsim.timinglog.exports import COLUMNS
+from loadsim.timinglog.facts import LogFacts
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.records import COMMAND, MAIL, NEVER, TASK
 from loadsim.timinglog.writer import MOST_NAMES, TimingLogWriter
@@ -104,8 +105,8 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
         writer.task(TaskRecord(**BASIC_TASK | {"outcome": outcome, "error": f"NO {outcome}", "late_generator_s": 0.5}))
     for event in EVENTS:
         writer.mail(MailRecord(event=event, message="r" + "a" * 16, user=7, sender=8, at_ns=EPOCH_NS, folder="Täglich"))
-    writer.facts({"a": 1, "b": 1})
-    writer.facts({"b": 2})
+    writer.facts({"lost_users": 1, "undelivered": 1})
+    writer.facts({"undelivered": 2, "of a later version": 3})
     writer.close()
     log = read_log(tmp_path / "a.tlog")
     assert [OUTCOMES[code] for code in log.tasks["outcome"]] == list(OUTCOMES)
@@ -119,8 +120,8 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
     assert set(log.mails["message"]) == {b"raaaaaaaaaaaaaaaa"}
     assert set(log.names(log.mails, "folder")) == {"Täglich"}
     assert (log.mails["user"][0], log.mails["sender"][0]) == (7, 8)
-    assert log.sources[0].facts == {"a": 1, "b": 2}
-    assert log.header["users"] == 4
+    assert log.sources[0].facts == LogFacts(lost_users=1, undelivered=2)
+    assert log.header.users == 4
 
 
 def test_numbers_that_do_not_fit_saturate(tmp_path: Path) -> None:

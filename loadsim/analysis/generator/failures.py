@@ -16,9 +16,6 @@ from loadsim.model.records import GENERATOR
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
 
-OUTSIDE_TASKS, USERS_GIVEN_UP = "own_faults", "users_given_up"
-"""Facts of an engine: the number of its own failures outside of tasks, by kind; the number of users it gave up."""
-
 MOST_KINDS = 3
 """The most kinds that a reason names."""
 
@@ -32,8 +29,8 @@ def generator_failures(log: TimingLog) -> list[Finding]:
     for (_, kind), times in _in_tasks(log).items():
         kinds[kind] += times
     for source in log.sources:
-        kinds.update({str(kind): int(times) for kind, times in (source.facts.get(OUTSIDE_TASKS) or {}).items()})
-    given_up = sum(int(source.facts.get(USERS_GIVEN_UP) or 0) for source in log.sources)
+        kinds.update(source.facts.own_faults or {})
+    given_up = sum(source.facts.users_given_up or 0 for source in log.sources)
     found = []
     if kinds:
         code = Code.SHORTAGE if kinds.keys() <= {*SHORTAGES.values()} else Code.GENERATOR_FAILED
@@ -46,7 +43,8 @@ def generator_failures(log: TimingLog) -> list[Finding]:
 
 def failing_clients(log: TimingLog) -> set[str]:
     """Return the names of the client machines with failures of their own."""
-    reported = {source.client for source in log.sources if source.facts.keys() & {OUTSIDE_TASKS, USERS_GIVEN_UP}}
+    by_client = ((source.client, source.facts) for source in log.sources)
+    reported = {client for client, facts in by_client if facts.own_faults or facts.users_given_up}
     return reported | {client for client, _ in _in_tasks(log)}
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from loadsim.analysis.probes.statistics import PROBE
 from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.terms import Window
+from loadsim.timinglog.facts import LogFacts
 from loadsim.timinglog.reader import Source, TimingLog
 
 TICK_S = 0.01
@@ -94,7 +95,7 @@ def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ..
     found = []
     for client, own in sorted(engines.items()):
         machine = logs.get(client)
-        of_machine, facts = (samples[machine.maker], machine.facts) if machine else ([], {})
+        of_machine, facts = (samples[machine.maker], machine.facts) if machine else ([], LogFacts())
         by_engine = [samples[engine.maker] for engine in own]
         found.append(_machine_health(client, facts, of_machine, by_engine, window_s))
     return tuple(one for one in found if one.name in logs or one.unobserved_s)
@@ -161,7 +162,7 @@ def _engine_health(name: str, source: Source, samples: Sequence[_Sample], window
 
 def _machine_health(
     name: str,
-    facts: Mapping[str, Any],
+    facts: LogFacts,
     all_samples: Sequence[_Sample],
     by_engine: Sequence[Sequence[_Sample]],
     window_s: Window,
@@ -183,10 +184,10 @@ def _machine_health(
         memory_available_bytes=min((sample["memory_available_bytes"] for sample in samples), default=None),
         segments_sent=sum(sample["segments_sent"] for sample in samples),
         segments_sent_again=sum(sample["segments_sent_again"] for sample in samples),
-        server_here=facts.get("server_here"),
-        shares_cpus=facts.get("shares_cpus"),
-        pinned=bool(facts.get("pinned")),
-        generator_cores=max(cores // 2, 1) if cores and facts.get("pinned") else cores,
+        server_here=facts.server_here,
+        shares_cpus=facts.shares_cpus,
+        pinned=bool(facts.pinned),
+        generator_cores=max(cores // 2, 1) if cores and facts.pinned else cores,
         unobserved_s=_gaps(all_samples, [one for each in by_engine for one in each], window_s),
     )
 

@@ -64,7 +64,7 @@ def client_figures(
     `fastest_p95_ms` is that of the fastest scored task. `generator_counts`: the generator's limits make a run invalid.
     """
     makers = [source for source in log.sources if source.simulates]
-    assigned = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
+    assigned = {one.client: one.users for one in log.header.machines}
     names = sorted({source.client for source in makers} | assigned.keys(), key=by_number)
     if len(names) < 2:
         return []

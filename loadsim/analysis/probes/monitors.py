@@ -13,7 +13,6 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.criteria import expected_monitors
 from loadsim.model.terms import Window
-from loadsim.timinglog.monitors import COLLECTION, MONITORS
 from loadsim.timinglog.reader import TimingLog
 
 FAR_APART_MS = 1000.0
@@ -55,7 +54,7 @@ def monitor_places(log: TimingLog) -> tuple[MonitorPlace, ...]:
                 span_s=source.monitor.span_s,
                 ended=source.ended,
                 damages=source.monitor.damages,
-                lacks=source.facts.get(COLLECTION),
+                lacks=source.facts.collection,
                 at_s=tuple(one["at_s"] for one in own if "at_s" in one),
                 samples=sum(PROBE in one and "at_s" in one for one in own),
             )
@@ -68,7 +67,7 @@ def monitor_findings(log: TimingLog, window_s: Window) -> list[Finding]:
     files: dict[str, list[MonitorPlace]] = {}
     for place in monitor_places(log):
         files.setdefault(place.name, []).append(place)
-    expected = {*expected_monitors(log.header["criteria"]), *log.header.get(MONITORS, ())}
+    expected = {*expected_monitors(log.header.criteria), *log.header.monitors}
     return [
         *(finding(Code.MONITOR_MISSING, name) for name in sorted(expected - files.keys())),
         *(one for name, own in files.items() for one in _missing(name, own, window_s)),

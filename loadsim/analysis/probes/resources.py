@@ -146,7 +146,7 @@ def probe_places(log: TimingLog) -> Mapping[str, Place]:
     for sample in log.health:
         if PROBE in sample:
             machines.setdefault(str(sample[PROBE]), set()).add(sample.maker)
-    server_here = {one.maker: one.facts.get("server_here") for one in log.sources if not one.simulates}
+    server_here = {one.maker: one.facts.server_here for one in log.sources if not one.simulates}
     found = {}
     for probe, makers in machines.items():
         here = {server_here.get(maker) for maker in makers}

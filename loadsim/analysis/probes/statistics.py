@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,11 +185,10 @@ def probe_facts(log: TimingLog) -> tuple[ProbeFacts, ...]:
     """Return the facts of all probes, summed over the machines of a run."""
     found: dict[str, ProbeFacts] = {}
     for source in log.sources:
-        probes: Mapping[str, Mapping[str, Any]] = source.facts.get("probes") or {}
-        for name, facts in sorted(probes.items()):
+        for name, facts in sorted((source.facts.probes or {}).items()):
             before = found.get(name)
-            failures = facts["failures"] + (before.failures if before else 0)
-            samples = facts["samples"] + (before.samples if before else 0)
-            last = facts["last_failure"] or (before.last_failure if before else None)
-            found[name] = ProbeFacts(name, facts["package"], samples, failures, last)
+            failures = facts.failures + (before.failures if before else 0)
+            samples = facts.samples + (before.samples if before else 0)
+            last = facts.last_failure or (before.last_failure if before else None)
+            found[name] = ProbeFacts(name, facts.package, samples, failures, last)
     return tuple(found.values())

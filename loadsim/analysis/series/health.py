@@ -52,9 +52,9 @@ def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
 def server_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
     """Return the busy share of the server's cores of each machine where it has cores of its own (`--pin`)."""
     cores_of = {
-        f"{source.client}.{source.engine}": source.facts["server_cpus"]
+        f"{source.client}.{source.engine}": source.facts.server_cpus
         for source in log.sources
-        if source.facts.get("pinned") and source.facts.get("server_cpus")
+        if source.facts.pinned and source.facts.server_cpus
     }
     found = {}
     for name, samples in _samples(log, "core_shares").items():

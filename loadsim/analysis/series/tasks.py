@@ -82,7 +82,7 @@ def bins_of(log: TimingLog) -> Bins:
 
 def _end_s(log: TimingLog) -> float:
     """Return the planned end of a run; if unknown, the end of the records."""
-    lasted_s = float(log.header.get("duration_s") or 0)
+    lasted_s = float(log.header.duration_s or 0)
     if lasted_s > 0:
         return lasted_s
     last_us = max((int(tasks["scheduled_us"].max()) for tasks in windowed(log) if len(tasks)), default=None)

@@ -12,12 +12,12 @@ import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from loadsim.model.ports import Services
 from loadsim.monitor.server_discovery import find_server
+from loadsim.timinglog.facts import FileSystem
 
 MOST_ALIKE = 8
 """The most processes of one name whose files are inspected: a server may have a process per session."""
@@ -27,21 +27,6 @@ DEVICE, OPTIONS = "/sys/dev/block/{number}", "/proc/fs/ext4/{name}/options"
 
 NO_STORAGE = ("proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "mqueue", "nsfs")
 """Types of file systems without storage."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileSystem:
-    """A mounted file system. `source` is mostly a device; `model` is that of its disk, None if unknown.
-
-    `journal`: an ext4 has one; None for other types, or if unknown.
-    """
-
-    type: str
-    source: str
-    mounted_at: str
-    options: str
-    model: str | None
-    journal: bool | None
 
 
 def mounts(mountinfo: str) -> dict[int, FileSystem]:
@@ -90,7 +75,7 @@ def run_storage(directory: Path) -> dict[str, Any] | None:
         opened = os.open(directory, os.O_PATH)
         try:
             found = mounts(_text("/proc/self/mountinfo")).get(_mount(f"/proc/self/fdinfo/{opened}"))
-            return asdict(found) if found else None
+            return found._asdict() if found else None
         finally:
             os.close(opened)
     return None
@@ -104,7 +89,7 @@ def server_storage(services: Services) -> dict[str, Any]:
     by_system = open_file_systems(find_server(services.imap, services.smtp).processes)
     return {
         "server_file_systems": [
-            {**asdict(system), "open_by": sorted(names)}
+            system._replace(open_by=tuple(sorted(names)))._asdict()
             for system, names in sorted(by_system.items(), key=lambda one: one[0].mounted_at)
         ]
     }

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from loadsim.timinglog.monitors import BOOT_ID, WALL_CLOCK, WALL_CLOCK_ERROR
+from loadsim.timinglog.monitors import WALL_CLOCK, WALL_CLOCK_ERROR
 
 STA_UNSYNC = 0x40
 """The flag of a clock that no service disciplines."""
@@ -54,4 +54,4 @@ def clock_facts() -> dict[str, Any]:
     boot_id = None
     with suppress(OSError):
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return {BOOT_ID: boot_id, WALL_CLOCK_ERROR: wall_clock_error_ns()}
+    return {"boot_id": boot_id, WALL_CLOCK_ERROR: wall_clock_error_ns()}

@@ -1,0 +1,144 @@
+"""Facts about a whole timing log, which its maker states as it learns them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+from loadsim.errors import LogError
+from loadsim.timinglog.documents import Within, Wrong, read_as, shown
+from loadsim.timinglog.early_end import Cause
+from loadsim.timinglog.quantities import Count, Instant_ns, Length_ns, Seconds
+
+Core = Annotated[int, Within(0, 2**16)]
+
+
+class FileSystem(NamedTuple):
+    """A mounted file system. `source` is mostly a device; `model` is that of its disk, None if unknown.
+
+    `journal`: an ext4 has one; None for other types, or if unknown. `open_by` has the names of the server's processes
+    with files on it.
+    """
+
+    type: str
+    source: str
+    mounted_at: str
+    options: str
+    model: str | None
+    journal: bool | None = None
+    open_by: tuple[str, ...] = ()
+
+
+class ProbeCounts(NamedTuple):
+    """The samples and failures of a probe, and the package that it is from."""
+
+    package: str
+    samples: Count
+    failures: Count
+    last_failure: str | None
+
+
+class PreparedMail(NamedTuple):
+    """The messages that the preparation of the mailboxes put and removed."""
+
+    put: Count
+    removed: Count
+    ended_ns: Instant_ns
+
+
+@dataclass(frozen=True, slots=True)
+class CompanionTotals:
+    """The counts of an engine's companions at its end (`users.host.CompanionCounts`), and their number."""
+
+    count: Length_ns
+    tried: Length_ns
+    log_ons: Length_ns
+    log_ons_failed: Length_ns
+    sessions_lost: Length_ns
+    failures: Length_ns
+    looks: Length_ns
+    listed: Length_ns
+    planned_ns: Length_ns
+    down_ns: Length_ns
+
+
+def _within_plan(totals: CompanionTotals) -> CompanionTotals:
+    if totals.down_ns > totals.planned_ns:
+        raise Wrong("at most planned_ns", totals.down_ns, "down_ns")
+    return totals
+
+
+class LogFacts(NamedTuple):
+    """The facts of an engine, of a machine and of a monitor; None stands for one that the log does not state."""
+
+    start_ns: Instant_ns | None = None
+    began_ns: Instant_ns | None = None
+    watched_until_ns: Instant_ns | None = None
+    drain_s: Seconds | None = None
+    ended: Literal["completed", "early", "given up"] | None = None
+    ended_by: Cause | None = None
+    ended_why: str | None = None
+    given_up_why: str | None = None
+    lost_users: Count | None = None
+    users_given_up: Count | None = None
+    undelivered: Count | None = None
+    unannounced: Count | None = None
+    silent_activities: Count | None = None
+    sessions_lost: Count | None = None
+    sessions_restored: Count | None = None
+    own_faults: Mapping[str, Count] | None = None
+    companions: Annotated[CompanionTotals, _within_plan] | None = None
+    log_on_methods: tuple[str, ...] | None = None
+    prepared: PreparedMail | None = None
+    collection: str | None = None
+    boot_id: str | None = None
+    wall_clock_error_ns: Length_ns | None = None
+    server_here: bool | None = None
+    shares_cpus: bool | None = None
+    pinned: bool | None = None
+    generator_cpus: tuple[Core, ...] | None = None
+    server_cpus: tuple[Core, ...] | None = None
+    imap_greeting: str | None = None
+    imap_identity: str | None = None
+    imap_capabilities: tuple[str, ...] | None = None
+    smtp_greeting: str | None = None
+    smtp_extensions: tuple[str, ...] | None = None
+    processor: str | None = None
+    memory_bytes: Count | None = None
+    system: str | None = None
+    python: str | None = None
+    libraries: Mapping[str, str] | None = None
+    probes: Mapping[str, ProbeCounts] | None = None
+    run_file_system: FileSystem | None = None
+    server_file_systems: tuple[FileSystem, ...] | None = None
+
+
+OF_MONITORS = frozenset(
+    (
+        *("processor", "memory_bytes", "system", "python", "libraries"),
+        *("boot_id", "wall_clock_error_ns", "server_here", "probes", "ended", "collection"),
+    )
+)
+"""The facts of a monitor's file. No other one counts: a monitor is no part of the generator."""
+
+
+def read_facts(document: Mapping[str, Any], where: str, monitor: str | None) -> LogFacts:
+    """Read the facts of a log; `monitor` is the name of the monitor whose file it is. Raises `LogError`."""
+    facts = read_as(LogFacts, document, where)
+    if monitor is None:
+        return facts
+    for name in (name for name in LogFacts._fields if name not in OF_MONITORS):
+        if (found := getattr(facts, name)) is not None:
+            raise LogError(f"{where}: {name}: expected no such fact of a monitor, found {shown(found)}")
+    if facts.ended not in (None, "completed"):
+        raise LogError(f"{where}: ended: expected completed of a monitor, found {shown(facts.ended)}")
+    for probe in facts.probes or ():
+        check_monitored(f"{where}: probes", probe, monitor)
+    return facts
+
+
+def check_monitored(where: str, probe: str, monitor: str) -> None:
+    """Raise `LogError` for a probe that is not one of this monitor."""
+    if not probe.endswith(f"@{monitor}"):
+        raise LogError(f"{where}: expected names that end with @{monitor}, found {shown(probe)}")

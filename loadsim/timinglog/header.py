@@ -1,0 +1,190 @@
+"""The header of a timing log: who wrote it, and the terms of its run.
+
+A checksum proves that a document is unchanged, not that loadsim wrote it. Header, facts and samples are checked once,
+when a log is opened; all other code relies on it. Unknown keys pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+
+from loadsim.errors import LogError
+from loadsim.findings.catalogue import Severity
+from loadsim.findings.finding import Finding
+from loadsim.model.criteria import DEFAULT, LIMITS
+from loadsim.model.partition import CIRCLE, Assignment
+from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Window
+from loadsim.timinglog.documents import ReadBy, Row, Within, Wrong, read_as, shown
+from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.timinglog.quantities import LONGEST_S, Amount, Count, Day_s, Instant_ns, Seconds, Share, Users
+
+MONITOR = "monitor"
+"""Header key of the file of `loadsim monitor`: its name."""
+
+
+class UserGroup(NamedTuple):
+    """A group of the topology: its profile, its driver and the number of its users."""
+
+    profile: str
+    module: str
+    users: Annotated[int, Within(1, MOST_USERS)]
+
+
+class ClientUsers(NamedTuple):
+    """The number of users that a client machine was assigned."""
+
+    client: str
+    users: Users
+
+
+class RunLimits(TypedDict, total=False):
+    """The limits of a valid run (`model.limits.Limits.in_header`); None is off."""
+
+    lost_users: Share
+    done: Share
+    load: Share
+    hits: Count
+    window_s: Seconds
+    generator_lag_p99_ms: Amount | None
+    generator_lag_share: Share | None
+    generator_cpu: Amount | None
+    generator_lateness_p95_ms: Amount | None
+
+
+def _moment(text: str) -> str:
+    """Check the writer's wall clock, which may be empty."""
+    try:
+        begun = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return text  # `Source.zero_wall_ns` accepts it, too
+    if begun and not 1970 <= begun.year <= 9998:
+        raise Wrong("a year from 1970 to 9998", text)
+    return text
+
+
+def _in_circle(assignment: Assignment) -> Assignment:
+    bounds = {"users": (0, MOST_USERS), "step": (1, CIRCLE), "begin": (0, 2**33), "end": (0, 2**33)}
+    for name, (least, most) in bounds.items():
+        if not least <= (value := getattr(assignment, name)) <= most:
+            raise Wrong(f"a whole number from {least} to {most}", value, name)
+    return assignment
+
+
+def _few_enough(groups: tuple[UserGroup, ...]) -> tuple[UserGroup, ...]:
+    if (users := sum(group.users for group in groups)) > MOST_USERS:
+        raise Wrong(f"at most {MOST_USERS} users together", users)
+    return groups
+
+
+def _several(weights: tuple[float, ...]) -> tuple[float, ...]:
+    if len(weights) < 2:
+        raise Wrong("a list of at least 2", weights)
+    return weights
+
+
+def _near(window_s: Window) -> Window:
+    if not all(-LONGEST_S <= at_s <= LONGEST_S for at_s in window_s):
+        raise Wrong(f"instants within {LONGEST_S} s of the start", window_s)
+    return window_s
+
+
+def _bounds(limits: Mapping[str, float]) -> Mapping[str, float]:
+    if not limits or not limits.keys() <= {*LIMITS}:
+        raise Wrong("limits by min, max and below", limits)
+    return limits
+
+
+def _warning(document: Any) -> Finding:
+    """Return a finding of the scenario: a warning, as others would change the verdict."""
+    try:
+        found = Finding.read(document)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        raise Wrong("a finding", document) from None
+    if found.severity is not Severity.WARNING:
+        raise Wrong("a warning", document)
+    return found
+
+
+Bounds = Annotated[Mapping[str, float], _bounds]
+
+
+def _complete(criteria: Mapping[str, Bounds | None]) -> Mapping[str, Bounds | None]:
+    """Check that each built-in criterion is stated, so that logs of different versions are judged alike."""
+    stated = {re.sub(r"^by_protocol\.[^.]+\.", "", name) for name in criteria}
+    if missing := next((name for name in DEFAULT if name not in stated), None):
+        raise Wrong("limits, or null if off", None, missing)
+    return criteria
+
+
+class LogHeader(NamedTuple):
+    """The header of an engine's, a machine's or a monitor's log; that of a merged log has no maker.
+
+    `wall_clock_start` (ISO 8601) is the time of day at the instant `epoch_ns` of the maker's clock; "" if unknown.
+    `hand` says which users it ran. `load_unknown`: the run was not planned. Further keys are those of the scenario.
+    """
+
+    epoch_ns: Instant_ns
+    wall_clock_start: Annotated[str, _moment] = ""
+    run: str = ""
+    client: str = ""
+    engine: str = ""
+    monitor: str | None = None
+    hand: Annotated[Assignment, _in_circle] | None = None
+    users: Users = 0
+    engine_users: Users | None = None
+    mode: Literal["canonical", "stress"] = "canonical"
+    software: str | None = None
+    name: str | None = None
+    server: str | None = None
+    embedded: bool = False
+    event_loop: str | None = None
+    submission: str | None = None
+    programs: str | None = None
+    log_on: str | None = None
+    plugins: Mapping[str, str] | None = None
+    scenario_digest: str | None = None
+    plan_digest: str | None = None
+    start_state_digest: str | None = None
+    profiles: tuple[str, ...] | None = None
+    groups: Annotated[tuple[UserGroup, ...], _few_enough] | None = None
+    profile_day_s: Day_s | None = None
+    day_s: Day_s | None = None
+    night_s: Seconds | None = None
+    day_shape: Annotated[tuple[Amount, ...], _several] | None = None
+    compression: Annotated[float, Within(0, 1e12, above=True)] | None = None
+    duration_s: Seconds | None = None
+    window_s: Annotated[Window, Row, _near] | None = None
+    weights: Mapping[str, Amount] | None = None
+    criteria: Annotated[Mapping[str, Bounds | None], _complete] = {}
+    limits: RunLimits | None = None
+    planned_load: PlannedLoad | None = None
+    load_unknown: bool = False
+    machines: tuple[ClientUsers, ...] = ()
+    findings: tuple[Annotated[Finding, ReadBy(_warning)], ...] = ()
+    monitors: tuple[str, ...] = ()
+
+    def by_key(self) -> dict[str, Any]:
+        """Return all that is known by its key, as in the document."""
+        known = {key: value for key, value in self._asdict().items() if value is not None}
+        return {key: [*value] if isinstance(value, tuple) else value for key, value in known.items()}
+
+
+def read_header(document: Mapping[str, Any], where: str) -> LogHeader:
+    """Read a header. Raises `LogError` for one that loadsim does not write."""
+    header = read_as(LogHeader, document, where)
+    if header.monitor is None:
+        if "criteria" not in document:
+            raise LogError(f"{where}: criteria: expected a value, found nothing")
+        return header
+    # A monitor's header must not have keys of an engine that count in verdicts.
+    if not MONITOR_NAME.fullmatch(header.monitor):
+        expected = "a-z, 0-9 and -, at most 40 characters"
+        raise LogError(f"{where}: monitor: expected {expected}, found {shown(header.monitor)}")
+    own = {"run": "", "client": header.monitor, "engine": MONITOR, "users": 0, "engine_users": 0}
+    for key, value in own.items():
+        if (found := getattr(header, key)) != value:
+            raise LogError(f"{where}: {key}: expected {value!r} of a monitor, found {shown(found)}")
+    return header
