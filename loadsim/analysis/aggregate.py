@@ -18,7 +18,8 @@ from loadsim.errors import LogError
 from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX, WITH_KIND
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.columns import Columns
-from loadsim.timinglog.groups import Groups
+from loadsim.timinglog.groups import group_numbers
+from loadsim.timinglog.header import UserGroup
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
@@ -68,7 +69,7 @@ def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict
     A record counts if its due time is in [begin, end). LOGON and LOGOFF always count, but are in no minute.
     Raises `LogError` if `fields` has the group, and the log does not say to which group a user belongs.
     """
-    groups = Groups.of(log.header.groups) if GROUP in fields else None
+    groups = log.header.groups if GROUP in fields else None
     without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
     no_session = np.array(log.strings) == NO_SESSION
     found: defaultdict[Part, defaultdict[int, _Driver]] = defaultdict(lambda: defaultdict(_Driver))
@@ -93,7 +94,9 @@ def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict
     }
 
 
-def _grouped(records: Columns, fields: Sequence[str], groups: Groups | None) -> Iterator[tuple[Part, NDArray[np.intp]]]:
+def _grouped(
+    records: Columns, fields: Sequence[str], groups: Sequence[UserGroup] | None
+) -> Iterator[tuple[Part, NDArray[np.intp]]]:
     """Yield the values of fields that at least one record has, and the places of the records with them."""
     numbers = [_numbers(records, field, groups) for field in fields]
     order = np.lexsort([number for number in reversed(numbers) if (number != number[0]).any()] or numbers[:1])
@@ -102,13 +105,13 @@ def _grouped(records: Columns, fields: Sequence[str], groups: Groups | None) -> 
         yield tuple(int(number[which[0]]) for number in numbers), which
 
 
-def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any]:
+def _numbers(records: Columns, field: str, groups: Sequence[UserGroup] | None) -> NDArray[Any]:
     if field == MINUTE:
         return np.asarray(records["scheduled_us"] // _MINUTE_US)
     if field == GROUP:
-        if groups is None:
+        if not groups:
             raise LogError("groups: expected a log whose header has them, found one without")
-        return groups.numbers(records["user"])
+        return group_numbers(groups, records["user"])
     return records[field]
 
 

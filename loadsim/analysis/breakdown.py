@@ -9,7 +9,7 @@ from loadsim.analysis.aggregate import GROUP, MINUTE, gather
 from loadsim.analysis.json_values import INLINE, RESPONSE, copied
 from loadsim.analysis.score import Percentiles, Times, statistics_of
 from loadsim.model.terms import Window
-from loadsim.timinglog.groups import Groups
+from loadsim.timinglog.groups import group_name
 from loadsim.timinglog.reader import TimingLog
 
 BY = (GROUP, "profile", "client", MINUTE)
@@ -76,6 +76,6 @@ def _in_order(log: TimingLog, by: str, parts: Iterable[int]) -> list[tuple[str, 
     """
     if by == MINUTE:
         return [(f"{minute // 60}:{minute % 60:02d}", minute) for minute in sorted(parts)]
-    if by == GROUP and (groups := Groups.of(log.header.groups)):
-        return [(groups.name(group), group) for group in sorted(parts)]
+    if by == GROUP and (groups := log.header.groups):
+        return [(group_name(groups, group), group) for group in sorted(parts)]
     return sorted((log.strings[number], number) for number in parts)

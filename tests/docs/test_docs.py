@@ -33,6 +33,8 @@ from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
 from loadsim.timinglog.exports import COLUMNS as CSV_COLUMNS
+from loadsim.timinglog.facts import LogFacts
+from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.monitors import COLLECTION
 from loadsim.users.tasks import TASKS
 
@@ -193,7 +195,7 @@ def test_every_key_of_a_snapshot_is_described():
 
 
 def test_every_fact_of_the_timing_log_is_described():
-    """The facts that engine, machine and run tell the logs are those of the last table of the timing log's page."""
+    """The facts that are written are those that are read, and those of the last table of the timing log's page."""
     said = {
         key.value
         for module in (
@@ -217,7 +219,15 @@ def test_every_fact_of_the_timing_log_is_described():
     said |= clock_facts().keys() | EarlyEnd(ABORT_ON, "").facts.keys() | {COLLECTION}
     said |= Initialised(0).facts(0).keys()
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
-    assert {name for row in rows(table) for name in code_in(row[0])} == said
+    assert {name for row in rows(table) for name in code_in(row[0])} == said == {*LogFacts._fields}
+
+
+def test_every_key_of_a_header_is_described():
+    """The timing log's page has each key that is read; further ones are for people."""
+    table = (REFERENCE / "timing-log.md").read_text().partition("\n| header key | meaning |\n|---|---|\n")[2]
+    keys = {name for row in rows(table.partition("\n\n")[0]) for name in code_in(row[0])}
+    assert keys - {*LogHeader._fields} == {"format", "engines"}
+    assert {*LogHeader._fields} <= keys
 
 
 def test_every_column_of_the_csv_is_described():

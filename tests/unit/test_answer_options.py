@@ -17,7 +17,8 @@ from loadsim.cli import parser
 from loadsim.findings.formats import duration
 from loadsim.model.population import group_index
 from loadsim.report.answer import full_answer
-from loadsim.timinglog.groups import Groups
+from loadsim.timinglog.groups import group_numbers
+from loadsim.timinglog.header import UserGroup
 
 
 def run_answer(*arguments: str | Path) -> int:
@@ -118,10 +119,10 @@ def test_groups_are_those_of_the_topology(tmp_path: Path, capsys: pytest.Capture
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=6), st.data())
 def test_a_log_knows_the_groups_of_its_users(sizes: list[int], data: st.DataObject) -> None:
     """By the rule in its header every user is in the group in which the scenario had him, whoever is asked for."""
-    groups = Groups(("medium",) * len(sizes), ("imap",) * len(sizes), tuple(sizes))
+    groups = [UserGroup("medium", "imap", size) for size in sizes]
     users = data.draw(st.lists(st.integers(1, sum(sizes)), max_size=50))
-    assert groups.numbers(np.array(users, np.uint32)).tolist() == [group_index(user, sizes) for user in users]
-    everybody = groups.numbers(np.arange(1, sum(sizes) + 1))
+    assert group_numbers(groups, np.array(users, np.uint32)).tolist() == [group_index(user, sizes) for user in users]
+    everybody = group_numbers(groups, np.arange(1, sum(sizes) + 1))
     assert np.bincount(everybody, minlength=len(sizes)).tolist() == sizes
 
 
