@@ -55,7 +55,7 @@ def last_sample_s(log: TimingLog) -> list[float | None]:
     last: dict[tuple[str, ...], float] = {}
     for sample in log.health:
         if sample.get("at_s") is not None:
-            last[sample.maker] = max(last.get(sample.maker, 0.0), sample["at_s"])
+            last[sample.maker] = max(last.get(sample.maker, 0.0), sample.at_s)
     return [last.get(source.maker) for source in log.sources]
 
 

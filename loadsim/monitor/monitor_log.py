@@ -70,7 +70,7 @@ def probe_samples(log: LogFile) -> Mapping[str, ProbeSamples]:
     found: dict[str, list[Mapping[str, float]]] = {probe: [] for probe in stated}
     for sample in log.health:
         if "probe" in sample:
-            found.setdefault(sample["probe"], []).append(sample["figures"])
+            found.setdefault(sample.probe, []).append(sample.figures)
     return {
         probe: ProbeSamples(
             len(samples),

@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
 
 from loadsim.timinglog.documents import harmless
-from loadsim.timinglog.sample_schema import SampleCheck
+from loadsim.timinglog.sample_schema import SampleCheck, SampleFields
 
 _WHOLE, _LARGE, _REAL, _OTHER = "i", "q", "d", "O"
 """The storage of a column: whole numbers of 32 or 64 bits, real numbers, or other values as Python objects."""
@@ -56,8 +57,11 @@ class _Table:
         return Sample(self, self.rows - 1)
 
 
-class Sample(Mapping[str, Any]):
-    """One stored sample, with the keys of `whose`, and with `at_s` unless None, in place of its own."""
+class Sample(SampleFields, Mapping[str, Any]):
+    """One stored sample, with the keys of `whose`, and with `at_s` unless None, in place of its own.
+
+    Its fields are attributes, too; that of a missing key raises `KeyError`.
+    """
 
     __slots__ = ("_at_s", "_row", "_table", "_whose")
 
@@ -92,6 +96,10 @@ class Sample(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+
+for _key in SampleFields.__annotations__:
+    setattr(Sample, _key, property(itemgetter(_key)))
 
 
 class Samples:

@@ -190,11 +190,11 @@ def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
 def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sample, ...]:
     """Return all samples, moved as the records, in time order; those without a time come first."""
     samples = [
-        sample.placed(sample["at_s"] + shift_us / 1e6 if "at_s" in sample else None)
+        sample.placed(sample.at_s + shift_us / 1e6 if "at_s" in sample else None)
         for log, shift_us in zip(logs, shifts_us, strict=True)
         for sample in log.health
     ]
-    return tuple(sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"])))
+    return tuple(sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample.client, sample.engine)))
 
 
 def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:

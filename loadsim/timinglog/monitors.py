@@ -104,7 +104,7 @@ def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], start: RunStart
         sources.append(source)
         whose = dict(zip(MAKERS, source.maker, strict=True))
         samples += [sample.placed(at_s, whose) for sample, at_s in placed]
-    order = sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"]))
+    order = sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample.client, sample.engine))
     _check_machines(sources, order)
     return replace(log, sources=tuple(sources), health=tuple(order))
 
@@ -119,7 +119,7 @@ def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> Non
     for sample in samples:
         if "probe" not in sample or (boot := boots.get(sample.maker)) is None:
             continue
-        own = seen.setdefault(sample["probe"], [])
+        own = seen.setdefault(sample.probe, [])
         if boot in own[:-1]:
             raise LogError(
                 f"merge: expected one machine of the monitor {sample['client']}, found files of two that sampled at the"
@@ -133,7 +133,7 @@ def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sam
     """Return the source of a monitor in the log of a run, and the samples of the run with their places."""
     source, timed = monitor.sources[0], [sample for sample in monitor.health if "at_ns" in sample]
     zero_ns, error_ns = _zero_ns(source, timed, start)
-    placed = [] if zero_ns is None else [(sample, (sample["at_ns"] - zero_ns) / 1e9) for sample in timed]
+    placed = [] if zero_ns is None else [(sample, (sample.at_ns - zero_ns) / 1e9) for sample in timed]
     instants_s = [min(max(at_s, -FARTHEST_S), FARTHEST_S) for _, at_s in placed]
     placement = Placement(
         same_machine=_boot(source) in start.by_boot,
@@ -160,12 +160,12 @@ def _zero_ns(source: Source, timed: Sequence[Sample], start: RunStart) -> tuple[
     during = [
         sample
         for sample in read
-        if -BEFORE_S <= (sample[WALL_CLOCK] - start.wall_ns) / 1e9 <= start.length_s + BEHIND_S
+        if -BEFORE_S <= (sample.wall_clock_ns - start.wall_ns) / 1e9 <= start.length_s + BEHIND_S
     ]
     used = during or read
-    ahead_ns = sorted(sample[WALL_CLOCK] - sample["at_ns"] for sample in used)
+    ahead_ns = sorted(sample.wall_clock_ns - sample.at_ns for sample in used)
     zero_ns = start.wall_ns - ahead_ns[len(ahead_ns) // 2]
-    own_ns = [sample[WALL_CLOCK_ERROR] for sample in used if WALL_CLOCK_ERROR in sample]
+    own_ns = [sample.wall_clock_error_ns for sample in used if WALL_CLOCK_ERROR in sample]
     if len(own_ns) < len(used) or start.error_ns is None:
         return zero_ns, None
     return zero_ns, max(own_ns) + start.error_ns + start.spread_ns + ahead_ns[-1] - ahead_ns[0]

@@ -207,7 +207,7 @@ def log_of(file: LogFile) -> TimingLog:
 
 def _at_s(file: LogFile, sample: Sample) -> float | None:
     """Return the seconds from the common start to a sample; None if it has no time."""
-    return (sample["at_ns"] - file.header.epoch_ns) / 1e9 - file.origin_us / 1e6 if "at_ns" in sample else None
+    return (sample.at_ns - file.header.epoch_ns) / 1e9 - file.origin_us / 1e6 if "at_ns" in sample else None
 
 
 def read_each(paths: Sequence[Path]) -> list[TimingLog]:

@@ -23,8 +23,10 @@ class StationClock(TypedDict):
     error_ns: Length_ns
 
 
-class SampleKeys(TypedDict, total=False):
-    """The keys of samples that are checked. Others are kept with any value."""
+class SampleFields:
+    """The fields of samples, of which each kind of sample has some; others are kept with any value."""
+
+    __slots__ = ()
 
     at_ns: Instant_ns
     at_s: Instant_s
@@ -72,7 +74,7 @@ class SampleCheck:
 
     def __init__(self, where: str, monitor: str | None) -> None:
         self._where, self._monitor = where, monitor
-        self._types = get_type_hints(SampleKeys, include_extras=True)
+        self._types = get_type_hints(SampleFields, include_extras=True)
 
     def keys(self, keys: Collection[str]) -> None:
         """Raise `LogError` for samples that lack a key that another one needs, or with keys of another maker."""

@@ -71,19 +71,19 @@ def controller_clock(log: TimingLog) -> ControllerClock:
         return ControllerClock({}, compared=True)
     read: dict[str, list[Sample]] = {}
     for sample in log.health:
-        if STATION_CLOCK in sample and "at_s" in sample and sample["client"] in clients:
-            read.setdefault(sample["client"], []).append(sample)
+        if STATION_CLOCK in sample and "at_s" in sample and sample.client in clients:
+            read.setdefault(sample.client, []).append(sample)
     machines = {client: OtherClock.of(_readings(samples)) for client, samples in read.items()}
     return ControllerClock(machines, compared=clients <= machines.keys())
 
 
-def _readings(samples: Sequence[Mapping[str, Any]]) -> Iterator[Reading]:
+def _readings(samples: Sequence[Sample]) -> Iterator[Reading]:
     """Yield readings in which both clocks count from the common start, as the log's records do.
 
     The client's lead was decided after the first samples; the last sample in time order has it.
     """
-    ahead_ns = samples[-1][STATION_CLOCK]["ahead_ns"]
+    ahead_ns = samples[-1].station_clock["ahead_ns"]
     for sample in samples:
-        read = sample[STATION_CLOCK]
-        since_ns = round(sample["at_s"] * 1e9) - (sample["at_ns"] - read["at_ns"])
+        read = sample.station_clock
+        since_ns = round(sample.at_s * 1e9) - (sample.at_ns - read["at_ns"])
         yield Reading(since_ns, since_ns + read["station_ns"] - read["at_ns"] + ahead_ns, read["error_ns"])

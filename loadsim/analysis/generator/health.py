@@ -7,7 +7,7 @@ exact, over every tick of the window.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,6 +19,7 @@ from loadsim.analysis.probes.statistics import PROBE
 from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.terms import Window
 from loadsim.timinglog.facts import LogFacts
+from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.reader import Source, TimingLog
 
 TICK_S = 0.01
@@ -119,7 +120,7 @@ class _Sample:
 
     begin_s: float
     end_s: float
-    found: Mapping[str, Any]
+    found: Sample
 
     def ended_in(self, window_s: Window) -> bool:
         """Return True if the sample was taken in [begin, end)."""
@@ -154,7 +155,7 @@ def _engine_health(name: str, source: Source, samples: Sequence[_Sample], window
         open_files=_most(inside, "open_files"),
         gc_max_ms=_most(inside, "gc_max_ms"),
         clock_steps=tuple(
-            (sample.end_s, sample.found["clock_step_ms"]) for sample in inside if "clock_step_ms" in sample.found
+            (sample.end_s, sample.found.clock_step_ms) for sample in inside if "clock_step_ms" in sample.found
         ),
         began_late_ms=source.began_late_ms,
     )
@@ -172,7 +173,7 @@ def _machine_health(
     def mean(name: str) -> float | None:
         return float(np.mean([sample[name] for sample in samples])) if samples else None
 
-    cores = len(samples[0]["core_shares"]) if samples else None
+    cores = len(samples[0].core_shares) if samples else None
     of_engines = [_mean([one for one in each if one.ended_in(window_s)], "cpu_share") for each in by_engine]
     known = [share for share in of_engines if share is not None]
     return MachineHealth(
@@ -181,9 +182,9 @@ def _machine_health(
         cpu_share=mean("cpu_share"),
         stolen_share=mean("stolen_share"),
         engines_share=sum(known) / cores if cores and known and len(known) == len(of_engines) else None,
-        memory_available_bytes=min((sample["memory_available_bytes"] for sample in samples), default=None),
-        segments_sent=sum(sample["segments_sent"] for sample in samples),
-        segments_sent_again=sum(sample["segments_sent_again"] for sample in samples),
+        memory_available_bytes=min((sample.memory_available_bytes for sample in samples), default=None),
+        segments_sent=sum(sample.segments_sent for sample in samples),
+        segments_sent_again=sum(sample.segments_sent_again for sample in samples),
         server_here=facts.server_here,
         shares_cpus=facts.shares_cpus,
         pinned=bool(facts.pinned),
@@ -197,7 +198,7 @@ def _ticks_in(sample: _Sample, window_s: Window) -> NDArray[np.int64]:
     lags_us = np.array(sample.found.get("lags_us", ()), np.int64)
     if "lags_from_ns" not in sample.found:
         return np.zeros(0, np.int64)
-    first_s = sample.end_s - (sample.found["at_ns"] - sample.found["lags_from_ns"]) * 1e-9
+    first_s = sample.end_s - (sample.found.at_ns - sample.found.lags_from_ns) * 1e-9
     due_s = first_s + np.arange(len(lags_us)) * TICK_S
     return np.asarray(lags_us[(due_s >= window_s.begin_s) & (due_s < window_s.end_s)])
 

@@ -73,7 +73,7 @@ def client_figures(
     late_ms = lateness_of_clients_ms(log, window_s, names)
     health = list(zip(makers, engines, strict=True))
     ahead_s = {
-        sample["client"]: round(sample[STATION_CLOCK]["ahead_ns"] / 1e9, 6)
+        sample.client: round(sample.station_clock["ahead_ns"] / 1e9, 6)
         for sample in log.health
         if STATION_CLOCK in sample
     }

@@ -55,7 +55,7 @@ def monitor_places(log: TimingLog) -> tuple[MonitorPlace, ...]:
                 ended=source.ended,
                 damages=source.monitor.damages,
                 lacks=source.facts.collection,
-                at_s=tuple(one["at_s"] for one in own if "at_s" in one),
+                at_s=tuple(one.at_s for one in own if "at_s" in one),
                 samples=sum(PROBE in one and "at_s" in one for one in own),
             )
         )

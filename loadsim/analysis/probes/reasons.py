@@ -8,7 +8,6 @@ from dataclasses import replace
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.probes.send_queue import CALCULATED, PARTS, SENT
 from loadsim.analysis.probes.statistics import (
-    FIGURES,
     PROBE,
     ProbeFacts,
     ProbeStatistics,
@@ -60,7 +59,7 @@ def _reason(
         return failed
 
     # The figure has no sample in the window.
-    known = {each for sample in log.health if sample.get(PROBE) == probe for each in sample[FIGURES]}
+    known = {each for sample in log.health if sample.get(PROBE) == probe for each in sample.figures}
     if figure in known:
         return "; ".join(filter(None, ["no sample in the window", failed]))
     if known and figure in CALCULATED:

@@ -145,7 +145,7 @@ def probe_places(log: TimingLog) -> Mapping[str, Place]:
     machines: dict[str, set[tuple[str, ...]]] = {}
     for sample in log.health:
         if PROBE in sample:
-            machines.setdefault(str(sample[PROBE]), set()).add(sample.maker)
+            machines.setdefault(str(sample.probe), set()).add(sample.maker)
     server_here = {one.maker: one.facts.server_here for one in log.sources if not one.simulates}
     found = {}
     for probe, makers in machines.items():

@@ -163,8 +163,8 @@ def samples_of(log: TimingLog) -> Mapping[str, Mapping[str, list[tuple[float, fl
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for sample in log.health:
         if PROBE in sample and sample.get("at_s") is not None:
-            for figure, value in sample[FIGURES].items():
-                found.setdefault(sample[PROBE], {}).setdefault(figure, []).append((sample["at_s"], float(value)))
+            for figure, value in sample.figures.items():
+                found.setdefault(sample.probe, {}).setdefault(figure, []).append((sample.at_s, float(value)))
     return {
         probe: {figure: sorted(samples) for figure, samples in sorted(figures.items())}
         for probe, figures in sorted(found.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.probes.statistics import samples_of
 from loadsim.analysis.series.tasks import Bins, Floats
+from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.reader import TimingLog
 
 
@@ -30,8 +31,8 @@ def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
     """Return the series of every engine with samples, in the order of names."""
     found = []
     for name, samples in _samples(log, "lags_us").items():
-        lags = [np.asarray(sample["lags_us"], np.int64) for sample in samples]
-        at_us, _ = _columns([(sample["at_s"], 0.0) for sample in samples])
+        lags = [np.asarray(sample.lags_us, np.int64) for sample in samples]
+        at_us, _ = _columns([(sample.at_s, 0.0) for sample in samples])
         ticks_us, lags_us = np.repeat(at_us, [len(each) for each in lags]), np.concatenate(lags)
         p99_us, most_us = bins.percentiles(ticks_us, lags_us, (99, 100))
         cpu_share = _mean(bins, _values(samples, "cpu_share"))
@@ -78,18 +79,18 @@ def probe_series(log: TimingLog, bins: Bins) -> dict[str, dict[str, Floats]]:
     }
 
 
-def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
+def _samples(log: TimingLog, having: str) -> dict[str, list[Sample]]:
     """Return by `client.engine` the samples with this key and an instant."""
-    samples: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    samples: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in log.health:
         if having in sample and "at_s" in sample:
-            samples[f"{sample['client']}.{sample['engine']}"].append(sample)
+            samples[f"{sample.client}.{sample.engine}"].append(sample)
     return dict(sorted(samples.items()))
 
 
-def _values(samples: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, Any]]:
+def _values(samples: Sequence[Sample], key: str) -> list[tuple[float, Any]]:
     """Return instant and value of the samples with this key."""
-    return [(sample["at_s"], sample[key]) for sample in samples if key in sample]
+    return [(sample.at_s, sample[key]) for sample in samples if key in sample]
 
 
 def _columns(values: Sequence[tuple[float, float]]) -> tuple[NDArray[np.int64], Floats]:
