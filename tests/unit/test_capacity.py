@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from small_runs import written
 from watched_campaigns import Watching, stop
 
-from loadsim.analysis.verdict import ENDED
 from loadsim.campaign.file import finished_score, read_campaign, write
 from loadsim.campaign.runner import Interrupted
 from loadsim.campaign.runs import CampaignRun
@@ -32,7 +31,7 @@ from loadsim.capacity.runs import Overridden, Wanted, find_capacity
 from loadsim.capacity.search import Found
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.findings.catalogue import Code
+from loadsim.findings.catalogue import Cause, Code
 from loadsim.findings.finding import finding
 from loadsim.model.population import shared
 from loadsim.model.scenario import Scenario, load_scenario
@@ -41,6 +40,7 @@ WANTED = Wanted(first=4, most=64)
 INVALID = {
     "fault": finding(Code.FAULT_AT_END, why="invalid: fault"),
     "generator": finding(Code.GENERATOR_LATE, late_p95_ms=60, limit_ms=50),
+    "ended": finding(Code.STOPPED),
 }
 RESOURCE = ("machine", "server_here", "mean", "p95", "share")
 """The keys of a resource that may be `null`."""
@@ -279,7 +279,7 @@ def test_a_run_that_a_signal_ended_is_set_aside(tmp_path: Path, begun: bool) -> 
     def ended(*_: Any, out: Path, **__: Any) -> Any:
         if begun:
             out.mkdir(parents=True)
-        return SimpleNamespace(summary=SimpleNamespace(score=score(4, passed=True, causes=[ENDED])))
+        return SimpleNamespace(summary=SimpleNamespace(score=score(4, passed=True, causes=[Cause.ENDED])))
 
     with pytest.raises(Interrupted) as interrupted:
         find_capacity(reader(written(tmp_path / "small.yaml")), WANTED, out, runner=ended)
