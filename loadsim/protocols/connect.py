@@ -152,8 +152,10 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def _socket(address: str) -> socket.socket:
-    """Return a non-blocking socket of the address's family, without Nagle's delay of small packets."""
-    own = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    """Return a non-blocking socket of the address's family.
+
+    asyncio switches Nagle's delay of small packets off, but only for sockets that name their protocol.
+    """
+    own = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     own.setblocking(False)
-    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return own

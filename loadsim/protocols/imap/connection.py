@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -270,14 +269,9 @@ class Connection(asyncio.Protocol):
     # --- in ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Switch Nagle's algorithm off, for small packets."""
         self._transport = cast(asyncio.Transport, transport)
         if self.failure is not None:  # aborted before it was made
             self._transport.abort()
-            return
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
         if self._state is states.OVER:
