@@ -156,6 +156,10 @@ def proves(readings: list[Reading]) -> tuple[float, float]:
     return float(highest), float(min(rate + more for rate, more in zip(rates, unsure, strict=True)))
 
 
+SLOW_AND_STEADY = Wandering(0, (-500,) * SECONDS)
+
+
+@example((SLOW_AND_STEADY, [SLOW_AND_STEADY.trip(second * SECOND, 20_000, 20_000) for second in (0, 20, 39)]))
 @few
 @given(compared(wild(), least=2))
 def test_it_wandered_as_far_as_is_proven(compared: tuple[Wandering, list[Reading]]) -> None:

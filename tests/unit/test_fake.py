@@ -231,6 +231,19 @@ def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
     converse(tmp_path, talk, pace=pace)
 
 
+def test_a_change_of_the_calendar_lists_no_schedule_that_an_earlier_one_stored(tmp_path: Path) -> None:
+    """Its reference is known. The first change finds an empty folder, which needs no FETCH."""
+
+    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
+        await sessions[0].mailbox.log_on()
+        for _ in range(3):
+            await sessions[0].calendar.replace(message(1)[2])
+        assert "IMAP FETCH" not in {name for name, _ in ears[0].commands}
+        assert len(await sessions[0].mailbox.headers(CALENDAR, None)) == 1
+
+    converse(tmp_path, talk)
+
+
 def test_without_service_time_nothing_waits(tmp_path: Path) -> None:
     """`service_s` of 0 takes no virtual time at all: what is due is done at its due time."""
     profile = quiet(new_mail={"per_day": 20}, process_inbox={"per_day": 10}, browse={"per_day": 10})

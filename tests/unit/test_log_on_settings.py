@@ -83,7 +83,6 @@ MINTED = {"user": "u{index}", "manifest_key": "x"}
         ({"auth": "plain"}, TOKEN_ACCOUNTS, "server.imap.auth: expected passwords in accounts for plain"),
         ({"auth": "external"}, OWN, "expected server.imap.client_certificate for external"),
         ({"auth": "login"}, {**OWN, "master": "admin"}, "server.imap.auth: expected a method with an authorisation"),
-        ({"tls_server_name": "x"}, OWN, "expected starttls or implicit where there is a tls_server_name"),
         ({**TLS, "tls_verify": False}, OWN, "server.imap.tls_verify: expected yes, or insecure-none"),
         ({**TLS, "tls_min_version": 1.1}, OWN, "server.imap.tls_min_version: expected 1.2 or 1.3, found 1.1"),
         ({**TLS, "client_key": "x"}, OWN, "server.imap.client_certificate: expected a client_certificate"),
@@ -106,6 +105,14 @@ def test_what_does_not_fit(imap: Any, accounts: Any, says: str) -> None:
     with pytest.raises(ConfigError) as failed:
         scenario(imap, {}, accounts)
     assert says in str(failed.value) and "hunter2" not in str(failed.value)
+
+
+@pytest.mark.parametrize("service", ["imap", "smtp"])
+def test_settings_of_tls_need_tls(service: str) -> None:
+    """Each service by itself: otherwise its passwords and mail would be sent in clear text."""
+    with pytest.raises(ConfigError) as failed:
+        scenario(**{service: {"tls_server_name": "x"}})
+    assert str(failed.value).startswith(f"own.yaml: server.{service}.tls: expected starttls or implicit")
 
 
 def test_the_embedded_server_needs_passwords() -> None:

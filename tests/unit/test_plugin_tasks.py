@@ -207,7 +207,9 @@ def test_a_name_that_no_plug_in_may_have_is_one_line(name: object, tmp_path: Pat
     """Tasks of loadsim, spans, and names that no criterion could state."""
     file = tmp_path / "p.yaml"
     file.write_text(yaml.safe_dump({"name": "p", **quiet(), "tasks": {name: {"per_day": 1}}}))
-    with pytest.raises(ConfigError, match=r"p\.yaml: tasks.*: expected words of A-Z and 0-9 .*, found") as refusal:
+    with pytest.raises(
+        ConfigError, match=rf"p\.yaml: tasks[.\[]{name}\]?: expected words of A-Z and 0-9 .*, found"
+    ) as refusal:
         load_profile(str(file))
     assert "\n" not in str(refusal.value)
 
