@@ -268,7 +268,7 @@ def leaving_out_senders(module: InMemoryDriver) -> Post:
     """Deliver messages at once, but none to its sender, as some servers' lists do."""
 
     def post(mail: Mail, users: Sequence[int]) -> None:
-        module.arrive(mail, [user for user in users if mail.evidence is None or user != mail.evidence.sender])
+        module.arrive(mail, [user for user in users if mail.tag is None or user != mail.tag.sender])
 
     return post
 

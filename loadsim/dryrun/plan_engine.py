@@ -66,9 +66,9 @@ class PlannedContents(Contents):
         self._sized = SizedContents(self._pool)
 
     def schedule(self, *, id: str, user: int, size_bytes: int, **_: Any) -> bytes:  # noqa: A002
-        """Return a filler of the schedule file's size, with its evidence."""
-        evidence = MessageTag(RUN_ID, user, id, "schedule", WALL_CLOCK_US, "").header()
-        return f"{HEADER}: {evidence}\r\n\r\n".encode().ljust(size_bytes, b".")
+        """Return a filler of the schedule file's size, with its tag."""
+        tag = MessageTag(RUN_ID, user, id, "schedule", WALL_CLOCK_US, "").header()
+        return f"{HEADER}: {tag}\r\n\r\n".encode().ljust(size_bytes, b".")
 
 
 @contextmanager

@@ -45,8 +45,8 @@ class Mail(Protocol):
     """A mail in transit, as far as rounds need it."""
 
     @property
-    def evidence(self) -> MessageTag | None:
-        """Its evidence; all mail of a plan has one."""
+    def tag(self) -> MessageTag | None:
+        """Its tag; all mail of a plan has one."""
 
 
 class InTransit(NamedTuple):
@@ -93,8 +93,8 @@ class Rounds:
 
     def post(self, mail: Mail, users: Sequence[int]) -> None:
         """Take a mail that was accepted now for these users."""
-        assert mail.evidence is not None
-        self._posted.append(InTransit(self._clock.now_ns(), mail.evidence.id, tuple(users), mail))
+        assert mail.tag is not None
+        self._posted.append(InTransit(self._clock.now_ns(), mail.tag.id, tuple(users), mail))
 
     async def all_ready(self) -> None:
         """Do nothing: in virtual time all engines are ready at its beginning."""

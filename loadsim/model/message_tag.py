@@ -98,9 +98,9 @@ class MessageTag(NamedTuple):
             return None
 
 
-def vouched(evidence: MessageTag, sender: str, message_id: str, domain: str) -> bool:
-    """Return whether From and Message-ID match those of loadsim for this evidence and domain."""
-    expected = f"<{evidence.id}.{evidence.run}@{domain}>"
+def vouched(tag: MessageTag, sender: str, message_id: str, domain: str) -> bool:
+    """Return whether From and Message-ID match those of loadsim for this tag and domain."""
+    expected = f"<{tag.id}.{tag.run}@{domain}>"
     return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()
 
 

@@ -45,7 +45,7 @@ def flags_among(names: Iterable[str] | None) -> frozenset[Flag]:
 
 
 class Header(NamedTuple):
-    """One line of a message list. `evidence` is None for a message without a valid X-LoadSim header.
+    """One line of a message list. `tag` is None for a message without a valid X-LoadSim header.
 
     The header may have been copied: see `message_tag.vouched`. `size_bytes` is 0 if it was not listed.
     """
@@ -57,7 +57,7 @@ class Header(NamedTuple):
     to: tuple[str, ...]
     subject: str
     message_id: str
-    evidence: MessageTag | None
+    tag: MessageTag | None
 
     @property
     def seen(self) -> bool:
@@ -438,12 +438,12 @@ class Recorder(Protocol):
 class Stored(NamedTuple):
     """A message in a folder, with the server's flags in lower case, the address in From, and the Message-ID.
 
-    `evidence` is the content of its X-LoadSim header, which may be a copy; None if it has none.
+    `tag` is the content of its X-LoadSim header, which may be a copy; None if it has none.
     """
 
     ref: MessageRef
     flags: frozenset[str]
-    evidence: MessageTag | None
+    tag: MessageTag | None
     sender: str = ""
     message_id: str = ""
 

@@ -18,7 +18,7 @@ class MailboxCalendar:
     """Keeps the schedule of one user as a message; implements `ports.Calendar`.
 
     It shares the mailbox, and so the session, with the user's other tasks. It expunges only messages with loadsim's
-    evidence, so other calendar mail survives.
+    tag, so other calendar mail survives.
     """
 
     mailbox: Mailbox
@@ -44,7 +44,7 @@ class MailboxCalendar:
     async def _list(self) -> Sequence[MessageRef]:
         """Return the schedules that loadsim put there, in this run or an earlier one. Raises `MailMissing` once."""
         headers = await self.mailbox.headers(CALENDAR, newest=None)
-        schedules = [header.ref for header in headers if header.evidence is not None]
+        schedules = [header.ref for header in headers if header.tag is not None]
         was_there, self._is_there = self._is_there, False
         if was_there and not schedules:
             raise MailMissing("no schedule in the calendar")

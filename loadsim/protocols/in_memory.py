@@ -42,7 +42,7 @@ from loadsim.model.workload import Initial, Workload
 from loadsim.protocols.calendar import MailboxCalendar
 
 HEADER_BYTES = 600
-"""The approximate size of one message's answer to a FETCH of flags, size, envelope and evidence."""
+"""The approximate size of one message's answer to a FETCH of flags, size, envelope and tag."""
 
 NO_FLAGS: frozenset[Flag] = frozenset()
 SEEN = frozenset({Flag.SEEN})
@@ -55,7 +55,7 @@ class Mail(NamedTuple):
     to: tuple[str, ...]
     subject: str
     message_id: str
-    evidence: MessageTag | None
+    tag: MessageTag | None
     size_bytes: int
     structure: Structure
 
@@ -73,7 +73,7 @@ def parse_mail(message: bytes) -> Mail:
         to=tuple(fields.get("To", "").split(", ")),
         subject=fields.get("Subject", ""),
         message_id=fields.get("Message-ID", ""),
-        evidence=MessageTag.parse(fields.get(HEADER, "")),
+        tag=MessageTag.parse(fields.get(HEADER, "")),
         size_bytes=len(message),
         structure=_structure(fields.get("Content-Type", "text/plain"), body),
     )
@@ -216,7 +216,7 @@ class InMemoryDriver:
             sender=self.workload.population.address(initial.sender),
             to=(account.address,),
             message_id=f"<{initial.id}>",
-            evidence=MessageTag(INITIAL_RUN, initial.sender, initial.id, initial.kind, 0, ""),
+            tag=MessageTag(INITIAL_RUN, initial.sender, initial.id, initial.kind, 0, ""),
         )
 
     def _structure(self, size_bytes: int) -> Structure:
@@ -493,7 +493,7 @@ class InMemoryMailbox:
             message = folder.messages[uid] = _Message(folder, uid, mail, folder.initial_flags(uid))
         mail = message.mail
         return Header(
-            message, message.flags, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.evidence
+            message, message.flags, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.tag
         )
 
     async def _about(

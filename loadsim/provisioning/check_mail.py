@@ -67,9 +67,9 @@ async def expunge(check: Check, mailbox: Provisioning, folder: str, only: str | 
     """Expunge the messages of this check in a folder, or one of them. Return their ids."""
     found = {}
     for header in await mailbox.headers(folder, NEWEST):
-        evidence = header.evidence
-        if evidence is not None and evidence.run == check.host.run_id and only in (None, evidence.id):
-            found[header.ref] = evidence.id
+        tag = header.tag
+        if tag is not None and tag.run == check.host.run_id and only in (None, tag.id):
+            found[header.ref] = tag.id
     if found:
         await mailbox.expunge([*found])
     return set(found.values())

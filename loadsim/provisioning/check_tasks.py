@@ -129,9 +129,9 @@ class OwnMail:
         return self._own(await self._mailbox.arrived(reopen), True)
 
     def _own(self, headers: Sequence[Header], in_inbox: bool) -> Sequence[Header]:
-        own = [header for header in headers if header.evidence is not None and header.evidence.run == self._run]
+        own = [header for header in headers if header.tag is not None and header.tag.run == self._run]
         if in_inbox:
-            self.seen.update({header.evidence.id: header for header in own if header.evidence is not None})
+            self.seen.update({header.tag.id: header for header in own if header.tag is not None})
         return own
 
 
@@ -241,8 +241,8 @@ class TaskCheck:
         if headers is not None:
             first, second, third = headers
             structure = await self._do("READ", first)
-            if structure is not None and first.evidence is not None:
-                await self._answer(Read(first, first.evidence, structure))
+            if structure is not None and first.tag is not None:
+                await self._answer(Read(first, first.tag, structure))
             await self._do("COPY", first)
             await self._do("MOVE", first)
             await self._do("BROWSE", 0)

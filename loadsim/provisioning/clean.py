@@ -1,6 +1,6 @@
 """Removes loadsim's messages and folders from the accounts of a scenario, and nothing else.
 
-It removes messages with loadsim's evidence, and delivery reports that return such messages. Then it removes the folders
+It removes messages with loadsim's tag, and delivery reports that return such messages. Then it removes the folders
 that a manifest of this account names, if they are empty. Others' messages are not changed, and keep their folder.
 """
 

@@ -211,9 +211,9 @@ class _Writer:
                 size_bytes += self._message(place, wanted, _START_S - count + index)
                 messages += 1
         created = [self._target.paths.get(name, name) for name in folders if name != INBOX]
-        evidence, message = manifest.compose(account, created)
+        tag, message = manifest.compose(account, created)
         place = self._maildir(root, self._target.folder(manifest.FOLDER))
-        self._message(place, Wanted(message, (Flag.SEEN,), evidence), _START_S)
+        self._message(place, Wanted(message, (Flag.SEEN,), tag), _START_S)
         return Exported(1, messages, size_bytes)
 
     def _maildir(self, root: str, folder: str) -> str:
@@ -233,7 +233,7 @@ class _Writer:
         """
         stored = wanted.message.replace(b"\r\n", b"\n")
         flags = "".join(sorted(_FLAG_LETTERS[flag] for flag in wanted.flags))
-        name = f"{order_s}.{wanted.evidence.id}.loadsim,S={len(stored)},W={len(wanted.message)}:2,{flags}"
+        name = f"{order_s}.{wanted.tag.id}.loadsim,S={len(stored)},W={len(wanted.message)}:2,{flags}"
         self._file(f"{place}/{name}", stored, wanted.received_us)
         return len(wanted.message)
 

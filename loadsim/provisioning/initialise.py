@@ -98,14 +98,14 @@ class Initialised:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A message of the start state: its bytes (CRLF), its flags, its evidence.
+    """A message of the start state: its bytes (CRLF), its flags, its tag.
 
     `received_us` is its internal date in microseconds since 1970; None leaves it to the server.
     """
 
     message: bytes
     flags: tuple[Flag, ...]
-    evidence: MessageTag
+    tag: MessageTag
     received_us: int | None = None
 
 
@@ -163,9 +163,9 @@ class StartState:
                 size_bytes=initial.size_bytes,
                 sent_us=initial.sent_us,
             )
-            evidence = MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
-            assert evidence is not None
-            yield Wanted(message, (Flag.SEEN,) if initial.seen else (), evidence, initial.sent_us)
+            tag = MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
+            assert tag is not None
+            yield Wanted(message, (Flag.SEEN,) if initial.seen else (), tag, initial.sent_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ async def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: 
     for at, message in enumerate(own):
         if at % BATCH_MESSAGES == 0:
             await asyncio.sleep(0)
-        if following is None or message.evidence != following.evidence:
+        if following is None or message.tag != following.tag:
             remove.append(message.ref)
             continue
         if message.flags != {flag.value.lower() for flag in following.flags} | (message.flags & {"\\recent"}):

@@ -1,6 +1,6 @@
 """The contents of a mailbox: our messages, and others'.
 
-Headers are copied easily: people forward, redirect and quote. So a message is ours only if its evidence, its From and
+Headers are copied easily: people forward, redirect and quote. So a message is ours only if its tag, its From and
 its Message-ID agree. A delivery report is ours only if it has the form of RFC 3464 and returns the header of such a
 message.
 """
@@ -132,8 +132,8 @@ async def list_own(account: Account, mailbox: Provisioning, folder: str) -> tupl
 
 async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> bool:
     """Return whether a message is ours. Only a possible delivery report is fetched."""
-    if message.evidence is not None:
-        return vouched(message.evidence, message.sender, message.message_id, account.domain)
+    if message.tag is not None:
+        return vouched(message.tag, message.sender, message.message_id, account.domain)
     reporter = message.sender.partition("@")[0].lower().startswith(_REPORTERS)
     return reporter and await returns_ours(mailbox, message.ref, account.domain)
 
@@ -155,9 +155,9 @@ async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> b
         return False
     for part in returned:
         fields = await _fields(mailbox, ref, part)
-        evidence = MessageTag.parse(fields.get(HEADER.lower(), ""))
+        tag = MessageTag.parse(fields.get(HEADER.lower(), ""))
         sender = _FROM.fullmatch(fields.get("from", ""))
-        if evidence and sender and vouched(evidence, sender[1], fields.get("message-id", ""), domain):
+        if tag and sender and vouched(tag, sender[1], fields.get("message-id", ""), domain):
             return True
     return False
 

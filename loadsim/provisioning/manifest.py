@@ -124,8 +124,8 @@ def _first_account(account: Account) -> str:
 
 def is_manifest(message: Stored) -> bool:
     """Return whether a message claims to be a manifest. (A killed `write` leaves two; both count.)"""
-    evidence = message.evidence
-    return evidence is not None and evidence.run == INITIAL_RUN and evidence.kind == KIND
+    tag = message.tag
+    return tag is not None and tag.run == INITIAL_RUN and tag.kind == KIND
 
 
 async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -> tuple[list[Manifest], list[str]]:
@@ -152,16 +152,16 @@ _TEXT = Part("TEXT", "text/plain", 0)
 
 
 async def _body(mailbox: Provisioning, message: Stored) -> bytes:
-    """Fetch a manifest's body, which must match its evidence except for line ends that servers drop or add."""
+    """Fetch a manifest's body, which must match its tag except for line ends that servers drop or add."""
     try:
         body = bytes(await mailbox.part(message.ref, _TEXT)).rstrip(b"\r\n")
     except ServerRefused:
         raise RejectedManifest("expected a body, found none") from None
     if len(body) > LARGEST_BYTES:
         raise RejectedManifest(f"expected at most {LARGEST_BYTES} bytes, found {len(body)}")
-    assert message.evidence is not None
-    if message.evidence.body not in (body_digest(body), body_digest(body + b"\r\n")):
-        raise RejectedManifest("its body does not match its evidence")
+    assert message.tag is not None
+    if message.tag.body not in (body_digest(body), body_digest(body + b"\r\n")):
+        raise RejectedManifest("its body does not match its tag")
     return body
 
 
@@ -242,11 +242,11 @@ async def replace(
     """Replace these manifests by one with these contents."""
     paths = [mailbox.path(name) for name in names]
     status = {mailbox.path(folder): status for folder, status in record.status.items()} if record else {}
-    evidence, message = compose(account, paths, None if record is None else Record(record.start_state, status), holder)
+    tag, message = compose(account, paths, None if record is None else Record(record.start_state, status), holder)
     old = [each.message for each in accepted]
-    if all(each.evidence != evidence for each in old):
+    if all(each.tag != tag for each in old):
         await mailbox.append(FOLDER, message, (Flag.SEEN,))
-    replaced = [each.ref for each in old if each.evidence != evidence]
+    replaced = [each.ref for each in old if each.tag != tag]
     if replaced:
         await mailbox.expunge(replaced)
 
@@ -254,7 +254,7 @@ async def replace(
 def compose(
     account: Account, paths: Iterable[str], record: Record | None = None, holder: Holder | None = None
 ) -> tuple[MessageTag, bytes]:
-    """Return the evidence and the bytes of a manifest, whose body is a JSON object with one name to a line.
+    """Return the tag and the bytes of a manifest, whose body is a JSON object with one name to a line.
 
     The record has paths in place of folders.
     """
@@ -267,16 +267,16 @@ def compose(
     document = content | {"signature": _signature(account, content)}
     body = (json.dumps(document, indent=0) + "\n").replace("\n", "\r\n").encode("ascii")
     message_id = initial_id(account.number, FOLDER, 0)
-    evidence = MessageTag(INITIAL_RUN, account.number, message_id, KIND, _DATE_US, body_digest(body))
+    tag = MessageTag(INITIAL_RUN, account.number, message_id, KIND, _DATE_US, body_digest(body))
     head = (
         f"Date: {headers.date(_DATE_US)}\r\n"
         f"From: {headers.address(account.address)}\r\n"
         f"To: {headers.address(account.address)}\r\n"
         "Subject: Folders that loadsim created in this mailbox\r\n"
         f"Message-ID: <{message_id}.{INITIAL_RUN}@{account.address.rpartition('@')[2]}>\r\n"
-        f"{HEADER}: {evidence.header()}\r\n"
+        f"{HEADER}: {tag.header()}\r\n"
         "MIME-Version: 1.0\r\n"
         "Content-Type: text/plain; charset=us-ascii\r\n"
         "Content-Transfer-Encoding: 7bit\r\n\r\n"
     )
-    return evidence, head.encode("ascii") + body
+    return tag, head.encode("ascii") + body

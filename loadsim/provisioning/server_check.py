@@ -2,7 +2,7 @@
 
 The steps: accounts and sessions, folders of the check, tasks with each driver, mail to lists, limits, and removal of
 everything that the check put there. The folders that it creates are in the account's manifest before they exist, and
-its messages carry loadsim's evidence. So `clean` removes what a killed check leaves.
+its messages carry loadsim's tag. So `clean` removes what a killed check leaves.
 """
 
 from __future__ import annotations

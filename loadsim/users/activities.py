@@ -120,19 +120,19 @@ def browse(user: UserMail, index: int) -> Steps:
 
 
 def _after_reading(user: UserMail, header: Header, structure: Structure, stream: str, outcomes: Outcomes) -> Steps:
-    evidence = header.evidence
-    if evidence is None:  # foreign mail is left alone
+    tag = header.tag
+    if tag is None:  # foreign mail is left alone
         return
     load = user.workload
-    if structure.attachments and load.chance(user.number, "load", evidence.id, user.profile.load_attachment):
+    if structure.attachments and load.chance(user.number, "load", tag.id, user.profile.load_attachment):
         yield Step(tasks.LOAD_ATTACHMENT, (header, structure.attachments[0]))
-    match load.outcome(user.number, stream, outcomes, evidence.id):
+    match load.outcome(user.number, stream, outcomes, tag.id):
         case "reply":
-            yield from _send(tasks.REPLY, Read(header, evidence, structure, stream), user)
+            yield from _send(tasks.REPLY, Read(header, tag, structure, stream), user)
         case "reply_all":
-            yield from _send(tasks.REPLY_ALL, Read(header, evidence, structure, stream), user)
+            yield from _send(tasks.REPLY_ALL, Read(header, tag, structure, stream), user)
         case "forward":
-            yield from _send(tasks.FORWARD, Read(header, evidence, structure, stream), user)
+            yield from _send(tasks.FORWARD, Read(header, tag, structure, stream), user)
         case "move":
             yield Step(tasks.MOVE, header)
         case "copy":

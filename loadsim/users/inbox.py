@@ -70,24 +70,19 @@ class Inbox:
 
     def knows(self, header: Header) -> bool:
         """Return True for a message of loadsim from one of the run's users; others are left alone."""
-        evidence = header.evidence
-        return evidence is not None and 1 <= evidence.sender <= self._users
+        tag = header.tag
+        return tag is not None and 1 <= tag.sender <= self._users
 
     def take_in(self, headers: Sequence[Header], stamps: Sequence[int]) -> list[tuple[MessageTag, int]]:
         """Take in listed messages, visible since `stamps`. Return the new ones of this run with their stamps."""
         new = []
         for header, at_ns in zip(headers, stamps, strict=True):
-            evidence = header.evidence
-            if (
-                evidence is None
-                or not self.knows(header)
-                or header.ref in self._messages
-                or header.ref in self._staying
-            ):
+            tag = header.tag
+            if tag is None or not self.knows(header) or header.ref in self._messages or header.ref in self._staying:
                 continue
-            if evidence.run == self._run_id:
-                new.append((evidence, at_ns))
-            elif evidence.run != INITIAL_RUN:
+            if tag.run == self._run_id:
+                new.append((tag, at_ns))
+            elif tag.run != INITIAL_RUN:
                 continue  # of an earlier run: ids repeat, and so would those of answers to it
             elif header.seen and self._old_mail:
                 continue

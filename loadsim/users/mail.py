@@ -93,7 +93,7 @@ class UserMail:
         """Return the folder that a message goes to: a function of the message. Raises `ServerRefused` without any."""
         if not self.folders:
             raise ServerRefused("no folder to put mail into")
-        name = header.evidence.id if header.evidence else ""
+        name = header.tag.id if header.tag else ""
         return self.folders[self.workload.choose(self.number, stream + ".folder", name, len(self.folders))]
 
     def individuals(self, addresses: Iterable[str]) -> list[int]:
@@ -106,7 +106,7 @@ class UserMail:
         delay_ms = self.profile.process_inbox.read_note_delay_ms
         if delay_ms.min == delay_ms.max:
             return delay_ms.min
-        name = header.evidence.id if header.evidence else ""
+        name = header.tag.id if header.tag else ""
         return delay_ms.at(draw(self.workload.seed, self.number, "read note delay", name))
 
     async def watch(self) -> None:
@@ -126,31 +126,31 @@ class UserMail:
             portion, unread = slice(at, at + HEADERS_A_TURN), len(self.inbox.unread)
             new = self.inbox.take_in(headers[portion], stamps[portion])
             self._take_in(event, new)
-            arrived = {evidence.id for evidence, _ in new if evidence.sender != self.number}
+            arrived = {tag.id for tag, _ in new if tag.sender != self.number}
             for header in headers[portion]:
-                if header.seen and header.evidence and header.evidence.id in arrived:
-                    self.stored.lacks(INBOX, header.evidence.id)  # no user has read it
+                if header.seen and header.tag and header.tag.id in arrived:
+                    self.stored.lacks(INBOX, header.tag.id)  # no user has read it
             self._listed(self.inbox.unread[unread:])
             taken += len(new)
         return taken
 
     def _take_in(self, event: str, new: Iterable[tuple[MessageTag, int]]) -> None:
-        for evidence, at_ns in new:
-            self._record(event, evidence.id, self.number, evidence.sender, INBOX, at_ns)
-            self.stored.put(INBOX, evidence.id)
-            self.host.mail_seen(evidence.id, self.number, evidence.sender)
+        for tag, at_ns in new:
+            self._record(event, tag.id, self.number, tag.sender, INBOX, at_ns)
+            self.stored.put(INBOX, tag.id)
+            self.host.mail_seen(tag.id, self.number, tag.sender)
 
     def record_received(self, event: str, header: Header, folder: str) -> None:
-        evidence = header.evidence
-        if evidence is not None:
-            self._record(event, evidence.id, self.number, evidence.sender, folder, self.now())
+        tag = header.tag
+        if tag is not None:
+            self._record(event, tag.id, self.number, tag.sender, folder, self.now())
 
     def record_stored(self, event: str, headers: Sequence[Header], folder: str) -> None:
         """Record messages that the server has put into a folder."""
         for header in headers:
             self.record_received(event, header, folder)
-            if header.evidence:
-                self.stored.put(folder, header.evidence.id, header)
+            if header.tag:
+                self.stored.put(folder, header.tag.id, header)
 
     def _record_fault(self, event: str, message_id: str, folder: str) -> None:
         self._record(event, message_id, self.number, self.number, folder, self.now())

@@ -91,18 +91,18 @@ class StoredMail:
 
     def tries(self, headers: Iterable[Header], folder: str) -> None:
         """Note messages that the server is asked to put into a folder: from now on they may be there."""
-        self._tried.update((folder, tag.id) for each in headers if (tag := each.evidence) and tag.run == INITIAL_RUN)
+        self._tried.update((folder, tag.id) for each in headers if (tag := each.tag) and tag.run == INITIAL_RUN)
 
     def leaves(self, headers: Iterable[Header]) -> None:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
         for header in headers if self._start is not None else ():
-            place, evidence = self._place.get(header.ref, INBOX), header.evidence
-            key = (place, evidence.id if evidence else "")
+            place, tag = self._place.get(header.ref, INBOX), header.tag
+            key = (place, tag.id if tag else "")
             copies = 1 if place == INBOX else self._copies(*key, header)
             self._folder(place).held -= copies == 1 and ("missing", *key) not in self._recorded
             if place != INBOX:
                 self._folder(place).put[key[1]] -= copies > 0
-            if place != INBOX or (evidence and evidence.run == INITIAL_RUN):
+            if place != INBOX or (tag and tag.run == INITIAL_RUN):
                 self._gone.add(key)
 
     def holds(self, name: str) -> bool:
@@ -135,7 +135,7 @@ class StoredMail:
         # Count copies: of all messages, or at the end of the folder, where recent ones are, perhaps twice.
         is_whole = newest is None or len(shown) < newest
         listed = shown[0 if is_whole or name == INBOX else max(0, len(shown) - 2 * len(recent)) :]
-        own = [(each, each.evidence) for each in listed if each.evidence]
+        own = [(each, each.tag) for each in listed if each.tag]
         named = [tag.id for _, tag in own if name != INBOX or tag.run == INITIAL_RUN]
         copies = Counter(named)
         if is_whole:
@@ -148,7 +148,7 @@ class StoredMail:
             initial = self._initial(name)
             doubled = [each for each in doubled if copies[each] > max(1, folder.put[each] + (each in initial))]
             wanted = [*initial, *folder.put] if is_whole else ()
-        flags = {each.evidence.id: each.flags for each in known if each.evidence} | recent
+        flags = {each.tag.id: each.flags for each in known if each.tag} | recent
         kept = {tag.id for each, tag in own if not {*flags.get(tag.id, ())} - each.flags - {Flag.FORWARDED}}
         unflagged = [each for each in dict.fromkeys(tag.id for _, tag in own) if each not in kept]
         others = [] if folder.known else self._others(name, own)
@@ -193,7 +193,7 @@ class StoredMail:
         try:
             yield
         except MailMissing:
-            self.lacks(self._place.get(header.ref, INBOX), header.evidence.id if header.evidence else "unknown")
+            self.lacks(self._place.get(header.ref, INBOX), header.tag.id if header.tag else "unknown")
             raise
 
     def lacks(self, name: str, message_id: str) -> bool:
@@ -212,7 +212,7 @@ class StoredMail:
 
     def _copies(self, name: str, message_id: str, header: Header | None) -> int:
         """Return the number of copies of a message, listed before or new, that a folder must have."""
-        is_old = header is not None and header.evidence is not None and header.evidence.run == INITIAL_RUN
+        is_old = header is not None and header.tag is not None and header.tag.run == INITIAL_RUN
         return self._folder(name).put[message_id] + (is_old and message_id in self._initial(name))
 
     def _initial(self, name: str) -> Mapping[str, None]:

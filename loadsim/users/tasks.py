@@ -46,13 +46,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A message that a user has read: its header, evidence and structure.
+    """A message that a user has read: its header, tag and structure.
 
     The occasion distinguishes answers: a user reads a message once when it is new, and may browse it many times.
     """
 
     header: Header
-    evidence: MessageTag
+    tag: MessageTag
     structure: Structure
     occasion: str = AFTER_READING
 
@@ -119,7 +119,7 @@ async def _show(user: UserMail, header: Header) -> Structure:
     """Fetch the structure and the text of a message. Raises `MailMissing`, and records it, if it is not whole."""
     with user.stored.must_be_whole(header):
         structure = await user.mailbox.structure(header.ref)
-        text_bytes, file_bytes = least_bytes(header.evidence)
+        text_bytes, file_bytes = least_bytes(header.tag)
         if structure.text is None or (file_bytes and not structure.attachments):
             raise MailMissing("message without its parts")
         await _part(user, header, structure.text, text_bytes)
@@ -137,7 +137,7 @@ async def _part(user: UserMail, header: Header, part: Part, least: int) -> bytes
 
 
 async def _attachment(user: UserMail, header: Header, part: Part) -> bytes | bytearray:
-    return await _part(user, header, part, least_bytes(header.evidence)[1])
+    return await _part(user, header, part, least_bytes(header.tag)[1])
 
 
 async def load_attachment(user: UserMail, wanted: tuple[Header, Part]) -> None:
@@ -175,7 +175,7 @@ def _people(user: UserMail, about: Read) -> tuple[int, ...]:
 
     Raises `ServerRefused` if there are none: the server may have changed the headers.
     """
-    sender = user.workload.correspondent(user.number, about.evidence.sender)
+    sender = user.workload.correspondent(user.number, about.tag.sender)
     everyone = dict.fromkeys((sender, *user.individuals(about.header.to)))
     everyone.pop(user.number, None)
     if not everyone:
@@ -195,7 +195,7 @@ async def fetch_attachment(user: UserMail, about: Read) -> tuple[Read, Attachmen
 def compose_forward(user: UserMail, fetched: tuple[Read, Attachment | None]) -> Outgoing:
     """Return the message with its attachment, addressed as new mail is."""
     about, carried = fetched
-    to = user.workload.addressing(user.number, user.profile, "forward", about.evidence.id)
+    to = user.workload.addressing(user.number, user.profile, "forward", about.tag.id)
     return _compose_answer(user, about, "forward", to, carried)
 
 
@@ -203,9 +203,9 @@ def _compose_answer(
     user: UserMail, about: Read, how: str, to: Addressing, attachment: Attachment | None = None
 ) -> Outgoing:
     occasion = "" if about.occasion == AFTER_READING else f" {about.occasion}"
-    message_id = answer_id(user.number, about.evidence.id, how + occasion)
+    message_id = answer_id(user.number, about.tag.id, how + occasion)
     header = about.header
-    kind = about.evidence.kind if how == "forward" else "ups1K"
+    kind = about.tag.kind if how == "forward" else "ups1K"
     flag = Flag.FORWARDED if how == "forward" else Flag.ANSWERED
     return _compose(user, message_id, kind, to, Answered.of(header, how), attachment, (header, flag))
 
@@ -362,7 +362,7 @@ async def log_off(user: UserMail, _: None) -> None:
             user.stored.look(folder, headers, newest, mail.messages, user.inbox.known(headers))
         except ServerRefused as failure:
             lack = lack or failure
-        own = [header for header in headers if header.evidence] if newest is None else []
+        own = [header for header in headers if header.tag] if newest is None else []
         if own:
             await mail.expunge([header.ref for header in own])
             for header in own:

@@ -191,7 +191,7 @@ TARGETS = (
     Target("imap-wire", mutated(LINES + FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
     Target("imap-fetch", mutated(FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
     Target(
-        "evidence",
+        "tag",
         mutated(
             (EVIDENCE, EVIDENCE.replace(b"; ", b";\r\n\t")),
             (b"from=", b"sent=", b"run=", b";", b"=", b"id=", b"\xc2\xb2"),

@@ -194,7 +194,7 @@ IMAP_FAULTS = (
     _fault("Subject of 60 KB", "has encoded words of 60 KB for a Subject", "FETCH", _mail(b"Subject", b"" + BOMB * 850)),
     _fault("Subject folded", "has a Subject of 20,000 lines", "FETCH", _mail(b"Subject", b"a" + b"\r\n =?utf-8?q?x?=" * 20_000)),
     _fault("addresses of 60 KB", "has 10,000 nested comments for a sender", "FETCH", _mail(b"From", b"" + b"(" * 10_000 + b"a@b")),
-    _fault("evidence false", "has an X-LoadSim of numbers that no record holds", "FETCH", _mail(b"X-LoadSim", b"run=run-1; from=99999999999999999999; id=n; kind=x; sent=-1; body=")),
+    _fault("tag false", "has an X-LoadSim of numbers that no record holds", "FETCH", _mail(b"X-LoadSim", b"run=run-1; from=99999999999999999999; id=n; kind=x; sent=-1; body=")),
     _fault("structure odd", "has a structure of NILs", "FETCH", edits(_STRUCTURE, b"BODYSTRUCTURE (NIL NIL NIL)"), unasked=("init, clean",)),
     # --- IDLE ---
     _fault("IDLE hangs", "never agrees to IDLE", "IDLE", hangs()),

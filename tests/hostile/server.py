@@ -46,9 +46,9 @@ class Delivery(embedded_child.Delivery):
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
         answer = await super().handle_DATA(server, session, envelope)
         found = _EVIDENCE.search(envelope.original_content or b"")
-        evidence = MessageTag.parse(found[1].decode()) if found else None
-        if evidence is not None:
-            self.took.update((evidence.id, self._users[address]) for address in envelope.rcpt_tos)
+        tag = MessageTag.parse(found[1].decode()) if found else None
+        if tag is not None:
+            self.took.update((tag.id, self._users[address]) for address in envelope.rcpt_tos)
         return answer
 
 

@@ -31,8 +31,8 @@ def services(request: pytest.FixtureRequest) -> Services:
 def schedule(number: int) -> bytes:
     """A schedule of loadsim's."""
     body = f"schedule {number}\r\n".encode()
-    evidence = MessageTag("run", 1, f"s{number}", "schedule", 1, body_digest(body))
-    header = f"From: user1@sim.test\r\nMessage-ID: <s{number}.run@sim.test>\r\nX-LoadSim: {evidence.header()}\r\n\r\n"
+    tag = MessageTag("run", 1, f"s{number}", "schedule", 1, body_digest(body))
+    header = f"From: user1@sim.test\r\nMessage-ID: <s{number}.run@sim.test>\r\nX-LoadSim: {tag.header()}\r\n\r\n"
     return header.encode() + body
 
 
@@ -82,7 +82,7 @@ def using(services: Services, account: Account, doing: Callable[[Mailbox], Await
 
 
 def test_schedules_of_an_earlier_run_go_and_foreign_mail_stays(services: Services) -> None:
-    """What an earlier run left is replaced; a message without loadsim's evidence survives."""
+    """What an earlier run left is replaced; a message without loadsim's tag survives."""
     foreign = b"From: boss@sim.test\r\nSubject: real\r\n\r\nreal appointment\r\n"
     forged = b"From: boss@sim.test\r\nX-LoadSim: not ours\r\n\r\nreal too\r\n"
     prepare(services, ACCOUNTS[1], [schedule(1), foreign, schedule(2), forged])

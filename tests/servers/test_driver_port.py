@@ -338,7 +338,7 @@ def sending_site(request: pytest.FixtureRequest, servers: Any, workload: Workloa
 
 
 def message(number: int, to: str = "user2@example.test", subject: str = "hello") -> bytes:
-    """A message with evidence, as loadsim makes them."""
+    """A message with a tag, as loadsim makes them."""
     body = b"body %d\r\n" % number
     tag = MessageTag("run-1", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(body))
     lines = [
@@ -367,8 +367,8 @@ def with_attachment(account: Account) -> bytes:
 
 
 def ids(headers: Any) -> list[str]:
-    """The evidence of messages."""
-    return [each.evidence.id if each.evidence else "" for each in headers]
+    """The tag of messages."""
+    return [each.tag.id if each.tag else "" for each in headers]
 
 
 def test_a_driver_has_the_name_of_its_entry_point_and_supports_all_tasks(site: Site) -> None:
@@ -404,13 +404,13 @@ def test_stored_mail_has_its_flags_and_an_entry_of_the_calendar_replaces_the_one
 
 
 def test_a_header_has_what_the_message_says(site: Site) -> None:
-    """Reference, flag, size, addresses, subject, Message-ID and evidence; the newest headers, oldest first."""
+    """Reference, flag, size, addresses, subject, Message-ID and tag; the newest headers, oldest first."""
 
     async def scenario(stage: Stage) -> None:
         mailbox = await stage.logged_on()
         await stage.deliver(*[message(number, subject=f"number {number}") for number in range(5)])
         first, *others = await mailbox.headers(INBOX, None)
-        tag = first.evidence
+        tag = first.tag
         assert tag is not None
         assert first == Header(
             first.ref,
@@ -420,7 +420,7 @@ def test_a_header_has_what_the_message_says(site: Site) -> None:
             to=("user2@example.test",),
             subject="number 0",
             message_id="<n1.0.run-1@example.test>",
-            evidence=tag,
+            tag=tag,
         )
         assert (tag.run, tag.sender, tag.id) == ("run-1", 1, "n1.0")
         assert len({first.ref, *(each.ref for each in others)}) == 5

@@ -362,8 +362,8 @@ def test_in_memory_users_need_no_server() -> None:
 class Lying:
     """A message in a folder, for the rule alone."""
 
-    def __init__(self, ref: MessageRef, evidence: MessageTag, flags: frozenset[str]) -> None:
-        self.ref, self.evidence, self.flags = ref, evidence, flags
+    def __init__(self, ref: MessageRef, tag: MessageTag, flags: frozenset[str]) -> None:
+        self.ref, self.tag, self.flags = ref, tag, flags
 
 
 def _evidence(number: int) -> MessageTag:
@@ -384,7 +384,7 @@ def test_what_is_kept_and_put_is_what_is_wanted(wanted: list[int], lying: list[t
     for flags, refs in change.reflag.items():
         for ref in refs:
             after[ref].flags = frozenset(flag.value.lower() for flag in flags)
-    kept = [each.evidence for each in after.values()]
-    assert kept + [each.evidence for each in target[change.kept :]] == [each.evidence for each in target]
+    kept = [each.tag for each in after.values()]
+    assert kept + [each.tag for each in target[change.kept :]] == [each.tag for each in target]
     assert all(each.flags == {"\\seen"} for each in after.values())
     assert len(target) == change.kept + change.missing

@@ -45,7 +45,7 @@ PARTED = (
 
 
 def message(number: int, rest: str = "\r\ntext\r\n") -> bytes:
-    """A message with evidence, and with headers that are hard to read."""
+    """A message with a tag, and with headers that are hard to read."""
     tag = MessageTag("initial", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(b"text\r\n"))
     head = 'From: "One, the <first>" <user1@example.test>\r\n'
     head += "To: user2@example.test,\r\n\tThree (3) <user3@example.test>\r\n"
@@ -237,7 +237,7 @@ def test_every_program_shows_the_same_mail(site: Site) -> None:
     assert [header.seen for header in headers] == [False, True, False, False]
     assert headers[0].sender == "user1@example.test"
     assert headers[0].to == ("user2@example.test", "user3@example.test")
-    assert all(header.evidence for header in headers)
+    assert all(header.tag for header in headers)
     assert (text.rstrip(), attached) == (b"text", b"QUJD\r\nREVG")
     for name, (others, *rest) in found.items():
         assert [other[1:] for other in others] == [header[1:] for header in headers], name

@@ -115,8 +115,8 @@ class Courier:
         parsed = message_from_bytes(message)
         local, _, host = parsed["From"].encode().partition(b"@")
         sender = b'((NIL NIL "%b" "%b"))' % (local, host)
-        evidence = parsed["X-LoadSim"]
-        header = b"X-LoadSim: %b\r\n\r\n" % evidence.encode() if evidence else b"\r\n"
+        tag = parsed["X-LoadSim"]
+        header = b"X-LoadSim: %b\r\n\r\n" % tag.encode() if tag else b"\r\n"
         head, _, text = message.partition(b"\r\n\r\n")
         subject = head.partition(b"Subject: ")[2].partition(b"\r\n")[0]
         identity = said(parsed["Message-ID"].encode() if parsed["Message-ID"] else None)

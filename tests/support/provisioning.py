@@ -45,8 +45,8 @@ class Seen(NamedTuple):
     def id(self) -> str | None:
         """loadsim's id of it, out of its header; None when it is somebody else's."""
         found = _EVIDENCE.search(self.message.partition(b"\r\n\r\n")[0] + b"\r\n")
-        evidence = MessageTag.parse(found[1].decode()) if found else None
-        return evidence.id if evidence else None
+        tag = MessageTag.parse(found[1].decode()) if found else None
+        return tag.id if tag else None
 
 
 Snapshot = dict[str, list[Seen]]
@@ -189,10 +189,10 @@ def _messages(client: imaplib.IMAP4, folder: str) -> list[Seen]:
 def own_message(number: int, run: str = "r1") -> bytes:
     """A message such as a run leaves behind."""
     body = b"left behind\r\n"
-    evidence = MessageTag(run, 2, f"n2.{number}", "ups1K", 1_763_700_000_000_000, body_digest(body))
+    tag = MessageTag(run, 2, f"n2.{number}", "ups1K", 1_763_700_000_000_000, body_digest(body))
     return (
-        f"From: a@{DOMAIN}\r\nTo: b@{DOMAIN}\r\nSubject: {number}\r\nMessage-ID: <{evidence.id}.{run}@{DOMAIN}>\r\n"
-        f"X-LoadSim: {evidence.header()}\r\n\r\n"
+        f"From: a@{DOMAIN}\r\nTo: b@{DOMAIN}\r\nSubject: {number}\r\nMessage-ID: <{tag.id}.{run}@{DOMAIN}>\r\n"
+        f"X-LoadSim: {tag.header()}\r\n\r\n"
     ).encode() + body
 
 

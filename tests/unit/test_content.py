@@ -172,20 +172,20 @@ def test_file_opens_in_its_program(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_evidence_is_in_the_message(kind: str) -> None:
-    """The evidence parses back, and its digest is SHA-256 of what follows the first empty line."""
+    """The tag parses back, and its digest is SHA-256 of what follows the first empty line."""
     for message in many(kind, 20):
-        evidence = MessageTag.parse(str(parse(message)[HEADER]))
-        assert evidence is not None
-        assert (evidence.run, evidence.sender, evidence.kind, evidence.sent_us) == ("20260101-1", 17, kind, SENT_US)
+        tag = MessageTag.parse(str(parse(message)[HEADER]))
+        assert tag is not None
+        assert (tag.run, tag.sender, tag.kind, tag.sent_us) == ("20260101-1", 17, kind, SENT_US)
         body = message[message.index(b"\r\n\r\n") + 4 :]
-        assert evidence.body == hashlib.sha256(body).hexdigest()[:16]
+        assert tag.body == hashlib.sha256(body).hexdigest()[:16]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lines_are_what_mail_allows(kind: str) -> None:
     """CRLF and nothing else, at most 76 characters, ASCII, no spaces before a line's end.
 
-    Longer are the evidence, and the one media type that cannot be folded but at its beginning.
+    Longer are the tag, and the one media type that cannot be folded but at its beginning.
     """
     longer = (HEADER.encode(), b"Content-Type: application/vnd.openxmlformats-officedocument.")
     for message in many(kind, 100):
@@ -296,8 +296,8 @@ def test_answers_are_threaded(how: str) -> None:
     assert parsed["In-Reply-To"] == parsed["References"] == "<n9.1.run@loadsim.example>"
     assert parsed["Subject"] == ("Fwd: Budget" if how == "forward" else "Re: Budget")
     assert len(decoded(parsed)) == 1024
-    evidence = MessageTag.parse(str(parsed[HEADER]))
-    assert evidence is not None and evidence.kind == "ups4K"
+    tag = MessageTag.parse(str(parsed[HEADER]))
+    assert tag is not None and tag.kind == "ups4K"
 
 
 @pytest.mark.parametrize(
@@ -364,9 +364,9 @@ def test_initial_messages_never_change() -> None:
     dates = []
     for index in range(60):
         parsed = parse(initial(index))
-        evidence = MessageTag.parse(str(parsed[HEADER]))
-        assert evidence is not None
-        assert (evidence.run, evidence.id) == (INITIAL_RUN, initial_id(3, "INBOX", index))
+        tag = MessageTag.parse(str(parsed[HEADER]))
+        assert tag is not None
+        assert (tag.run, tag.id) == (INITIAL_RUN, initial_id(3, "INBOX", index))
         assert [to.addr_spec for to in parsed["To"].addresses] == ["user3@loadsim.example"]
         dates.append(parsed["Date"].datetime)
     assert dates == sorted(dates)
@@ -393,8 +393,8 @@ def test_schedule_is_a_calendar(kilobytes: int) -> None:
     parsed = parse(message)
     assert parsed.get_content_type() == "text/calendar"
     body = message.split(b"\r\n\r\n", 1)[1]
-    evidence = MessageTag.parse(str(parsed[HEADER]))
-    assert evidence is not None and evidence.body == hashlib.sha256(body).hexdigest()[:16]
+    tag = MessageTag.parse(str(parsed[HEADER]))
+    assert tag is not None and tag.body == hashlib.sha256(body).hexdigest()[:16]
     assert body.endswith(b"\r\n")
     assert all(len(line) <= 75 and b"\r" not in line and b"\n" not in line for line in body.split(b"\r\n"))
     lines = body.decode().replace("\r\n ", "").split("\r\n")[:-1]

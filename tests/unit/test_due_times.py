@@ -117,7 +117,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, listed_ns: dict[tuple[int, str], int]
 
     def note(user: User, step: Step) -> None:
         if step.task.name == "READ":
-            found[user.number].add(step.about.evidence.id)
+            found[user.number].add(step.about.tag.id)
 
     async def noting_perform(self: User, due: int, step: Step, ready: int | None = None, late: Late = (0, 0, 0)) -> Any:
         note(self, step)
@@ -128,7 +128,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, listed_ns: dict[tuple[int, str], int]
         skipped(self, step, due)
 
     def noting_take_in(self: UserMail, event: str, new: Any) -> None:
-        listed_ns.update({(self.number, evidence.id): self.now() for evidence, _ in new})
+        listed_ns.update({(self.number, tag.id): self.now() for tag, _ in new})
         take_in(self, event, new)
 
     monkeypatch.setattr(UserMail, "_take_in", noting_take_in)

@@ -260,7 +260,7 @@ def test_lists_that_leave_out_the_sender_are_not_waited_for(tmp_path: Path) -> N
     def leaving_out(but_for: int) -> Callable[[Engine, InMemoryDriver], Awaitable[None]]:
         async def during(_: Engine, module: InMemoryDriver) -> None:
             def post(mail: Mail, users: Sequence[int]) -> None:
-                sender = mail.evidence.sender if mail.evidence else 0
+                sender = mail.tag.sender if mail.tag else 0
                 module.arrive(mail, [user for user in users if user != sender or user == but_for])
 
             module.post = post

@@ -34,12 +34,12 @@ from loadsim.servers.running import RunningServer
 ACCOUNTS = numbered_accounts(42)
 
 
-def message(number: int, subject: str = "hello", evidence: bool = True, body: bytes = b"text\r\n") -> bytes:
-    """A message with evidence, as loadsim makes them, or one of somebody else."""
+def message(number: int, subject: str = "hello", tag: bool = True, body: bytes = b"text\r\n") -> bytes:
+    """A message with a tag, as loadsim makes them, or one of somebody else."""
     head = "From: One <user1@example.test>\r\nTo: user2@example.test, Three <user3@example.test>\r\n"
     head += f"Subject: {subject}\r\n"
     head += f"Message-ID: <n1.{number}.initial@example.test>\r\nMIME-Version: 1.0\r\n"
-    if evidence:
+    if tag:
         head += f"X-LoadSim: {evidence_of(number, body).header()}\r\n"
     return head.encode() + b"\r\n" + body
 
@@ -137,7 +137,7 @@ async def test_attachments_are_found_and_loaded(site: Site) -> None:
     async with site.session(account) as (box, _):
         await box.append(INBOX, MIXED)
         (header,) = await box.arrived()
-        assert (header.subject, header.evidence) == ("coffee {3}", None)
+        assert (header.subject, header.tag) == ("coffee {3}", None)
         assert header.to == ("user2@example.test", "user3@example.test")
         structure = await box.structure(header.ref)
         assert structure.text is not None
@@ -203,7 +203,7 @@ async def test_expunge_takes_nobody_elses(site: Site) -> None:
     account = site.user()
 
     async with site.session(account) as (box, _):
-        await box.append(INBOX, message(1, "foreign", evidence=False))
+        await box.append(INBOX, message(1, "foreign", tag=False))
         ref = await box.append(INBOX, message(2, "ours"))
         with logged_on(site.server, account) as client:
             client.select("INBOX")
@@ -214,7 +214,7 @@ async def test_expunge_takes_nobody_elses(site: Site) -> None:
 
 
 async def test_many_messages_are_put_and_listed(site: Site) -> None:
-    """append_many and listing over several folders: every message once, with its flags and evidence, in its folder."""
+    """append_many and listing over several folders: every message once, with its flags and tag, in its folder."""
     account = site.user()
     folders = [f"F{each}" for each in range(6)]
 
@@ -222,7 +222,7 @@ async def test_many_messages_are_put_and_listed(site: Site) -> None:
         for folder in folders:
             await box.create(folder)
         await box.append_many("F0", [])
-        assert await box.append_many("F1", [(message(7, evidence=False), ())]) is not None
+        assert await box.append_many("F1", [(message(7, tag=False), ())]) is not None
         sent = [(message(each, body=b"x" * 20_000 + b"\r\n"), [Flag.SEEN] if each % 2 else ()) for each in range(40)]
         refs = await box.append_many("F2", sent)
         await box.append_many("F5", sent[:2])
@@ -230,13 +230,13 @@ async def test_many_messages_are_put_and_listed(site: Site) -> None:
         assert [len(listing[folder]) for folder in folders] == [0, 1, 40, 0, 0, 2]
         assert [each.ref for each in listing["F2"]] == list(refs)
         body = b"x" * 20_000 + b"\r\n"
-        assert [each.evidence for each in listing["F2"]] == [evidence_of(each, body) for each in range(40)]
+        assert [each.tag for each in listing["F2"]] == [evidence_of(each, body) for each in range(40)]
         assert [each.flags - {"\\recent"} for each in listing["F2"][:2]] == [frozenset(), {"\\seen"}]
-        assert listing["F1"][0].evidence is None
+        assert listing["F1"][0].tag is None
         await box.expunge([each.ref for each in listing["F2"][1:]])
         await box.delete("F5")
     assert [body for _, body in site.witness(account, "F2")] == [message(0, body=b"x" * 20_000 + b"\r\n")]
-    assert site.witness(account, "F1") == [("", message(7, evidence=False))]
+    assert site.witness(account, "F1") == [("", message(7, tag=False))]
 
 
 def deliver(site: Site, account: Account, subject: str) -> None:
@@ -303,7 +303,7 @@ async def test_without_uidplus_foreign_deleted_messages_are_protected(site: Site
     async with site.session(account) as (box, _):
         box.session.offered -= {"UIDPLUS", "MOVE"}
         await box.create("Other")
-        await box.append(INBOX, message(1, "foreign", evidence=False))
+        await box.append(INBOX, message(1, "foreign", tag=False))
         ours = await box.append(INBOX, message(2, "ours"))
         with logged_on(site.server, account) as client:
             client.select("INBOX")
@@ -389,7 +389,7 @@ def pieces(number: int, uid: int, order: str) -> tuple[bytes, ...]:
 
 @pytest.mark.parametrize("order", ["fesh", "hsef", "eohfs", "ecshf", "fechsoc"])
 async def test_a_message_in_several_responses_is_one(order: str) -> None:
-    """In lists, new mail and start states: header, size, evidence and the last flags are together."""
+    """In lists, new mail and start states: header, size, tag and the last flags are together."""
     both = (*pieces(1, 5, order), *pieces(2, 8, order))
     mixed = tuple(line for pair in zip(pieces(1, 5, order), pieces(2, 8, order), strict=True) for line in pair)
 
@@ -404,11 +404,11 @@ async def test_a_message_in_several_responses_is_one(order: str) -> None:
     async with scripted(script) as (box, _):
         headers = [*await box.headers(INBOX, None), *await box.arrived()]
         assert [each.subject for each in headers] == ["s5", "s8", "s9"]
-        assert [each.evidence for each in headers] == [evidence_of(number) for number in (1, 2, 3)]
+        assert [each.tag for each in headers] == [evidence_of(number) for number in (1, 2, 3)]
         assert [each.size_bytes for each in headers] == [9] * 3
         assert [each.seen for each in headers] == [order.rfind("c") > order.rfind("f")] * 3
         stored = (await box.listing([INBOX]))[INBOX]
-        assert [(each.evidence, each.sender, each.message_id) for each in stored] == [
+        assert [(each.tag, each.sender, each.message_id) for each in stored] == [
             (evidence_of(number), "user1@example.test", f"<n1.{number}.initial@example.test>") for number in (1, 2)
         ]
 
@@ -577,7 +577,7 @@ async def test_copied_evidence_is_somebody_elses(embedded_site: Site, copied: by
     async with embedded_site.session(account) as (box, _):
         await box.append(INBOX, message(1).replace(copied, b"<anna@elsewhere.test>"))
         (header,) = await box.headers(INBOX, None)
-        assert header.evidence is None
+        assert header.tag is None
 
 
 @pytest.mark.parametrize("said", [(), (b"* 1 FETCH (FLAGS (\\Seen))",), (b"* 1 EXPUNGE",)])
@@ -721,7 +721,7 @@ def test_folded_header_fields_are_one_line() -> None:
     header = header_of(fetched, None, "example.test")
     assert header is not None
     assert (header.subject, header.message_id) == ("one two", "<n1.1.initial@example.test>")
-    assert header.evidence == evidence_of(1)
+    assert header.tag == evidence_of(1)
     assert origin_of(fetched) == ("user1@example.test", "<n1.1.initial@example.test>")
 
 

@@ -152,7 +152,7 @@ def test_shares_and_moments_of_sizes() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.integers(900, 300_000), st.integers(0, 10**6))
 def test_messages_have_exactly_their_size(size_bytes: int, index: int) -> None:
-    """Valid MIME by Python's own parser: one text, above 8 KB an attachment; short lines; the evidence's digest."""
+    """Valid MIME by Python's own parser: one text, above 8 KB an attachment; short lines; the tag's digest."""
     message = contents.initial(
         user=3, address="u3@loadsim.test", sender=9, sender_address="u9@loadsim.test", folder="Folder 01/Folder 02",
         index=index, kind="sized", domain="loadsim.test", size_bytes=size_bytes, sent_us=1_750_000_000_000_000,
@@ -162,8 +162,8 @@ def test_messages_have_exactly_their_size(size_bytes: int, index: int) -> None:
     assert b"\r" not in message.replace(b"\r\n", b"") and b"\n" not in message.replace(b"\r\n", b"")
     body = message.partition(b"\r\n\r\n")[2]
     read = message_from_bytes(message, policy=policy.default)
-    evidence = MessageTag.parse(read["X-LoadSim"])
-    assert evidence is not None and evidence.body == body_digest(body)
+    tag = MessageTag.parse(read["X-LoadSim"])
+    assert tag is not None and tag.body == body_digest(body)
     assert read["Date"] == "Sun, 15 Jun 2025 15:06:40 +0000"
     assert not any(part.defects for part in read.walk())
     mail = parse_mail(message)
@@ -191,7 +191,7 @@ def test_a_stated_mailbox() -> None:
     assert unread > 0 and seen == [True] * (300 - unread) + [False] * unread
     dates, sizes = [], Counter[int]()
     for wanted in StartState(workload).messages(3, "INBOX"):
-        assert wanted.received_us == wanted.evidence.sent_us
+        assert wanted.received_us == wanted.tag.sent_us
         dates.append(datetime.fromtimestamp(wanted.received_us / 1e6, UTC))
         sizes[len(wanted.message)] += 1
     assert all(before < after for before, after in pairwise(dates))

@@ -38,10 +38,10 @@ def body_of(message: bytes) -> bytes:
 def claiming(body: bytes, account: Account = OWNER, digest: str | None = None) -> bytes:
     """A message with all marks of a manifest of this account, as anybody can write it, and this body."""
     name = initial_id(account.number, manifest.FOLDER, 0)
-    evidence = MessageTag(INITIAL_RUN, account.number, name, manifest.KIND, 0, digest or body_digest(body))
+    tag = MessageTag(INITIAL_RUN, account.number, name, manifest.KIND, 0, digest or body_digest(body))
     return (
         f"From: {account.address}\r\nTo: {account.address}\r\nSubject: Folders\r\n"
-        f"Message-ID: <{name}.{INITIAL_RUN}@{DOMAIN}>\r\nX-LoadSim: {evidence.header()}\r\n"
+        f"Message-ID: <{name}.{INITIAL_RUN}@{DOMAIN}>\r\nX-LoadSim: {tag.header()}\r\n"
         "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\n\r\n"
     ).encode() + body
 
@@ -63,8 +63,8 @@ def signed(account: Account, /, **changed: Any) -> bytes:
 
 def test_what_is_composed_is_accepted() -> None:
     """A manifest is read with its names, also if a server drops or adds line ends."""
-    evidence, message = manifest.compose(OWNER, OURS)
-    assert evidence.body == body_digest(body_of(message))
+    tag, message = manifest.compose(OWNER, OURS)
+    assert tag.body == body_digest(body_of(message))
     for body in (body_of(message), body_of(message).rstrip(), body_of(message) + b"\r\n\r\n"):
         assert manifest.parse(body, OWNER) == (OURS, OWNER.address, None, None)
 

@@ -315,7 +315,7 @@ def test_mail_that_is_moved_and_copied_to_and_fro_is_not_missed(data: st.DataObj
         if not held[source]:
             continue
         chosen = header(data.draw(st.sampled_from(held[source])))
-        name = chosen.evidence.id if chosen.evidence else ""
+        name = chosen.tag.id if chosen.tag else ""
         if data.draw(st.booleans()):
             mail.choose([chosen], source)
             mail.leaves([chosen])

@@ -297,7 +297,7 @@ def test_an_inbox_is_processed_by_one_activity_at_a_time() -> None:
 
 def header(ref: str, *, run: str = "run-1", sender: int = 2, seen: bool = False, ours: bool = True) -> Header:
     """A header as a list shows it."""
-    evidence = MessageTag(run, sender, ref, "ups1K", 0, "") if ours else None
+    tag = MessageTag(run, sender, ref, "ups1K", 0, "") if ours else None
     return Header(
         ref,
         frozenset({Flag.SEEN} if seen else ()),
@@ -306,7 +306,7 @@ def header(ref: str, *, run: str = "run-1", sender: int = 2, seen: bool = False,
         ("a@loadsim.test",),
         "s",
         f"<{ref}>",
-        evidence,
+        tag,
     )
 
 
@@ -389,7 +389,7 @@ def test_mail_of_an_earlier_run_is_left_alone() -> None:
     inbox = Inbox("run-1", 2, None)
     late, own, initial = header("a", run="run-0"), header("b"), header("c", run="initial")
     new = inbox.take_in([late, own, initial], inbox.stamps(3, None, 5))
-    assert [evidence.id for evidence, _ in new] == ["b"]
+    assert [tag.id for tag, _ in new] == ["b"]
     assert [each.header.ref for each in inbox.unread] == ["b", "c"]
 
 

@@ -1,4 +1,4 @@
-"""Whole messages: headers, the X-LoadSim evidence, and a content from the templates."""
+"""Whole messages: headers, the X-LoadSim tag, and a content from the templates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadsim.model.message_tag import ANSWER, HEADER, INITIAL_RUN, MessageTag, b
 from loadsim.model.ports import Header, Part
 
 SCHEDULE = "schedule"
-"""The kind in the evidence of a schedule."""
+"""The kind in the tag of a schedule."""
 
 _ANSWERS = {"reply": ("Re: ", "answer"), "reply_all": ("Re: ", "answer"), "forward": ("Fwd: ", "forward")}
 _ANSWER_TEXT_BYTES = 1024
@@ -68,12 +68,12 @@ class Attachment:
         return f"Attachment({self.content_type!r}, {self.filename!r}, {len(self.encoded)} bytes)"
 
 
-def least_bytes(evidence: MessageTag | None) -> tuple[int, int]:
+def least_bytes(tag: MessageTag | None) -> tuple[int, int]:
     """Return the least sizes of a message's encoded text and file; 0 without one, or if its size is stated."""
-    kind = None if evidence is None else templates.KINDS.get(evidence.kind)
-    if evidence is None or kind is None:
+    kind = None if tag is None else templates.KINDS.get(tag.kind)
+    if tag is None or kind is None:
         return 0, 0
-    text_bytes = _ANSWER_TEXT_BYTES if evidence.id.startswith(ANSWER) else kind.text_bytes
+    text_bytes = _ANSWER_TEXT_BYTES if tag.id.startswith(ANSWER) else kind.text_bytes
     return text_bytes, templates.file_bytes(kind.attached) if kind.attached else 0
 
 
@@ -112,7 +112,7 @@ class Contents:
         """Return a message (RFC 5322, CRLF): a new one of this kind, or an answer.
 
         Text and attachment are drawn from (seed, "body", id): the same id has the same body in every run. An answer has
-        a text of 1 KB; a forward has the unchanged `attachment`. The `kind` of an answer is only in its evidence.
+        a text of 1 KB; a forward has the unchanged `attachment`. The `kind` of an answer is only in its tag.
         Raises `ValueError` for values that a header cannot have, and for no recipients.
         """
         u = draw(self._seed, 0, "body", id)
@@ -131,10 +131,10 @@ class Contents:
             else:
                 text = self._pool.text(style, _ANSWER_TEXT_BYTES, variant)
                 content = templates.enclose("multipart/mixed", id, text, _forwarded(attachment))
-        evidence = MessageTag(
+        tag = MessageTag(
             run=run, sender=sender, id=id, kind=headers.dotted("kind", kind), sent_us=sent_us, body=content.digest
         )
-        head = _head(evidence, domain, headers.address(sender_address), to, subject, threading)
+        head = _head(tag, domain, headers.address(sender_address), to, subject, threading)
         return b"".join((head, content.header, b"\r\n", *content.pieces))
 
     def initial(
@@ -155,7 +155,7 @@ class Contents:
 
         Its date is `sent_us`. If this is None, it is in November 2025, about half an hour after that of the message
         before; from index 1,440 on, dates repeat. With `size_bytes`, the message has this size (or a little more, if
-        header and one line do not fit), and `kind` is only in its evidence.
+        header and one line do not fit), and `kind` is only in its tag.
         """
         if sent_us is None:
             u = draw(self._seed, user, "initial date", f"{folder}/{index}")
@@ -188,25 +188,25 @@ class Contents:
         content_header = b"Content-Type: text/calendar; charset=utf-8\r\nContent-Transfer-Encoding: 7bit\r\n\r\n"
 
         def head(digest: str) -> bytes:
-            evidence = MessageTag(run=run, sender=user, id=id, kind=SCHEDULE, sent_us=sent_us, body=digest)
-            return _head(evidence, domain, headers.address(address), (address,), "Schedule", "") + content_header
+            tag = MessageTag(run=run, sender=user, id=id, kind=SCHEDULE, sent_us=sent_us, body=digest)
+            return _head(tag, domain, headers.address(address), (address,), "Schedule", "") + content_header
 
         room = size_bytes - len(head(body_digest(b"")))  # every digest has the same length
         body = schedule.calendar(self._events, self._seed, user, id, sent_us, f"{run}@{domain}", room)
         return head(body_digest(body)) + body
 
 
-def _head(evidence: MessageTag, domain: str, sender: str, to: Sequence[str], subject: str, threading: str) -> bytes:
+def _head(tag: MessageTag, domain: str, sender: str, to: Sequence[str], subject: str, threading: str) -> bytes:
     """Return the header up to MIME-Version, each line with CRLF."""
-    name = headers.dotted("id, run and domain", f"{evidence.id}.{evidence.run}@{domain}")
+    name = headers.dotted("id, run and domain", f"{tag.id}.{tag.run}@{domain}")
     return (
-        f"Date: {headers.date(evidence.sent_us)}\r\n"
+        f"Date: {headers.date(tag.sent_us)}\r\n"
         f"From: {sender}\r\n"
         f"To: {headers.addresses(to)}\r\n"
         f"Subject: {headers.unstructured('Subject', subject)}\r\n"
         f"Message-ID: <{name}>\r\n"
         f"{threading}"
-        f"{HEADER}: {evidence.header()}\r\n"
+        f"{HEADER}: {tag.header()}\r\n"
         "MIME-Version: 1.0\r\n"
     ).encode("ascii")
 

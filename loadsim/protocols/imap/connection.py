@@ -48,7 +48,7 @@ FULL_BYTES = 65536
 
 LARGEST_ANSWER_BYTES = 192 << 20
 """The most that may arrive while one command is under way, by weight: three of the largest literals, or 50,000 headers
-with evidence. Above it the session ends: a server can send 933 MB within eight seconds."""
+with a tag. Above it the session ends: a server can send 933 MB within eight seconds."""
 
 LINE_WEIGHT = 4
 """The weight of a byte outside literals: flags, addresses and parts take ten times their size, text its size."""

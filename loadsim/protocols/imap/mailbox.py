@@ -373,7 +373,7 @@ class ImapMailbox:
         return refs
 
     async def listing(self, folders: Iterable[str]) -> dict[str, list[Stored]]:
-        """SELECT, and FETCH of flags and evidence unless the folder is empty, one folder after the other.
+        """SELECT, and FETCH of flags and tag unless the folder is empty, one folder after the other.
 
         Without a wait between them, James 3.8 answers the FETCH from the folder before. It rejects a FETCH of all
         messages of an empty folder (RFC 9051 section 6.4.5 allows neither).

@@ -1,4 +1,4 @@
-"""Answers to FETCH as values of mail: headers, structures, evidence."""
+"""Answers to FETCH as values of mail: headers, structures, tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVIDENCE_ITEM = f"BODY.PEEK[HEADER.FIELDS ({HEADER.upper()})]".encode()
 LISTING_ITEMS = b"(UID FLAGS ENVELOPE " + EVIDENCE_ITEM + b")"
 
 LONGEST_TEXT_BYTES = 1000
-"""The longest subject, file name or section with evidence; a line of mail has at most 998 (RFC 5322 section 2.1.1)."""
+"""The longest subject, file name or section with a tag; a line of mail has at most 998 (RFC 5322 section 2.1.1)."""
 
 MOST_ADDRESSES = 1000
 """The most recipients of a message that are kept; loadsim's own messages have a few dozen."""
@@ -24,12 +24,12 @@ MOST_ADDRESSES = 1000
 def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
     """Return the header of one message; None for other data of it, such as a changed flag.
 
-    Evidence that was copied into another message, or is of another domain, is left out.
+    Tag that was copied into another message, or is of another domain, is left out.
     """
     envelope = fetched.envelope
     if envelope is None:
         return None
-    evidence = evidence_of(fetched)
+    tag = evidence_of(fetched)
     sender, message_id = next(_addresses(envelope.sent_by), ""), text_of(envelope.message_id)
     return Header(
         ref=ref,
@@ -39,7 +39,7 @@ def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
         to=tuple(islice(_addresses(envelope.to), MOST_ADDRESSES)),
         subject=text_of(envelope.subject),
         message_id=message_id,
-        evidence=evidence if evidence and vouched(evidence, sender, message_id, domain) else None,
+        tag=tag if tag and vouched(tag, sender, message_id, domain) else None,
     )
 
 

@@ -72,13 +72,13 @@ DEFAULT_REQUESTS = requests_of(OUTLOOK_LIKE)
 def header_of_fields(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
     """Return the header of one message from its header fields; None for other data of it, such as a changed flag.
 
-    Evidence that was copied into another message, or is of another domain, is left out.
+    Tag that was copied into another message, or is of another domain, is left out.
     """
     section = next((data for name, data in fetched.sections.items() if name.startswith("HEADER.FIELDS")), None)
     if section is None:
         return None
     fields = fields_of(section)
-    evidence = _evidence(fields)
+    tag = _evidence(fields)
     sender = next(iter(addresses_of(fields.get("from", b""))), "")
     message_id = text_of(fields.get("message-id"))
     return Header(
@@ -89,7 +89,7 @@ def header_of_fields(fetched: Fetched, ref: Hashable, domain: str) -> Header | N
         to=addresses_of(fields.get("to", b"")),
         subject=text_of(fields.get("subject")),
         message_id=message_id,
-        evidence=evidence if evidence and vouched(evidence, sender, message_id, domain) else None,
+        tag=tag if tag and vouched(tag, sender, message_id, domain) else None,
     )
 
 

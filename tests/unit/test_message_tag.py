@@ -21,9 +21,9 @@ SAMPLE = "run=r-1; from=7; id=n7.0; kind=ups1K; sent=1700000000000000; body=0123
 @settings(deadline=None, max_examples=100)
 def test_what_was_written_is_read(run: str, sender: int, mail: str, kind: str, sent_us: int, body: str) -> None:
     """Parsing undoes writing, also when a server folded the line at a space."""
-    evidence = MessageTag(run, sender, mail, kind, sent_us, body)
-    assert MessageTag.parse(evidence.header()) == evidence
-    assert MessageTag.parse(evidence.header().replace("; ", ";\r\n ")) == evidence
+    tag = MessageTag(run, sender, mail, kind, sent_us, body)
+    assert MessageTag.parse(tag.header()) == tag
+    assert MessageTag.parse(tag.header().replace("; ", ";\r\n ")) == tag
 
 
 def test_fields_are_named() -> None:
