@@ -205,8 +205,8 @@ def clocks(log: TimingLog, ahead_s: Mapping[str, int]) -> dict[str, Any]:
         [getattr(source.facts, fact) - ahead_s[source.client] * 10**9 for source in engines]
         for fact in ("start_ns", "began_ns")
     )
-    read = [(sample["client"], sample["station_clock"]) for sample in log.health if "station_clock" in sample]
-    wrong_ns = [abs(one["station_ns"] - one["at_ns"] + ahead_s[client] * 10**9) for client, one in read]
+    read = [(sample["client"], sample["controller_clock"]) for sample in log.health if "controller_clock" in sample]
+    wrong_ns = [abs(one["controller_ns"] - one["at_ns"] + ahead_s[client] * 10**9) for client, one in read]
     claimed_ns = [one["error_ns"] for _, one in read]
     return {
         "skew_ms": round((max(starts_ns) - min(starts_ns)) / 1e6, 4),

@@ -113,13 +113,13 @@ class ControlLossWatch:
         if silent_beats <= self._most_beats:
             if self._lost:
                 self._lost = False
-                self._events.write("station back")
+                self._events.write("controller back")
             return
         continues = self._continues and self._coordinator.start_ns > 0
         if not self._lost:
             self._lost = True
             silent_s = silent_beats * BEAT_S
-            self._events.write("station lost", quiet_s=silent_s, goes_on=continues)
+            self._events.write("controller lost", quiet_s=silent_s, goes_on=continues)
             if not continues:
                 why = "cluster.on_control_loss is stop" if self._coordinator.start_ns else "before the common start"
                 self._control.give_up(f"the controller sent nothing to this client for {silent_s:.0f} s, {why}")

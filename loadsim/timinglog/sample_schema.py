@@ -14,11 +14,11 @@ from loadsim.timinglog.quantities import Change, Instant_ns, Instant_s, Length_n
 _OF_MONITORS = frozenset(("at_ns", "wall_clock_ns", "wall_clock_error_ns", "probe", "figures"))
 
 
-class StationClock(TypedDict):
+class SampledClock(TypedDict):
     """A reading of the controller's clock (`cluster.clock_sync`)."""
 
     at_ns: Instant_ns
-    station_ns: Instant_ns
+    controller_ns: Instant_ns
     ahead_ns: Instant_ns
     error_ns: Length_ns
 
@@ -48,7 +48,7 @@ class SampleFields:
     run: str
     client: str
     engine: str
-    station_clock: StationClock
+    controller_clock: SampledClock
     wall_clock_ns: Instant_ns
     wall_clock_error_ns: Length_ns
     probe: str
@@ -61,7 +61,7 @@ _NEEDED: Mapping[str, frozenset[str]] = {
     ),
     "lags_us": frozenset(("lags_from_ns",)),
     "lags_from_ns": frozenset(("at_ns",)),
-    "station_clock": frozenset(("at_ns",)),
+    "controller_clock": frozenset(("at_ns",)),
     "wall_clock_ns": frozenset(("at_ns",)),
     "wall_clock_error_ns": frozenset(("wall_clock_ns",)),
     "probe": frozenset(("at_ns", "figures")),

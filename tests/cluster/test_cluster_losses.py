@@ -142,7 +142,7 @@ def test_a_run_does_without_the_control_port(embedded_server: StartEmbedded, tmp
             assert whole.process.wait() == 0
         score = json.loads((out / "score.json").read_text())
         assert lost_by_client(score) == {"one": 0, "two": 0}
-        assert not [event for event in events(out) if event["event"] in ("client lost", "station lost")]
+        assert not [event for event in events(out) if event["event"] in ("client lost", "controller lost")]
         assert not [file for name in ("one", "two") for file in (tmp_path / name).iterdir()]
         with station(tmp_path, address) as (_, back):
             back.until("client (one|two) has joined$")

@@ -172,7 +172,7 @@ def test_a_machine_without_a_station(
     assert (lost["client"], lost["users"], lost["why"]) == ("one", 4, "no agent was left")
     (ready,) = [event for event in events if event["event"] == "client ready"]
     wait_for_end(ready["pid"])
-    (alone,) = client.events("station lost")
+    (alone,) = client.events("controller lost")
     assert alone["goes_on"] is goes_on
     assert alone["quiet_s"] > CONTROL_LIMIT_S
     (engine, machine) = client.logs["1"], client.logs["machine"]

@@ -73,7 +73,7 @@ MACHINE_SAMPLE: dict[str, Any] = {
     "memory_available_bytes": 1 << 30,
     "segments_sent": 10,
     "segments_sent_again": 0,
-    "station_clock": {"at_ns": ms(900), "station_ns": ms(901), "error_ns": 1000, "ahead_ns": 0},
+    "controller_clock": {"at_ns": ms(900), "controller_ns": ms(901), "error_ns": 1000, "ahead_ns": 0},
 }
 FILE_SYSTEM = {"source": "/dev/x", "type": "ext4", "mounted_at": "/", "options": "rw", "model": None}
 MACHINE_FACTS: dict[str, Any] = {

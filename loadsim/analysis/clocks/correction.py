@@ -19,22 +19,22 @@ from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import Records
 
-STATION_CLOCK = "station_clock"
+CONTROLLER_CLOCK = "controller_clock"
 """The key of a health sample with a reading of the controller's clock."""
 
 
-def controller_clock_sample(station: Reading, ahead_ns: int) -> dict[str, Any]:
+def controller_clock_sample(reading: Reading, ahead_ns: int) -> dict[str, Any]:
     """Return a client's reading of the controller's clock, for the next health sample of its machine.
 
     `ahead_ns` is the assumed lead of the client's clock with which it placed the common start.
     """
     values = {
-        "at_ns": station.at_ns,
-        "station_ns": station.there_ns,
-        "error_ns": station.error_ns,
+        "at_ns": reading.at_ns,
+        "controller_ns": reading.there_ns,
+        "error_ns": reading.error_ns,
         "ahead_ns": ahead_ns,
     }
-    return {STATION_CLOCK: values}
+    return {CONTROLLER_CLOCK: values}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def controller_clock(log: TimingLog) -> ControllerClock:
         return ControllerClock({}, compared=True)
     read: dict[str, list[Sample]] = {}
     for sample in log.health:
-        if STATION_CLOCK in sample and "at_s" in sample and sample.client in clients:
+        if CONTROLLER_CLOCK in sample and "at_s" in sample and sample.client in clients:
             read.setdefault(sample.client, []).append(sample)
     machines = {client: OtherClock.of(_readings(samples)) for client, samples in read.items()}
     return ControllerClock(machines, compared=clients <= machines.keys())
@@ -82,8 +82,8 @@ def _readings(samples: Sequence[Sample]) -> Iterator[Reading]:
 
     The client's lead was decided after the first samples; the last sample in time order has it.
     """
-    ahead_ns = samples[-1].station_clock["ahead_ns"]
+    ahead_ns = samples[-1].controller_clock["ahead_ns"]
     for sample in samples:
-        read = sample.station_clock
+        read = sample.controller_clock
         since_ns = round(sample.at_s * 1e9) - (sample.at_ns - read["at_ns"])
-        yield Reading(since_ns, since_ns + read["station_ns"] - read["at_ns"] + ahead_ns, read["error_ns"])
+        yield Reading(since_ns, since_ns + read["controller_ns"] - read["at_ns"] + ahead_ns, read["error_ns"])

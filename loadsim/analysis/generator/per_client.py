@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.analysis.clocks.correction import STATION_CLOCK, controller_clock
+from loadsim.analysis.clocks.correction import CONTROLLER_CLOCK, controller_clock
 from loadsim.analysis.completeness import lost_by_source
 from loadsim.analysis.generator.failures import failing_clients
 from loadsim.analysis.generator.health import EngineHealth
@@ -73,9 +73,9 @@ def client_figures(
     late_ms = lateness_of_clients_ms(log, window_s, names)
     health = list(zip(makers, engines, strict=True))
     ahead_s = {
-        sample.client: round(sample.station_clock["ahead_ns"] / 1e9, 6)
+        sample.client: round(sample.controller_clock["ahead_ns"] / 1e9, 6)
         for sample in log.health
-        if STATION_CLOCK in sample
+        if CONTROLLER_CLOCK in sample
     }
     failing = failing_clients(log)
     figures = []
