@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.control_groups import usable_cores
-from loadsim.dryrun.forecast import not_valid, notes
+from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
+from loadsim.findings.finding import Finding
 from loadsim.model import scenario as scenarios
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
@@ -48,16 +49,14 @@ class Plan:
     """The plan of a scenario, with figures as in `loadsim plan --json`.
 
     `needs` are those of a run with the default number of engines on this machine, which has these `resources`.
-    `not_valid` has the reasons for which a run cannot become valid (`dryrun.forecast`), `notes` what its
-    score will lack.
+    `findings` are why a run cannot become valid, and what its score will lack (`dryrun.forecast`).
     """
 
     scenario: Scenario
     figures: dict[str, Any]
     needs: Needs
     resources: Resources
-    not_valid: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def load_scenario(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Scenario:
@@ -105,8 +104,7 @@ def plan(
     load = planned.load()
     keep(scenario, build_fingerprint(), load)
     needs, resources = compared_needs(Workload(scenario), load)
-    why = not_valid(scenario, load)
-    return Plan(scenario, to_json(planned), needs, resources, (why,) if why else (), tuple(notes(scenario, load)))
+    return Plan(scenario, to_json(planned), needs, resources, forecast(scenario, load))
 
 
 def run(

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from loadsim.analysis.json_values import to_json
-from loadsim.campaign.runs import FAILED, PASSED, CampaignRun, checked_finite
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, checked_finite
 from loadsim.capacity.search import Found, Settings, Step, StoppedBy, interval
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
+from loadsim.findings.next_step import next_step
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.terms import MOST_USERS
 
@@ -46,7 +49,7 @@ class Refused:
     """
 
     users: int
-    why: str
+    why: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,52 @@ class Capacity:
         return any(2 * each.count(True) > len(each) for each in deciding)
 
     @property
+    def judged(self) -> Sequence[CampaignRun]:
+        """The runs that say something about the server."""
+        return [run for run in self.runs if run.result not in (GENERATOR, VOID)]
+
+    @property
+    def answer(self) -> tuple[Finding, ...]:
+        """The capacity, or why there is none, and why it is doubtful; empty until the search ends."""
+        found, most = self.found, self.terms.settings.most
+        if found is None:
+            return ()
+        low, high, why = found.low, found.high, _why(found, most)
+        if found.stopped_by in _UNDECIDED:
+            first = finding(Code.CAPACITY_UNDECIDED, low=low or 0, high=high or most)
+        elif low and high and self.certain:
+            ends = dict(zip(("low", "high"), self.interval or (), strict=True))
+            first, why = finding(Code.CAPACITY_FOUND, users=low, failed=high, **ends), []
+        elif low and high:
+            first, why = finding(Code.CAPACITY_ABOUT, users=low), []
+        elif high:
+            first = finding(Code.CAPACITY_NONE, failed=high)
+        else:
+            first = finding(Code.CAPACITY_AT_LEAST, users=low) if low else finding(Code.CAPACITY_UNKNOWN)
+        return (first, *why, *([finding(Code.CORES_CONTENDED)] if self.contended else []))
+
+    @property
+    def doubts(self) -> tuple[Finding, ...]:
+        """The limits of the answer, without the warnings of single runs."""
+        found = []
+        if self.found and self.found.stopped_by == "broken":
+            broken = [run for run in self.judged if run.broken and run.users <= (self.users or 0)]
+            found += [finding(Code.BROKEN_RUN, run.run, why=run.reasons[0]) for run in broken]
+        if self.refused:
+            numbers = tuple(f"{one.users:,}" for one in self.refused)
+            why = tuple(one.text for one in self.refused[-1].why)
+            found.append(finding(Code.NUMBERS_REFUSED, numbers=numbers, why=why))
+        if self.terms.embedded:
+            found.append(finding(Code.EMBEDDED))
+        elif not any(run.resources or run.averages for run in self.runs):
+            found.append(finding(Code.SERVER_NOT_MEASURED))
+        return tuple(found)
+
+    @property
+    def next_step(self) -> str:
+        return next_step((*self.answer, *self.doubts))
+
+    @property
     def exit_status(self) -> int:
         """0 with a capacity and its interval, 1 if no number passed, else 4.
 
@@ -156,6 +205,8 @@ class Capacity:
             "contended": self.contended if found else None,
             "tasks_per_s": self.tasks_per_s,
             "load_equivalent_users": self.load_equivalent_users,
+            "findings": to_json((*self.answer, *self.doubts)),
+            "next_step": self.next_step,
             "resources": to_json(self.nearest_to_full.resources) if self.nearest_to_full else None,
             "refused": to_json(self.refused),
             "terms": to_json(self.terms),
@@ -166,6 +217,27 @@ class Capacity:
 _TERMS = TypeAdapter(Terms)
 _REFUSED = TypeAdapter(tuple[Refused, ...])
 _FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
+
+
+_UNDECIDED: Mapping[StoppedBy, Code] = {
+    "broken": Code.MUST_NEVER_HAPPEN,
+    "order": Code.ORDER_MATTERS,
+    "noise": Code.RESULTS_DIFFER,
+}
+"""The ends of a search without a capacity, although runs passed or failed."""
+
+
+def _why(found: Found, most: int) -> list[Finding]:
+    """Return why a search ended, unless its criteria decided."""
+    if code := _UNDECIDED.get(found.stopped_by):
+        return [finding(code)]
+    if found.stopped_by == "generator":
+        return [finding(Code.GENERATOR_TOO_SLOW)]
+    if found.stopped_by == "limit":
+        return [finding(Code.MOST_MEASURED, most=most)]
+    return (
+        [finding(Code.NOT_MEASURABLE, which="fewer" if found.high else "more")] if found.stopped_by == "refused" else []
+    )
 
 
 def _found(document: Mapping[str, Any], runs: Collection[CampaignRun]) -> Found | None:

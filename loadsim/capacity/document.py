@@ -8,17 +8,15 @@ from dataclasses import replace
 
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
-from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, Result
+from loadsim.campaign.runs import FAILED, PASSED, VOID, CampaignRun, Result
 from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, runs_blocks, scores_table
 from loadsim.capacity.averages import averages_by_number
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.curves import curves_of, in_full
 from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED, ends_so_far
 from loadsim.comparison.differences import facts_of, same_table, what_differs
-from loadsim.errors import printable
 from loadsim.findings.catalogue import Code
-from loadsim.findings.finding import finding, shared
-from loadsim.findings.formats import shown_range
+from loadsim.findings.finding import Finding, finding, shared
 from loadsim.report.answer import facts_table
 from loadsim.report.answer_facts import AS_USUAL
 from loadsim.report.document import Block, Document, Listing, Section
@@ -29,9 +27,6 @@ from loadsim.timinglog.planned_load import received_of_published
 
 BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")
 """Matches facts that differ because the number of users does."""
-
-CONTENDED = "in doubt, since other work shared the server's cores"
-"""Follows a capacity that is not the server's own."""
 
 NOTED_BY_OTHERS = 0.1
 """The part of the server's cores from which on the work of others is a doubt."""
@@ -69,8 +64,8 @@ def describe_capacity(
 
 def _summary(capacity: Capacity) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
-    if doubted := doubts(capacity):
-        yield Listing("Doubts", tuple(doubted))
+    if doubted := (*(one.text for one in capacity.doubts), *_of_runs(capacity.judged)):
+        yield Listing("Doubts", doubted)
     yield facts_table("The answer", facts(capacity))
     if stated := limits(capacity):
         yield stated
@@ -80,8 +75,8 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
             caption=f"Resources with {run.users:,} users ({run.run}), the nearest to saturation first",
         )
         yield NO_PROOF
-    if step := what_next(capacity):
-        yield f"What to do next: {step}"
+    if step := capacity.next_step:
+        yield f"Next: {step}."
 
 
 def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]:
@@ -105,31 +100,7 @@ def tone(capacity: Capacity) -> Tone:
 
 def verdict(capacity: Capacity) -> str:
     """Return the capacity and its interval, or what ended the search, and whether other work makes it doubtful."""
-    found = _verdict(capacity)
-    return f"{found}; {CONTENDED}" if capacity.contended else found
-
-
-def _verdict(capacity: Capacity) -> str:
-    found, settings = capacity.found, capacity.terms.settings
-    assert found is not None
-    low = None if found.low is None else f"{found.low:,} users"
-    high = None if found.high is None else f"{found.high:,} users"
-    if found.stopped_by in ("broken", "noise", "order"):
-        return f"not decided, from {low or 'none'}{f' to {high}' if high else ' up'}"
-    if low and high and not capacity.certain:
-        return f"about {low}: too few runs agree to state an interval"
-    if low and high:
-        return f"{low}, interval {_ends(capacity)}: {high} miss the criteria"
-    if high and found.stopped_by == "criteria":
-        return f"none, {high} miss the criteria"
-    if high:
-        return f"none from {high} on, which miss the criteria; fewer cannot be measured"
-    why = {
-        "generator": "the load generator was too slow for more",
-        "limit": f"{settings.most:,} are the most of this search",
-        "refused": "more cannot be measured here",
-    }
-    return f"{f'at least {low}' if low else 'not found'}; {why[found.stopped_by]}"
+    return "; ".join(one.words for one in capacity.answer)
 
 
 def so_far(capacity: Capacity) -> str:
@@ -189,12 +160,8 @@ def interval(capacity: Capacity) -> str:
         if users is not None
     ]
     seen = ", ".join(ends)
-    no_evidence = {
-        "broken": "mail was lost, or what else must never happen did",
-        "order": "results depend on the order of the runs",
-    }
-    if found.stopped_by in no_evidence:
-        return f"not stated: {seen}; {no_evidence[found.stopped_by]}"
+    if found.stopped_by in ("broken", "order"):
+        return f"not stated: {seen}; {capacity.answer[1].words}"
     if not capacity.certain:
         mixed = f"{EVIDENCE_OF_MIXED} of {EVIDENCE_OF_MIXED + 1}"
         stated = "not stated" if capacity.interval is None else "stated at one end only"
@@ -248,59 +215,15 @@ def limits(capacity: Capacity) -> str:
     return f"Limits: {', '.join(each)}; all other criteria of the scenario decide, too." if each else ""
 
 
-# --- doubts, and what to do -------------------------------------------------------------------------------------------
-
-
-def doubts(capacity: Capacity) -> list[str]:
-    """Return what limits the meaning of the answer."""
-    judged = [run for run in capacity.runs if run.result not in (GENERATOR, VOID)]
-    lines = []
-    if capacity.found and capacity.found.stopped_by == "broken":
-        runs = [run for run in judged if run.broken and run.users <= (capacity.users or 0)]
-        lines += [f"{run.run}: {printable(run.reasons[0])}: no other runs decide about this." for run in runs]
-    if refused := capacity.refused:
-        numbers = ", ".join(f"{one.users:,}" for one in refused)
-        with_last = f" (this is of {refused[-1].users:,})" if len(refused) > 1 else ""
-        lines.append(f"{numbers} users cannot be measured: {printable(refused[-1].why)}{with_last}")
-    if capacity.terms.embedded:
-        lines.append(finding(Code.EMBEDDED).text)
-    elif not any(run.resources or run.averages for run in capacity.runs):
-        lines.append(
-            "Processor, disks and memory of the server were not measured: a new search with --set 'probes.host={}' on"
-            " its machine measures them, and from another machine the key monitors."
-        )
-    return [*lines, *_of_runs(judged)]
+# --- doubts ----------------------------------------------------------------------------------------------------------
 
 
 def _of_runs(runs: Sequence[CampaignRun]) -> Iterator[str]:
-    """Yield a sentence for work of others on the server's cores, and one for each kind of warning."""
-    taken = [run.taken_share for run in runs if (run.taken_share or 0.0) > NOTED_BY_OTHERS]
-    shares = [share for share in taken if share is not None]
-    if shares:
-        yield (
-            f"In {_of_all(len(shares), runs)} others than the server (programs, the kernel, virtual machines) took"
-            f" more than {100 * NOTED_BY_OTHERS:g} % of its cores"
-            f" ({shown_range('taken_share', shares)}): the server alone may take more users."
-        )
-    for one in shared([run.warnings for run in runs]):
-        yield f"In {_of_all(len(one.runs), runs)}: {one.text}"
+    """Yield a sentence for each kind of warning, and for work of others on the server's cores."""
+    for one in shared([(*_cores_taken(run), *run.warnings) for run in runs]):
+        yield f"In {len(one.runs)} of {len(runs)} runs: {one.text}"
 
 
-def _of_all(number: int, runs: Sequence[CampaignRun]) -> str:
-    return f"{number} of {len(runs)} runs"
-
-
-def what_next(capacity: Capacity) -> str:
-    """Return what to do with the answer; "" if its verdict says so, which the page on searches explains."""
-    found = capacity.found
-    assert found is not None
-    if capacity.terms.embedded:
-        return f"{Code.EMBEDDED.remedy}."
-    if found.low is None or found.stopped_by != "criteria" or capacity.contended:
-        return ""
-    if not capacity.certain:
-        return "resume this search without --quick before you quote this number."
-    levels = ", ".join(str(round(found.low * percent / 100)) for percent in (80, 100, 120))
-    return (
-        f"quote users, interval, day and scenario together; a suite with users: [{levels}] confirms them another day."
-    )
+def _cores_taken(run: CampaignRun) -> Sequence[Finding]:
+    share = run.taken_share
+    return [finding(Code.CORES_TAKEN, taken_share=share)] if share and share > NOTED_BY_OTHERS else []

@@ -18,9 +18,11 @@ from loadsim.campaign.runs import VOID, CampaignRun
 from loadsim.capacity.capacity import Capacity, Refused, Terms
 from loadsim.capacity.search import AGREEING, EVIDENCE, Found, Measure, NoAnswer, Settings, next_step
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.dryrun.forecast import not_valid
+from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.criteria import refuse_monitors
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.population import resized
@@ -135,7 +137,7 @@ class _Search:
             number = 1 + sum(run.users == step.users for run in capacity.runs)
             directory = f"{RUNS}/{step.users:05d}-{number}"
             run = CampaignRun(directory, f"{step.users} users", step.users, len(capacity.runs) + 1, number)
-            if (capacity.directory / directory).exists() or not (why := self._refusal(scenario)):
+            if (capacity.directory / directory).exists() or not (why := self._refused(scenario)):
                 return capacity, Planned(run, scenario, f"Run {run.number}: {step.users:,} users, {step.why}")
             capacity = _with_refused(capacity, Refused(step.users, why))
         if isinstance(step, NoAnswer):
@@ -143,18 +145,18 @@ class _Search:
         assert isinstance(step, Found)
         return replace(capacity, found=step), None
 
-    def _refusal(self, scenario: Scenario) -> str:
-        """Return why no run can be made: this machine cannot, or it could not be valid by its plan; "" if it can."""
+    def _refused(self, scenario: Scenario) -> tuple[Finding, ...]:
+        """Return why no run can be made: this machine cannot, or it could not be valid by its plan; () if it can."""
         try:
             self.check(scenario)
         except ConfigError as error:
-            return str(error)
+            return (finding(Code.MACHINE_LACKS, why=str(error)),)
         with self.watcher.watch(scenario) as watcher:
             watcher.stage("plan")
             load = planned_load(
                 scenario, build_fingerprint(), watcher.message, watcher.warning, progress=watcher.planned
             )
-            return not_valid(scenario, load) or ""
+            return tuple(one for one in forecast(scenario, load) if one.severity is Severity.INVALID)
 
 
 def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
@@ -206,7 +208,7 @@ def _limit(scenario: Scenario, name: str) -> float | None:
 def _with_refused(capacity: Capacity, refused: Refused) -> Capacity:
     """Return a search without a number. Raises `ConfigError` if nothing else is measured, or the number already was."""
     if not capacity.runs or any(run.users == refused.users for run in capacity.runs):
-        raise ConfigError(f"{refused.users} users: {refused.why}")
+        raise ConfigError(f"{refused.users} users: {'; '.join(one.text for one in refused.why)}")
     return replace(capacity, refused=(*capacity.refused, refused))
 
 

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from loadsim.analysis.json_values import to_json
 from loadsim.analysis.summary import Tone
 from loadsim.cli.live.progress import shown_share
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.cli.shown_answer import width_and_colours
-from loadsim.dryrun.forecast import NOT_VALID, little_mail, not_valid, notes
+from loadsim.dryrun.forecast import forecast, little_mail, refusal
+from loadsim.findings.finding import Finding as Forecast
 from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding
 from loadsim.provisioning.server_check import WAIT_S
 from loadsim.report.document import Listing
@@ -24,7 +26,7 @@ from loadsim.runs.quick_load import quick_load
 LACKS = 1
 """The exit status if the scenario cannot run on the server."""
 
-READY = "The server is ready for this scenario, but a run of it cannot become valid"
+READY = "The server is ready for this scenario"
 
 LONGEST_GREETING = 120
 """Longer ones are cut: some servers list their libraries."""
@@ -54,20 +56,20 @@ def run_check(args: argparse.Namespace) -> int:
     name, greetings, report = check_scenario(scenario, progress, float(args.wait))
     with shown_share("Planning a run, to warn beforehand") as planning:
         load = quick_load(scenario, planning)
-    why = (not_valid(scenario, load) or "").removeprefix(NOT_VALID)
-    noted = [*notes(scenario, load), *(one.text for one in little_mail(scenario, load))]
-    verdict = f"{READY}: {why}." if report.can_run and why else report.verdict
+    found = (*forecast(scenario, load), *little_mail(scenario, load))
+    why = refusal(found)
+    verdict = f"{READY}; but {why}." if report.can_run and why else report.verdict
     if args.json:
-        ends = {"can_run": report.can_run, "verdict": verdict, "not_valid": [why] if why else [], "notes": noted}
+        ends = {"can_run": report.can_run, "verdict": verdict, "findings": to_json(found)}
         print(json.dumps({"server": name, **greetings, **asdict(report), **ends}, indent=2))
     else:
         tone: Tone = "bad" if not report.can_run else "doubtful" if why else "good"
-        print(to_text(verdict, tone, described(name, greetings, report, noted), *width_and_colours()), end="")
+        print(to_text(verdict, tone, described(name, greetings, report, found), *width_and_colours()), end="")
     return 0 if report.can_run else LACKS
 
 
 def described(
-    name: str, greetings: Mapping[str, Any], report: ServerReport, notes: Sequence[str]
+    name: str, greetings: Mapping[str, Any], report: ServerReport, found: Sequence[Forecast]
 ) -> Iterator[Listing | str]:
     """Yield what to change, what was found, and notes."""
     advice = dict.fromkeys(each.advice for each in report.lacks)
@@ -84,7 +86,7 @@ def described(
         "Mail": _findings(report.mail),
         "Monitors": _findings(report.monitors),
         "May remain (loadsim clean removes it)": report.leftovers,
-        "Notes": notes if report.can_run else (),
+        "Notes": [one.text for one in found if one.cause is None and report.can_run],
     }.items():
         if lines:
             yield Listing(caption, tuple(lines))

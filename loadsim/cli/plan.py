@@ -10,7 +10,9 @@ from loadsim.cli.live.progress import shown_share
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_scenario
 from loadsim.cli.shown_answer import width_and_colours
+from loadsim.dryrun.forecast import refusal
 from loadsim.dryrun.plan_engine import uncollected
+from loadsim.findings.catalogue import Severity
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.machine_needs import describe, shortages
 from loadsim.report.plan_text import plan_text
@@ -34,8 +36,10 @@ def run_plan(args: argparse.Namespace) -> int:
         lists = scenario.lists.count != 0
         text = plan_text(found.figures, needs, lists=lists, width=width_and_colours()[0])
         print(json.dumps(found.figures) if args.json else text)
-        for reason in (*found.not_valid, *shortages(found.needs, found.resources)):
+        refused = refusal(found.findings)
+        for reason in (*([refused] if refused else []), *shortages(found.needs, found.resources)):
             print_line(f"loadsim: warning: {reason}")
-        for note in found.notes:
-            print_line(f"loadsim: note: {note}")
+        for one in found.findings:
+            if one.severity is Severity.NOTE:
+                print_line(f"loadsim: note: {one.text}")
     return 0

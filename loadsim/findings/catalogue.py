@@ -179,6 +179,12 @@ class Code(Enum):
     FEW_HITS = _invalid(Cause.TERMS, "{where} has {hits:hit}, at least {limit} needed", MORE_HITS)
     NOTHING_DUE = _invalid(Cause.TERMS, "no scored task was due: there is no score", MORE_HITS)
     SHORT_WINDOW = _invalid(Cause.TERMS, "the window is {window_s} long, at least {limit_s} needed", MORE_HITS)
+    FEW_PLANNED = _invalid(
+        Cause.TERMS,
+        "planned in the window are {tasks}; each scored task needs {limit:hit} (limits.hits): take {factor} times the"
+        " users or days",
+        MORE_HITS,
+    )
     CUT_SHORT = _invalid(Cause.ABORTED, "too few tasks were due before the run was aborted: {hits:hit}")
     NO_TASKS = _invalid(Cause.FAULT, "the logs hold no task: there is no score", RUN_AGAIN)
 
@@ -240,6 +246,18 @@ class Code(Enum):
     LITTLE_MAIL = _warning(
         "users receive {received_share} of the published mail, as there are no distribution lists (lists.count: 0)",
         "set lists.count, and create the lists on the server (loadsim topology export)",
+    )
+
+    # What the score will lack.
+    PROVISIONAL = _note(
+        "the score will be provisional: planned in the window are {tasks}, and each scored task needs {limit:hit}; take"
+        " {factor} times the users or days",
+        MORE_HITS,
+    )
+    NONE_PLANNED = _note("the score will lack {tasks}: none is planned in the window", MORE_HITS)
+    NO_INTERVAL = _note(
+        "the score will have no confidence interval: the window is {window_s} long, at least {limit_s} needed",
+        "take a longer window (run.window)",
     )
 
     # What the server did.
@@ -336,6 +354,51 @@ class Code(Enum):
     UNDECIDED = _note(
         "about {more} more runs of each would decide",
         "make more runs of each, taking turns, and compare all of them with --looks",
+    )
+
+    # A capacity search: its answer, why it ended, and what limits it.
+    CAPACITY_FOUND = _note(
+        "{users:user}, interval {low} to {high}: {failed:user} miss the criteria",
+        "quote users, interval, day and scenario together; a suite with 80, 100 and 120 % of the users confirms them"
+        " another day",
+    )
+    CAPACITY_ABOUT = _warning(
+        "about {users:user}: too few runs agree to state an interval",
+        "resume this search without --quick before you quote this number",
+    )
+    CAPACITY_UNDECIDED = _warning("not decided between {low} and {high} users")
+    CAPACITY_NONE = _missed("none, {failed:user} miss the criteria", LOOK_AT_LOG)
+    CAPACITY_AT_LEAST = _note("at least {users:user}")
+    CAPACITY_UNKNOWN = _warning("not found")
+    MUST_NEVER_HAPPEN = _warning("what must never happen did, such as lost mail", LOOK_AT_LOG)
+    ORDER_MATTERS = _warning(
+        "results depend on the order of the runs", "find out what changes from run to run, and search again"
+    )
+    RESULTS_DIFFER = _warning(
+        "runs with one number of users differ", "take longer windows, or find out what changes from run to run"
+    )
+    GENERATOR_TOO_SLOW = _warning(
+        "the load generator was too slow for more", "take --pin, more cores, or more machines (--cluster)"
+    )
+    MOST_MEASURED = _note("{most} are the most of this search", "create more accounts, and raise --most")
+    NOT_MEASURABLE = _warning(
+        "{which} cannot be measured here",
+        "provide what is missing: memory, open files, or hits of each task (run.window)",
+    )
+    CORES_CONTENDED = _warning(
+        "in doubt, since other work shared the server's cores",
+        "keep other work off the server's cores (--pin, or an idle machine), and search again",
+    )
+    BROKEN_RUN = _warning("{why}: no other runs decide about this")
+    NUMBERS_REFUSED = _warning("{numbers} users cannot be measured: {why} (of the last)")
+    MACHINE_LACKS = _invalid(Cause.GENERATOR, "{why}", "raise the limit that is named, or use another machine")
+    SERVER_NOT_MEASURED = _warning(
+        "processor, disks and memory of the server were not measured",
+        "search again with --set 'probes.host={}' on its machine; from another machine, use the key monitors",
+    )
+    CORES_TAKEN = _warning(
+        "other programs, the kernel and other virtual machines took {taken_share} of the server's cores: the server"
+        " alone may take more users"
     )
 
     # What to do after a run without faults.

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.dryrun.forecast import not_valid
+from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import documents
@@ -32,7 +32,7 @@ def load_of_plan(scenario: Scenario, watcher: Watcher, *, even_invalid: bool = F
     """
     watcher.stage("plan")
     load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, watcher.planned)
-    if why := not_valid(scenario, load):
+    if why := refusal(forecast(scenario, load)):
         if not even_invalid:
             takes = in_words(scenario.duration_s)
             raise ConfigError(f"{scenario.name}: {why}; --even-invalid makes it all the same, and takes {takes}")

@@ -15,7 +15,7 @@ from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
 from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, Planned
 from loadsim.campaign.runs import CampaignRun
 from loadsim.comparison.comparison import compare_runs
-from loadsim.dryrun.forecast import not_valid
+from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.errors import ConfigError, printable, together
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Slot, Suite
@@ -108,7 +108,7 @@ def _checked(suite: Suite, watcher: CampaignWatcher) -> Scenarios:
     with watcher.planning() as progress:
         for at, (name, scenario) in enumerate(scenarios.items()):
             progress(at / len(scenarios))
-            if why := not_valid(scenario, quick_load(scenario)):
+            if why := refusal(forecast(scenario, quick_load(scenario))):
                 found.append(f"{suite.origin.file}: cell {name}: {why}")
     if found:
         raise together([ConfigError(text, suite.origin.file) for text in found])

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from findings_of import codes
 from finished_searches import capacity
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,22 +26,22 @@ from watched_campaigns import Watching, stop
 from loadsim.campaign.file import finished_score, read_campaign, write
 from loadsim.campaign.runner import Interrupted
 from loadsim.campaign.runs import CampaignRun
-from loadsim.capacity.capacity import Capacity
+from loadsim.capacity.capacity import Capacity, Refused
 from loadsim.capacity.document import capacity_text
 from loadsim.capacity.runs import Overridden, Wanted, find_capacity
 from loadsim.capacity.search import Found
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.findings.catalogue import Cause, Code
-from loadsim.findings.finding import finding
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.population import shared
 from loadsim.model.scenario import Scenario, load_scenario
 
 WANTED = Wanted(first=4, most=64)
 INVALID = {
+    "ended": finding(Code.STOPPED),
     "fault": finding(Code.FAULT_AT_END, why="invalid: fault"),
     "generator": finding(Code.GENERATOR_LATE, late_p95_ms=60, limit_ms=50),
-    "ended": finding(Code.STOPPED),
 }
 RESOURCE = ("machine", "server_here", "mean", "p95", "share")
 """The keys of a resource that may be `null`."""
@@ -279,7 +280,7 @@ def test_a_run_that_a_signal_ended_is_set_aside(tmp_path: Path, begun: bool) -> 
     def ended(*_: Any, out: Path, **__: Any) -> Any:
         if begun:
             out.mkdir(parents=True)
-        return SimpleNamespace(summary=SimpleNamespace(score=score(4, passed=True, causes=[Cause.ENDED])))
+        return SimpleNamespace(summary=SimpleNamespace(score=score(4, passed=True, causes=["ended"])))
 
     with pytest.raises(Interrupted) as interrupted:
         find_capacity(reader(written(tmp_path / "small.yaml")), WANTED, out, runner=ended)
@@ -379,7 +380,7 @@ def test_a_criterion_on_a_monitor_cannot_be_judged_in_a_search(tmp_path: Path) -
 @pytest.mark.slow  # plans in another process
 def test_a_number_whose_runs_cannot_be_valid_is_refused_before_the_first_run(tmp_path: Path) -> None:
     path = written(tmp_path / "small.yaml", limits={"window": "60s"})
-    with pytest.raises(ConfigError, match="4 users: this run cannot become valid"):
+    with pytest.raises(ConfigError, match=r"4 users: .*\[short-window\]"):
         find_capacity(reader(path), WANTED, tmp_path / "out")
 
 
@@ -394,11 +395,12 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
     found = find_capacity(reader(path), wanted, out)
     assert (found.found, found.exit_status) == (Found(None, 5, "refused"), 4)
     assert found.document["interval"] == [None, 5]
-    assert [one.users for one in found.refused] == [3, 4] and "limits.window" in found.refused[0].why
-    text = capacity_text(found, 500)
-    assert text.startswith("Capacity: none from 5 users on, which miss the criteria; fewer cannot be measured\n")
-    assert "\n  - 3, 4 users cannot be measured: this run cannot become valid" in text
-    assert "(this is of 4)" in text
+    (short,) = found.refused[0].why
+    assert (short.code, short.values["limit_s"]) == (Code.SHORT_WINDOW, 60.0)
+    assert found.refused == (Refused(3, (short,)), Refused(4, (short,)))
+    assert codes(found.answer) == [Code.CAPACITY_NONE, Code.NOT_MEASURABLE]
+    assert finding(Code.NUMBERS_REFUSED, numbers=("3", "4"), why=(short.text,)) in found.doubts
+    assert capacity_text(found, 500).startswith("Capacity: none, 5 users miss the criteria; fewer cannot be measured")
     assert searched(out) == found
     assert main(["report", str(out), "-o", str(tmp_path / "report.md")]) == 0
     assert "3, 4 users cannot be measured" in (tmp_path / "report.md").read_text()
@@ -503,28 +505,48 @@ def test_each_way_to_end_has_its_form_in_the_file(
     assert searched(out) == found
 
 
+CAPACITY = [finding(Code.CAPACITY_FOUND, users=1000, low=1000, high=1200, failed=1200)]
+AT_LEAST = finding(Code.CAPACITY_AT_LEAST, users=1000)
+
+
 @pytest.mark.parametrize(
-    ("found", "status", "first"),
+    ("found", "status", "answer"),
     [
-        (Found(1000, 1200, "criteria"), 0, "Capacity: 1,000 users, interval 1,000 to 1,200: 1,200 users miss"),
-        (Found(None, 500, "criteria"), 1, "Capacity: none, 500 users miss the criteria"),
-        (Found(1000, None, "generator"), 4, "Capacity: at least 1,000 users; the load generator was too slow for more"),
-        (Found(None, None, "generator"), 4, "Capacity: not found; the load generator was too slow for more"),
-        (Found(4000, None, "limit"), 4, "Capacity: at least 4,000 users; 4,000 are the most of this search"),
-        (Found(1000, None, "refused"), 4, "Capacity: at least 1,000 users; more cannot be measured here"),
-        (Found(None, 500, "refused"), 4, "Capacity: none from 500 users on, which miss the criteria; fewer cannot be"),
-        (Found(1000, 2000, "noise"), 4, "Capacity: not decided, from 1,000 users to 2,000 users"),
-        (Found(1000, None, "noise"), 4, "Capacity: not decided, from 1,000 users up"),
-        (Found(None, 2000, "noise"), 4, "Capacity: not decided, from none to 2,000 users"),
+        (Found(1000, 1200, "criteria"), 0, CAPACITY),
+        (Found(None, 500, "criteria"), 1, [finding(Code.CAPACITY_NONE, failed=500)]),
+        (Found(1000, None, "generator"), 4, [AT_LEAST, finding(Code.GENERATOR_TOO_SLOW)]),
+        (Found(None, None, "generator"), 4, [finding(Code.CAPACITY_UNKNOWN), finding(Code.GENERATOR_TOO_SLOW)]),
+        (Found(1000, None, "limit"), 4, [AT_LEAST, finding(Code.MOST_MEASURED, most=4000)]),
+        (Found(1000, None, "refused"), 4, [AT_LEAST, finding(Code.NOT_MEASURABLE, which="more")]),
+        (
+            Found(None, 500, "refused"),
+            4,
+            [finding(Code.CAPACITY_NONE, failed=500), finding(Code.NOT_MEASURABLE, which="fewer")],
+        ),
+        *(
+            (
+                Found(low, high, ended),
+                4,
+                [finding(Code.CAPACITY_UNDECIDED, low=low or 0, high=high or 4000), finding(why)],
+            )
+            for ended, why in (
+                ("noise", Code.RESULTS_DIFFER),
+                ("order", Code.ORDER_MATTERS),
+                ("broken", Code.MUST_NEVER_HAPPEN),
+            )
+            for low, high in ((1000, 2000), (1000, None), (None, 2000))
+        ),
     ],
 )
-def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, first: str) -> None:
+def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, answer: list[Finding]) -> None:
     ends = [(found.low, "pass"), (found.high, "fail")]
     ended = capacity(found, *((users, result) for users, result in ends if users))
     lines = capacity_text(ended, 80).splitlines()
-    assert (ended.exit_status, lines[0].startswith(first)) == (status, True)
+    assert (ended.exit_status, list(ended.answer)) == (status, answer)
+    assert ended.document["findings"][: len(answer)] == [one.document for one in answer]
+    assert ended.next_step in [one.code.remedy for one in answer]
     assert max(map(len, lines)) <= 80
-    ends_found = found.low is not None or found.high is not None
+    ends_found = (found.low is not None or found.high is not None) and found.stopped_by not in ("order", "broken")
     assert ended.document["interval"] == ([found.low, found.high] if ends_found else None)
     assert ended.certain == ends_found
     assert "Interval: ;" not in "\n".join(lines) and "too few" not in "\n".join(lines)
@@ -547,7 +569,8 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     assert (ended.exit_status, ended.certain, ended.document["interval"]) == (4, False, None)
     assert ended.document["failed_users"] == 1200
     text = capacity_text(ended, 80)
-    assert ("too few runs agree" in text) is (found.low is not None) and "confidence" not in text
+    assert codes(ended.answer) == [Code.CAPACITY_ABOUT if found.low else Code.CAPACITY_NONE]
+    assert "confidence" not in text
     if found.low:
         seen = "1,000 users passed 2 times, 1,200 users failed 2 times"
         assert f"Interval: not stated: {seen}; an end needs 5 equal results and no other" in " ".join(text.split())

@@ -9,7 +9,7 @@ import pytest
 
 from loadsim.cli import main, parser
 from loadsim.cli.new import LEAST_TRY, PASSWORD_VARIABLE, TRY_OPTIONS
-from loadsim.dryrun.forecast import not_valid
+from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.runs.quick_load import quick_load
@@ -54,7 +54,7 @@ def test_the_first_try_is_one_that_run_accepts(capsys: Capture, users: int) -> N
     """With so few users that it would be refused, there is none."""
     made("--users", str(users))
     shorter = load_scenario("own.yaml", TRY_OPTIONS.replace("--set ", "").split(), passwords=False)
-    accepted = not_valid(shorter, quick_load(shorter)) is None
+    accepted = not refusal(forecast(shorter, quick_load(shorter)))
     assert (TRY_OPTIONS in capsys.readouterr().out) == accepted == (users >= LEAST_TRY)
 
 
