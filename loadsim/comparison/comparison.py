@@ -33,6 +33,16 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, Shared, finding, shared
 from loadsim.model.terms import Window
 
+
+class NotComparable(ConfigErrors):
+    """Runs that should not be compared, and the findings against it."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        texts = [f"compare: {one.text}" for one in findings]
+        super().__init__("; ".join(texts), tuple(map(ConfigError, texts)))
+        self.findings = tuple(findings)
+
+
 UNDECIDED = 4
 """The exit status if valid runs are too few to decide."""
 
@@ -151,8 +161,7 @@ def compare_runs(
     check_distinct(runs)
     ignored = complaints(runs)
     if ignored and not force:
-        texts = [one.text for one in ignored]
-        raise ConfigErrors(f"compare: {'; '.join(texts)}", tuple(ConfigError(f"compare: {text}") for text in texts))
+        raise NotComparable(ignored)
     wider = stretch([[run.entry.began for run in of_side] for of_side in runs.values()])
 
     # 2. The times and failure rates that decide.

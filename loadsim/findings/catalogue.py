@@ -401,6 +401,24 @@ class Code(Enum):
         " alone may take more users"
     )
 
+    # A suite, its cells, and its comparisons.
+    SUITE_ENDED = _warning(
+        "{runs:run} in a row were not measured (stop_after)",
+        "fix the cause, and type the same command: it makes the runs that are left",
+    )
+    CELL_OVERLOADED = _warning(
+        "no score: the server did not take the load in {overloaded} of {answered:run}", FIND_CAPACITY
+    )
+    CELL_NOT_MEASURED = _warning("no score: no run was measured", RUN_AGAIN)
+    CELL_NOT_FINITE = _warning("no score: not every run has a finite one", LOOK_AT_LOG)
+    CELL_TASKS_DIFFER = _warning("no score: those of the runs are over different tasks", MORE_HITS)
+    RUNS_NOT_COUNTED = _warning("{invalid:invalid run} and {failed:failed run} are not in its figures")
+    RUNS_OUT_OF_ORDER = _warning(
+        "made after runs of later places: {runs}; slow changes of the machine may favour {cells}"
+    )
+    HOOKS_FAILED = _warning("{commands:command} after a run failed; campaign.json has the reasons")
+    NOT_COMPARED = _refused("{why}")
+
     # What to do after a run without faults.
     EMBEDDED = _note(
         "the embedded server shares the machine with the generator: this measures no server",

@@ -20,6 +20,7 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Cause.ENDED,),
     (Severity.MISSED,),
     (Severity.DEGRADED,),
+    (Code.SUITE_ENDED,),
     (Code.EMBEDDED,),
     (Code.CORES_CONTENDED,),
     (Code.MUST_NEVER_HAPPEN,),

@@ -10,8 +10,6 @@ from loadsim.comparison import document as compare_report
 from loadsim.comparison.compared_run import read_run
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.comparison.document import task_blocks, verdict_line, warnings_of
-from loadsim.findings.catalogue import Code
-from loadsim.findings.finding import finding
 from loadsim.findings.formats import count
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_tables import interval_words
@@ -68,22 +66,20 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
     seed = f" (seed {terms.seed})" if terms.order == "random" else ""
     cells, repeats = count(len(figures.cells), "cell"), count(terms.repeats, "repeat")
     yield f"{cells} with {repeats} each, in {terms.order} order{seed}."
-    if figures.terms.embedded:
-        yield finding(Code.EMBEDDED).text
-    if figures.ended_why:
-        yield f"The suite ended early: {figures.ended_why}."
     yield cells_table(figures.cells)
-    if notes := notes_of(figures):
-        yield Listing("What limits these figures", tuple(notes))
+    if figures.findings:
+        yield Listing("What limits these figures", tuple(one.text for one in figures.findings))
     if figures.comparisons:
         yield Listing("Comparisons", tuple(map(comparison_text, figures.comparisons)))
+    if figures.next_step:
+        yield f"Next: {figures.next_step}."
 
 
 def _comparison(one: ComparedCells) -> Section:
     """Return the tasks of a comparison."""
     title = f"{one.new} against {one.base}"
     if one.comparison is None:
-        return Section(title, (f"Not compared: {one.refused}.",))
+        return Section(title, (f"Not compared: {'; '.join(each.text for each in one.refused)}.",))
     figures = one.comparison.figures
     words = verdict_line(figures)
     blocks: list[Block] = [f"{words[:1].upper()}{words[1:]}."]
@@ -104,8 +100,8 @@ def headline(figures: SuiteFigures) -> str:
     of_cells = f"{measured} of {count(planned, 'run')} measured, in {count(len(figures.cells), 'cell')}"
     missed = sum(cell.verdict == "missed" for cell in figures.cells)
     degraded = sum(cell.degraded for cell in figures.cells)
-    if figures.ended_why:
-        return f"ended early: {figures.ended_why}; {of_cells}{nothing}"
+    if figures.ended:
+        return f"ended early: {figures.ended.words}; {of_cells}{nothing}"
     if not figures.complete:
         return f"not complete, {count(figures.left, 'run')} left; {of_cells}{nothing}"
     if answered < planned:
@@ -167,27 +163,9 @@ def cell_verdict(cell: CellFigures) -> str:
     return f"{words}, degraded" if cell.degraded else words
 
 
-def notes_of(figures: SuiteFigures) -> list[str]:
-    """Return what limits the meaning of the figures of cells."""
-    notes = []
-    for cell in figures.cells:
-        if cell.answered and cell.no_score:
-            notes.append(f"{cell.name}: no score, as {cell.no_score}.")
-        if cell.invalid or cell.failed:
-            found = f"{count(cell.invalid, 'invalid run')} and {count(cell.failed, 'failed run')}"
-            notes.append(f"{cell.name}: {found}, not in its figures.")
-    if figures.late:
-        names = ", ".join(run.run.rpartition("/")[2] for run in figures.late)
-        cells = ", ".join(dict.fromkeys(run.cell for run in figures.late))
-        notes.append(f"Made after runs of later places: {names}. Slow changes of the machine may favour {cells}.")
-    if failures := sum(len(run.failed_after) for run in figures.runs):
-        notes.append(f"{count(failures, 'command')} after a run failed; campaign.json has the reasons.")
-    return notes
-
-
 def comparison_text(one: ComparedCells) -> str:
     """Return a comparison in a sentence."""
     names = f"{one.new} against {one.base}"
     if one.comparison is None:
-        return f"{names}: not compared: {one.refused}"
+        return f"{names}: not compared: {'; '.join(each.text for each in one.refused)}"
     return f"{names}: {verdict_line(one.comparison.figures)}"

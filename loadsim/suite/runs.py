@@ -14,9 +14,11 @@ from loadsim.campaign.file import RUNS, own_directory, resumed, write
 from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
 from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, Planned
 from loadsim.campaign.runs import CampaignRun
-from loadsim.comparison.comparison import compare_runs
+from loadsim.comparison.comparison import NotComparable, compare_runs
 from loadsim.dryrun.forecast import forecast, refusal
-from loadsim.errors import ConfigError, printable, together
+from loadsim.errors import ConfigError, together
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Slot, Suite
 from loadsim.runs.directory import dated, hand_over, path_component
@@ -132,8 +134,7 @@ class _Order:
         made = figures.runs[self.resumed :]
         in_a_row = sum(1 for _ in takewhile(lambda run: not run.answered, reversed(made)))
         if in_a_row >= self.suite.stop_after:
-            why = f"{in_a_row} runs in a row were not measured (stop_after)"
-            return replace(figures, ended_why=why), None
+            return replace(figures, ended=finding(Code.SUITE_ENDED, runs=in_a_row)), None
         return figures, self._planned(figures, slot)
 
     def _planned(self, figures: SuiteFigures, slot: Slot) -> Planned:
@@ -182,10 +183,12 @@ def compared(figures: SuiteFigures) -> tuple[ComparedCells, ...]:
 
 def _compared(base: CellFigures, new: CellFigures, max_regression: float | None, out: Path) -> ComparedCells:
     for cell in (base, new):
-        if not cell.runs or cell.overloaded:
-            return ComparedCells(base.name, new.name, None, f"{cell.name}: {cell.no_score}")
+        if cell.no_score and (not cell.runs or cell.overloaded):
+            return ComparedCells(base.name, new.name, None, (cell.no_score,))
     sides = [[out / run for run in cell.runs] for cell in (base, new)]
     try:
         return ComparedCells(base.name, new.name, compare_runs(*sides, max_regression=max_regression))
-    except ConfigError as refused:
-        return ComparedCells(base.name, new.name, None, printable(str(refused).removeprefix("compare: ")))
+    except NotComparable as refused:
+        return ComparedCells(base.name, new.name, None, refused.findings)
+    except ConfigError as error:
+        return ComparedCells(base.name, new.name, None, (finding(Code.NOT_COMPARED, why=str(error)),))

@@ -12,6 +12,9 @@ from loadsim.analysis.json_values import INFINITE, to_json
 from loadsim.analysis.statistics.repeats import Spread, spread
 from loadsim.campaign.runs import CampaignRun, checked_finite
 from loadsim.comparison.comparison import UNDECIDED, Comparison
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
+from loadsim.findings.next_step import next_step
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 
 CRITERIA_MISSED, NOT_ALL_MEASURED = 1, 3
@@ -43,7 +46,7 @@ class CellFigures:
     passed: int
     verdict: Verdict
     score: Spread | None
-    no_score: str | None
+    no_score: Finding | None
     tasks_per_s: float | None
     runs: tuple[str, ...]
 
@@ -55,7 +58,7 @@ class CellFigures:
         measured = [run for run in runs if run.measured]
         passed = sum(run.passed is True for run in measured)
         overloaded = sum(run.overloaded for run in runs)
-        no_score = _no_score(measured, overloaded)
+        no_score = _no_score(name, measured, overloaded)
         missed = overloaded > 0 or passed < len(measured)
         rates = [run.tasks_per_s for run in measured if run.tasks_per_s is not None]
         return cls(
@@ -93,27 +96,27 @@ class CellFigures:
         }
 
 
-def _no_score(measured: Sequence[CampaignRun], overloaded: int) -> str | None:
-    """Return why measured runs, next to overloaded ones, have no mean score; None if they have one."""
+def _no_score(cell: str, measured: Sequence[CampaignRun], overloaded: int) -> Finding | None:
+    """Return why the measured runs of a cell, next to overloaded ones, have no mean score; None if they have one."""
     if overloaded:
-        return f"the server did not take the load in {overloaded} of {len(measured) + overloaded} runs"
+        return finding(Code.CELL_OVERLOADED, cell, overloaded=overloaded, answered=len(measured) + overloaded)
     if not measured:
-        return "no run was measured"
+        return finding(Code.CELL_NOT_MEASURED, cell)
     if any(run.score_ms in (None, INFINITE) for run in measured):
-        return "not every run has a finite score"
+        return finding(Code.CELL_NOT_FINITE, cell)
     if len({frozenset(run.scored) for run in measured}) > 1:
-        return "the runs' scores are over different tasks"
+        return finding(Code.CELL_TASKS_DIFFER, cell)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedCells:
-    """The comparison of two cells; None if there is none, for which `refused` is the reason."""
+    """The comparison of two cells; None if there is none, for which `refused` has the reasons."""
 
     base: str
     new: str
     comparison: Comparison | None
-    refused: str | None = None
+    refused: tuple[Finding, ...] = ()
 
     @property
     def outcome(self) -> Outcome | None:
@@ -127,7 +130,7 @@ class ComparedCells:
         return {
             "base": self.base,
             "new": self.new,
-            "refused": self.refused,
+            "refused": to_json(self.refused),
             "decision": figures and figures.decision,
             "max_regression": figures and figures.max_regression,
             "scores": [to_json(one) for one in figures.scores] if figures else [],
@@ -174,7 +177,7 @@ class Terms:
 class SuiteFigures:
     """A suite with its runs so far. Each place in the order needs a run with an answer.
 
-    `ended_why` is the reason of an early end, such as failures in a row. `comparisons` are None until they are made, at
+    `ended` is the reason of an early end. `comparisons` are None until they are made, at
     the end.
     """
 
@@ -183,7 +186,7 @@ class SuiteFigures:
     terms: Terms
     runs: tuple[CampaignRun, ...] = ()
     comparisons: tuple[ComparedCells, ...] | None = None
-    ended_why: str | None = None
+    ended: Finding | None = None
 
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> SuiteFigures:
@@ -242,6 +245,29 @@ class SuiteFigures:
         return Counter(one.outcome for one in self.comparisons or () if one.outcome)
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The reason of an early end, and the limits of the figures of cells."""
+        found = [self.ended] if self.ended else []
+        if self.terms.embedded:
+            found.append(finding(Code.EMBEDDED))
+        for cell in self.cells:
+            if cell.answered and cell.no_score:
+                found.append(cell.no_score)
+            if cell.invalid or cell.failed:
+                found.append(finding(Code.RUNS_NOT_COUNTED, cell.name, invalid=cell.invalid, failed=cell.failed))
+        if self.late:
+            names = tuple(run.run.rpartition("/")[2] for run in self.late)
+            cells = tuple(dict.fromkeys(run.cell for run in self.late))
+            found.append(finding(Code.RUNS_OUT_OF_ORDER, runs=names, cells=cells))
+        if failures := sum(len(run.failed_after) for run in self.runs):
+            found.append(finding(Code.HOOKS_FAILED, commands=failures))
+        return tuple(found)
+
+    @property
+    def next_step(self) -> str:
+        return next_step(self.findings)
+
+    @property
     def complete(self) -> bool:
         return self.left == 0
 
@@ -262,7 +288,8 @@ class SuiteFigures:
             "kind": self.KIND,
             "exit_status": None if self.comparisons is None or not self.complete else self.exit_status,
             "complete": self.complete,
-            "ended_why": self.ended_why,
+            "findings": to_json(self.findings),
+            "next_step": self.next_step,
             "left": self.left,
             "cells": [cell.document for cell in self.cells],
             "comparisons": [one.document for one in self.comparisons or ()],

@@ -26,7 +26,9 @@ from loadsim.suite.suite import SuiteFigures
 PAGE = (ROOT / "docs" / "reference" / "suite.md").read_text(encoding="utf-8")
 DIRECTORY = (ROOT / "docs" / "reference" / "run-directory.md").read_text(encoding="utf-8")
 AS_DESCRIBED_ELSEWHERE = (
+    "findings",
     "cells[].levels",
+    "comparisons[].refused",
     "comparisons[].scores",
     "comparisons[].response_scores",
     "comparisons[].further",

@@ -34,6 +34,8 @@ from loadsim.campaign.runner import CampaignWatcher
 from loadsim.cli import INTERRUPTED, main
 from loadsim.comparison.comparison import compare_runs
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.suite import Hook, load_suite
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.document import Listing
@@ -166,7 +168,7 @@ def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
     written(Path("short.yaml"), limits={"window": "1h"})
     suite(scenario="short.yaml")
     assert main(["suite", "suite.yaml", "--out", "out"]) == 2
-    assert "suite.yaml: cell all: this run cannot become valid: its window is 18 s long" in capsys.readouterr().err
+    assert "suite.yaml: cell all: this run cannot become valid: the window is 18 s long" in capsys.readouterr().err
     assert not OUT.exists()
 
 
@@ -217,21 +219,18 @@ def test_a_run_in_which_the_server_failed_is_an_answer_and_not_repeated(overload
         ("new", "missed", 1, 1),
     ]
     assert (figures.complete, figures.exit_status) == (True, 1)
-    refused = "new: the server did not take the load in 1 of 2 runs"
-    assert (figures.cells[1].score, figures.comparisons[0].refused) == (None, refused)
-    text = " ".join(suite_text(figures, 200).split())
-    assert "complete; 3 of 4 runs measured, in 2 cells; criteria missed in 1 of them" in text
-    assert "new: no score, as the server did not take the load in 1 of 2 runs." in text
+    refused = finding(Code.CELL_OVERLOADED, "new", overloaded=1, answered=2)
+    assert (figures.cells[1].score, figures.comparisons[0].refused) == (None, (refused,))
+    assert refused in figures.findings
+    assert "complete; 3 of 4 runs measured, in 2 cells; criteria missed in 1 of them" in headline(figures)
 
 
 def test_a_suite_ends_early_after_failures_in_a_row_and_goes_on_when_asked_again(capsys: Capture) -> None:
     """A server that is down costs no night. The same command makes the runs that are left."""
     suite(repeats=5, retries=0, stop_after=2, **FAILS)
     assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
-    out, _ = capsys.readouterr()
-    assert "Suite suite: ended early: 2 runs in a row were not measured (stop_after); 0 of 5 runs measured" in " ".join(
-        out.split()
-    )
+    assert "\nNext: fix the cause, and type the same command" in capsys.readouterr().out
+    assert state()["findings"][0] == finding(Code.SUITE_ENDED, runs=2).document
     assert (state()["left"], len(state()["runs"])) == (3, 2)
     assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
     assert (state()["left"], len(state()["runs"])) == (1, 4)
@@ -470,7 +469,7 @@ def test_missed_criteria_and_a_missing_side_have_their_status() -> None:
         if slot.cell.name == "new":
             write_run(OUT / "runs", run_name(found, slot, 1), 2000.0)
     figures = run_suite(found, OUT)
-    assert figures.comparisons[0].refused == "old: no run was measured"
+    assert figures.comparisons[0].refused == (finding(Code.CELL_NOT_MEASURED, "old"),)
     assert [(cell.verdict, cell.passed) for cell in figures.cells] == [("incomplete", 0), ("missed", 0)]
     assert figures.exit_status == 3
 
