@@ -419,6 +419,51 @@ class Code(Enum):
     HOOKS_FAILED = _warning("{commands:command} after a run failed; campaign.json has the reasons")
     NOT_COMPARED = _refused("{why}")
 
+    # Sizing: what a figure lacks, and what makes it doubtful.
+    NO_FIGURE = _note("the probe has no figure {figure}", "measure again with this version of loadsim")
+    NO_SAMPLES = _note("no samples for {gap_s} of the window", REPAIR)
+    FEW_SAMPLES = _note(
+        "{samples:sample} in the window, at least {limit} in each tenth of it needed",
+        "take a longer window (run.window)",
+    )
+    SAMPLES_AT_ONCE = _note("its samples are at the same instants", REPAIR)
+    NO_DIVISOR = _note("there is nothing to divide by")
+    DRIFTS = _note("it drifts over more than a tenth of the window", OTHER_WARM_UP)
+    HARDLY_USED = _note(
+        "{used_share} used: at least {limit_share} needed to extrapolate", "measure more users, or a faster day"
+    )
+    WIDE_INTERVAL = _note("its interval, {low} to {high} users, is too wide", "take a longer window (run.window)")
+    GROUPS_OVERLAP = _note(
+        "groups of probes.host ({groups}): {cores} cores are the server's or loadsim's, too, and would count twice",
+        "name other processes, and measure again",
+    )
+    CORES_CHANGED = _note(
+        "the server's processes could run on {least} to {most} cores in the window",
+        "give them the same cores in all of it",
+    )
+    CORES_OF_SOME = _note(
+        "processes of the server and of groups may run on different cores, some of which may be full before the rest",
+        "give all of them the same cores (taskset, --pin)",
+    )
+    CORES_MOSTLY_TAKEN = _note(
+        "other programs took {programs} and other virtual machines {machines} of {cores} cores, more than half",
+        "measure without them; --pin keeps loadsim off the server's cores",
+    )
+    QUOTA_UNKNOWN = _note("the kernel counts the time of its control group under another name, or not at all")
+    NO_DISKS = _note("the probe sampled no disks", "name them in probes.host.disks")
+    DISKS_STACKED = _note(
+        "of {disks}, {stacked} may keep data on the others, where operations count again",
+        "name only one layer in probes.host.disks",
+    )
+    NO_NETWORK = _note("the probe has no figures of the network")
+    NETWORK_SPEED_UNKNOWN = _note("{sent} MB/s sent and {received} received; its speed is not known")
+    MACHINE_WITHOUT_SERVER = _note("no processes of the server were seen on the machine of {where}")
+    RESOURCE_FULL = _warning("{where} was full: a task may take more of it than measured", "measure fewer users")
+    OTHER_LOAD = _warning(
+        "{where} counted {counted} {what} per second, loadsim made {made}: the rest is other load, taken as the users'",
+        "measure without other load",
+    )
+
     # What to do after a run without faults.
     EMBEDDED = _note(
         "the embedded server shares the machine with the generator: this measures no server",

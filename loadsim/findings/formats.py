@@ -80,8 +80,13 @@ def shown(name: str, value: Value, noun: str = "") -> str:
     if name.endswith("_share"):
         return percent(value)
     if name.endswith("_s") and not name.endswith("_per_s"):
-        return f"{value:,.4g} s"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+        return f"{_digits(value)} s"
+    return _digits(value)
+
+
+def _digits(value: float) -> str:
+    """Return a number with four digits, or with all before the point."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def shown_range(name: str, values: Sequence[Value], noun: str = "") -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding
 from loadsim.model.terms import Window
 from loadsim.size.resources import DISK, work_cores
 from loadsim.size.server_blocks import Rates, Series, means
@@ -23,7 +25,7 @@ class Demand:
     name: str
     unit: str
     value: Estimate | None
-    why_not: str | None = None
+    why_not: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class DiskOperations:
     read_share: float | None = None
     per_message: Estimate | None = None
     per_delivery: Estimate | None = None
-    why_not: str | None = None
+    why_not: Finding | None = None
 
 
 def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
@@ -55,7 +57,7 @@ def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
             taken = ratio(work_cores(host, window_s), blocks)
             found.append(Demand(name, "ms of processor", taken.times(1000)))
         except NotKnown as reason:
-            found.append(Demand(name, "ms of processor", None, str(reason)))
+            found.append(Demand(name, "ms of processor", None, reason.of(name)))
     return found
 
 
@@ -64,18 +66,15 @@ def disk_operations(host: Series, rates: Rates, window_s: Window) -> DiskOperati
     disks = [disk[1] for figure in sorted(host) if (disk := DISK.fullmatch(figure))]
     try:
         if not disks:
-            raise NotKnown("the probe sampled no disks")
+            raise NotKnown(Code.NO_DISKS)
         if len(disks) > 1 and (stacked := [disk for disk in disks if STACKED.fullmatch(disk)]):
-            raise NotKnown(
-                f"of {', '.join(disks)}, {' and '.join(stacked)} may keep data on the others, where operations count"
-                " again: name only one layer in probes.host.disks"
-            )
+            raise NotKnown(Code.DISKS_STACKED, disks=tuple(disks), stacked=tuple(stacked))
         reads = sum((means(host, f"disk_{disk}_reads_per_s", window_s) for disk in disks), np.zeros(1))
         writes = sum((means(host, f"disk_{disk}_writes_per_s", window_s) for disk in disks), np.zeros(1))
         both = reads + writes
         per_s = ratio(both, 1.0)
     except NotKnown as reason:
-        return DiskOperations(why_not=str(reason))
+        return DiskOperations(why_not=reason.of("disks"))
     return DiskOperations(
         per_s=per_s,
         read_share=float(reads.sum() / both.sum()) if both.any() else None,

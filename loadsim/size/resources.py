@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
 from loadsim.size.server_blocks import Series, means
 from loadsim.size.utilisation import (
@@ -57,20 +59,17 @@ class Resource:
     utilisation: Estimate | None = None
     users: Estimate | None = None
     users_beyond: float | None = None
-    why_not: str | None = None
+    why_not: Finding | None = None
 
     def may_be_full_before(self, users: float) -> bool:
         """Return whether this resource without a number may be full with fewer users."""
         return self.users is None and (self.users_beyond is None or self.users_beyond < users)
 
 
-def resources_of(host: Series, users: int, window_s: Window, pinned: bool) -> list[Resource]:
-    """Return the resources that the probe sampled, and processor and memory in any case.
-
-    `pinned`: the generator was kept on cores of its own.
-    """
+def resources_of(host: Series, users: int, window_s: Window) -> list[Resource]:
+    """Return the resources that the probe sampled, and processor and memory in any case."""
     return [
-        _processor(host, users, window_s, pinned),
+        _processor(host, users, window_s),
         *_quota(host, users, window_s),
         _memory(host, users, window_s),
         *_disks(host, users, window_s),
@@ -98,10 +97,7 @@ def work_cores(host: Series, window_s: Window) -> Blocks:
     busy_share = means(host, "cpu_busy_share", window_s) - means(host, "cpu_steal_share", window_s)
     twice = float((parts - busy_share * means(host, "cores", window_s)).mean())
     if twice > MOST_TWICE * float(used.mean()):
-        raise NotKnown(
-            f"groups of probes.host ({', '.join(groups)}): {twice:.2f} cores are the server's or loadsim's, too, and"
-            " would count twice: name other processes, and measure again"
-        )
+        raise NotKnown(Code.GROUPS_OVERLAP, groups=tuple(groups), cores=round(twice, 2))
     return used
 
 
@@ -112,16 +108,10 @@ def server_cores(host: Series, window_s: Window) -> float:
     """
     cores = means(host, "server_cores", window_s)
     if float(np.ptp(cores)) > EXACT:
-        raise NotKnown(
-            f"the server's processes could run on {cores.min():.3g} to {cores.max():.3g} cores in the window: give them"
-            " the same cores in all of it"
-        )
+        raise NotKnown(Code.CORES_CHANGED, least=float(cores.min()), most=float(cores.max()))
     sets = float(means(host, "server_core_sets", window_s).max())
     if sets > 1 + EXACT:
-        raise NotKnown(
-            "processes of the server and of groups may run on different cores, some of which may be full before the"
-            " rest: give all of them the same cores (taskset, --pin)"
-        )
+        raise NotKnown(Code.CORES_OF_SOME)
     return float(cores.mean())
 
 
@@ -156,11 +146,11 @@ def _resource(
     try:
         utilisation = estimate(used, available)
     except NotKnown as reason:
-        return replace(known, why_not=str(reason), users_beyond=_hardly_used(used, available, users))
+        return replace(known, why_not=reason.of(name), users_beyond=_hardly_used(used, available, users))
     try:
         full = users_at(users, utilisation)
     except NotKnown as reason:
-        return replace(known, utilisation=utilisation, users_beyond=reason.users_beyond, why_not=str(reason))
+        return replace(known, utilisation=utilisation, users_beyond=reason.users_beyond, why_not=reason.of(name))
     return replace(known, utilisation=utilisation, users=full)
 
 
@@ -172,11 +162,11 @@ def _hardly_used(used: Blocks, available: Blocks | float, users: int) -> float |
     return None
 
 
-def _missing(name: str, unit: str, reason: object) -> Resource:
-    return Resource(name, unit, ESTIMATE, why_not=str(reason))
+def _missing(name: str, unit: str, reason: NotKnown) -> Resource:
+    return Resource(name, unit, ESTIMATE, why_not=reason.of(name))
 
 
-def _processor(host: Series, users: int, window_s: Window, pinned: bool) -> Resource:
+def _processor(host: Series, users: int, window_s: Window) -> Resource:
     """Return the processor: the server's cores but what other programs and other virtual machines take of them."""
     try:
         used = work_cores(host, window_s)
@@ -186,15 +176,8 @@ def _processor(host: Series, users: int, window_s: Window, pinned: bool) -> Reso
         return _missing("processor", "cores", reason)
     left = cores - others - stolen
     if float((others + stolen).mean()) > MOST_BY_OTHERS * cores:
-        by_machines = f", and other virtual machines {float(stolen.mean()):.2f}" if stolen.any() else ""
-        by_generator = left_to_server(host, window_s) is not None and not pinned
-        generator = (
-            " (loadsim's processes count as others if they may also run on other cores: --pin)" if by_generator else ""
-        )
-        why_not = (
-            f"other programs took {float(others.mean()):.2f} of {cores:.3g} cores{by_machines}, more than"
-            f" half: measure without them{generator}"
-        )
+        taken = {"programs": round(float(others.mean()), 2), "machines": round(float(stolen.mean()), 2)}
+        why_not = finding(Code.CORES_MOSTLY_TAKEN, "processor", cores=cores, **taken)
         return Resource("processor", "cores", ESTIMATE, float(used.mean()), float(left.mean()), why_not=why_not)
     return _resource("processor", "cores", ESTIMATE, used, left, users)
 
@@ -210,7 +193,7 @@ def _quota(host: Series, users: int, window_s: Window) -> list[Resource]:
     name = "processor quota"
     try:
         if "quota_busy_share" not in host:
-            raise NotKnown("the kernel counts the time of its control group under another name, or not at all")
+            raise NotKnown(Code.QUOTA_UNKNOWN)
         throttled = dict(host.get("quota_throttled_share", ()))
         nearest = [(at_s, max(busy, throttled.get(at_s, 0.0))) for at_s, busy in host["quota_busy_share"]]
         used = block_means(nearest, window_s)

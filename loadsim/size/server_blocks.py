@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.probes.resources import HOST, kind_of
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
 from loadsim.model.records import SPANS
 from loadsim.model.terms import Window
 from loadsim.size.utilisation import Blocks, NotKnown, Samples, block_means, block_rates
@@ -91,5 +92,5 @@ def _joined(pieces: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 def means(host: Series, figure: str, window_s: Window) -> Blocks:
     """Return the means of a figure in the blocks. Raises `NotKnown` for a figure that the probe does not have."""
     if figure not in host:
-        raise NotKnown(f"the probe has no figure {figure}")
+        raise NotKnown(Code.NO_FIGURE, figure=figure)
     return block_means(host[figure], window_s)

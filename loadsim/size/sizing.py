@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from loadsim.analysis.probes.resources import kind_of
 from loadsim.analysis.probes.statistics import samples_of
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import STRESS, Window
 from loadsim.size.demands import Demand, DiskOperations, demands, disk_operations
 from loadsim.size.resources import Resource, left_to_server, resources_of
@@ -33,7 +34,7 @@ FULL = 0.95
 class Sizing:
     """The sizing of a server by one run; rates are per second of the window.
 
-    `missed` has the criteria that the run missed with its own users; None if it met them. `server_cores` has the
+    `missed` has the findings by which the run did not pass with its own users. `server_cores` has the
     server's cores and those of the machine; None if the server may use all.
     """
 
@@ -48,9 +49,9 @@ class Sizing:
     resources: Sequence[Resource]
     demands: Sequence[Demand]
     disk: DiskOperations
-    missed: str | None
-    doubts: Sequence[str]
-    not_covered: Sequence[str]
+    missed: Sequence[Finding]
+    doubts: Sequence[Finding]
+    not_covered: Sequence[Finding]
 
     @property
     def first(self) -> Resource | None:
@@ -58,7 +59,7 @@ class Sizing:
 
         None if it may be another, which has no number, or if the run missed its criteria: then something else is slow.
         """
-        if self.missed is not None:
+        if self.missed:
             return None
         known = [(each.users.value, each) for each in self.resources if each.users is not None]
         if not known:
@@ -84,8 +85,7 @@ def size(run: RecordedRun) -> Sizing:
     probe = host_of(run.place, series)
     host = series[probe]
     rates = rates_of(log, window_s)
-    pinned = any(source.facts.pinned for source in log.sources)
-    resources = resources_of(host, users, window_s, pinned)
+    resources = resources_of(host, users, window_s)
     return Sizing(
         run=run.place,
         validity=verdict.validity,
@@ -98,14 +98,13 @@ def size(run: RecordedRun) -> Sizing:
         resources=resources,
         demands=demands(host, rates, window_s),
         disk=disk_operations(host, rates, window_s),
-        missed=_why(verdict) if not verdict.passed else None,
+        missed=() if verdict.passed else (*verdict.defects, *verdict.missed),
         doubts=_doubts(run, series, rates, resources),
-        not_covered=[*_not_covered(host, resources, window_s), *_elsewhere(series, probe)],
+        not_covered=[
+            *_not_covered(host, resources, window_s),
+            *(finding(Code.MACHINE_WITHOUT_SERVER, other) for other in hosts_of(series) if other != probe),
+        ],
     )
-
-
-def _why(verdict: Verdict) -> str:
-    return "; ".join(one.text for one in (*verdict.defects, *verdict.missed))
 
 
 def _check(run: RecordedRun) -> None:
@@ -116,28 +115,28 @@ def _check(run: RecordedRun) -> None:
     if not figures.users:
         raise ConfigError(f"{expected} users, found none")
     if verdict.validity == "invalid":
-        raise RunInvalid(f"size: {run.place}: the run is invalid, and sizes no server: {_why(verdict)}")
+        why = "; ".join(one.text for one in verdict.defects)
+        raise RunInvalid(f"size: {run.place}: the run is invalid, and sizes no server: {why}")
 
 
 # --- limits of the answer ---------------------------------------------------------------------------------------------
 
 
-def _doubts(run: RecordedRun, series: Mapping[str, Series], rates: Rates, resources: Sequence[Resource]) -> list[str]:
+def _doubts(
+    run: RecordedRun, series: Mapping[str, Series], rates: Rates, resources: Sequence[Resource]
+) -> list[Finding]:
     """Return what may make the figures wrong for this run."""
-    found = []
-    if run.figures.embedded:
-        found.append("the embedded server shares the machine with the generator: this sizes no server")
-    if run.summary.verdict.validity != "valid":
-        found.append(f"the run is {run.summary.verdict.validity}: {_why(run.summary.verdict)}")
+    found = [finding(Code.EMBEDDED)] if run.figures.embedded else []
+    found += run.summary.verdict.defects
     found += [
-        f"{each.name} was full: a task may take more of it than measured"
+        finding(Code.RESOURCE_FULL, each.name)
         for each in resources
         if each.utilisation is not None and each.utilisation.value >= FULL
     ]
     return [*found, *_other_load(series, rates, run.figures.window_s)]
 
 
-def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) -> list[str]:
+def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) -> list[Finding]:
     """Return a doubt for each probe of a mail server that counted more than loadsim made."""
     counted = {
         POSTFIX: ("queued_per_s", "messages", float(rates.messages.mean())),
@@ -153,40 +152,25 @@ def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) ->
         except NotKnown:
             continue
         if theirs > OTHER_LOAD * ours:
-            found.append(
-                f"{probe} counted {theirs:,.1f} {what} per second, loadsim made {ours:,.1f}: the rest is other load,"
-                " which is taken as the users'"
-            )
+            found.append(finding(Code.OTHER_LOAD, probe, counted=round(theirs, 1), what=what, made=round(ours, 1)))
     return found
 
 
-def _not_covered(host: Series, resources: Sequence[Resource], window_s: Window) -> list[str]:
-    """Return the resources without a figure."""
-    found = [f"{each.name}: {each.why_not}" for each in resources if each.users is None]
+def _not_covered(host: Series, resources: Sequence[Resource], window_s: Window) -> list[Finding]:
+    """Return why resources have no number of users."""
+    found = [each.why_not for each in resources if each.why_not is not None]
     sampled = {each.name.partition(" ")[0] for each in resources}
     if "disk" not in sampled:
-        found.append("disks: the probe sampled none")
+        found.append(finding(Code.NO_DISKS, "disks"))
     if "network" not in sampled:
         found.append(_network_without_speed(host, window_s))
-    return [
-        *found,
-        "disk reads of mailboxes that more users would no longer have in memory; locks, limits of processes",
-    ]
+    return found
 
 
-def _network_without_speed(host: Series, window_s: Window) -> str:
+def _network_without_speed(host: Series, window_s: Window) -> Finding:
     try:
         sent = float(means(host, "network_sent_bytes_per_s", window_s).mean()) / 1e6
         received = float(means(host, "network_received_bytes_per_s", window_s).mean()) / 1e6
     except NotKnown:
-        return "network: no figures"
-    return f"network: {sent:,.2f} MB/s sent and {received:,.2f} received; its speed is not known"
-
-
-def _elsewhere(series: Mapping[str, Series], probe: str) -> list[str]:
-    """Return the other machines: one may be a part of the server, such as its storage."""
-    return [
-        f"the machine of {each}, on which no processes of the server were seen"
-        for each in hosts_of(series)
-        if each != probe
-    ]
+        return finding(Code.NO_NETWORK, "network")
+    return finding(Code.NETWORK_SPEED_UNKNOWN, "network", sent=round(sent, 2), received=round(received, 2))

@@ -8,7 +8,7 @@ from math import floor, inf, log10
 from loadsim.analysis.summary import Tone
 from loadsim.report.document import Block, Listing, table_of
 from loadsim.report.text import to_text
-from loadsim.size.demands import DiskOperations
+from loadsim.size.demands import Demand, DiskOperations
 from loadsim.size.resources import AT_LEAST, BUSY_SHARE, Resource
 from loadsim.size.sizing import Sizing
 from loadsim.size.utilisation import Estimate
@@ -28,8 +28,9 @@ def size_text(sizing: Sizing, width: int, colours: bool = False) -> str:
 def size_verdict(sizing: Sizing) -> str:
     """Return the number of users, or why there is none."""
     first = sizing.first
-    if sizing.missed is not None:
-        return f"not decided, since the run missed its criteria with {sizing.users:,} users: {sizing.missed}"
+    if sizing.missed:
+        missed = "; ".join(one.text for one in sizing.missed)
+        return f"not decided, since the run missed its criteria with {sizing.users:,} users: {missed}"
     if first is None or first.users is None:
         unknown = [each for each in sizing.resources if each.users is None]
         beyond = [each.users_beyond for each in unknown if each.users_beyond is not None]
@@ -39,7 +40,7 @@ def size_verdict(sizing: Sizing) -> str:
                 " Measure more users, or a faster day"
             )
         blocking = [each for each in unknown if each.users_beyond is None] or unknown
-        reasons = "; ".join(f"{each.name}: {each.why_not}" for each in blocking)
+        reasons = "; ".join(each.why_not.text for each in blocking if each.why_not)
         return f"not decided, since a resource without a number may be full first: {reasons}"
     at_least = first.bound == AT_LEAST
     # A resource with a wider interval may be full before the one whose estimate is the lowest.
@@ -76,15 +77,11 @@ def _blocks(sizing: Sizing) -> Iterator[Block]:
         ("full: users", 0, lambda each: _users(each.users, each.bound == AT_LEAST, ">=") if each.users else None),
         ("95 %", 0, lambda each: _interval(each.users) if each.users and each.bound != AT_LEAST else None),
     )
-    demands = (
-        f"{one.name}: {one.why_not if one.value is None else f'{_with_interval(one.value)} {one.unit}'}"
-        for one in sizing.demands
-    )
-    yield Listing("Demands (of each alone; they do not add up)", tuple(demands))
+    yield Listing("Demands (of each alone; they do not add up)", tuple(map(_demand, sizing.demands)))
     yield Listing("Disk operations (of all programs)", tuple(_disk(sizing.disk)))
     for caption, items in (("Doubts", sizing.doubts), ("Not covered", sizing.not_covered)):
         if items:
-            yield Listing(caption, tuple(items))
+            yield Listing(caption, tuple(one.text for one in items))
 
 
 def _amount(resource: Resource, amount: float | None) -> str | None:
@@ -94,9 +91,15 @@ def _amount(resource: Resource, amount: float | None) -> str | None:
     return f"{100 * amount:,.3g} %" if resource.unit == BUSY_SHARE else f"{amount:,.3g} {resource.unit}"
 
 
+def _demand(demand: Demand) -> str:
+    if demand.value is None:
+        return demand.why_not.text if demand.why_not else demand.name
+    return f"{demand.name}: {_with_interval(demand.value)} {demand.unit}"
+
+
 def _disk(disk: DiskOperations) -> Iterator[str]:
     if disk.per_s is None:
-        yield str(disk.why_not)
+        yield disk.why_not.text if disk.why_not else ""
         return
     reads = "" if disk.read_share is None else f", {100 * disk.read_share:.0f} % of them reads"
     yield f"{_with_interval(disk.per_s)} per second{reads}"

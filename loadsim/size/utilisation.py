@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +23,9 @@ from loadsim.analysis.probes.statistics import longest_gap_allowed_s
 from loadsim.analysis.statistics.comparison import one_critical_t
 from loadsim.analysis.statistics.intervals import BLOCKS, LEAST_RATIO, WIDENING
 from loadsim.analysis.statistics.repeats import LEVEL
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
+from loadsim.findings.formats import Value
 from loadsim.model.terms import Window
 
 LEAST_SAMPLES = 3
@@ -45,14 +48,19 @@ Samples = Sequence[tuple[float, float]]
 
 
 class NotKnown(Exception):
-    """A figure that cannot be given; the message says why.
+    """A figure that cannot be given, and why.
 
     `users_beyond` is a number of users that is below the one in question; None if unknown.
     """
 
-    def __init__(self, reason: str, users_beyond: float | None = None) -> None:
-        super().__init__(reason)
+    def __init__(self, code: Code, users_beyond: float | None = None, /, **values: Value) -> None:
+        self._why = finding(code, **values)
+        super().__init__(self._why.words)
         self.users_beyond = users_beyond
+
+    def of(self, name: str) -> Finding:
+        """Return the reason as a finding about a resource, demand or probe."""
+        return replace(self._why, where=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ def block_means(samples: Samples, window_s: Window) -> Blocks:
     instants = [begin_s, *(at_s for at_s, *_ in inside), window_s.end_s]
     gap_s = max(after - before for before, after in pairwise(instants))
     if gap_s > longest_gap_allowed_s(window_s):
-        raise NotKnown(f"no samples for {gap_s:.0f} s of the window")
+        raise NotKnown(Code.NO_SAMPLES, gap_s=gap_s)
     sums, weights, counts = np.zeros(BLOCKS), np.zeros(BLOCKS), np.zeros(BLOCKS)
     for at_s, value, passed_s in inside:
         block = min(int((at_s - begin_s) * BLOCKS / length_s), BLOCKS - 1)
@@ -86,9 +94,9 @@ def block_means(samples: Samples, window_s: Window) -> Blocks:
         weights[block] += passed_s
         counts[block] += 1
     if counts.min() < LEAST_SAMPLES:
-        raise NotKnown(f"{len(inside)} samples in the window, at least {LEAST_SAMPLES} in each tenth of it needed")
+        raise NotKnown(Code.FEW_SAMPLES, samples=len(inside), limit=LEAST_SAMPLES)
     if weights.min() <= 0:
-        raise NotKnown("its samples are at the same instants")
+        raise NotKnown(Code.SAMPLES_AT_ONCE)
     return np.asarray(sums / weights)
 
 
@@ -108,14 +116,14 @@ def ratio(parts: Blocks, wholes: Blocks | float) -> Estimate:
     wholes = np.broadcast_to(np.asarray(wholes, np.float64), parts.shape)
     mean = float(wholes.mean())
     if mean <= 0:
-        raise NotKnown("there is nothing to divide by")
+        raise NotKnown(Code.NO_DIVISOR)
     value = float(parts.mean()) / mean
     deviations = parts - value * wholes
     size = float(np.linalg.norm(deviations))
     if size < EXACT * float(np.linalg.norm(parts)):
         return Estimate(value, value, value)  # a constant: a trend of rounding errors is none
     if float(np.linalg.norm(np.diff(deviations))) ** 2 < LEAST_RATIO * size**2:
-        raise NotKnown("it drifts over more than a tenth of the window")
+        raise NotKnown(Code.DRIFTS)
     error = size / math.sqrt(BLOCKS * (BLOCKS - 1)) / mean
     reach = WIDENING * one_critical_t(1 - LEVEL, BLOCKS - 1) * error
     return Estimate(value, value - reach, value + reach)
@@ -128,7 +136,7 @@ def levels(parts: Blocks, wholes: Blocks | float) -> Estimate:
     """
     wholes = np.broadcast_to(np.asarray(wholes, np.float64), parts.shape)
     if float(wholes.min()) <= 0:
-        raise NotKnown("there is nothing to divide by")
+        raise NotKnown(Code.NO_DIVISOR)
     shares = parts / wholes
     low, high = float(shares.min()), float(shares.max())
     # Of equal shares, rounding may take the ratio of the sums out of their range.
@@ -141,16 +149,13 @@ def users_at(users: int, utilisation: Estimate) -> Estimate:
     Raises `NotKnown` if the resource is hardly used, or if the interval is too wide.
     """
     if utilisation.value < LEAST_UTILISATION:
-        raise NotKnown(
-            f"{100 * utilisation.value:.1f} % used: at least {100 * LEAST_UTILISATION:.0f} % needed to extrapolate",
-            users / max(utilisation.high, LEAST_UTILISATION),
-        )
+        beyond = users / max(utilisation.high, LEAST_UTILISATION)
+        raise NotKnown(Code.HARDLY_USED, beyond, used_share=utilisation.value, limit_share=LEAST_UTILISATION)
     found = Estimate(
         users / utilisation.value,
         users / utilisation.high,
         users / utilisation.low if utilisation.low > 0 else math.inf,
     )
     if found.high > WIDEST * found.low:
-        high = f"{found.high:,.0f}" if math.isfinite(found.high) else "any number"
-        raise NotKnown(f"its interval, {found.low:,.0f} to {high} users, is too wide: take a longer window")
+        raise NotKnown(Code.WIDE_INTERVAL, low=found.low, high=found.high)
     return found

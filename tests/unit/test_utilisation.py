@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from queue_server import server
 
 from loadsim.analysis.statistics.intervals import BLOCKS
+from loadsim.findings.catalogue import Code
 from loadsim.model.terms import Window
 from loadsim.size.utilisation import (
     Estimate,
@@ -112,12 +113,12 @@ def test_a_sample_counts_for_the_time_that_it_stands_for() -> None:
 
 def test_a_gap_is_not_bridged() -> None:
     samples = [(float(second), 0.5) for second in range(700) if not 200 <= second < 240]
-    with pytest.raises(NotKnown, match=r"^no samples for 41 s of the window$"):
+    with pytest.raises(NotKnown, match=r"^no samples for 41 s "):
         block_means(samples, WINDOW)
 
 
 def test_few_samples_are_refused() -> None:
-    with pytest.raises(NotKnown, match=r"^8 samples in the window, at least 3 in each tenth of it needed$"):
+    with pytest.raises(NotKnown, match=r"^8 samples in the window, at least 3 "):
         block_means([(float(second), 0.5) for second in range(1, 20)], Window(2.0, 10.0))
 
 
@@ -144,15 +145,17 @@ def test_a_rising_figure_is_refused() -> None:
 
 
 def test_a_resource_that_is_hardly_used_is_refused() -> None:
-    with pytest.raises(NotKnown, match=r"^4\.9 % used: at least 5 % needed to extrapolate$"):
+    with pytest.raises(NotKnown, match=r"^4\.9 % used: at least 5 % needed"):
         users_at(100, Estimate(0.049, 0.048, 0.050))
     assert users_at(100, Estimate(0.05, 0.049, 0.051)).value == pytest.approx(2000)
 
 
-@pytest.mark.parametrize(("low", "found"), [(0.09, "344 to 1,111 users"), (-0.1, "344 to any number users")])
-def test_a_wide_interval_is_refused(low: float, found: str) -> None:
-    with pytest.raises(NotKnown, match=f"^its interval, {found}, is too wide: take a longer window$"):
+@pytest.mark.parametrize(("low", "high"), [(0.09, 1111.1), (-0.1, math.inf)])
+def test_a_wide_interval_is_refused(low: float, high: float) -> None:
+    with pytest.raises(NotKnown) as refused:
         users_at(100, Estimate(0.19, low, 0.291))
+    found = refused.value.of("processor")
+    assert (found.code, found.values["high"]) == (Code.WIDE_INTERVAL, pytest.approx(high, rel=1e-3))
 
 
 def test_nothing_is_divided_by_nothing() -> None:
