@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from loadsim.analysis.json_values import to_json
@@ -15,9 +14,9 @@ from loadsim.cli.live.progress import shown_share
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.dryrun.forecast import forecast, little_mail, refusal
-from loadsim.findings.finding import Finding as Forecast
-from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding
+from loadsim.findings.finding import Finding
 from loadsim.provisioning.server_check import WAIT_S
+from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask
 from loadsim.report.document import Listing
 from loadsim.report.text import to_text
 from loadsim.runs.check import check_scenario
@@ -26,7 +25,7 @@ from loadsim.runs.quick_load import quick_load
 LACKS = 1
 """The exit status if the scenario cannot run on the server."""
 
-READY = "The server is ready for this scenario"
+CAN_RUN = "This scenario can run on this server"
 
 LONGEST_GREETING = 120
 """Longer ones are cut: some servers list their libraries."""
@@ -58,10 +57,10 @@ def run_check(args: argparse.Namespace) -> int:
         load = quick_load(scenario, planning)
     found = (*forecast(scenario, load), *little_mail(scenario, load))
     why = refusal(found)
-    verdict = f"{READY}; but {why}." if report.can_run and why else report.verdict
+    verdict = _verdict(report, why)
     if args.json:
-        ends = {"can_run": report.can_run, "verdict": verdict, "findings": to_json(found)}
-        print(json.dumps({"server": name, **greetings, **asdict(report), **ends}, indent=2))
+        ends = {"can_run": report.can_run, "verdict": verdict, "findings": to_json((*report.lacks, *found))}
+        print(json.dumps({"server": name, **greetings, **to_json(report), **ends}, indent=2))
     else:
         tone: Tone = "bad" if not report.can_run else "doubtful" if why else "good"
         print(to_text(verdict, tone, described(name, greetings, report, found), *width_and_colours()), end="")
@@ -69,22 +68,21 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def described(
-    name: str, greetings: Mapping[str, Any], report: ServerReport, found: Sequence[Forecast]
+    name: str, greetings: Mapping[str, Any], report: ServerReport, found: Sequence[Finding]
 ) -> Iterator[Listing | str]:
     """Yield what to change, what was found, and notes."""
-    advice = dict.fromkeys(each.advice for each in report.lacks)
     labels = {"imap_greeting": "IMAP banner", "imap_identity": "IMAP ID", "smtp_greeting": "SMTP banner"}
     greeted = (f"{labels[fact]}: {_shortened(str(greetings[fact]))}" for fact in labels if greetings.get(fact))
-    server = [f"name: {name}", f"accounts: {', '.join(report.accounts)}", *greeted, *_findings(report.server)]
+    server = [f"name: {name}", f"accounts: {', '.join(report.accounts)}", *greeted, *_rows(report.server)]
     tasks: dict[str, list[str]] = {}
     for task in report.tasks:
         tasks.setdefault(f"Tasks, driver {task.driver}", []).append(_task(task))
     for caption, lines in {
-        "Also to change": [*advice][1:],  # the verdict has the first
+        "Also to change": [*map(_to_change, report.lacks[1:])],  # the verdict has the first
         "Server": server,
         **tasks,
-        "Mail": _findings(report.mail),
-        "Monitors": _findings(report.monitors),
+        "Mail": _rows(report.mail),
+        "Monitors": _rows(report.monitors),
         "May remain (loadsim clean removes it)": report.leftovers,
         "Notes": [one.text for one in found if one.cause is None and report.can_run],
     }.items():
@@ -93,19 +91,32 @@ def described(
     yield f"Checked in {report.seconds:.1f} s."
 
 
-def _findings(findings: Iterable[Finding]) -> list[str]:
-    return [f"{each.subject}: {_marked(each)}" for each in findings]
+def _verdict(report: ServerReport, why: str) -> str:
+    """Return one sentence: the scenario can run, or what to change first. `why` a run cannot become valid, or ""."""
+    if report.can_run:
+        return f"{CAN_RUN}; but {why}." if why else f"{CAN_RUN}."
+    first, *others = report.lacks
+    more = f" ({len(others)} more to change, below)" if others else ""
+    return f"This scenario cannot run on this server: {_to_change(first)}{more}."
 
 
-def _marked(finding: Finding) -> str:
-    if finding.severity is Severity.LACKS:
-        return f"LACKS: {finding.found}"
-    return f"{finding.found}; {finding.advice}" if finding.advice else finding.found
+def _to_change(finding: Finding) -> str:
+    return f"{finding.text}: {finding.code.remedy}" if finding.code.remedy else finding.text
 
 
-def _task(task: TaskFinding) -> str:
+def _rows(observations: Iterable[Observation]) -> list[str]:
+    return [f"{one.subject}: {_row(one)}" for one in observations]
+
+
+def _row(one: Observation) -> str:
+    if one.lacks:
+        return f"LACKS: {one.seen}"
+    return f"{one.seen}; {one.finding.text}" if one.finding else one.seen
+
+
+def _task(task: TriedTask) -> str:
     if task.failure is not None:
-        return f"{task.task}: LACKS: {task.failure.subject.partition(', ')[2]}: {task.failure.found}"
+        return f"{task.task}: LACKS: {task.failure.subject.partition(', ')[2]}: {task.failure.seen}"
     return f"{task.task}: {task.seconds:.3f} s, {', '.join(task.commands) or 'nothing to send'}"
 
 

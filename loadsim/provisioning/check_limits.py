@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.criteria import DELIVERY
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Quota, ServerOffer, Services
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning.check_folders import Place
-from loadsim.provisioning.findings import Finding, Severity
 from loadsim.provisioning.planned_size import largest_message_bytes, mailbox_bytes
+from loadsim.provisioning.server_report import Observation
 
 CAPABILITIES = (
     *("IDLE", "MOVE", "UIDPLUS", "LITERAL+", "SPECIAL-USE", "NAMESPACE", "UNSELECT", "CONDSTORE", "LIST-STATUS"),
@@ -26,15 +28,15 @@ EXTENSIONS = ("PIPELINING", "SIZE", "8BITMIME")
 
 def offers(
     workload: Workload, services: Services, places: Sequence[Place], smtp_offer: ServerOffer | None
-) -> list[Finding]:
+) -> list[Observation]:
     """Return what the server offers, and how it names folders."""
     imap, smtp = services.imap, services.smtp
-    found = [Finding("SMTP TLS", smtp.tls)]
+    found = [Observation("SMTP TLS", smtp.tls)]
     if smtp_offer is not None:
         words = [each.partition(" ")[0] for each in smtp_offer.features]
         found += [
-            Finding("SMTP log-on", smtp_offer.method or "none"),
-            Finding("SMTP offers", " ".join(name for name in EXTENSIONS if name in words) or "none"),
+            Observation("SMTP log-on", smtp_offer.method or "none"),
+            Observation("SMTP offers", " ".join(name for name in EXTENSIONS if name in words) or "none"),
         ]
     if not places:
         return found
@@ -48,32 +50,32 @@ def offers(
     prefix = "none" if nested is None else nested.rpartition("A")[0] or "none"
     mapped = [f"{name} = {names[name]}" for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR)]
     return [
-        Finding("IMAP TLS", imap.tls),
-        Finding("IMAP log-on", place.offer.method or "none (PREAUTH)"),
-        Finding("IMAP offers", " ".join(has) or "none of those that loadsim uses"),
-        Finding("IMAP does without", " ".join(lacks) or "none", Severity.NOTE if lacks else Severity.OK),
+        Observation("IMAP TLS", imap.tls),
+        Observation("IMAP log-on", place.offer.method or "none (PREAUTH)"),
+        Observation("IMAP offers", " ".join(has) or "none of those that loadsim uses"),
+        Observation("IMAP does without", " ".join(lacks) or "none"),
         new_mail(workload.scenario, offered),
-        Finding("folder names", f"prefix {prefix}, separator {separator}"),
-        Finding("folders", "; ".join(mapped)),
+        Observation("folder names", f"prefix {prefix}, separator {separator}"),
+        Observation("folders", "; ".join(mapped)),
         *found,
     ]
 
 
-def new_mail(scenario: Scenario, offered: Collection[str]) -> Finding:
+def new_mail(scenario: Scenario, offered: Collection[str]) -> Observation:
     """Return how users hear of new mail from a server with these capabilities: by IDLE, or as they look for it."""
     programs = [group.program for group in scenario.topology]
     look_s = max(each.look_s if "IDLE" in offered else each.poll_s for each in programs)
     if not look_s:
-        return Finding("new mail", "IDLE")
-    found, limit = f"users look for it every {in_words(look_s)}", scenario.criteria.get(DELIVERY)
-    if limit is None or 1000 * look_s < min(limit.max or math.inf, limit.below or math.inf):
-        return Finding("new mail", found)
-    return Finding("new mail", found, Severity.LACKS, f"raise criteria.{DELIVERY}, or take another program")
+        return Observation("new mail", "IDLE")
+    limit = scenario.criteria.get(DELIVERY)
+    in_time = limit is None or 1000 * look_s < min(limit.max or math.inf, limit.below or math.inf)
+    seldom = None if in_time else finding(Code.SELDOM_LOOKS, look_s=look_s)
+    return Observation("new mail", f"users look for it every {in_words(look_s)}", seldom)
 
 
-def limits(workload: Workload, places: Sequence[Place], smtp_offer: ServerOffer | None) -> list[Finding]:
+def limits(workload: Workload, places: Sequence[Place], smtp_offer: ServerOffer | None) -> list[Observation]:
     """Compare quotas and message size limits with what the scenario plans."""
-    found: list[Finding] = []
+    found: list[Observation] = []
     if not places:
         return found
     planned = largest_message_bytes(workload)
@@ -83,14 +85,14 @@ def limits(workload: Workload, places: Sequence[Place], smtp_offer: ServerOffer 
         sizes["SIZE"] = smtp_offer.limit("SIZE")
     for name, limit in sizes.items():
         if limit is not None:
-            found.append(size_finding(name, limit, planned))
+            found.append(of_size(name, limit, planned))
     full = [(place, quota) for place in places for quota in place.quotas]
     if not full:
         stated = "none stated" if "QUOTA" in offer.features else "not offered"
-        return [*found, Finding("quota", stated)]
+        return [*found, Observation("quota", stated)]
     for place, quota in full:
-        found.append(quota_finding(workload, place.account, quota))
-    return [*{each.found: each for each in found}.values()]
+        found.append(_of_quota(workload, place.account, quota))
+    return [*{each.seen: each for each in found}.values()]
 
 
 def sends_to_lists(workload: Workload) -> bool:
@@ -99,25 +101,23 @@ def sends_to_lists(workload: Workload) -> bool:
     return planned and len(workload.population.lists) > 0
 
 
-def size_finding(name: str, limit: int, planned: int) -> Finding:
-    """Return the finding about the largest message that a service takes."""
-    shown = f"{limit:,} bytes; the largest planned message has {planned:,}"
-    if planned <= limit:
-        return Finding(name, shown)
-    return Finding(name, shown, Severity.LACKS, f"raise the largest message size to at least {planned} bytes")
+def of_size(name: str, limit: int, planned: int) -> Observation:
+    """Return the largest message that a service takes."""
+    small = None if planned <= limit else finding(Code.SMALL_LIMIT, name, planned=planned, limit=limit)
+    return Observation(name, f"{limit:,} bytes; the largest planned message has {planned:,}", small)
 
 
-def quota_finding(workload: Workload, account: Account, quota: Quota) -> Finding:
-    """Return the finding about a limit of an account's mailbox."""
+def _of_quota(workload: Workload, account: Account, quota: Quota) -> Observation:
+    """Return a limit of an account's mailbox."""
     if quota.resource == "STORAGE":
         needed = -(-mailbox_bytes(workload, account.number) // 1024)
         unit = " KiB"
     elif quota.resource == "MESSAGE":
         needed, unit = sum(workload.start_state(account.number).values()), ""
     else:
-        return Finding("quota", f"{quota.resource} {quota.used} of {quota.limit}")
-    shown = f"{quota.resource} {quota.used} of {quota.limit}{unit} used; planned: {needed}{unit}"
-    if quota.used >= quota.limit or needed > quota.limit:
-        advice = f"raise the quota of {account.login} to at least {max(needed, quota.used + 1)}{unit}"
-        return Finding("quota", shown, Severity.LACKS, advice)
-    return Finding("quota", shown)
+        return Observation("quota", f"{quota.resource} {quota.used} of {quota.limit}")
+    sizes = {"used": quota.used, "limit": quota.limit, "planned": needed}
+    fits = quota.used < quota.limit and needed <= quota.limit
+    small = None if fits else finding(Code.SMALL_QUOTA, account=account.login, unit=unit, **sizes)
+    seen = f"{quota.resource} {quota.used} of {quota.limit}{unit} used; planned: {needed}{unit}"
+    return Observation("quota", seen, small)

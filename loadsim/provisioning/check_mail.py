@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from loadsim.errors import TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.ports import INBOX, Account, Probing, Provisioning, ServerOffer, Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import Place
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
-from loadsim.provisioning.findings import NO_LIST, Finding, Severity, lacking
+from loadsim.provisioning.server_report import Observation, lacking
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, all_done, visit
 
 NEWEST = 200
@@ -27,15 +29,10 @@ POLL_S = 0.25
 LEFT_OUT_S = 3.0
 """The wait for the sender's own copy of a message to a list, once all other members have theirs."""
 
-LATE_NEWS = (
-    f"within {FIRST_POLL_S:g} s the server did not announce all of them to waiting users, who answer mail later then; a"
-    " run of some minutes may make too little load"
-)
-
 
 @dataclass(slots=True)
 class Check:
-    """A check under way. `server` and `mail` grow with findings."""
+    """A check under way. `server` and `mail` grow."""
 
     workload: Workload
     services: Services
@@ -44,8 +41,8 @@ class Check:
     host: CheckHost
     post: Post
     places: list[Place] = field(default_factory=list)
-    server: list[Finding] = field(default_factory=list)
-    mail: list[Finding] = field(default_factory=list)
+    server: list[Observation] = field(default_factory=list)
+    mail: list[Observation] = field(default_factory=list)
     tasks: list[TaskCheck] = field(default_factory=list)
     touched: set[int] = field(default_factory=set)
     smtp: ServerOffer | None = None
@@ -79,21 +76,21 @@ async def check_mail(check: Check) -> None:
     """Report arrivals, then send one message to the smallest list."""
     arrivals = [arrival for task in check.tasks for arrival in task.arrivals]
     if arrivals:
-        late = any(not arrival.announced for arrival in arrivals)
-        advice = LATE_NEWS if late else ""
-        check.mail.append(Finding("to a user", _arrived(arrivals), Severity.NOTE if late else Severity.OK, advice))
+        check.mail.append(_arrived(arrivals))
     lost = [task for task in check.tasks if "SYNC" in task.planned and not task.arrivals]
     for task in lost:
-        if not any(each.failure for each in task.findings):
-            advice = f"find out why mail to {task.user.account.address} does not arrive within {check.wait_s:g} s"
-            check.mail.append(Finding("to a user", "accepted, and not arrived", Severity.LACKS, advice))
+        if not any(each.failure for each in task.tried):
+            missing = finding(Code.MAIL_NOT_DELIVERED, address=task.user.account.address, wait_s=check.wait_s)
+            check.mail.append(Observation("to a user", "accepted, and not arrived", missing))
     await _list(check)
 
 
-def _arrived(arrivals: Sequence[Arrival]) -> str:
-    announced = sum(arrival.announced for arrival in arrivals)
+def _arrived(arrivals: Sequence[Arrival]) -> Observation:
+    count, announced = len(arrivals), sum(arrival.announced for arrival in arrivals)
     slowest = max(arrival.seconds for arrival in arrivals)
-    return f"{len(arrivals)} arrived within {slowest:.2f} s, {announced} of them announced"
+    late = finding(Code.MAIL_ANNOUNCED_LATE, announced=announced, messages=count, wait_s=FIRST_POLL_S)
+    seen = f"{count} arrived within {slowest:.2f} s, {announced} of them announced"
+    return Observation("to a user", seen, late if announced < count else None)
 
 
 async def _list(check: Check) -> None:
@@ -103,7 +100,7 @@ async def _list(check: Check) -> None:
     """
     lists = check.workload.population.lists
     if not sends_to_lists(check.workload):
-        check.mail.append(Finding("to a list", "not planned"))
+        check.mail.append(Observation("to a list", "not planned"))
         return
     index = min(range(len(lists)), key=lambda each: len(lists.members(each)))
     address, members = lists.address(index), lists.members(index)
@@ -139,15 +136,13 @@ async def _list(check: Check) -> None:
         times[account.number] = time.monotonic() - since
 
     all_done(await visit(accounts, check.services, receive, lambda *_: None))
-    found = f"{len(times)} of {len(accounts)} members got it"
-    if len(times) == len(accounts):
-        check.mail.append(Finding("to a list", f"{found} within {max(times.values()):.2f} s"))
-    elif times and only_sender_lacks(0.0):
+    reached, missing = len(times), None
+    seen = f"{reached} of {len(accounts)} members got it within {max(times.values(), default=check.wait_s):.2f} s"
+    if times and only_sender_lacks(0.0):
         check.post.accepted[sender.number].discard(outgoing.id)
-        found = f"{found} within {max(times.values()):.2f} s, all but the sender"
-        check.mail.append(Finding("to a list", found, Severity.NOTE, "a run does not expect the sender's copies"))
-    else:
+        missing = finding(Code.SENDER_LEFT_OUT)
+    elif reached < len(accounts):
         check.overdue.add(outgoing.id)
-        missing = NO_LIST.format(recipient=address)
-        advice = f"make {address} deliver to its members (or {missing})" if times else missing
-        check.mail.append(Finding("to a list", f"accepted; {found}", Severity.LACKS, advice))
+        values = {"reached": reached, "members": len(accounts), "wait_s": check.wait_s}
+        missing = finding(Code.LIST_NOT_DELIVERED, address=address, **values)
+    check.mail.append(Observation("to a list", seen, missing))

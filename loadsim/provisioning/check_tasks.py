@@ -18,7 +18,7 @@ from loadsim.model.records import MailFields, TaskFields
 from loadsim.model.workload import Workload
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.error_mapping import internal
-from loadsim.provisioning.findings import TaskFinding, lacking
+from loadsim.provisioning.server_report import TriedTask, lacking
 from loadsim.users.host import Late_s, SessionCounts
 from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import StoredMail
@@ -191,7 +191,7 @@ class Arrival:
 class TaskCheck:
     """Does the planned tasks of one user with one driver, whose name with its mail program is `module`.
 
-    `folder` is the check's own. A message may take `wait_s`. `findings` grow.
+    `folder` is the check's own. A message may take `wait_s`. `tried` grows.
     """
 
     def __init__(
@@ -220,17 +220,17 @@ class TaskCheck:
         if isinstance(self.user.calendar, MailboxCalendar):
             self.user.calendar = MailboxCalendar(self.user.mailbox)
         self.planned = planned_tasks(self.user.profile)
-        self.findings: list[TaskFinding] = []
+        self.tried: list[TriedTask] = []
         self.arrivals: list[Arrival] = []
 
     async def run(self) -> None:
-        """Do each planned task once. A task that fails is a finding; without a session, the rest is left out."""
+        """Do each planned task once. A failure is kept; without a session, the rest is left out."""
         try:
             if await self._do("LOGON"):
                 self.user.folders = (self.folder,)
                 await self._tasks()
         except (ServerLost, ServerSilent):
-            pass  # the finding of the task has it
+            pass  # the failure of the task is kept
         finally:
             self.post.arrived.setdefault(self.user.number, set()).update(self.mail.seen)
             self.user.mailbox.abandon()
@@ -329,7 +329,7 @@ class TaskCheck:
         if await self._timed(task, lambda: act(self.user, outgoing)) is None:
             return
         self.post.sent(outgoing)
-        if not any(each.task == "SAVE SENT" for each in self.findings):
+        if not any(each.task == "SAVE SENT" for each in self.tried):
             await self._do("SAVE SENT", outgoing)
 
     async def _do(self, task: str, subject: Any = None, again: bool = False) -> Any:
@@ -339,11 +339,11 @@ class TaskCheck:
         known = TASKS.get(task) or self.user.host.plugin_tasks[task]
         if known.compose is not None:
             subject = known.compose(self.user, subject)
-        keep = not (again and any(each.task == task for each in self.findings))
+        keep = not (again and any(each.task == task for each in self.tried))
         return await self._timed(task, lambda: known.act(self.user, subject), keep)
 
     async def _timed(self, task: str, work: Callable[[], Any], keep: bool = True) -> Any:
-        """Do work of a task; `keep` its finding, or only its failure. Raises `ServerLost` and `ServerSilent`."""
+        """Do work of a task; `keep` it, or only its failure. Raises `ServerLost` and `ServerSilent`."""
         del self.observer.commands[:]
         since = time.monotonic()
         try:
@@ -358,16 +358,16 @@ class TaskCheck:
             return None
         if keep:
             used = tuple(dict.fromkeys(self.observer.commands))
-            self.findings.append(TaskFinding(self.module, task, used, time.monotonic() - since))
+            self.tried.append(TriedTask(self.module, task, used, time.monotonic() - since))
         return True if result is None else result
 
     def _failed(self, task: str, failure: TaskFailed, seconds: float, sender: str = "", recipient: str = "") -> None:
         used = tuple(dict.fromkeys(self.observer.commands))
         account = self.user.account
-        finding = lacking(
+        failed = lacking(
             f"{task}, {account.login}",
             failure,
             sender=sender or account.address,
             recipient=recipient or self.partner.address,
         )
-        self.findings.append(TaskFinding(self.module, task, used, seconds, finding))
+        self.tried.append(TriedTask(self.module, task, used, seconds, failed))

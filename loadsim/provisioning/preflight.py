@@ -11,6 +11,8 @@ from math import ceil
 from pathlib import Path
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.groups import Group
 from loadsim.model.mail_program import program_names
@@ -20,9 +22,9 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
+from loadsim.provisioning.answers import refused_recipient, remedy
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_mail import probe
-from loadsim.provisioning.findings import advice_on, refused_recipient
 from loadsim.provisioning.sessions import (
     DRIVER,
     LogOnFailed,
@@ -55,9 +57,10 @@ async def check_server_limits(workload: Workload, services: Services, users: Ite
     """
     users = range(1, len(workload.population) + 1) if users is None else list(users)
     for tried in await user_connections(workload.population, services, users):
-        if tried.failures and tried.made:  # `init` reports an account that cannot log on at all
+        if tried.finding and tried.made:  # `init` reports an account that cannot log on at all
             raise ConfigError(
-                f"{name_of(tried.account)}: expected all connections, found {tried.found}; {tried.advice}"
+                f"{name_of(tried.account)}: expected all connections, found {tried.seen}: {tried.failures[0]};"
+                f" {tried.finding.code.remedy}"
             )
     for account in accounts_on_server(workload.scenario, users)[:1]:
         await _check_list(workload, services, account)
@@ -74,10 +77,9 @@ async def _check_list(workload: Workload, services: Services, account: Account) 
         except ServerRefused as failure:
             if not refused_recipient(failure):
                 raise
-            advice = advice_on(failure, account.address, address, to_list=True)
             raise ConfigError(
                 f"lists: expected the server to accept mail for {address}, the server answered: {failure.line}"
-                + (f"; {advice}" if advice else "")
+                + remedy(failure, to_list=True)
             ) from None
 
 
@@ -173,18 +175,15 @@ class UserConnections:
         return self.count - len(self.failures)
 
     @property
-    def found(self) -> str:
+    def seen(self) -> str:
         return f"{self.made} of {self.count} of a user at once ({self.programs})"
 
     @property
-    def advice(self) -> str:
-        """The remedy and the server's answer; empty if all connections could be made."""
+    def finding(self) -> Finding | None:
+        """The limit of the server; None if all connections could be made."""
         if not self.failures:
-            return ""
-        return (
-            f"let a user have {self.count} connections at once, now {self.made} can be open (the server's limit of"
-            f" connections for each user): {self.failures[0]}"
-        )
+            return None
+        return finding(Code.FEW_CONNECTIONS, made=self.made, wanted=self.count, answer=str(self.failures[0]))
 
 
 async def user_connections(population: Population, services: Services, users: Iterable[int]) -> list[UserConnections]:

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import (
     CALENDAR,
@@ -31,14 +33,8 @@ from loadsim.provisioning.check_folders import make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, probe
 from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
-from loadsim.provisioning.findings import (
-    Finding,
-    ServerReport,
-    Severity,
-    TaskFinding,
-    lacking,
-)
 from loadsim.provisioning.preflight import check_accounts, check_submission, log_off, nothing, user_connections
+from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import (
     DRIVER,
     NullObserver,
@@ -138,7 +134,7 @@ async def _sessions_at_once(check: Check) -> None:
             first = next(each for each in failures if isinstance(each, TaskFailed))
             raise no_access("imap", check.services, accounts[0], first)
         on = len(accounts) - len(failures)
-        found = f"{on} of {len(accounts)} at once"
+        seen, limit = f"{on} of {len(accounts)} at once", None
         if failures:
             await asyncio.gather(*(log_off(each) for each in mailboxes))
             # An account that cannot log on alone is bad input; one that can has met a limit.
@@ -146,14 +142,8 @@ async def _sessions_at_once(check: Check) -> None:
             good = next(at for at, each in zip(accounts, results, strict=True) if not isinstance(each, TaskFailed))
             (alone,) = await visit([refused], check.services, nothing, lambda *_: None)
             all_done([named(refused, alone, good)])
-            users = check.workload.scenario.users
-            advice = (
-                f"let at least {users} sessions come from one address, now {on} do (the server's limit of connections"
-                f" for each address, or of processes): {failures[0]}"
-            )
-            check.server.append(Finding("sessions", found, Severity.LACKS, advice))
-        else:
-            check.server.append(Finding("sessions", found))
+            limit = finding(Code.FEW_SESSIONS, on=on, tried=len(accounts), answer=str(failures[0]))
+        check.server.append(Observation("sessions", seen, limit))
     finally:
         await asyncio.gather(*(log_off(each) for each in mailboxes))
 
@@ -161,8 +151,7 @@ async def _sessions_at_once(check: Check) -> None:
 async def _connections_of_a_user(check: Check) -> None:
     """Make all connections of a user at once, where users may have several."""
     for tried in await user_connections(check.workload.population, check.services, check.users):
-        severity = Severity.LACKS if tried.failures else Severity.OK
-        check.server.append(Finding("connections", tried.found, severity, tried.advice))
+        check.server.append(Observation("connections", tried.seen, tried.finding))
 
 
 # --- the check's folders ---
@@ -211,19 +200,19 @@ async def _do_tasks(check: Check) -> None:
             group.create_task(one(user, partner))
 
 
-def _merged(checks: Iterable[TaskCheck]) -> tuple[TaskFinding, ...]:
-    """Return one finding for each driver and task that all its users did, with the longest time; all failures apart."""
-    done: dict[tuple[str, str], TaskFinding] = {}
-    failed: list[TaskFinding] = []
-    for finding in [finding for check in checks for finding in check.findings]:
-        key = finding.driver, finding.task
-        if finding.failure is not None:
-            failed.append(finding)
+def _merged(checks: Iterable[TaskCheck]) -> tuple[TriedTask, ...]:
+    """Return one entry for each driver and task that all its users did, with the longest time; all failures apart."""
+    done: dict[tuple[str, str], TriedTask] = {}
+    failed: list[TriedTask] = []
+    for tried in [tried for check in checks for tried in check.tried]:
+        key = tried.driver, tried.task
+        if tried.failure is not None:
+            failed.append(tried)
         elif key not in done:
-            done[key] = finding
+            done[key] = tried
         else:
-            used = tuple(dict.fromkeys((*done[key].commands, *finding.commands)))
-            done[key] = TaskFinding(*key, used, max(done[key].seconds, finding.seconds))
+            used = tuple(dict.fromkeys((*done[key].commands, *tried.commands)))
+            done[key] = TriedTask(*key, used, max(done[key].seconds, tried.seconds))
     return (*done.values(), *failed)
 
 

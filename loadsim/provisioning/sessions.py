@@ -24,7 +24,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities
-from loadsim.provisioning.findings import advice_on
+from loadsim.provisioning.answers import remedy
 
 T = TypeVar("T")
 
@@ -180,8 +180,7 @@ async def _visit(
     except ConfigError as failure:
         return failure
     except TaskFailed as failure:
-        advice = advice_on(failure)
-        return ConfigError(f"{name_of(account)}: {failure}{f'; {advice}' if advice else ''}")
+        return ConfigError(f"{name_of(account)}: {failure}{remedy(failure)}")
     except Exception as error:  # noqa: BLE001  an error of ours at one mailbox must not end the work on the others
         if limit.expired():
             expected = f"expected a visit of at most {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"

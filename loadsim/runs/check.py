@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.engine.event_loop import run
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.collector import Collector
 from loadsim.monitor.monitor_log import ProbeSamples, probe_samples, read_monitor_log
 from loadsim.monitor.server_banner import greetings
 from loadsim.protocols.registry import check_drivers, check_protocols
-from loadsim.provisioning.findings import Finding, ServerReport, Severity
 from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.server_check import WAIT_S, check_server
+from loadsim.provisioning.server_report import Observation, ServerReport
 from loadsim.runs.server import server_under_test
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
@@ -46,12 +48,12 @@ def check_scenario(
         return name, greetings(services), report
 
 
-async def _try_monitors(monitors: Mapping[str, Sequence[str]], directory: Path) -> tuple[Finding, ...]:
+async def _try_monitors(monitors: Mapping[str, Sequence[str]], directory: Path) -> tuple[Observation, ...]:
     """Start each monitor, and end it after its first sample."""
     return tuple(await asyncio.gather(*(_try_monitor(name, words, directory) for name, words in monitors.items())))
 
 
-async def _try_monitor(name: str, words: Sequence[str], directory: Path) -> Finding:
+async def _try_monitor(name: str, words: Sequence[str], directory: Path) -> Observation:
     collector = Collector(name, words, directory / f"{name}.tlog")
     collector.start()
     try:
@@ -60,12 +62,11 @@ async def _try_monitor(name: str, words: Sequence[str], directory: Path) -> Find
         collector.end()
         why = await asyncio.wrap_future(collector.ended)
     if lacking is not None:
-        return Finding(name, lacking, Severity.LACKS, f"make the command of monitors.{name} print samples: {lacking}")
+        return Observation(name, lacking, finding(Code.MONITOR_WITHOUT_SAMPLES, name, why=lacking))
     sampled = probe_samples(read_monitor_log(collector.path, name))
     words_of = {probe: _in_words(found) for probe, found in sampled.items()}
     text = "; ".join([*(f"{probe}: {words}" for probe, words in words_of.items()), *([why] if why else [])])
-    whole = why is None and all(found.samples and not found.failures for found in sampled.values())
-    return Finding(name, text, Severity.OK if whole else Severity.NOTE)
+    return Observation(name, text)
 
 
 def _in_words(found: ProbeSamples) -> str:

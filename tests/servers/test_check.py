@@ -18,15 +18,18 @@ from provisioning import FOREIGN, USERS, Lab, Snapshot, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
 
 from loadsim.cli import main
+from loadsim.cli.check import CAN_RUN
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.criteria import planned_tasks
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.provisioning.clean import clean
-from loadsim.provisioning.findings import CAN_RUN, ServerReport, Severity
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_server_limits
 from loadsim.provisioning.server_check import check_server
+from loadsim.provisioning.server_report import ServerReport
 from loadsim.servers.running import RunningServer
 
 NO_LISTS = ("lists.count=0",)
@@ -62,13 +65,13 @@ def test_each_planned_task_is_done_and_nothing_stays(lab: Lab) -> None:
     lab.put(1, "INBOX", FOREIGN % 2, "(\\Seen \\Flagged)")
     before = lab.snapshots()
     report = check(lab)
-    assert (report.verdict, report.leftovers) == (CAN_RUN, ())
+    assert (report.lacks, report.leftovers) == ([], ())
     assert report.accounts == tuple(lab.scenario.account(user).login for user in (1, USERS))
     planned = planned_tasks(lab.scenario.topology[0].profile)
     for driver in ("imap", "aioimaplib"):
         assert {task.task for task in report.tasks if task.driver == driver} == planned
     assert lab.snapshots() == before
-    assert {each.subject: each.found for each in report.server}["sessions"] == f"{USERS} of {USERS} at once"
+    assert {each.subject: each.seen for each in report.server}["sessions"] == f"{USERS} of {USERS} at once"
 
 
 @pytest.mark.nightly(part="drivers")
@@ -77,10 +80,9 @@ def test_mail_that_is_not_announced_is_noted(lab: Lab) -> None:
     lab = lab.with_settings(*NO_LISTS)
     services = replace(lab.services, imap=replace(lab.services.imap, ignored=frozenset({"IDLE"})))
     report = asyncio.run(check_server(lab.workload, services, silent))
-    assert report.verdict == CAN_RUN
-    note = next(each for each in report.mail if each.subject == "to a user")
-    assert "0 of them announced" in note.found
-    assert "may make too little load" in note.advice
+    assert report.can_run
+    note = next(each.finding for each in report.mail if each.subject == "to a user")
+    assert note is not None and (note.code, note.values["announced"]) == (Code.MAIL_ANNOUNCED_LATE, 0)
 
 
 def test_an_initialised_mailbox_stays_as_it_is(lab: Lab) -> None:
@@ -119,10 +121,9 @@ def test_a_missing_list_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -
     assert main(["check", str(lab.path), *settings]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert " ".join(line.strip() for line in lines[: lines.index("Server:")]) == (
-        "This scenario cannot run on this server: create the list list-00001@example.test"
-        " (loadsim topology export writes all lists), or set lists.count: 0 to send to none."
-    )
+    said = " ".join(line.strip() for line in lines[: lines.index("Server:")])
+    assert said.startswith("This scenario cannot run on this server: the server does not know the list list-00001@exam")
+    assert said.endswith(f"[list-unknown]: {Code.LIST_UNKNOWN.remedy}.")
     assert any(re.match(r"  - to a list: LACKS: 55\d RCPT: 55\d .*", line) for line in lines)
     listed = lab.with_settings(*WITH_LIST)
     with pytest.raises(ConfigError, match=r"lists: expected the server to accept mail for list-00001@example\.test,"):
@@ -147,11 +148,8 @@ def test_a_wrong_domain_is_one_remedy(lab: Lab) -> None:
     """For all users and the list."""
     listed = lab.with_settings(*WITH_LIST)
     report = relayed(listed, 5.0, lambda _, recipient: f"554 5.7.1 <{recipient}>: Relay access denied")
-    assert len(report.lacks) > 1
-    assert report.verdict == (
-        "This scenario cannot run on this server: the server forbids it: let accounts send as their own addresses, and"
-        " to the domain example.test."
-    )
+    assert sum(task.failure is not None for task in report.tasks) > 1
+    assert [one.code for one in report.lacks] == [Code.MAIL_FORBIDDEN]
 
 
 def test_a_list_that_leaves_out_the_sender_is_noted(lab: Lab) -> None:
@@ -160,16 +158,15 @@ def test_a_list_that_leaves_out_the_sender_is_noted(lab: Lab) -> None:
     report = relayed(listed, 20.0, lambda _, recipient: None, leaves_out=True)
     assert (report.can_run, report.leftovers) == (True, ())
     (found,) = [each for each in report.mail if each.subject == "to a list"]
-    assert (found.severity, found.found[:21]) == (Severity.NOTE, "2 of 3 members got it")
+    assert (found.finding, found.seen[:21]) == (finding(Code.SENDER_LEFT_OUT), "2 of 3 members got it")
 
 
 def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(lab.path), "--json", "--set", NO_LISTS[0], "--set", "limits.hits=1"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["can_run"] is True
-    assert document["not_valid"] == []
-    assert document["verdict"] == CAN_RUN
-    assert document["notes"][0].startswith("expect a provisional score: planned in the window are ")
+    assert document["verdict"] == f"{CAN_RUN}."
+    assert [one["code"] for one in document["findings"]] == ["provisional", "no-lists"]
     assert {task["task"]: task["commands"] for task in document["tasks"]}["MOVE"] == ["UID MOVE"]
 
 
@@ -178,17 +175,13 @@ def test_a_run_that_cannot_become_valid_is_named(lab: Lab, capsys: pytest.Captur
     hits = ("--set", "limits.hits=1000", "--set", NO_LISTS[0])
     assert main(["check", str(lab.path), *hits]) == 0
     out = capsys.readouterr().out
-    assert CAN_RUN not in out
     said = " ".join(out.partition("\nServer:\n")[0].split())
-    assert said.startswith(
-        "The server is ready for this scenario, but a run of it cannot become valid: planned in its window are "
-    )
+    assert said.startswith(f"{CAN_RUN}; but this run cannot become valid: ") and said.endswith("[few-planned].")
     assert max(map(len, out.splitlines())) <= 80
     assert main(["check", str(lab.path), *hits, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["can_run"] is True
-    assert document["verdict"].startswith("The server is ready for this scenario, but ")
-    assert [reason.partition(" are ")[0] for reason in document["not_valid"]] == ["planned in its window"]
+    assert document["findings"][0]["code"] == "few-planned"
 
 
 def test_the_embedded_server_is_started(capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,13 +292,8 @@ def refusing(lab: Lab, nth: int, use: Callable[[Services], Awaitable[Any]]) -> A
 
 def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
     """The third session is refused, as by a limit for each address; alone, its account can log on."""
-    assert lacks(check_refusing(lab, FIRST_AND_LAST + USERS)) == {
-        "sessions": (
-            "2 of 3 at once",
-            "let at least 3 sessions come from one address, now 2 do (the server's limit of connections for each"
-            " address, or of processes): BYE: Too many connections",
-        )
-    }
+    limit = finding(Code.FEW_SESSIONS, on=2, tried=3, answer="BYE: Too many connections")
+    assert lacks(check_refusing(lab, FIRST_AND_LAST + USERS)) == {"sessions": ("2 of 3 at once", limit)}
 
 
 @pytest.mark.parametrize(("program", "count"), [("[outlook-like, phone]", 2), ("thunderbird", 5)])
@@ -313,19 +301,16 @@ def test_a_limit_of_connections_of_a_user_is_named(lab: Lab, program: str, count
     """Two programs, or one with several connections: a server that refuses the second is found before a run."""
     lab = lab.with_settings(*NO_LISTS, f"topology.0.program={program}")
     report = check(lab)
-    assert (report.verdict, report.leftovers) == (CAN_RUN, ())
+    assert (report.lacks, report.leftovers) == ([], ())
     names = f"of a user at once ({program.strip('[]').replace(', ', '+')})"
-    assert [each.found for each in report.server if each.subject == "connections"] == [f"{count} of {count} {names}"]
+    assert [each.seen for each in report.server if each.subject == "connections"] == [f"{count} of {count} {names}"]
+    limit = finding(Code.FEW_CONNECTIONS, made=count - 1, wanted=count, answer="BYE: Too many connections")
     assert lacks(check_refusing(lab, FIRST_AND_LAST + USERS + 2)) == {
-        "connections": (
-            f"{count - 1} of {count} {names}",
-            f"let a user have {count} connections at once, now {count - 1} can be open (the server's limit of"
-            " connections for each user): BYE: Too many connections",
-        )
+        "connections": (f"{count - 1} of {count} {names}", limit)
     }
     with pytest.raises(ConfigError) as refused:
         refusing(lab, 2, lambda services: check_server_limits(lab.workload, services))
-    assert f": expected all connections, found {count - 1} of {count} {names}; let a user" in str(refused.value)
+    assert f": expected all connections, found {count - 1} of {count} {names}: BYE: Too many" in str(refused.value)
     refusing(lab, 1000, lambda services: check_server_limits(lab.workload, services))
 
 
@@ -338,14 +323,13 @@ async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-def lacks(report: ServerReport) -> dict[str, Any]:
-    """The lines of what is lacking, by subject."""
-    return {each.subject: (each.found, each.advice) for each in report.lacks}
+def lacks(report: ServerReport) -> dict[str, tuple[str, Finding | None]]:
+    """What the server lacks, by subject."""
+    return {each.subject: (each.seen, each.finding) for each in report.server if each.lacks}
 
 
 def test_greylisting_is_named(lab: Lab) -> None:
     """By its code, with the server's line."""
     report = relayed(lab, 5.0, lambda sender, recipient: "450 4.2.0 Greylisted, see you in 5 minutes")
     first = report.lacks[0]
-    assert first.found == "450 RCPT: 450 4.2.0 Greylisted, see you in 5 minutes"
-    assert first.advice == "exempt this machine's address, if the server greylists it"
+    assert first == finding(Code.GREYLISTED, answer="450 RCPT: 450 4.2.0 Greylisted, see you in 5 minutes")

@@ -1,0 +1,92 @@
+"""Answers of servers that refuse a task, and what they mean: a table by their codes."""
+
+from __future__ import annotations
+
+import re
+
+from loadsim.errors import ServerLost, ServerRefused, TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
+
+_ANY_MAIL = "MAIL RCPT LIST DATA"
+
+_TABLE = (
+    ("ALREADYEXISTS", "", Code.NAME_TAKEN),
+    ("CORRUPTION", "", Code.MAILBOX_DAMAGED),
+    ("INUSE", "", Code.MAILBOX_LOCKED),
+    ("LIMIT", "", Code.LIMIT_REACHED),
+    ("NONEXISTENT TRYCREATE", "", Code.FOLDER_MISSING),
+    ("NOPERM", "", Code.RIGHT_MISSING),
+    ("NOPERM", "CREATE", Code.FOLDERS_FORBIDDEN),
+    ("OVERQUOTA 2.2", "", Code.MAILBOX_FULL),
+    ("552", "RCPT LIST", Code.MAILBOX_FULL),
+    ("PRIVACYREQUIRED 7.10 7.11 523 538", "", Code.TLS_REQUIRED),
+    ("530", "", Code.LOG_ON_REQUIRED),
+    ("SERVERBUG UNAVAILABLE 3.2 4.5 421", "", Code.SERVER_UNAVAILABLE),
+    ("TOOBIG 2.3 3.4", "", Code.MESSAGE_TOO_LARGE),
+    ("552", "MAIL", Code.MESSAGE_TOO_LARGE),
+    ("3.1 452", "", Code.STORAGE_FULL),
+    ("5.3", "", Code.TOO_MANY_RECIPIENTS),
+    ("452", "RCPT LIST", Code.TOO_MANY_RECIPIENTS),
+    ("1.1 1.2 1.6 1.10", "RCPT", Code.ADDRESS_UNKNOWN),
+    ("1.1 1.2 1.6 1.10", "LIST", Code.LIST_UNKNOWN),
+    ("550 551 553", "RCPT LIST", Code.ADDRESS_REFUSED),
+    ("2.1", "RCPT LIST", Code.ACCOUNT_DISABLED),
+    ("1.7 1.8", "", Code.SENDER_REFUSED),
+    ("553", "MAIL", Code.SENDER_REFUSED),
+    ("4.7.1", _ANY_MAIL, Code.GREYLISTED),
+    ("450", "RCPT LIST", Code.GREYLISTED),
+    ("7", _ANY_MAIL, Code.MAIL_FORBIDDEN),
+)
+"""Codes of answers, the commands at which they have this meaning ("": any; LIST: RCPT of a list), and the finding.
+
+Codes are IMAP's (RFC 5530 section 3, RFC 4469, RFC 7889, RFC 9051 section 7.1), SMTP's enhanced ones (RFC 3463 section
+3, RFC 7505, IANA's registry), whole, by subject and detail, or by subject, and SMTP's (RFC 5321 section 4.2, RFC 3207,
+RFC 4954, RFC 5248). Texts decide nothing: an answer without an entry is quoted."""
+
+_MEANINGS = {
+    (code, command): meaning
+    for codes, commands, meaning in _TABLE
+    for code in codes.split()
+    for command in commands.split() or [""]
+}
+
+_CODE = re.compile(r"(?:NO|BAD) \[([^]]+)\]|(\d{3})\b")
+_ENHANCED = re.compile(r"[245]\d\d[ -]([245]\.((\d{1,3})\.[1-9]\d{0,2}))\b")
+"""An enhanced code, unless its detail is 0, which is undefined (RFC 3463 section 3.1)."""
+
+
+def meaning(failure: TaskFailed, sender: str = "", recipient: str = "", to_list: bool = False) -> Finding:
+    """Return what a failure of a task means, by the code of the server's answer."""
+    values = {
+        "answer": str(failure),
+        "sender": sender or "its address",
+        "recipient": recipient or "the scenario's addresses",
+    }
+    code = _meaning(failure, to_list)
+    return finding(code, **{name: values[name] for name in code.fields})
+
+
+def remedy(failure: TaskFailed, to_list: bool = False) -> str:
+    """Return the remedy for a failure as a clause; "" if the code of the answer is not known."""
+    code = _meaning(failure, to_list)
+    return f"; {code.remedy}" if code is not Code.ANSWER_UNKNOWN and code.remedy else ""
+
+
+def _meaning(failure: TaskFailed, to_list: bool) -> Code:
+    if failure.outcome == "generator":
+        return Code.MACHINE_FAILED
+    code, enhanced = _CODE.match(failure.kind), _ENHANCED.match(failure.line)
+    command = failure.kind.rpartition(" ")[2]
+    if to_list and command == "RCPT":
+        command = "LIST"
+    of_imap, of_smtp = code.groups() if code else (None, None)
+    codes = [of_imap, *(enhanced.groups() if enhanced else ()), of_smtp]
+    known = (_MEANINGS.get((str(each), at)) for each in codes for at in (command, ""))
+    ended = isinstance(failure, ServerLost) and not failure.line
+    return next(filter(None, known), Code.CONNECTION_ENDED if ended else Code.ANSWER_UNKNOWN)
+
+
+def refused_recipient(failure: TaskFailed) -> bool:
+    """Return whether a server refused a recipient for good: 550 to 559 after RCPT."""
+    return isinstance(failure, ServerRefused) and failure.kind.startswith("55") and failure.kind.endswith(" RCPT")

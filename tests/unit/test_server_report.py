@@ -1,0 +1,136 @@
+"""Findings of `loadsim check`: refusals by what they are, limits and quotas of servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadsim.cli.check import described
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
+from loadsim.model.ports import ServerOffer
+from loadsim.model.scenario import load_scenario
+from loadsim.protocols.imap.grammar import parse
+from loadsim.protocols.imap.responses import QuotaLimits
+from loadsim.provisioning.answers import meaning
+from loadsim.provisioning.check_limits import new_mail, of_size
+from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
+from loadsim.provisioning.sessions import about_limit
+from loadsim.report.document import Listing
+
+REFUSALS = [
+    (ServerRefused("553 MAIL", "553 5.7.1 sender address rejected: not owned by user"), Code.MAIL_FORBIDDEN),
+    (ServerRefused("553 MAIL", "553 not owned"), Code.SENDER_REFUSED),
+    (ServerRefused("550 RCPT", "550 5.1.1 <you@x>: unknown user"), Code.ADDRESS_UNKNOWN),
+    (ServerRefused("554 RCPT", "554 5.7.1 <you@x>: Relay access denied"), Code.MAIL_FORBIDDEN),
+    (ServerRefused("552 RCPT", "552 5.2.2 Mailbox full"), Code.MAILBOX_FULL),
+    (ServerRefused("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] over quota"), Code.MAILBOX_FULL),
+    (ServerRefused("450 RCPT", "450 4.2.0 see you in 5 min"), Code.GREYLISTED),
+    (ServerRefused("451 RCPT", "451 4.7.1 later"), Code.GREYLISTED),
+    (ServerRefused("NO [NONEXISTENT] SELECT", "NO [NONEXISTENT] Mailbox does not exist"), Code.FOLDER_MISSING),
+    (ServerRefused("530 MAIL", "530 5.7.0 Must issue a STARTTLS command first"), Code.LOG_ON_REQUIRED),
+    (ServerRefused("421 RCPT", "421 4.3.2 Service shutting down"), Code.SERVER_UNAVAILABLE),
+    (ServerRefused("NO SELECT", "NO it does not work"), Code.ANSWER_UNKNOWN),
+    (ServerRefused("NO [PRIVACYREQUIRED] LOGIN", "NO [PRIVACYREQUIRED] no"), Code.TLS_REQUIRED),
+    (ServerRefused("NO [NOPERM] CREATE", "NO [NOPERM] denied"), Code.FOLDERS_FORBIDDEN),
+    (ServerLost("connection lost"), Code.CONNECTION_ENDED),
+    (GeneratorFailed("no descriptor"), Code.MACHINE_FAILED),
+]
+
+
+@pytest.mark.parametrize(("failure", "code"), REFUSALS, ids=[str(failure) for failure, _ in REFUSALS])
+def test_a_refusal_is_named_by_its_code(failure: TaskFailed, code: Code) -> None:
+    """It keeps the scenario from running, and has the server's line."""
+    lacks = lacking("SEND", failure, sender="me@x", recipient="you@x")
+    assert lacks.lacks and lacks.finding is not None
+    assert (lacks.finding.code, lacks.finding.values["answer"], lacks.seen) == (code, str(failure), str(failure))
+    assert lacks.finding.values.get("recipient", "you@x") == "you@x"
+
+
+@pytest.mark.parametrize(
+    ("code", "of_a_list"), [("550 5.1.1", True), ("554 5.7.1", False), ("550", False), ("552", False)]
+)
+def test_a_list_is_missing_if_the_code_names_an_unknown_address(code: str, of_a_list: bool) -> None:
+    """Not for each final refusal of its address."""
+    failure = ServerRefused(f"{code[:3]} RCPT", f"{code} no")
+    assert (meaning(failure, recipient="you@x", to_list=True).code is Code.LIST_UNKNOWN) is of_a_list
+
+
+def test_a_limit_is_read_from_an_offer() -> None:
+    """SIZE of SMTP has a blank, APPENDLIMIT of IMAP an equals sign; without a number there is no limit."""
+    offer = ServerOffer(frozenset({"SIZE 1000", "APPENDLIMIT=77", "IDLE"}), "plain")
+    assert (offer.limit("SIZE"), offer.limit("APPENDLIMIT"), offer.limit("IDLE")) == (1000, 77, None)
+    assert ServerOffer(frozenset({"SIZE", "APPENDLIMIT=-1"}), "").limit("SIZE", "APPENDLIMIT") is None
+    assert ServerOffer(frozenset({"SIZE 0"}), "").limit("SIZE") is None  # RFC 1870 section 4: no fixed maximum
+
+
+def test_a_size_limit_is_compared_with_the_plan() -> None:
+    """One byte is too much."""
+    assert of_size("SIZE", 100, 100).finding is None
+    assert of_size("SIZE", 33554432, 1000).seen == "33,554,432 bytes; the largest planned message has 1,000"
+    assert of_size("SIZE", 99, 100).finding == finding(Code.SMALL_LIMIT, "SIZE", planned=100, limit=99)
+
+
+@pytest.mark.parametrize(
+    ("program", "offered", "lacks"),
+    [
+        ("outlook-like", {"IDLE"}, False),
+        ("outlook-like", set(), False),
+        ("thunderbird", {"IDLE"}, False),
+        ("thunderbird", set(), True),
+        ("phone", {"IDLE"}, False),  # its default limit allows the time between its looks
+    ],
+)
+def test_a_program_that_looks_too_rarely_is_named(program: str, offered: set[str], lacks: bool) -> None:
+    """On a server that announces no mail: no server could meet the limit of delivery."""
+    scenario = load_scenario("quickstart", [f"topology.0.program={program}"])
+    assert new_mail(scenario, offered).lacks is lacks
+
+
+def test_a_scenario_can_run_if_nothing_is_lacking() -> None:
+    """Each code counts once, in the order of the report; notes do not count."""
+    note = Observation("to a list", "2 of 3", finding(Code.SENDER_LEFT_OUT))
+    assert ServerReport(("u1",), (Observation("sessions", "2 of 2"),), (), (note,)).can_run
+    of_list = lacking("to a list", ServerRefused("550 RCPT", "550 5.1.1 no"), recipient="l@x", to_list=True)
+    of_move = lacking("MOVE, u1", ServerRefused("NO MOVE", "NO"))
+    report = ServerReport(("u1",), (of_list,), (TriedTask("imap", "MOVE", (), 0.1, of_move),), (note, of_list))
+    assert not report.can_run
+    assert [one.code for one in report.lacks] == [Code.LIST_UNKNOWN, Code.ANSWER_UNKNOWN]
+
+
+def test_quotas_are_read() -> None:
+    """RFC 9208 section 5.1; Courier leaves out an empty list."""
+    assert parse(b'* QUOTA "" (STORAGE 10 512 message 3 9)') == QuotaLimits((("STORAGE", 10, 512), ("MESSAGE", 3, 9)))
+    assert parse(b'* QUOTA "ROOT"') == parse(b'* QUOTA "" ()') == QuotaLimits(())
+    for raw in (b'* QUOTA "" (STORAGE 10)', b'* QUOTA "" (STORAGE x 5)', b'* QUOTA "" ((a) 1 2)', b'* QUOTA "" 5'):
+        with pytest.raises(ProtocolError):
+            parse(raw)
+
+
+def test_what_is_lacking_is_printed_once() -> None:
+    """The verdict has the first one."""
+    answers = [ServerRefused("NO MOVE", "NO"), ServerRefused("530 MAIL", "530 no"), ServerRefused("421 RCPT", "421 no")]
+    report = ServerReport((), tuple(lacking(f"row {at}", answers[at % 3]) for at in range(9)), (), ())
+    first, *others = described("there", {}, report, ())
+    assert isinstance(first, Listing) and first.caption == "Also to change"
+    assert [item.partition("[")[2].partition("]")[0] for item in first.items] == [
+        *("log-on-required", "server-unavailable"),
+    ]
+    assert "log-on-required" not in str(others)
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (ServerLost("connection lost"), True),
+        (ServerLost("BYE", "Too many connections"), True),
+        (ServerRefused("NO [LIMIT] LOGIN", "NO [LIMIT] 10 connections"), True),
+        (ServerRefused("NO LOGIN", "NO Maximum number of connections from user+IP exceeded"), True),
+        (ServerRefused("NO [UNAVAILABLE] LOGIN", "NO [UNAVAILABLE] Temporary failure"), True),
+        (ServerRefused("NO [AUTHENTICATIONFAILED] LOGIN", "NO [AUTHENTICATIONFAILED] Authentication failed."), False),
+        (ServerRefused("LOGINDISABLED", "the server takes neither"), False),
+        (ServerSilent("no answer to CONNECT"), False),
+    ],
+)
+def test_which_failures_may_be_a_limit(failure: TaskFailed, expected: bool) -> None:
+    assert about_limit(failure) is expected
