@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loadsim.analysis.json_values import to_json
-from loadsim.campaign.runs import (
-    DAMAGED,
-    Campaign,
-    CampaignRun,
-)
+from loadsim.analysis.summary import Summary
+from loadsim.campaign.runs import DAMAGED, Campaign, CampaignRun
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import locked, read_text
 from loadsim.findings.catalogue import Cause
@@ -63,20 +60,15 @@ def own_directory(out: Path | None, name: str) -> Iterator[Path]:
                 discard(out, created)  # still locked: no other process has begun to use it
 
 
-def finished_score(directory: Path) -> Mapping[str, Any] | None:
-    """Return the content of score.json of a run that ended by itself; None for any other.
+def finished_summary(directory: Path) -> Summary | None:
+    """Return the summary of a run that ended by itself, computed from its logs; None for any other.
 
-    A crash may have come between the end of a run and its score, or damaged it: it is computed then if the logs are
-    complete.
+    A crash may have come between the end of a run and its record in the campaign.
     """
-    with suppress(OSError, *DAMAGED):
-        found = json.loads((directory / "score.json").read_text(encoding="utf-8"))
-        CampaignRun(f"{RUNS}/x", "x", 1).with_score(found)
-        return None if Cause.ENDED in found["verdict"]["causes"] else dict(found)
     with suppress(RunInvalid, ConfigError):
         summary = write_summary(directory, SILENT).summary
-        if summary.verdict.validity != "degraded" and not {Cause.ENDED, Cause.FAULT} & set(summary.verdict.causes):
-            return summary.score
+        if summary.verdict.validity != "degraded" and not {Cause.ENDED, Cause.FAULT} & {*summary.verdict.causes}:
+            return summary
     return None
 
 

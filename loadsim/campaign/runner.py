@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
-from loadsim.campaign.file import HOOKS, RUNS, finished_score, set_aside, write
+from loadsim.analysis.summary import Summary
+from loadsim.campaign.file import HOOKS, RUNS, finished_summary, set_aside, write
 from loadsim.campaign.hooks import run_hook
 from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
 from loadsim.campaign.runs import LONGEST_FAILURE, Campaign, CampaignRun, HookResult
@@ -114,7 +115,8 @@ class Interrupted(Exception):
 class Making:
     """The making of the runs of a campaign, with a pause between two.
 
-    `goes_on`: a run that cannot be made is recorded; else, it ends the campaign. A cluster does not see the send queue.
+    `finished` reads a run that a crash left. `goes_on`: a run that cannot be made is recorded; else, it ends the
+    campaign. A cluster does not see the send queue.
     """
 
     runner: Runner
@@ -123,6 +125,7 @@ class Making:
     on_cluster: bool = False
     watcher: CampaignWatcher = UNWATCHED
     quiet_down: QuietDown = QUIET_DOWN
+    finished: Callable[[Path], Summary | None] = finished_summary
 
     def all(self, campaign: C, next_run: Callable[[C], tuple[C, Planned | None]]) -> C:
         """Make the runs that `next_run` returns with the campaign, until there is none. Record each as it ends.
@@ -152,8 +155,8 @@ class Making:
         failure: str | None = None
 
         # 1. Read what a crash left, or set it aside.
-        score = finished_score(directory) if directory.exists() else None
-        if score is None:
+        summary = self.finished(directory) if directory.exists() else None
+        if summary is None:
             if directory.exists():
                 set_aside(directory)
             if self.pause_s and follows:
@@ -162,13 +165,13 @@ class Making:
 
         # 2. Run between the commands.
         try:
-            if score is None:
+            if summary is None:
                 began_s = time.monotonic()
                 run = replace(run, began=datetime.now(UTC).isoformat(timespec="seconds"))
                 before, failure = self._hooks("before", out, planned)
                 if failure is None:
-                    score, failure = self._measure(planned, directory, follows)
-            interrupted = signalled() if score is None else Cause.ENDED in score["verdict"]["causes"]
+                    summary, failure = self._measure(planned, directory, follows)
+            interrupted = signalled() if summary is None else Cause.ENDED in summary.verdict.causes
         finally:
             with handled_by(lambda _: None):  # a signal ends the campaign after these commands
                 after, _ = self._hooks("after", out, planned)
@@ -181,12 +184,12 @@ class Making:
         run = replace(run, before=before, after=after)
         if run.began is not None:
             run = replace(run, took_s=round(time.monotonic() - began_s, 1))
-        return (
-            replace(run, failure=printable(failure or "")[:LONGEST_FAILURE]) if score is None else run.with_score(score)
-        )
+        if summary is None:
+            return replace(run, failure=printable(failure or "")[:LONGEST_FAILURE])
+        return run.with_summary(summary)
 
-    def _measure(self, planned: Planned, directory: Path, follows: bool) -> tuple[Mapping[str, Any] | None, str | None]:
-        """Run once the send queues that probes show are empty. Return the content of score.json, or why there is none.
+    def _measure(self, planned: Planned, directory: Path, follows: bool) -> tuple[Summary | None, str | None]:
+        """Run once the send queues that probes show are empty. Return the summary, or why there is none.
 
         `follows` is False for the first run of the campaign.
         """
@@ -200,7 +203,7 @@ class Making:
                         f"{full}, and this run would deliver what is left, too; deliver (postqueue -f), delete or hold"
                         " it (postsuper -d or -h), and resume"
                     )
-                return self.runner(planned.scenario, out=directory, watcher=watcher).summary.score, None
+                return self.runner(planned.scenario, out=directory, watcher=watcher).summary, None
             except (ConfigError, RunInvalid) as error:
                 if self.goes_on:
                     return None, str(error)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
-from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.generator.limits import STOLEN_SHARE
-from loadsim.analysis.json_values import INFINITE, to_json
+from loadsim.analysis.json_values import INFINITE
 from loadsim.analysis.probes.averages import counted, delivered_per_min
 from loadsim.analysis.probes.resources import HOST, Resource, kind_of
-from loadsim.analysis.verdict import server_failed
+from loadsim.analysis.probes.statistics import ProbeStatistics
+from loadsim.analysis.summary import Summary
+from loadsim.analysis.verdict import Verdict, server_failed
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Cause, Severity
 from loadsim.findings.finding import Finding
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.terms import MOST_USERS
-from loadsim.timinglog.documents import harmless
 
 Result = Literal["pass", "fail", "undecided", "generator", "void"]
 """The result of a run. `generator`: the load generator was the bottleneck. `void`: invalid for another reason, or
@@ -49,8 +50,8 @@ DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, 
 """The errors of a reader whose document is not as expected."""
 
 
-def judge_run(score: Mapping[str, Any]) -> Result:
-    """Judge a run by the content of its `score.json`.
+def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
+    """Judge a run by its verdict, and the results of its criteria.
 
     1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
        ends a search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
@@ -59,24 +60,26 @@ def judge_run(score: Mapping[str, Any]) -> Result:
     3. A run passes if it is valid and meets all criteria. A degraded run lacks load, so it might meet them only for
        that: it is undecided.
     """
-    verdict = score["verdict"]
-    if verdict["validity"] == "invalid":
-        causes = set(verdict["causes"])
-        if Cause.GENERATOR in causes:
+    if verdict.validity == "invalid":
+        if Cause.GENERATOR in verdict.causes:
             return GENERATOR
-        return FAILED if server_failed(causes) else VOID
-    missed = [one for one in verdict["criteria"] if not one["passed"]]
-    if any(one["figure"] is not None for one in missed) or (not missed and not verdict["passed"]):
-        return FAILED
-    if missed:
-        return VOID
-    return PASSED if verdict["validity"] == "valid" else UNDECIDED
+        return FAILED if server_failed(verdict.causes) else VOID
+    if missed := [one for one in criteria if not one.passed]:
+        return FAILED if any(one.figure is not None for one in missed) else VOID
+    return PASSED if verdict.validity == "valid" else UNDECIDED
 
 
 Time = float | Literal["inf"]
 """A time in milliseconds as in JSON."""
 
 Validity = Literal["valid", "degraded", "invalid"]
+
+Probes = Mapping[str, Mapping[str, ProbeStatistics]]
+"""The statistics of figures by probe."""
+
+
+def _time(time_ms: float | None) -> Time | None:
+    return "inf" if time_ms == math.inf else time_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +94,9 @@ class Criterion:
     each: bool
 
     @classmethod
-    def of(cls, criterion: Mapping[str, Any]) -> Criterion:
-        """Return a criterion of the verdict in `score.json`."""
-        return cls(**{one.name: criterion[one.name] for one in fields(cls)})
+    def of(cls, result: CriterionResult) -> Criterion:
+        least, most, below = (result.limits.get(name) for name in ("min", "max", "below"))
+        return cls(result.name, least, most, below, _time(result.figure), result.each)
 
     @property
     def result(self) -> CriterionResult:
@@ -229,60 +232,53 @@ class CampaignRun:
         by_others = self.taken_share is not None and self.taken_share > CONTENDED_SHARE
         return self.on_generators_cores or self.stolen or by_others
 
-    def with_score(self, score: Mapping[str, Any]) -> CampaignRun:
-        """Return the run with the figures of its `score.json`. Raises one of `DAMAGED` for another document."""
-        verdict = score["verdict"]
-        interval = score.get("score_interval_ms")
-        begin_s, end_s = score["window_s"]
-        drivers = score["by_protocol"].items()
-        machines = () if score.get("embedded") else score.get("machines") or ()
-        return _sound(
-            replace(
-                self,
-                result=judge_run(score),
-                validity=verdict["validity"],
-                passed=verdict["passed"],
-                findings=tuple(map(Finding.read, score["findings"])),
-                score_ms=score["score_ms"],
-                score_interval_ms=None if interval is None else (float(interval[0]), float(interval[1])),
-                response_score_ms=score["response_score_ms"],
-                scored=tuple(f"{name}: {task}" for name, driver in drivers for task in driver["covers"]["scored"]),
-                tasks_per_s=float(score["tasks_per_s"]),
-                load_equivalent_users=score["load_equivalent_users"],
-                delivered_per_min=delivered_per_min(score["delivery"]["delivered"], end_s - begin_s),
-                resources=score.get("resources") or (),
-                averages=_averages(score.get("probes") or {}),
-                criteria=tuple(map(Criterion.of, verdict["criteria"])),
-                load_share=(score.get("load") or {}).get("share"),
-                received_share=score.get("received_share"),
-                taken_share=_taken_share(score.get("probes") or {}),
-                on_generators_cores=any(bool(one.get("shares_cpus")) for one in machines),
-                stolen=any(map(_is_stolen, machines)),
-            )
+    def with_summary(self, summary: Summary) -> CampaignRun:
+        """Return the run with the figures of its summary."""
+        verdict, figures, probes = summary.verdict, summary.figures, summary.figures.probes or {}
+        machines = () if figures.embedded else figures.machines
+        drivers, equivalent = figures.by_protocol.items(), figures.load_equivalent_users
+        return replace(
+            self,
+            result=judge_run(verdict, summary.criteria),
+            validity=verdict.validity,
+            passed=verdict.passed,
+            findings=verdict.findings,
+            score_ms=_time(figures.score_ms),
+            score_interval_ms=figures.score_interval_ms,
+            response_score_ms=_time(figures.response_score_ms),
+            scored=tuple(f"{name}: {task}" for name, driver in drivers for task in driver.covers.scored),
+            tasks_per_s=figures.tasks_per_s,
+            load_equivalent_users=None if equivalent is None else round(equivalent),
+            delivered_per_min=delivered_per_min(figures.delivery.delivered, figures.window_s.length_s),
+            resources=tuple(figures.resources or ()),
+            averages=_averages(probes),
+            criteria=tuple(map(Criterion.of, summary.criteria)),
+            load_share=figures.load.share if figures.load else None,
+            received_share=figures.received_share,
+            taken_share=_taken_share(probes),
+            on_generators_cores=any(bool(machine.shares_cpus) for machine in machines),
+            stolen=any(
+                bool(machine.server_here) and (machine.stolen_share or 0.0) > STOLEN_SHARE for machine in machines
+            ),
         )
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> CampaignRun:
         """Return the run with this document. Raises one of `DAMAGED` for any other."""
-        return _sound({one.name: document[one.name] for one in fields(cls)})
+        found = _RUN.validate_python({one.name: document[one.name] for one in fields(cls)})
+        checked_finite(found)
+        if not RUN.fullmatch(found.run) or not 1 <= found.users <= MOST_USERS:
+            raise ValueError(found.run)
+        if found.validity is None and found.result != VOID:
+            raise ValueError(found.result)
+        if any(resource.full <= 0 for resource in found.resources):
+            raise ValueError(found.resources)
+        if found.began is not None:
+            datetime.fromisoformat(found.began)
+        return found
 
 
 _RUN = TypeAdapter(CampaignRun)
-
-
-def _sound(run: CampaignRun | Mapping[str, Any]) -> CampaignRun:
-    """Return a run of checked types, with finite numbers and printable texts. Raises one of `DAMAGED`."""
-    found = _RUN.validate_python(harmless("runs", to_json(run)))
-    checked_finite(found)
-    if not RUN.fullmatch(found.run) or not 1 <= found.users <= MOST_USERS:
-        raise ValueError(found.run)
-    if found.validity is None and found.result != VOID:
-        raise ValueError(found.result)
-    if any(resource.full <= 0 for resource in found.resources):
-        raise ValueError(found.resources)
-    if found.began is not None:
-        datetime.fromisoformat(found.began)
-    return found
 
 
 def checked_finite(read: object) -> None:
@@ -290,32 +286,27 @@ def checked_finite(read: object) -> None:
     values: list[Any] = [asdict(read)]  # type: ignore[call-overload]
     while values:
         value = values.pop()
-        if isinstance(value, float) and not isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(value)
         values += value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
 
 
-def _averages(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> tuple[Average, ...]:
+def _averages(probes: Probes) -> tuple[Average, ...]:
     names = {probe: [*figures] for probe, figures in probes.items()}
-    return tuple(Average(one.probe, one.figure, probes[one.probe][one.figure]["mean"]) for one in counted(names))
+    return tuple(Average(one.probe, one.figure, probes[one.probe][one.figure].mean) for one in counted(names))
 
 
-def _taken_share(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> float | None:
+def _taken_share(probes: Probes) -> float | None:
     """Return the largest part of the server's cores that others took on a machine; None if no probe measured it."""
     found = []
     for figures in (figures for probe, figures in probes.items() if kind_of(probe) == HOST):
         cores, others, stolen = (
-            figures.get(name, {}).get("mean")
+            figures[name].mean if name in figures else None
             for name in ("server_cores", "server_cores_taken_by_others", "server_cores_steal_share")
         )
         if cores and others is not None:
             found.append(others / cores + (stolen or 0.0))
     return max(found, default=None)
-
-
-def _is_stolen(machine: Mapping[str, Any]) -> bool:
-    """Return True if other virtual machines took much of a machine with the server."""
-    return bool(machine.get("server_here")) and (machine.get("stolen_share") or 0.0) > STOLEN_SHARE
 
 
 # --- campaigns --------------------------------------------------------------------------------------------------------

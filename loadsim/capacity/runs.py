@@ -11,7 +11,8 @@ from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 
-from loadsim.campaign.file import RUNS, own_directory, resumed, set_aside, write
+from loadsim.analysis.summary import Summary
+from loadsim.campaign.file import RUNS, finished_summary, own_directory, resumed, set_aside, write
 from loadsim.campaign.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
 from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, Planned, Runner
 from loadsim.campaign.runs import VOID, CampaignRun
@@ -66,10 +67,11 @@ def find_capacity(
     runner: Runner | None = None,
     watcher: CampaignWatcher = UNWATCHED,
     quiet_down: QuietDown = QUIET_DOWN,
+    finished: Callable[[Path], Summary | None] = finished_summary,
 ) -> Capacity:
     """Search in the directory `out`, new or with an unfinished search; None creates one in `runs`.
 
-    `runner` makes the runs; None makes them on this machine.
+    `runner` makes the runs; None makes them on this machine. `finished` reads a run that a crash left.
 
     Raises `ConfigError` for a fault found before a run, and `RunInvalid` if two runs with one number are invalid for
     other reasons than server or generator, or if a send queue is not empty; resumed, the search goes on. Raises
@@ -106,6 +108,7 @@ def find_capacity(
             on_cluster=terms.clients is not None,
             watcher=watcher,
             quiet_down=quiet_down,
+            finished=finished,
         )
         capacity = making.all(capacity, _Search(sized, check, watcher).next_run)
         write(capacity)

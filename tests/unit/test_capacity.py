@@ -11,19 +11,21 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from compared_runs import write_run
 from findings_of import codes
 from finished_searches import capacity
 from hypothesis import given
 from hypothesis import strategies as st
+from judged_runs import Finished, all_finished, summary
 from small_runs import written
+from timing_samples import ENDED, START_NS
 from watched_campaigns import Watching, stop
 
-from loadsim.campaign.file import finished_score, read_campaign, write
+from loadsim.analysis.probes.statistics import ProbeStatistics
+from loadsim.campaign.file import finished_summary, read_campaign, write
 from loadsim.campaign.runner import Interrupted
 from loadsim.campaign.runs import CampaignRun
 from loadsim.capacity.capacity import Capacity, Refused
@@ -36,15 +38,9 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.population import shared
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.runs.result import RunResult
 
 WANTED = Wanted(first=4, most=64)
-INVALID = {
-    "ended": finding(Code.STOPPED),
-    "fault": finding(Code.FAULT_AT_END, why="invalid: fault"),
-    "generator": finding(Code.GENERATOR_LATE, late_p95_ms=60, limit_ms=50),
-}
-RESOURCE = ("machine", "server_here", "mean", "p95", "share")
-"""The keys of a resource that may be `null`."""
 
 
 def reader(path: Path) -> Overridden:
@@ -52,41 +48,6 @@ def reader(path: Path) -> Overridden:
         return load_scenario(str(path), settings)
 
     return read
-
-
-def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any]:
-    """The part of a run's summary that a search reads."""
-    limits = {"min": None, "max": 0.01, "below": None}
-    figure = 0.0 if passed else 0.05
-    wanted = "at most 1 %"
-    criteria = [{"name": "failed_share", **limits, "figure": figure, "wanted": wanted, "passed": passed, "each": False}]
-    findings = [
-        *(INVALID[cause] for cause in causes),
-        *([] if passed else [finding(Code.CRITERION_MISSED, "failed_share", found="5 %", limit="at most 1 %")]),
-    ]
-    return {
-        "verdict": {
-            "validity": "invalid" if causes else "valid",
-            "passed": passed,
-            "causes": [*causes],
-            "criteria": criteria,
-        },
-        "findings": [one.document for one in findings],
-        "score_ms": 10.0 * users,
-        "score_interval_ms": None,
-        "response_score_ms": 20.0 * users,
-        "tasks_per_s": users / 10,
-        "window_s": [600.0, 1200.0],
-        "delivery": {"delivered": 50.0 * users},
-        "load_equivalent_users": 4 * users,
-        "by_protocol": {},
-    }
-
-
-def finished(out: Path, name: str, content: dict[str, Any]) -> None:
-    """A run directory as far as a search reads it."""
-    (out / "runs" / name).mkdir(parents=True)
-    (out / "runs" / name / "score.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def begun(path: Path, out: Path, wanted: Wanted = WANTED) -> None:
@@ -100,13 +61,6 @@ def searched(out: Path) -> Capacity:
     found = read_campaign(out, Capacity)
     assert isinstance(found, Capacity)
     return found
-
-
-def all_finished(out: Path, capacity: int) -> None:
-    """Eight runs of each number up to 64: more than a search makes."""
-    for users in range(1, 65):
-        for number in range(1, 9):
-            finished(out, f"{users:05d}-{number}", score(users, users <= capacity))
 
 
 # --- users of groups ---
@@ -135,10 +89,9 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     out = tmp_path / "out"
     path = written(tmp_path / "small.yaml")
     begun(path, out)
-    all_finished(out, capacity=20)
-    before = {file: file.read_bytes() for file in out.rglob("score.json")}
+    finished = all_finished(out, capacity=20)
     watching = Watching()
-    capacity = find_capacity(reader(path), WANTED, out, watcher=watching)
+    capacity = find_capacity(reader(path), WANTED, out, watcher=watching, finished=finished)
     made = [step.users for step in capacity.runs]
     assert (made[:7], {*made[7:]}) == ([4, 8, 16, 32, 32, 24, 24], {20, 24})
     assert tuple(watching.runs) == capacity.runs
@@ -157,50 +110,26 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
         (16, "pass", 160.0, "runs/00016-1"),
         (32, "fail", 320.0, "runs/00032-1"),
     ]
-    assert {file: file.read_bytes() for file in out.rglob("score.json")} == before
     assert find_capacity(reader(path), WANTED, out) == capacity
 
 
-VERDICT = score(4, passed=True)["verdict"]
-CRITERION = VERDICT["criteria"][0]
-
-
-def without(values: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != key}
-
-
 @pytest.mark.parametrize(
-    "damage",
-    [
-        {"resources": [{"name": "processor", "full": 0}]},
-        {"resources": [dict.fromkeys(("name", "probe", "figure"), "x") | dict.fromkeys(RESOURCE) | {"full": 0}]},
-        {"tasks_per_s": None},
-        {"score_interval_ms": [1]},
-        {"score_interval_ms": [1, "nan"]},
-        {"by_protocol": {"imap": {"covers": {}}}},
-        {"verdict": VERDICT | {"criteria": [{"name": "score_ms", "passed": True}]}},
-        *({"verdict": VERDICT | {"criteria": [without(CRITERION, key)]}} for key in CRITERION if key != "wanted"),
-        {"verdict": VERDICT | {"criteria": [CRITERION | {"figure": "nan"}]}},
-        {"machines": 5},
-        {"machines": [{"server_here": True, "stolen_share": "much"}]},
-        {"load": "x"},
-        {"findings": 5},
-        {"findings": ["late"]},
-        {"received_share": "all"},
-    ],
+    ("facts", "kept"),
+    [(ENDED, True), (ENDED | {"ended": "early"}, False), ({"start_ns": START_NS}, False)],
+    ids=["ended", "interrupted", "crashed"],
 )
-def test_a_damaged_score_is_no_step(tmp_path: Path, damage: dict[str, Any]) -> None:
-    finished(tmp_path, "00004-1", score(4, passed=True))
-    assert finished_score(tmp_path / "runs" / "00004-1") == score(4, passed=True)
-    finished(tmp_path, "00004-2", score(4, passed=True) | damage)
-    assert finished_score(tmp_path / "runs" / "00004-2") is None
+def test_only_a_run_that_ended_by_itself_is_kept(tmp_path: Path, facts: dict[str, Any], kept: bool) -> None:
+    """Its summary is computed from its logs: a crash may have kept or damaged score.json."""
+    place = write_run(tmp_path, "run", facts=facts)
+    (place / "score.json").write_text("{")
+    assert (finished_summary(place) is not None) is kept
 
 
 def test_the_cores_that_others_took_make_a_run_contended() -> None:
     """By hand: 0.5 of 2 cores, and 10 % that other virtual machines took."""
     means = {"server_cores": 2.0, "server_cores_taken_by_others": 0.5, "server_cores_steal_share": 0.1}
-    probes = {"host": {figure: {"mean": mean} for figure, mean in means.items()}}
-    run = CampaignRun("runs/x", "x", 4).with_score(score(4, passed=True) | {"probes": probes})
+    probes = {"host": {figure: ProbeStatistics(60, 1.0, *[mean] * 5) for figure, mean in means.items()}}
+    run = CampaignRun("runs/x", "x", 4).with_summary(summary(4, True, probes=probes))
     assert (run.taken_share, run.contended) == (pytest.approx(0.35), True)
 
 
@@ -209,14 +138,14 @@ def test_a_search_goes_on_from_any_step(tmp_path: Path) -> None:
     """campaign.json as it was after every fourth step, then the same end."""
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
     begun(path, out)
-    all_finished(out, capacity=20)
+    finished = all_finished(out, capacity=20)
     states: list[bytes] = []
     keeping = Watching(ended=lambda _: states.append((out / "campaign.json").read_bytes()))
-    whole = find_capacity(reader(path), WANTED, out, watcher=keeping)
+    whole = find_capacity(reader(path), WANTED, out, watcher=keeping, finished=finished)
     for length, state in [*enumerate(states, 1)][::4]:
         (out / "campaign.json").write_bytes(state)
         again = Watching()
-        assert find_capacity(reader(path), WANTED, out, watcher=again) == whole
+        assert find_capacity(reader(path), WANTED, out, watcher=again, finished=finished) == whole
         assert len(again.runs) == len(whole.runs) - length
 
 
@@ -238,7 +167,7 @@ def test_another_search_in_the_directory_is_refused(
 ) -> None:
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
     begun(path, out)
-    finished(out, "00004-1", score(4, passed=True))
+    (out / "runs" / "00004-1").mkdir(parents=True)
 
     def read(more: Sequence[str]) -> Scenario:
         return load_scenario(str(path), [*settings, *more])
@@ -253,8 +182,8 @@ def test_a_search_without_a_step_may_change_its_terms(tmp_path: Path) -> None:
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
     begun(path, out, Wanted(first=10, most=20))
     begun(path, out)
-    all_finished(out, capacity=20)
-    assert find_capacity(reader(path), WANTED, out).found == Found(20, 24, "criteria")
+    finished = all_finished(out, capacity=20)
+    assert find_capacity(reader(path), WANTED, out, finished=finished).found == Found(20, 24, "criteria")
 
 
 def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> None:
@@ -277,10 +206,10 @@ def test_a_run_that_a_signal_ended_is_set_aside(tmp_path: Path, begun: bool) -> 
     """It is no result: the search repeats it."""
     out = tmp_path / "out"
 
-    def ended(*_: Any, out: Path, **__: Any) -> Any:
+    def ended(*_: Any, out: Path, **__: Any) -> RunResult:
         if begun:
             out.mkdir(parents=True)
-        return SimpleNamespace(summary=SimpleNamespace(score=score(4, passed=True, causes=["ended"])))
+        return RunResult(out, summary(4, True, "ended"))
 
     with pytest.raises(Interrupted) as interrupted:
         find_capacity(reader(written(tmp_path / "small.yaml")), WANTED, out, runner=ended)
@@ -305,13 +234,11 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
     """As after a full disk. Void runs are kept under other names; the other steps are not repeated."""
     path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
     begun(path, out)
-    all_finished(out, capacity=20)
-    place = out / "runs"
+    finished, place = all_finished(out, capacity=20), out / "runs"
     for number in (2, 4, 5):  # the second is void, and the third passes: that ends nothing
-        rmtree(place / f"00020-{number}")
-        finished(out, f"00020-{number}", score(20, passed=True, causes=["fault"]))
-    with pytest.raises(RunInvalid, match=r"20 users were invalid twice: invalid: fault.* measures them again"):
-        find_capacity(reader(path), WANTED, out)
+        finished.put(20, number, True, "fault")
+    with pytest.raises(RunInvalid, match=r"20 users were invalid twice: .*\[no-end\].* measures them again"):
+        find_capacity(reader(path), WANTED, out, finished=finished)
     before = json.loads((out / "campaign.json").read_text())
     assert {key: before[key] for key in ANSWER} == dict.fromkeys(ANSWER)  # not the server's failure
     results = [step["result"] for step in before["runs"] if step["users"] == 20]
@@ -319,17 +246,16 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
 
     def mended(_: object) -> None:
         for number in (4, 5):
-            finished(out, f"00020-{number}", score(20, passed=True))
+            finished.put(20, number, True)
 
     (place / "00020-5").rename(place / "00020-5.incomplete-1")  # a crash came after it
     watching = Watching(mended)
-    whole = find_capacity(reader(path), WANTED, out, watcher=watching)
+    whole = find_capacity(reader(path), WANTED, out, watcher=watching, finished=finished)
     assert (whole.found, whole.exit_status) == (Found(20, 24, "criteria"), 0)
     made = [run.run for run in watching.runs]
     assert {"runs/00020-4", "runs/00020-5"} <= {*made} and "runs/00020-3" not in made
-    void = [json.loads((place / f"00020-{at}.incomplete-1" / "score.json").read_text()) for at in (4, 5)]
-    assert [one["verdict"]["causes"] for one in void] == [["fault"], ["fault"]]
-    assert find_capacity(reader(path), WANTED, out) == whole
+    assert all((place / f"00020-{at}.incomplete-1").is_dir() for at in (4, 5))
+    assert find_capacity(reader(path), WANTED, out, finished=finished) == whole
 
 
 @pytest.mark.parametrize(
@@ -390,9 +316,10 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
     path, out = written(tmp_path / "small.yaml", limits={"window": "60s"}), tmp_path / "out"
     wanted = Wanted(first=5, most=5)
     begun(path, out, wanted)
+    finished = Finished(out)
     for number in range(1, 6):
-        finished(out, f"00005-{number}", score(5, passed=False))
-    found = find_capacity(reader(path), wanted, out)
+        finished.put(5, number, False)
+    found = find_capacity(reader(path), wanted, out, finished=finished)
     assert (found.found, found.exit_status) == (Found(None, 5, "refused"), 4)
     assert found.document["interval"] == [None, 5]
     (short,) = found.refused[0].why
@@ -420,7 +347,7 @@ def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest
     wanted = Wanted(steps=(4, 8), quick=True)
     begun(path, out, wanted)
     for number in (1, 2):
-        finished(out, f"00004-{number}", score(4, passed=True))
+        write_run(out / "runs", f"00004-{number}")
     command = ("capacity", str(path), "--steps", "4,8", "--quick", "--pause", "0", "--quiet", "--out", str(out))
     begun_anew = json.loads((out / "campaign.json").read_text())
     begun_anew["terms"]["pause_s"] = 0.0
@@ -430,7 +357,7 @@ def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest
     assert "so far 4 users passed, no larger one failed; the same command with --out" in captured.err
     assert "Capacity" not in captured.out
     for number in (1, 2):
-        finished(out, f"00008-{number}", score(8, passed=False))
+        write_run(out / "runs", f"00008-{number}", 2000.0)
     assert main([*command]) == 4
     assert "Capacity: about 4 users: too few runs agree" in capsys.readouterr().out
 
@@ -440,8 +367,7 @@ def test_each_engine_has_a_user_in_all_steps(tmp_path: Path) -> None:
     path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
     wanted = Wanted(first=6, most=64, engines=4)
     begun(path, out, wanted)
-    all_finished(out, capacity=0)
-    found = find_capacity(reader(path), wanted, out)
+    found = find_capacity(reader(path), wanted, out, finished=all_finished(out, capacity=0))
     assert (found.found, found.exit_status) == (Found(None, 4, "criteria"), 1)
     with pytest.raises(ConfigError, match=r"--from: expected .* from 4 .*one for each of 4 --engines\), found 3"):
         find_capacity(reader(path), replace(wanted, first=3), tmp_path / "other")
@@ -492,13 +418,13 @@ def test_each_way_to_end_has_its_form_in_the_file(
     begun(path, out, search)
     unfinished = json.loads((out / "campaign.json").read_text())
     assert {key: unfinished[key] for key in ANSWER} == dict.fromkeys(ANSWER)
+    finished = Finished(out)
     for users in range(1, 65):
         result = next(each for most, each in results.items() if users <= most)
         for number in range(1, 20):
             passed = result == "pass" or (result == "both" and number % 2 == 0)
-            causes = ["generator"] if result == "generator" else []
-            finished(out, f"{users:05d}-{number}", score(users, passed, causes))
-    found = find_capacity(reader(path), search, out)
+            finished.put(users, number, passed, *(["generator"] if result == "generator" else []))
+    found = find_capacity(reader(path), search, out, finished=finished)
     document = json.loads((out / "campaign.json").read_text())
     assert tuple(document[key] for key in ANSWER) == answer
     assert found.exit_status == status
@@ -622,14 +548,16 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
 
 def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -> None:
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
-    begun(path, out)
-    all_finished(out, capacity=20)
-    command = ("capacity", path, "--out", out, "--from", "4", "--most", "64")
+    begun(path, out, Wanted(steps=(4, 8)))
+    for number in range(1, 6):
+        write_run(out / "runs", f"00004-{number}")
+        write_run(out / "runs", f"00008-{number}", 2000.0)
+    command = ("capacity", path, "--out", out, "--steps", "4,8")
     status, shown, progress = printed(*command)
     assert status == 0
-    assert "Capacity: 20 users, interval 20 to 24: 24 users miss the criteria\n" in shown
-    assert "\nInterval: 20 to 24 users (+-9.1% of the middle)" in shown
-    assert "4 users, repeat 1: passed, score 40.0 ms, runs/00004-1\n" in shown
-    assert ": 32 users, a failure is retried before it counts" in progress
+    assert "Capacity: 4 users, interval 4 to 8: 8 users miss the criteria\n" in shown
+    assert "\nInterval: 4 to 8 users (+-33.3% of the middle)" in shown
+    assert "4 users, repeat 1: passed, score " in shown
+    assert ": 8 users, a failure is retried before it counts" in progress
     status, shown, progress = printed(*command, "--quiet")
-    assert (status, json.loads((out / "campaign.json").read_text())["users"], progress) == (0, 20, "")
+    assert (status, json.loads((out / "campaign.json").read_text())["users"], progress) == (0, 4, "")

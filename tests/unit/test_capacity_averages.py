@@ -17,7 +17,7 @@ from finished_searches import capacity
 from timing_samples import DELIVERED, ENDED, START_NS, done, write_sample
 
 from loadsim.analysis.recorded_run import read_run
-from loadsim.campaign.file import finished_score, read_campaign, write
+from loadsim.campaign.file import finished_summary, read_campaign, write
 from loadsim.campaign.runs import Average, CampaignRun
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.document import describe_capacity
@@ -65,9 +65,9 @@ def sampled_run(place: Path) -> CampaignRun:
         health=[*host, *queue],
         facts=ENDED | {"probes": {}},
     )
-    score = finished_score(place)
-    assert score is not None
-    return CampaignRun("runs/01000-1", "1000 users", 1000).with_score(score)
+    summary = finished_summary(place)
+    assert summary is not None
+    return CampaignRun("runs/01000-1", "1000 users", 1000).with_summary(summary)
 
 
 def test_a_row_has_the_figures_of_the_runs_own_report(tmp_path: Path) -> None:

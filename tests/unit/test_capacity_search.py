@@ -12,13 +12,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
 from findings_of import codes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged_runs import OF_CAUSE, verdict
 from numpy.typing import NDArray
 
 from loadsim.analysis.criteria import Result as CriterionResult
@@ -38,7 +39,7 @@ from loadsim.capacity.search import (
     next_step,
 )
 from loadsim.findings.catalogue import Code
-from loadsim.findings.finding import finding
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
 
 Server = Callable[[int], Result | Step]
@@ -430,82 +431,66 @@ def test_the_interval_holds_the_capacity_at_each_noise(noise: float, most_steps:
 # --- the judgement of a step ---
 
 
-def score(
-    validity: str = "valid",
-    causes: Sequence[str] = (),
+def judged(
+    *findings: Finding,
     score_ms: float = 500.0,
-    interval_ms: tuple[float, float] | None = (450.0, 550.0),
     limit_ms: float = 1000.0,
     failed_share: float = 0.0,
-    done_share: float = 1.0,
-) -> dict[str, Any]:
-    """The part of score.json that decides: three criteria, one of the score."""
+    more: Sequence[CriterionResult] = (),
+) -> Result:
+    """The result of a run with these findings and figures."""
     criteria = [
-        criterion("score_ms", score_ms, score_ms < limit_ms, below=limit_ms),
-        criterion("failed_share", failed_share, failed_share <= 0.01, max=0.01),
-        criterion("done_share", done_share, done_share >= 0.98, min=0.98),
+        CriterionResult("score_ms", {"below": limit_ms}, score_ms),
+        CriterionResult("failed_share", {"max": 0.01}, failed_share),
+        *more,
     ]
-    passed = all(one["passed"] for one in criteria)
-    verdict = {"validity": validity, "passed": passed, "causes": [*causes], "criteria": criteria}
-    return {"verdict": verdict, "score_ms": score_ms, "score_interval_ms": interval_ms}
+    return judge_run(verdict(criteria, findings), criteria)
 
 
-def criterion(name: str, figure: float | None, passed: bool, **limits: float) -> dict[str, Any]:
-    found = {"name": name, "figure": figure, "passed": passed, "wanted": "below it", "each": False}
-    return found | {"min": None, "max": None, "below": None} | limits
+DEGRADED = finding(Code.LOAD_UNKNOWN)
+LOAD, ABORT, GENERATOR_LATE, FAULT, _, TERMS = OF_CAUSE.values()
 
 
 @pytest.mark.parametrize(
-    ("facts", "result"),
+    ("findings", "figures", "result"),
     [
-        ({}, PASSED),
-        ({"interval_ms": None}, PASSED),
-        ({"interval_ms": (400, 1001)}, PASSED),
-        ({"score_ms": 1100, "interval_ms": (999, 1300)}, FAILED),
-        ({"score_ms": 1100, "interval_ms": (1001, 1300)}, FAILED),
-        ({"score_ms": 1100, "interval_ms": None}, FAILED),
-        ({"failed_share": 0.02}, FAILED),
-        ({"validity": "degraded"}, UNDECIDED),
-        ({"validity": "degraded", "failed_share": 0.02}, FAILED),
-        ({"validity": "invalid", "causes": ["load"]}, FAILED),
-        ({"validity": "invalid", "causes": ["load", "aborted"]}, FAILED),
-        ({"validity": "invalid", "causes": ["generator"]}, GENERATOR),
-        ({"validity": "invalid", "causes": ["generator", "load"], "failed_share": 0.5}, GENERATOR),
-        ({"validity": "invalid", "causes": ["fault"]}, VOID),
-        ({"validity": "invalid", "causes": ["fault", "load"]}, VOID),
-        ({"validity": "invalid", "causes": ["terms"]}, VOID),
-        ({"validity": "invalid", "causes": []}, VOID),
+        ([], {}, PASSED),
+        ([], {"score_ms": 1100}, FAILED),
+        ([], {"failed_share": 0.02}, FAILED),
+        ([DEGRADED], {}, UNDECIDED),
+        ([DEGRADED], {"failed_share": 0.02}, FAILED),
+        ([LOAD], {}, FAILED),
+        ([LOAD, ABORT], {}, FAILED),
+        ([GENERATOR_LATE], {}, GENERATOR),
+        ([GENERATOR_LATE, LOAD], {"failed_share": 0.5}, GENERATOR),
+        ([FAULT], {}, VOID),
+        ([FAULT, LOAD], {}, VOID),
+        ([TERMS], {}, VOID),
     ],
 )
-def test_a_step_is_judged_by_the_whole_verdict(facts: dict[str, Any], result: Result) -> None:
-    assert judge_run(score(**facts)) == result
-
-
-def test_a_verdict_that_is_not_passed_is_never_a_pass() -> None:
-    """Of a score.json that names no missed criterion."""
-    found = score()
-    found["verdict"]["passed"] = False
-    assert judge_run(found) == FAILED
+def test_a_step_is_judged_by_the_whole_verdict(
+    findings: list[Finding], figures: dict[str, float], result: Result
+) -> None:
+    assert judged(*findings, **figures) == result
 
 
 @pytest.mark.parametrize(
-    ("facts", "result"),
+    ("findings", "figures", "result"),
     [
-        ({}, VOID),
-        ({"score_ms": 1100, "interval_ms": (999, 1300)}, FAILED),
-        ({"validity": "degraded"}, VOID),
-        ({"failed_share": 0.02}, FAILED),
-        ({"validity": "degraded", "score_ms": 1100, "interval_ms": None}, FAILED),
-        ({"validity": "invalid", "causes": ["load"]}, FAILED),
-        ({"validity": "invalid", "causes": ["generator"]}, GENERATOR),
+        ([], {}, VOID),
+        ([], {"score_ms": 1100}, FAILED),
+        ([DEGRADED], {}, VOID),
+        ([], {"failed_share": 0.02}, FAILED),
+        ([LOAD], {}, FAILED),
+        ([GENERATOR_LATE], {}, GENERATOR),
     ],
 )
-def test_a_criterion_without_a_figure_is_no_failure_of_the_server(facts: dict[str, Any], result: Result) -> None:
+def test_a_criterion_without_a_figure_is_no_failure_of_the_server(
+    findings: list[Finding], figures: dict[str, float], result: Result
+) -> None:
     """As of a probe that failed: with its figure, the run might have passed."""
-    found = score(**facts)
-    found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
-    found["verdict"]["passed"] = False
-    assert judge_run(found) == result
+    unmeasured = CriterionResult("probes.rspamd.rss_bytes.max", {"max": 1e9}, None)
+    assert judged(*findings, **figures, more=[unmeasured]) == result
 
 
 def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
@@ -565,7 +550,7 @@ def queue(seed: int, served_per_s: float, servers: int, window_s: Window) -> Ser
         random = np.random.default_rng((seed, next(number)))
         took_us = sojourns_us(random, users * RATE_PER_S, served_per_s, servers, window_s)
         score_ms = float(np.percentile(took_us, 95)) / 1000
-        return Step(users, judge_run(score(score_ms=score_ms, limit_ms=LIMIT_MS)), score_ms / LIMIT_MS)
+        return Step(users, judged(score_ms=score_ms, limit_ms=LIMIT_MS), score_ms / LIMIT_MS)
 
     return measure
 

@@ -10,7 +10,7 @@ import pytest
 from timing_samples import ENDED, done, write_sample
 
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.campaign.file import finished_score
+from loadsim.campaign.file import finished_summary
 from loadsim.campaign.runs import judge_run
 from loadsim.errors import LogError
 
@@ -49,7 +49,7 @@ def test_only_abort_on_says_that_the_server_failed(
     """The loss of a client says nothing about the server, even if all logs are here and no user is lost."""
     found = ended(tmp_path, [done("READ", 1000 * at, 5) for at in range(1, 60)], facts)
     assert (found.verdict.validity, found.verdict.causes, found.exit_status) == ("invalid", (cause,), 3)
-    assert judge_run(found.score) == step
+    assert judge_run(found.verdict, found.criteria) == step
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,9 @@ def test_an_abort_is_an_answer_whenever_it_comes(
     """Tasks that would have been due later are no fault: a retry might meet the criteria by chance."""
     found = ended(tmp_path, tasks, ABORTED, window_s=[100.0, 200.0])
     assert found.verdict.causes == causes
-    assert judge_run(found.score) == "fail"
-    kept = finished_score(tmp_path)  # as a suite or a search reads it after a crash
-    assert kept is not None
-    assert tuple(kept["verdict"]["causes"]) == causes
+    assert judge_run(found.verdict, found.criteria) == "fail"
+    kept = finished_summary(tmp_path)  # as a suite or a search reads it after a crash
+    assert kept is not None and kept.verdict == found.verdict
 
 
 @pytest.mark.parametrize("hostile", ["weather", 1, ["abort_on"]])

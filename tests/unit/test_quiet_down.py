@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from judged_runs import Finished
 from small_runs import written
 from watched_campaigns import Watching, stop
 
@@ -191,16 +192,12 @@ def searched(path: Path, out: Path, wanted: Wanted, queues: Queues) -> None:
     def read(settings: Sequence[str]) -> Scenario:
         return load_scenario(str(path), settings)
 
+    finished = Finished(out)
     if not out.exists():
         with pytest.raises(KeyboardInterrupt):
             find_capacity(read, wanted, out, watcher=Watching(stop))
-        (out / "runs" / "00004-1").mkdir(parents=True)
-        verdict = {"validity": "valid", "passed": True, "causes": [], "criteria": []}
-        score = {"verdict": verdict, "findings": [], "score_ms": 1.0, "response_score_ms": 1.0, "tasks_per_s": 1.0}
-        score |= {"window_s": [60.0, 120.0], "delivery": {"delivered": 5.0}}
-        score |= {"load_equivalent_users": 4, "score_interval_ms": None, "by_protocol": {}}
-        (out / "runs" / "00004-1" / "score.json").write_text(json.dumps(score))
-    find_capacity(read, wanted, out, runner=run, quiet_down=queues.quiet_down)
+        finished.put(4, 1, True)
+    find_capacity(read, wanted, out, runner=run, quiet_down=queues.quiet_down, finished=finished)
 
 
 @pytest.mark.slow
