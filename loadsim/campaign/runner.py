@@ -33,7 +33,7 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRun:
     """The next run of a campaign: its record without figures, its scenario, and the words for it.
 
     The commands `before` and `after` it run in `place`, with these variables. `left_s` is about how long this run and
@@ -56,7 +56,7 @@ class CampaignWatcher:
     def begun(self, campaign: Campaign) -> None:
         """Report the campaign with the runs that it already has, before the first one."""
 
-    def began(self, planned: Planned) -> None:
+    def began(self, planned: PlannedRun) -> None:
         """Report that a run is next."""
 
     def ended(self, campaign: Campaign) -> None:
@@ -80,7 +80,7 @@ class EachRun(CampaignWatcher):
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
 
-    def began(self, planned: Planned) -> None:
+    def began(self, planned: PlannedRun) -> None:
         self._watcher.message(planned.words)
 
     def message(self, line: str) -> None:
@@ -127,7 +127,7 @@ class Making:
     quiet_down: QuietDown = QUIET_DOWN
     finished: Callable[[Path], Summary | None] = finished_summary
 
-    def all(self, campaign: C, next_run: Callable[[C], tuple[C, Planned | None]]) -> C:
+    def all(self, campaign: C, next_run: Callable[[C], tuple[C, PlannedRun | None]]) -> C:
         """Make the runs that `next_run` returns with the campaign, until there is none. Record each as it ends.
 
         Raises `Interrupted`, also after a run that had done its work when a signal came, and what `next_run` and the
@@ -145,7 +145,7 @@ class Making:
             write(campaign)
             self.watcher.ended(campaign)
 
-    def _made(self, campaign: Campaign, planned: Planned, signalled: Callable[[], bool]) -> CampaignRun:
+    def _made(self, campaign: Campaign, planned: PlannedRun, signalled: Callable[[], bool]) -> CampaignRun:
         """Return a run that has ended, or make it between its commands."""
         out = campaign.directory
         directory = out / planned.run.run
@@ -188,7 +188,7 @@ class Making:
             return replace(run, failure=printable(failure or "")[:LONGEST_FAILURE])
         return run.with_summary(summary)
 
-    def _measure(self, planned: Planned, directory: Path, follows: bool) -> tuple[Summary | None, str | None]:
+    def _measure(self, planned: PlannedRun, directory: Path, follows: bool) -> tuple[Summary | None, str | None]:
         """Run once the send queues that probes show are empty. Return the summary, or why there is none.
 
         `follows` is False for the first run of the campaign.
@@ -210,7 +210,7 @@ class Making:
                 raise
 
     def _hooks(
-        self, when: Literal["before", "after"], out: Path, planned: Planned
+        self, when: Literal["before", "after"], out: Path, planned: PlannedRun
     ) -> tuple[tuple[HookResult, ...], str | None]:
         """Execute the commands before a run up to the first that fails, or all after it.
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from loadsim.analysis.json_values import to_json
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, checked_finite
-from loadsim.capacity.search import Found, Settings, Step, StoppedBy, interval
+from loadsim.capacity.search import Found, SearchStep, Settings, StoppedBy, interval
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
@@ -18,7 +18,7 @@ from loadsim.model.terms import MOST_USERS
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SearchTerms:
     """The terms of a search, which do not change while it is resumed.
 
     `scenario` is a digest of the scenario, `seed` that of its plan. The limits are those of the criteria, None if off.
@@ -42,7 +42,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedNumber:
     """A number of users with which no run can be made here.
 
     A resumed search tries it again: more hits of a task, memory or open files may be allowed then.
@@ -61,10 +61,10 @@ class Capacity:
 
     KIND: ClassVar[str] = "capacity"
     directory: Path
-    terms: Terms
+    terms: SearchTerms
     runs: tuple[CampaignRun, ...]
     found: Found | None = None
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedNumber, ...] = ()
 
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> Capacity:
@@ -76,12 +76,12 @@ class Capacity:
     def with_runs(self, runs: Sequence[CampaignRun]) -> Capacity:
         return replace(self, runs=tuple(runs))
 
-    def with_terms(self, terms: Terms) -> Capacity:
+    def with_terms(self, terms: SearchTerms) -> Capacity:
         return replace(self, terms=terms)
 
     @property
-    def measured(self) -> Sequence[Step]:
-        return [Step(run.users, run.result, run.nearest, run.broken) for run in self.runs]
+    def measured(self) -> Sequence[SearchStep]:
+        return [SearchStep(run.users, run.result, run.nearest, run.broken) for run in self.runs]
 
     @property
     def users(self) -> int | None:
@@ -214,8 +214,8 @@ class Capacity:
         }
 
 
-_TERMS = TypeAdapter(Terms)
-_REFUSED = TypeAdapter(tuple[Refused, ...])
+_TERMS = TypeAdapter(SearchTerms)
+_REFUSED = TypeAdapter(tuple[RefusedNumber, ...])
 _FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from loadsim.analysis.summary import Summary
 from loadsim.campaign.file import RUNS, finished_summary, own_directory, resumed, set_aside, write
 from loadsim.campaign.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
-from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, Planned, Runner
+from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, PlannedRun, Runner
 from loadsim.campaign.runs import VOID, CampaignRun
-from loadsim.capacity.capacity import Capacity, Refused, Terms
+from loadsim.capacity.capacity import Capacity, RefusedNumber, SearchTerms
 from loadsim.capacity.search import AGREEING, EVIDENCE, Found, Measure, NoAnswer, Settings, next_step
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
@@ -127,7 +127,7 @@ class _Search:
     check: Callable[[Scenario], None]
     watcher: CampaignWatcher
 
-    def next_run(self, capacity: Capacity) -> tuple[Capacity, Planned | None]:
+    def next_run(self, capacity: Capacity) -> tuple[Capacity, PlannedRun | None]:
         """Return the search and its next run; the search with its end, and None.
 
         Raises `ConfigError` if no run can be made at all, and `RunInvalid` for a search without an answer.
@@ -141,8 +141,8 @@ class _Search:
             directory = f"{RUNS}/{step.users:05d}-{number}"
             run = CampaignRun(directory, f"{step.users} users", step.users, len(capacity.runs) + 1, number)
             if (capacity.directory / directory).exists() or not (why := self._refused(scenario)):
-                return capacity, Planned(run, scenario, f"Run {run.number}: {step.users:,} users, {step.why}")
-            capacity = _with_refused(capacity, Refused(step.users, why))
+                return capacity, PlannedRun(run, scenario, f"Run {run.number}: {step.users:,} users, {step.why}")
+            capacity = _with_refused(capacity, RefusedNumber(step.users, why))
         if isinstance(step, NoAnswer):
             raise _no_answer(capacity, step)
         assert isinstance(step, Found)
@@ -162,7 +162,7 @@ class _Search:
             return tuple(one for one in forecast(scenario, load) if one.severity is Severity.INVALID)
 
 
-def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
+def _terms(scenario: Scenario, wanted: Wanted) -> SearchTerms:
     """Return the terms of a search with their defaults. Raises `ConfigError` for numbers that do not fit."""
     # Mail needs two users, and each group and each engine one.
     least = max(2, len(scenario.topology), wanted.engines or 1)
@@ -183,7 +183,7 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
             raise ConfigError(f"{name}: expected a number from {least} to {highest} users{each}, found {value}")
     default_s = default_pause_s(scenario) if wanted.clients is None else PAUSE_S
     document = f"{scenario.to_yaml()}{scenario.digest()}"
-    return Terms(
+    return SearchTerms(
         software=f"loadsim {__version__}",
         name=scenario.name,
         scenario=sha256(document.encode()).hexdigest(),
@@ -208,7 +208,7 @@ def _limit(scenario: Scenario, name: str) -> float | None:
     return min((limit for limit in (bound.max, bound.below) if limit is not None), default=None) if bound else None
 
 
-def _with_refused(capacity: Capacity, refused: Refused) -> Capacity:
+def _with_refused(capacity: Capacity, refused: RefusedNumber) -> Capacity:
     """Return a search without a number. Raises `ConfigError` if nothing else is measured, or the number already was."""
     if not capacity.runs or any(run.users == refused.users for run in capacity.runs):
         raise ConfigError(f"{refused.users} users: {'; '.join(one.text for one in refused.why)}")

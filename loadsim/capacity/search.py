@@ -77,7 +77,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SearchStep:
     """A measured step, as far as the search knows it.
 
     `figure` is how near it was to a failure, None if unknown. `broken`: what must never happen did.
@@ -113,7 +113,9 @@ class NoAnswer:
     users: int
 
 
-def next_step(steps: Sequence[Step], settings: Settings, refused: Collection[int] = ()) -> Measure | Found | NoAnswer:
+def next_step(
+    steps: Sequence[SearchStep], settings: Settings, refused: Collection[int] = ()
+) -> Measure | Found | NoAnswer:
     """Return the next number to measure, or the end. No runs can be made with the numbers `refused`."""
     # 1. A number that is not decided yet.
     results = _by_users(steps)
@@ -143,7 +145,7 @@ def next_step(steps: Sequence[Step], settings: Settings, refused: Collection[int
     return Measure(users, why[users])
 
 
-def _next_end(steps: Sequence[Step], ends: Sequence[int], evidence: int) -> int:
+def _next_end(steps: Sequence[SearchStep], ends: Sequence[int], evidence: int) -> int:
     """Return the end of the interval to measure next, at random, so that a change of the server meets both.
 
     If they took turns, a server with two states by turns would show each end one of them. After two runs with an end,
@@ -156,7 +158,7 @@ def _next_end(steps: Sequence[Step], ends: Sequence[int], evidence: int) -> int:
     return next(users for users in (first, *ends) if numbers[-2:] != [users, users] or len(ends) == 1 or quick)
 
 
-def interval(steps: Sequence[Step], found: Found) -> tuple[int | None, int | None] | None:
+def interval(steps: Sequence[SearchStep], found: Found) -> tuple[int | None, int | None] | None:
     """Return the ends of the interval for which enough results agree, each None otherwise; None without either.
 
     Results that depend on the order of the runs, or that hide a broken one, are no evidence. Measured ends
@@ -184,14 +186,14 @@ def interval(steps: Sequence[Step], found: Found) -> tuple[int | None, int | Non
     return max(0, math.floor(low - below)), math.ceil(high + above)
 
 
-def _unless_doubtful(steps: Sequence[Step], settings: Settings, low: int | None, wanted: StoppedBy) -> StoppedBy:
+def _unless_doubtful(steps: Sequence[SearchStep], settings: Settings, low: int | None, wanted: StoppedBy) -> StoppedBy:
     """Return the wanted end, or why results that agree are no evidence for it."""
     if any(step.broken and step.users <= (low or 0) for step in steps):
         return "broken"
     return "order" if wanted in ("criteria", "noise") and _by_order(steps, settings) else wanted
 
 
-def _by_order(steps: Sequence[Step], settings: Settings) -> bool:
+def _by_order(steps: Sequence[SearchStep], settings: Settings) -> bool:
     """Return True if the figures depend on the order of the runs, or the results if there are no figures."""
     if settings.evidence < EVIDENCE:
         return False
@@ -202,7 +204,7 @@ def _by_order(steps: Sequence[Step], settings: Settings) -> bool:
     return depends_on_order([step.users for step in judged], figures if known else results)
 
 
-def ends_so_far(steps: Sequence[Step], settings: Settings) -> tuple[int | None, int | None]:
+def ends_so_far(steps: Sequence[SearchStep], settings: Settings) -> tuple[int | None, int | None]:
     """Return the largest number that has passed so far, and the smallest that has failed above it."""
     state = _State.of(_by_users(steps), settings)
     return state.low, state.high
@@ -220,7 +222,7 @@ def decision(results: Sequence[Result]) -> Result | None:
     return next((each for each in possible if judged.count(each) >= AGREEING), None if possible else UNDECIDED)
 
 
-def established(steps: Sequence[Step], users: int, wanted: int = EVIDENCE) -> bool:
+def established(steps: Sequence[SearchStep], users: int, wanted: int = EVIDENCE) -> bool:
     """Return True if enough results of a number agree to make it an end of a stated interval."""
     own = [step for step in steps if step.users == users and step.result != VOID]
     result = decision([step.result for step in own])
@@ -234,7 +236,7 @@ def _last_void(results: Sequence[Result]) -> int:
     return sum(1 for _ in takewhile(lambda result: result == VOID, reversed(results)))
 
 
-def _by_users(steps: Sequence[Step]) -> dict[int, list[Result]]:
+def _by_users(steps: Sequence[SearchStep]) -> dict[int, list[Result]]:
     found: dict[int, list[Result]] = {}
     for step in steps:
         found.setdefault(step.users, []).append(step.result)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loadsim.analysis.summary import Tone
-from loadsim.campaign.runner import CampaignWatcher, Interrupted, Planned
+from loadsim.campaign.runner import CampaignWatcher, Interrupted, PlannedRun
 from loadsim.campaign.runs import Campaign
 from loadsim.campaign.tables import TONES, length_words, run_text
 from loadsim.cli.live.figures import LiveRun, Page
@@ -63,7 +63,7 @@ class CampaignView(CampaignWatcher):
         for at in range(len(campaign.runs)):
             self._show_ended(campaign.with_runs(campaign.runs[: at + 1]))
 
-    def began(self, planned: Planned) -> None:
+    def began(self, planned: PlannedRun) -> None:
         self._words = planned.words
         left = "" if planned.left_s is None else f"; about {length_words(planned.left_s)} left"
         self.message(f"{planned.words}{left}")

@@ -16,7 +16,7 @@ Before = tuple[frozenset[str], manifest.Record | None]
 
 
 @dataclass(slots=True)
-class Place:
+class CheckPlace:
     """An account's mailbox in a check: folders of the check, and the manifest as it was before."""
 
     account: Account
@@ -29,7 +29,7 @@ class Place:
     names: Mapping[str, str]
 
 
-async def make_folders(places: list[Place], account: Account, mailbox: Provisioning) -> None:
+async def make_folders(places: list[CheckPlace], account: Account, mailbox: Provisioning) -> None:
     """Create the folders that the tasks need and that an account lacks; add the account to `places` before."""
     existing = set(await mailbox.folders())
     own = (f"Folder {number}" for number in range(99, 9, -1))
@@ -44,7 +44,7 @@ async def make_folders(places: list[Place], account: Account, mailbox: Provision
     names = {name: mailbox.name_on_server(name) for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, folder)}
     with suppress(ServerRefused):
         names["A/B"] = mailbox.name_on_server("A/B")
-    place = Place(account, folder, missing, before, new_folder, mailbox.offer, quotas, names)
+    place = CheckPlace(account, folder, missing, before, new_folder, mailbox.offer, quotas, names)
     places.append(place)
     # The manifest names the folders before they exist.
     if new_folder:
@@ -54,7 +54,7 @@ async def make_folders(places: list[Place], account: Account, mailbox: Provision
         await mailbox.create(name)
 
 
-async def restore_folders(place: Place, account: Account, mailbox: Provisioning, existing: Sequence[str]) -> None:
+async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisioning, existing: Sequence[str]) -> None:
     """Delete the folders that the check created, if they are empty, and put the manifest back as it was."""
     kept = [name for name in place.created if name in existing and not await delete_empty(mailbox, name)]
     if place.before is not None:

@@ -12,7 +12,7 @@ from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Qu
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.provisioning.check_folders import Place
+from loadsim.provisioning.check_folders import CheckPlace
 from loadsim.provisioning.planned_size import largest_message_bytes, mailbox_bytes
 from loadsim.provisioning.server_report import Observation
 
@@ -27,7 +27,7 @@ EXTENSIONS = ("PIPELINING", "SIZE", "8BITMIME")
 
 
 def offers(
-    workload: Workload, services: Services, places: Sequence[Place], smtp_offer: ServerOffer | None
+    workload: Workload, services: Services, places: Sequence[CheckPlace], smtp_offer: ServerOffer | None
 ) -> list[Observation]:
     """Return what the server offers, and how it names folders."""
     imap, smtp = services.imap, services.smtp
@@ -73,7 +73,7 @@ def new_mail(scenario: Scenario, offered: Collection[str]) -> Observation:
     return Observation("new mail", f"users look for it every {in_words(look_s)}", seldom)
 
 
-def limits(workload: Workload, places: Sequence[Place], smtp_offer: ServerOffer | None) -> list[Observation]:
+def limits(workload: Workload, places: Sequence[CheckPlace], smtp_offer: ServerOffer | None) -> list[Observation]:
     """Compare quotas and message size limits with what the scenario plans."""
     found: list[Observation] = []
     if not places:

@@ -14,7 +14,7 @@ from loadsim.findings.finding import finding
 from loadsim.model.ports import INBOX, Account, Probing, Provisioning, ServerOffer, Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.check_folders import Place
+from loadsim.provisioning.check_folders import CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
 from loadsim.provisioning.server_report import Observation, lacking
@@ -40,7 +40,7 @@ class Check:
     wait_s: float
     host: CheckHost
     post: Post
-    places: list[Place] = field(default_factory=list)
+    places: list[CheckPlace] = field(default_factory=list)
     server: list[Observation] = field(default_factory=list)
     mail: list[Observation] = field(default_factory=list)
     tasks: list[TaskCheck] = field(default_factory=list)

@@ -34,7 +34,7 @@ FIRST_POLL_S = 3.0
 """The longest wait for the server's announcement, before the server is asked."""
 
 
-class Recorder:
+class NullRecorder:
     """Ignores measurements: a check is no run."""
 
     def task(self, record: TaskFields) -> None:
@@ -59,7 +59,7 @@ class CheckHost:
     counts: SessionCounts = field(default_factory=SessionCounts)
     log_on_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
     log_off_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
-    recorder: Recorder = field(default_factory=Recorder)
+    recorder: NullRecorder = field(default_factory=NullRecorder)
     now_ns: Callable[[], int] = time.monotonic_ns
 
     @property

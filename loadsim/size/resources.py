@@ -43,7 +43,7 @@ _KNOWN_GROUPS = ("server", "loadsim", "others")
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class SizedResource:
     """A resource of the server over the window, and the users that fill it.
 
     `used` and `available` are in `unit`. `available` is what background load leaves. `users` fill it; None with a
@@ -66,7 +66,7 @@ class Resource:
         return self.users is None and (self.users_beyond is None or self.users_beyond < users)
 
 
-def resources_of(host: Series, users: int, window_s: Window) -> list[Resource]:
+def resources_of(host: Series, users: int, window_s: Window) -> list[SizedResource]:
     """Return the resources that the probe sampled, and processor and memory in any case."""
     return [
         _processor(host, users, window_s),
@@ -141,8 +141,8 @@ def _resource(
     available: Blocks | float,
     users: int,
     estimate: Callable[[Blocks, Blocks | float], Estimate] = ratio,
-) -> Resource:
-    known = Resource(name, unit, bound, float(used.mean()), float(np.mean(available)))
+) -> SizedResource:
+    known = SizedResource(name, unit, bound, float(used.mean()), float(np.mean(available)))
     try:
         utilisation = estimate(used, available)
     except NotKnown as reason:
@@ -162,11 +162,11 @@ def _hardly_used(used: Blocks, available: Blocks | float, users: int) -> float |
     return None
 
 
-def _missing(name: str, unit: str, reason: NotKnown) -> Resource:
-    return Resource(name, unit, ESTIMATE, why_not=reason.of(name))
+def _missing(name: str, unit: str, reason: NotKnown) -> SizedResource:
+    return SizedResource(name, unit, ESTIMATE, why_not=reason.of(name))
 
 
-def _processor(host: Series, users: int, window_s: Window) -> Resource:
+def _processor(host: Series, users: int, window_s: Window) -> SizedResource:
     """Return the processor: the server's cores but what other programs and other virtual machines take of them."""
     try:
         used = work_cores(host, window_s)
@@ -178,11 +178,11 @@ def _processor(host: Series, users: int, window_s: Window) -> Resource:
     if float((others + stolen).mean()) > MOST_BY_OTHERS * cores:
         taken = {"programs": round(float(others.mean()), 2), "machines": round(float(stolen.mean()), 2)}
         why_not = finding(Code.CORES_MOSTLY_TAKEN, "processor", cores=cores, **taken)
-        return Resource("processor", "cores", ESTIMATE, float(used.mean()), float(left.mean()), why_not=why_not)
+        return SizedResource("processor", "cores", ESTIMATE, float(used.mean()), float(left.mean()), why_not=why_not)
     return _resource("processor", "cores", ESTIMATE, used, left, users)
 
 
-def _quota(host: Series, users: int, window_s: Window) -> list[Resource]:
+def _quota(host: Series, users: int, window_s: Window) -> list[SizedResource]:
     """Return the quota of the control group that was nearest to its own; nothing if the probe saw none.
 
     It may be another group in each sample, the one with the highest share of either kind: no group has used a larger
@@ -202,7 +202,7 @@ def _quota(host: Series, users: int, window_s: Window) -> list[Resource]:
     return [_resource(name, BUSY_SHARE, AT_LEAST, used, 1.0, users)]
 
 
-def _memory(host: Series, users: int, window_s: Window) -> Resource:
+def _memory(host: Series, users: int, window_s: Window) -> SizedResource:
     """Return the memory of the server's processes. Pages that they share count for each of them: more users fit."""
     try:
         groups = ("server", *named_groups(host))
@@ -213,19 +213,19 @@ def _memory(host: Series, users: int, window_s: Window) -> Resource:
     return _resource("memory", "GB", AT_LEAST, used, used + available, users, levels)
 
 
-def _disks(host: Series, users: int, window_s: Window) -> list[Resource]:
+def _disks(host: Series, users: int, window_s: Window) -> list[SizedResource]:
     """Return the sampled disks. Their use is that of all programs, and many serve several requests at once."""
     figures = {f"disk {disk[1]}": figure for figure in sorted(host) if (disk := DISK.fullmatch(figure))}
     return _busy(host, figures, users, window_s)
 
 
-def _network(host: Series, users: int, window_s: Window) -> list[Resource]:
+def _network(host: Series, users: int, window_s: Window) -> list[SizedResource]:
     """Return the busiest direction of an interface, by all programs; nothing if no interface states its speed."""
     figures = {"network": "network_busy_share"} if "network_busy_share" in host else {}
     return _busy(host, figures, users, window_s)
 
 
-def _busy(host: Series, figures: Mapping[str, str], users: int, window_s: Window) -> list[Resource]:
+def _busy(host: Series, figures: Mapping[str, str], users: int, window_s: Window) -> list[SizedResource]:
     found = []
     for name, figure in figures.items():
         try:

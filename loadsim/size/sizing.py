@@ -17,7 +17,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import STRESS, Window
 from loadsim.size.demands import Demand, DiskOperations, demands, disk_operations
-from loadsim.size.resources import Resource, left_to_server, resources_of
+from loadsim.size.resources import SizedResource, left_to_server, resources_of
 from loadsim.size.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of
 from loadsim.size.utilisation import NotKnown
 
@@ -46,7 +46,7 @@ class Sizing:
     tasks_per_s: float
     messages_per_s: float
     server_cores: tuple[float, float] | None
-    resources: Sequence[Resource]
+    resources: Sequence[SizedResource]
     demands: Sequence[Demand]
     disk: DiskOperations
     missed: Sequence[Finding]
@@ -54,7 +54,7 @@ class Sizing:
     not_covered: Sequence[Finding]
 
     @property
-    def first(self) -> Resource | None:
+    def first(self) -> SizedResource | None:
         """The resource that fewest users fill.
 
         None if it may be another, which has no number, or if the run missed its criteria: then something else is slow.
@@ -123,7 +123,7 @@ def _check(run: RecordedRun) -> None:
 
 
 def _doubts(
-    run: RecordedRun, series: Mapping[str, Series], rates: Rates, resources: Sequence[Resource]
+    run: RecordedRun, series: Mapping[str, Series], rates: Rates, resources: Sequence[SizedResource]
 ) -> list[Finding]:
     """Return what may make the figures wrong for this run."""
     found = [finding(Code.EMBEDDED)] if run.figures.embedded else []
@@ -156,7 +156,7 @@ def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) ->
     return found
 
 
-def _not_covered(host: Series, resources: Sequence[Resource], window_s: Window) -> list[Finding]:
+def _not_covered(host: Series, resources: Sequence[SizedResource], window_s: Window) -> list[Finding]:
     """Return why resources have no number of users."""
     found = [each.why_not for each in resources if each.why_not is not None]
     sampled = {each.name.partition(" ")[0] for each in resources}

@@ -9,7 +9,7 @@ from loadsim.analysis.summary import Tone
 from loadsim.report.document import Block, Listing, table_of
 from loadsim.report.text import to_text
 from loadsim.size.demands import Demand, DiskOperations
-from loadsim.size.resources import AT_LEAST, BUSY_SHARE, Resource
+from loadsim.size.resources import AT_LEAST, BUSY_SHARE, SizedResource
 from loadsim.size.sizing import Sizing
 from loadsim.size.utilisation import Estimate
 
@@ -84,7 +84,7 @@ def _blocks(sizing: Sizing) -> Iterator[Block]:
             yield Listing(caption, tuple(one.text for one in items))
 
 
-def _amount(resource: Resource, amount: float | None) -> str | None:
+def _amount(resource: SizedResource, amount: float | None) -> str | None:
     """Return an amount of a resource with its unit; of one whose share alone is known, in per cent."""
     if amount is None:
         return None

@@ -19,7 +19,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import Cell, Suite
 from loadsim.model.terms import STRESS
 from loadsim.monitor.bounded_command import found_command
-from loadsim.suite.suite import CellTerms, Terms
+from loadsim.suite.suite import CellTerms, SuiteTerms
 from loadsim.timinglog.header_words import differences
 from loadsim.version import __version__
 
@@ -31,9 +31,9 @@ OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "monitor
 """Keys of a scenario that two cells with comparable scores may have different."""
 
 
-def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> Terms:
+def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> SuiteTerms:
     """Return the terms of a suite with its scenarios by the names of cells, read without passwords."""
-    return Terms(
+    return SuiteTerms(
         software=f"loadsim {__version__}",
         name=suite.name,
         repeats=suite.repeats,

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from loadsim.campaign.file import RUNS, own_directory, resumed, write
 from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
-from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, Planned
+from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, PlannedRun
 from loadsim.campaign.runs import CampaignRun
 from loadsim.comparison.comparison import NotComparable, compare_runs
 from loadsim.dryrun.forecast import forecast, refusal
@@ -125,7 +125,7 @@ class _Order:
     scenarios: Scenarios
     resumed: int
 
-    def next_run(self, figures: SuiteFigures) -> tuple[SuiteFigures, Planned | None]:
+    def next_run(self, figures: SuiteFigures) -> tuple[SuiteFigures, PlannedRun | None]:
         """Return the suite and its next run; the suite and None at its end, or after too many failures in a row."""
         done = figures.done
         slot = next((slot for slot in self.suite.slots if slot.number not in done), None)
@@ -137,7 +137,7 @@ class _Order:
             return replace(figures, ended=finding(Code.SUITE_ENDED, runs=in_a_row)), None
         return figures, self._planned(figures, slot)
 
-    def _planned(self, figures: SuiteFigures, slot: Slot) -> Planned:
+    def _planned(self, figures: SuiteFigures, slot: Slot) -> PlannedRun:
         cell, scenario = slot.cell, self.scenarios[slot.cell.name]
         attempt = 1 + sum(run.number == slot.number for run in figures.runs)
         directory = f"{RUNS}/{run_name(self.suite, slot, attempt)}"
@@ -148,7 +148,7 @@ class _Order:
             **{name.upper(): str(level) for name, level in cell.levels.items() if level is not None},
         }
         retry = f", retry {attempt - 1}" if attempt > 1 else ""
-        return Planned(
+        return PlannedRun(
             CampaignRun(directory, cell.name, scenario.users, slot.number, slot.repeat, attempt),
             scenario,
             f"Run {slot.number} of {figures.total}: {cell.name}, repeat {slot.repeat}{retry}",

@@ -20,7 +20,7 @@ from loadsim.model.documents.lazy_pydantic import TypeAdapter
 CRITERIA_MISSED, NOT_ALL_MEASURED = 1, 3
 """Exit statuses of a suite, next to that of an undecided comparison."""
 
-Verdict = Literal["met", "missed", "incomplete"]
+CellVerdict = Literal["met", "missed", "incomplete"]
 
 Outcome = Literal["failed", "undecided", "refused", "passed"]
 """The outcomes of a comparison with a limit, the worst first. Without a limit, `refused` is the only one."""
@@ -44,7 +44,7 @@ class CellFigures:
     failed: int
     degraded: int
     passed: int
-    verdict: Verdict
+    verdict: CellVerdict
     score: Spread | None
     no_score: Finding | None
     tasks_per_s: float | None
@@ -152,7 +152,7 @@ class CellTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SuiteTerms:
     """The terms of a suite, which do not change while it is resumed: the order of the runs, and what each measures.
 
     `embedded`: cells have the embedded server. `compare` has the base, the new cell and `max_regression` of each
@@ -183,7 +183,7 @@ class SuiteFigures:
 
     KIND: ClassVar[str] = "suite"
     directory: Path
-    terms: Terms
+    terms: SuiteTerms
     runs: tuple[CampaignRun, ...] = ()
     comparisons: tuple[ComparedCells, ...] | None = None
     ended: Finding | None = None
@@ -200,7 +200,7 @@ class SuiteFigures:
     def with_runs(self, runs: Sequence[CampaignRun]) -> SuiteFigures:
         return replace(self, runs=tuple(runs))
 
-    def with_terms(self, terms: Terms) -> SuiteFigures:
+    def with_terms(self, terms: SuiteTerms) -> SuiteFigures:
         return replace(self, terms=terms)
 
     @property
@@ -298,4 +298,4 @@ class SuiteFigures:
         }
 
 
-_TERMS = TypeAdapter(Terms)
+_TERMS = TypeAdapter(SuiteTerms)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loadsim.analysis.probes.resources import Resource
 from loadsim.campaign.runs import Average, CampaignRun, Criterion, Result
-from loadsim.capacity.capacity import Capacity, Terms
+from loadsim.capacity.capacity import Capacity, SearchTerms
 from loadsim.capacity.search import Found, Settings
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
@@ -25,7 +25,7 @@ def capacity(
     resources: tuple[Resource, ...] = (),
 ) -> Capacity:
     """A search that has ended, with these steps."""
-    terms = Terms(
+    terms = SearchTerms(
         software="loadsim 1",
         name="test",
         scenario="0" * 64,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from loadsim.campaign.runner import CampaignWatcher, Planned
+from loadsim.campaign.runner import CampaignWatcher, PlannedRun
 from loadsim.campaign.runs import Campaign, CampaignRun
 from loadsim.model.scenario import Scenario
 from loadsim.runs.watcher import SILENT, Watcher
@@ -18,7 +18,7 @@ class Watching(CampaignWatcher):
     def __init__(
         self,
         begun: Callable[[Any], None] = lambda _: None,
-        began: Callable[[Planned], None] = lambda _: None,
+        began: Callable[[PlannedRun], None] = lambda _: None,
         ended: Callable[[Any], None] = lambda _: None,
         run: Watcher = SILENT,
     ) -> None:
@@ -28,7 +28,7 @@ class Watching(CampaignWatcher):
     def begun(self, campaign: Campaign) -> None:
         self._begun(campaign)
 
-    def began(self, planned: Planned) -> None:
+    def began(self, planned: PlannedRun) -> None:
         self._began(planned)
 
     def ended(self, campaign: Campaign) -> None:

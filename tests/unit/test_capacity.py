@@ -28,7 +28,7 @@ from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.campaign.file import finished_summary, read_campaign, write
 from loadsim.campaign.runner import Interrupted
 from loadsim.campaign.runs import CampaignRun
-from loadsim.capacity.capacity import Capacity, Refused
+from loadsim.capacity.capacity import Capacity, RefusedNumber
 from loadsim.capacity.document import capacity_text
 from loadsim.capacity.runs import Overridden, Wanted, find_capacity
 from loadsim.capacity.search import Found
@@ -324,7 +324,7 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
     assert found.document["interval"] == [None, 5]
     (short,) = found.refused[0].why
     assert (short.code, short.values["limit_s"]) == (Code.SHORT_WINDOW, 60.0)
-    assert found.refused == (Refused(3, (short,)), Refused(4, (short,)))
+    assert found.refused == (RefusedNumber(3, (short,)), RefusedNumber(4, (short,)))
     assert codes(found.answer) == [Code.CAPACITY_NONE, Code.NOT_MEASURABLE]
     assert finding(Code.NUMBERS_REFUSED, numbers=("3", "4"), why=(short.text,)) in found.doubts
     assert capacity_text(found, 500).startswith("Capacity: none, 5 users miss the criteria; fewer cannot be measured")

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from loadsim.analysis.probes.resources import Resource
 from loadsim.campaign.file import read_campaign, resumed, write
 from loadsim.campaign.runs import Average, Criterion
-from loadsim.capacity.capacity import Capacity, Refused
+from loadsim.capacity.capacity import Capacity, RefusedNumber
 from loadsim.capacity.document import capacity_text, describe_capacity
 from loadsim.capacity.search import Found
 from loadsim.cli import main
@@ -72,7 +72,7 @@ WHOLE = replace(
         )
         for step in SEARCHED.runs
     ),
-    refused=(Refused(2000, (finding(Code.SHORT_WINDOW, window_s=10.0, limit_s=30.0),)),),
+    refused=(RefusedNumber(2000, (finding(Code.SHORT_WINDOW, window_s=10.0, limit_s=30.0),)),),
 )
 
 

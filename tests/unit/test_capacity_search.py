@@ -31,8 +31,8 @@ from loadsim.capacity.search import (
     Found,
     Measure,
     NoAnswer,
+    SearchStep,
     Settings,
-    Step,
     decision,
     established,
     interval,
@@ -42,19 +42,19 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
 
-Server = Callable[[int], Result | Step]
+Server = Callable[[int], Result | SearchStep]
 
 
-def searched(server: Server, settings: Settings) -> tuple[list[Step], Found | NoAnswer]:
+def searched(server: Server, settings: Settings) -> tuple[list[SearchStep], Found | NoAnswer]:
     """Search to the end; it always ends within the bound, and stays within its numbers."""
-    steps: list[Step] = []
+    steps: list[SearchStep] = []
     for _ in range(settings.most_steps + 1):
         found = next_step(steps, settings)
         if not isinstance(found, Measure):
             return steps, found
         assert settings.least <= found.users <= settings.most
         result = server(found.users)
-        steps.append(result if isinstance(result, Step) else Step(found.users, result))
+        steps.append(result if isinstance(result, SearchStep) else SearchStep(found.users, result))
     pytest.fail(f"no end after {len(steps)} steps")
 
 
@@ -62,7 +62,7 @@ def exact(capacity: int) -> Callable[[int], Result]:
     return lambda users: PASSED if users <= capacity else FAILED
 
 
-def numbers(steps: Sequence[Step]) -> list[int]:
+def numbers(steps: Sequence[SearchStep]) -> list[int]:
     return [step.users for step in steps]
 
 
@@ -136,7 +136,7 @@ def test_the_generator_ends_the_search_unless_the_server_fails_before(capacity: 
 
 def searched_without(refused: Callable[[int], bool], server: Server, settings: Settings) -> Found | NoAnswer:
     """Search to the end, as `searched` does; no refused number is asked for twice."""
-    steps: list[Step] = []
+    steps: list[SearchStep] = []
     without: list[int] = []
     for _ in range(settings.most_steps + 200):
         found = next_step(steps, settings, without)
@@ -149,8 +149,8 @@ def searched_without(refused: Callable[[int], bool], server: Server, settings: S
             without.append(found.users)
             continue
         judged = server(found.users)
-        assert not isinstance(judged, Step)
-        steps.append(Step(found.users, judged))
+        assert not isinstance(judged, SearchStep)
+        steps.append(SearchStep(found.users, judged))
     pytest.fail(f"no end after {len(steps)} steps")
 
 
@@ -285,8 +285,8 @@ def test_two_of_three_results_decide(results: list[Result], decided: Result | No
     ],
 )
 def test_an_end_needs_evidence(results: list[Result], enough: bool) -> None:
-    steps = [Step(7, result) for result in results]
-    assert established([Step(8, FAILED), *steps], 7) == enough
+    steps = [SearchStep(7, result) for result in results]
+    assert established([SearchStep(8, FAILED), *steps], 7) == enough
 
 
 def test_the_evidence_errs_rarely_by_definition() -> None:
@@ -297,7 +297,7 @@ def test_the_evidence_errs_rarely_by_definition() -> None:
         for results, share in open_:
             for result in (PASSED, FAILED):
                 own = (*results, result)
-                if decision(own) == PASSED and established([Step(7, each) for each in own], 7):
+                if decision(own) == PASSED and established([SearchStep(7, each) for each in own], 7):
                     wrong += share / 2
                 else:
                     following.append((own, share / 2))
@@ -323,9 +323,9 @@ def test_lost_mail_with_a_number_that_passed_is_out_voted_by_no_run() -> None:
     for broken, stopped_by in ((1250, "broken"), (1500, "criteria")):
         lossy = iter([True])
 
-        def server(users: int, broken: int = broken, lossy: Iterator[bool] = lossy) -> Step:
+        def server(users: int, broken: int = broken, lossy: Iterator[bool] = lossy) -> SearchStep:
             lost = users == broken and next(lossy, False)
-            return Step(users, FAILED if lost else exact(1300)(users), broken=lost)
+            return SearchStep(users, FAILED if lost else exact(1300)(users), broken=lost)
 
         steps, found = searched(server, Settings(500, 8000))
         assert found == Found(1250, 1500, stopped_by)
@@ -355,7 +355,7 @@ def test_void_steps_are_repeated_once() -> None:
     in_between = iter([PASSED, VOID, PASSED, VOID, *[PASSED] * 3])
     steps, found = searched(lambda users: next(in_between) if users == 10 else FAILED, Settings(10, 11))
     assert (numbers(steps).count(10), found) == (7, Found(10, 11, "criteria"))
-    assert searched(lambda _: VOID, Settings(10, 100)) == ([Step(10, VOID), Step(10, VOID)], NoAnswer(10))
+    assert searched(lambda _: VOID, Settings(10, 100)) == ([SearchStep(10, VOID), SearchStep(10, VOID)], NoAnswer(10))
 
 
 def test_undecided_numbers_widen_the_interval() -> None:
@@ -546,11 +546,11 @@ def queue(seed: int, served_per_s: float, servers: int, window_s: Window) -> Ser
     """A queueing server: each step has draws of its own, and is measured by the 95th percentile of the sample."""
     number = count()
 
-    def measure(users: int) -> Step:
+    def measure(users: int) -> SearchStep:
         random = np.random.default_rng((seed, next(number)))
         took_us = sojourns_us(random, users * RATE_PER_S, served_per_s, servers, window_s)
         score_ms = float(np.percentile(took_us, 95)) / 1000
-        return Step(users, judged(score_ms=score_ms, limit_ms=LIMIT_MS), score_ms / LIMIT_MS)
+        return SearchStep(users, judged(score_ms=score_ms, limit_ms=LIMIT_MS), score_ms / LIMIT_MS)
 
     return measure
 

@@ -24,7 +24,7 @@ from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.model.suite import Suite, load_suite
 from loadsim.suite.cells import scenarios_of, terms_of
-from loadsim.suite.suite import CellFigures, CellTerms, SuiteFigures, Terms
+from loadsim.suite.suite import CellFigures, CellTerms, SuiteFigures, SuiteTerms
 
 Capture = pytest.CaptureFixture[str]
 
@@ -338,7 +338,7 @@ def test_a_missing_score_is_better_than_a_wrong_one(second: dict[str, Any], why:
 
 
 def figures(*runs: CampaignRun, planned: int, retries: int = 0) -> SuiteFigures:
-    terms = Terms(
+    terms = SuiteTerms(
         software="loadsim 1",
         name="s",
         repeats=planned,
