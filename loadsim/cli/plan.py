@@ -35,7 +35,8 @@ def run_plan(args: argparse.Namespace) -> int:
         needs = describe(found.needs, found.resources)
         lists = scenario.lists.count != 0
         text = plan_text(found.figures, needs, lists=lists, width=width_and_colours()[0])
-        print(json.dumps(found.figures) if args.json else text)
+        document = {**found.figures, "findings": [one.document for one in found.findings]}
+        print(json.dumps(document) if args.json else text)
         refused = refusal(found.findings)
         for reason in (*([refused] if refused else []), *shortages(found.needs, found.resources)):
             print_line(f"loadsim: warning: {reason}")
