@@ -166,10 +166,9 @@ class Capacity:
         if self.found and self.found.stopped_by == "broken":
             broken = [run for run in self.judged if run.broken and run.users <= (self.users or 0)]
             found += [finding(Code.BROKEN_RUN, run.run, why=run.reasons[0]) for run in broken]
-        if self.refused:
-            numbers = tuple(f"{one.users:,}" for one in self.refused)
-            why = tuple(one.text for one in self.refused[-1].why)
-            found.append(finding(Code.NUMBERS_REFUSED, numbers=numbers, why=why))
+        for refused in self.refused:
+            why = tuple(one.words for one in refused.why)
+            found.append(finding(Code.NUMBER_REFUSED, f"{refused.users:,} users", why=why))
         if self.terms.embedded:
             found.append(finding(Code.EMBEDDED))
         elif not any(run.resources or run.averages for run in self.runs):

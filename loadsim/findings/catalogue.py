@@ -377,7 +377,7 @@ class Code(Enum):
     CAPACITY_NONE = _missed("none, {failed:user} miss the criteria", LOOK_AT_LOG)
     CAPACITY_AT_LEAST = _note("at least {users:user}")
     CAPACITY_UNKNOWN = _warning("not found")
-    MUST_NEVER_HAPPEN = _warning("what must never happen did, such as lost mail", LOOK_AT_LOG)
+    MUST_NEVER_HAPPEN = _warning("something that must never happen did, such as lost mail", LOOK_AT_LOG)
     ORDER_MATTERS = _warning(
         "results depend on the order of the runs", "find out what changes from run to run, and search again"
     )
@@ -397,7 +397,7 @@ class Code(Enum):
         "keep other work off the server's cores (--pin, or an idle machine), and search again",
     )
     BROKEN_RUN = _warning("{why}: no other runs decide about this")
-    NUMBERS_REFUSED = _warning("{numbers} users cannot be measured: {why} (of the last)")
+    NUMBER_REFUSED = _warning("{where} cannot be measured: {why}")
     MACHINE_LACKS = _invalid(Cause.GENERATOR, "{why}", "raise the limit that is named, or use another machine")
     SERVER_NOT_MEASURED = _warning(
         "processor, disks and memory of the server were not measured",

@@ -150,7 +150,8 @@ def users_at(users: int, utilisation: Estimate) -> Estimate:
     """
     if utilisation.value < LEAST_UTILISATION:
         beyond = users / max(utilisation.high, LEAST_UTILISATION)
-        raise NotKnown(Code.HARDLY_USED, beyond, used_share=utilisation.value, limit_share=LEAST_UTILISATION)
+        used = round(utilisation.value, 4)
+        raise NotKnown(Code.HARDLY_USED, beyond, used_share=used, limit_share=LEAST_UTILISATION)
     found = Estimate(
         users / utilisation.value,
         users / utilisation.high,

@@ -326,7 +326,7 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
     assert (short.code, short.values["limit_s"]) == (Code.SHORT_WINDOW, 60.0)
     assert found.refused == (RefusedNumber(3, (short,)), RefusedNumber(4, (short,)))
     assert codes(found.answer) == [Code.CAPACITY_NONE, Code.NOT_MEASURABLE]
-    assert finding(Code.NUMBERS_REFUSED, numbers=("3", "4"), why=(short.text,)) in found.doubts
+    assert finding(Code.NUMBER_REFUSED, "4 users", why=(short.words,)) in found.doubts
     assert capacity_text(found, 500).startswith("Capacity: none, 5 users miss the criteria; fewer cannot be measured")
     assert searched(out) == found
     assert main(["report", str(out), "-o", str(tmp_path / "report.md")]) == 0
