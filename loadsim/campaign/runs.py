@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.generator.limits import STOLEN_SHARE
-from loadsim.analysis.json_values import INFINITE
 from loadsim.analysis.probes.averages import counted, delivered_per_min
 from loadsim.analysis.probes.resources import HOST, Resource, kind_of
 from loadsim.analysis.probes.statistics import ProbeStatistics
@@ -69,6 +68,18 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
     return PASSED if verdict.validity == "valid" else UNDECIDED
 
 
+def nearest_to_failure(criteria: Sequence[CriterionResult], result: Result) -> float | None:
+    """Return the largest finite figure of a criterion, by its upper limit; None if it contradicts the result."""
+    shares = [
+        one.figure / limit
+        for one in criteria
+        if one.figure is not None and math.isfinite(one.figure)
+        if (limit := min((most for name, most in one.limits.items() if name != "min" and most), default=None))
+    ]
+    largest = max(shares, default=None)
+    return largest if largest is None or (largest >= 1) == (result == FAILED) else None
+
+
 Time = float | Literal["inf"]
 """A time in milliseconds as in JSON."""
 
@@ -80,30 +91,6 @@ Probes = Mapping[str, Mapping[str, ProbeStatistics]]
 
 def _time(time_ms: float | None) -> Time | None:
     return "inf" if time_ms == math.inf else time_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """A criterion with its limits and the figure of a run, in the figure's unit; None if it was not measured."""
-
-    name: str
-    min: float | None
-    max: float | None
-    below: float | None
-    figure: Time | None
-    each: bool
-
-    @classmethod
-    def of(cls, result: CriterionResult) -> Criterion:
-        least, most, below = (result.limits.get(name) for name in ("min", "max", "below"))
-        return cls(result.name, least, most, below, _time(result.figure), result.each)
-
-    @property
-    def result(self) -> CriterionResult:
-        figure = None if self.figure is None else float(self.figure)
-        each = {"min": self.min, "max": self.max, "below": self.below}
-        limits = {name: limit for name, limit in each.items() if limit is not None}
-        return CriterionResult(self.name, limits, figure, self.each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +121,11 @@ class CampaignRun:
 
     An infinite time is "inf". `scored` are the tasks in the score. `load_equivalent_users` have a day of 8 h.
     `resources` are those of the server's machine, the nearest to saturation first; none without the probe `host`.
-    `averages` are those of `COUNTERS`, and `criteria` all that are on. `load_share` is
-    the load made, of the plan's. `received_share` is the mail that users receive, of the published mail. `taken_share`
-    is the part of the server's cores that others than the server took, other virtual machines included, by the probe
-    `host`. `on_generators_cores`: the generator used the server's cores, too. `stolen`: other virtual machines took
-    much of the server's machine.
+    `averages` are those of `COUNTERS`. `nearest` is how near the run was to a failure (`nearest_to_failure`). `broken`:
+    what must never happen (`max: 0`) did happen. `load_share` is the made part of the planned load. `received_share` is
+    the mail that users receive, of the published mail. `taken_share` is the part of the server's cores that other
+    programs and other virtual machines took, by the probe `host`. `on_generators_cores`: the generator used the
+    server's cores, too. `stolen`: other virtual machines took much of the server's machine.
     """
 
     run: str
@@ -163,7 +150,8 @@ class CampaignRun:
     delivered_per_min: float | None = None
     resources: tuple[Resource, ...] = ()
     averages: tuple[Average, ...] = ()
-    criteria: tuple[Criterion, ...] = ()
+    nearest: float | None = None
+    broken: bool = False
     load_share: float | None = None
     received_share: float | None = None
     taken_share: float | None = None
@@ -210,23 +198,6 @@ class CampaignRun:
         return tuple(hook.failure for hook in self.after if hook.failure is not None)
 
     @property
-    def nearest(self) -> float | None:
-        """The largest finite figure of a criterion, by its upper limit; None if it contradicts the result."""
-        shares = [
-            float(one.figure) / limit
-            for one in self.criteria
-            if one.figure not in (None, INFINITE)
-            if (limit := min((most for most in (one.max, one.below) if most), default=None))
-        ]
-        largest = max(shares, default=None)
-        return largest if largest is None or (largest >= 1) == (self.result == FAILED) else None
-
-    @property
-    def broken(self) -> bool:
-        """True if what must never happen (`max: 0`) did happen."""
-        return any(one.max == 0 and bool(one.figure) for one in self.criteria)
-
-    @property
     def contended(self) -> bool:
         """True if other work than the server's had so much of its cores that the run measures both."""
         by_others = self.taken_share is not None and self.taken_share > CONTENDED_SHARE
@@ -235,11 +206,11 @@ class CampaignRun:
     def with_summary(self, summary: Summary) -> CampaignRun:
         """Return the run with the figures of its summary."""
         verdict, figures, probes = summary.verdict, summary.figures, summary.figures.probes or {}
-        machines = () if figures.embedded else figures.machines
+        result, machines = judge_run(verdict, summary.criteria), () if figures.embedded else figures.machines
         drivers, equivalent = figures.by_protocol.items(), figures.load_equivalent_users
         return replace(
             self,
-            result=judge_run(verdict, summary.criteria),
+            result=result,
             validity=verdict.validity,
             passed=verdict.passed,
             findings=verdict.findings,
@@ -252,7 +223,8 @@ class CampaignRun:
             delivered_per_min=delivered_per_min(figures.delivery.delivered, figures.window_s.length_s),
             resources=tuple(figures.resources or ()),
             averages=_averages(probes),
-            criteria=tuple(map(Criterion.of, summary.criteria)),
+            nearest=nearest_to_failure(summary.criteria, result),
+            broken=any(one.limits.get("max") == 0 and bool(one.figure) for one in summary.criteria),
             load_share=figures.load.share if figures.load else None,
             received_share=figures.received_share,
             taken_share=_taken_share(probes),

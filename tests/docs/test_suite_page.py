@@ -38,7 +38,6 @@ AS_DESCRIBED_ELSEWHERE = (
     "terms",
     "runs[].resources",
     "runs[].averages",
-    "runs[].criteria",
     "runs[].findings",
     "runs[].before",
     "runs[].after",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from finished_searches import probed
 
-from loadsim.campaign.runs import FAILED, PASSED, UNDECIDED, Result
+from loadsim.analysis.criteria import Result as CriterionResult
+from loadsim.campaign.runs import FAILED, PASSED, UNDECIDED, Result, nearest_to_failure
 from loadsim.capacity.document import interval as interval_words
 from loadsim.capacity.order import depends_on_order
 from loadsim.capacity.search import Found, Measure, SearchStep, Settings, interval, next_step
@@ -81,9 +82,15 @@ def test_results_without_figures_keep_the_measured_ends() -> None:
 
 
 def test_a_figure_of_another_criterion_than_the_missed_one_is_none() -> None:
-    step = next(each for each in probed().runs if each.result == PASSED)
-    assert step.nearest is not None and step.nearest < 1
-    assert replace(step, result=FAILED).nearest is None
+    """The largest share of an upper limit counts; infinite figures, and limits of 0, have none."""
+    criteria = [
+        CriterionResult("score_ms", {"below": 1000}, 900.0),
+        CriterionResult("tasks.READ.response_p95_ms", {"max": 75}, math.inf),
+        CriterionResult("done_share", {"min": 0.98}, 0.99),
+        CriterionResult("delivery.undelivered_at_end", {"max": 0}, 0.0),
+    ]
+    assert nearest_to_failure(criteria, PASSED) == 0.9
+    assert nearest_to_failure(criteria, FAILED) is None
 
 
 def test_the_answer_states_the_ends_that_were_moved() -> None:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from loadsim.analysis.probes.resources import Resource
 from loadsim.campaign.file import read_campaign, resumed, write
-from loadsim.campaign.runs import Average, Criterion
+from loadsim.campaign.runs import Average
 from loadsim.capacity.capacity import Capacity, RefusedNumber
 from loadsim.capacity.document import capacity_text, describe_capacity
 from loadsim.capacity.search import Found
@@ -56,7 +56,6 @@ def table(document: Document, caption: str) -> Table:
 # --- files of others ---
 
 OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0, 0.5)
-OF_READ = (Criterion("tasks.READ.p95_ms", None, 100.0, None, 90.0, each=False),)
 SEARCHED = capacity(FOUND, (1000, "pass"), (1200, "fail"), resources=(OWN,), interval_ms=(1.0, 2.0))
 WHOLE = replace(
     SEARCHED,
@@ -64,7 +63,7 @@ WHOLE = replace(
         replace(
             step,
             averages=(Average("host", "cpu_busy_share", 0.5),),
-            criteria=OF_READ,
+            nearest=0.9,
             findings=(finding(Code.CORES_BUSY, "mx1", busy_share=0.9, engines_share=None),),
             load_share=0.97,
             received_share=0.7,
