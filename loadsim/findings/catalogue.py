@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum, unique
-from functools import cached_property
+from functools import cached_property, partial
 from string import Formatter
 from typing import NamedTuple
 
@@ -52,38 +52,17 @@ class Entry:
     severity: Severity
     cause: Cause | None
     sentence: str
-    remedy: str
+    remedy: str = ""
 
 
-def _invalid(cause: Cause, sentence: str, remedy: str = "") -> Entry:
-    return Entry(Severity.INVALID, cause, sentence, remedy)
+_invalid = partial(Entry, Severity.INVALID)
+_refused = partial(Entry, Severity.INVALID, None)
+"""For a comparison that says nothing, and for a server or machine with which the scenario cannot run: no run failed."""
 
-
-def _lacks(sentence: str, remedy: str = "") -> Entry:
-    """Return an entry for a server or machine with which the scenario cannot run."""
-    return Entry(Severity.INVALID, None, sentence, remedy)
-
-
-def _refused(sentence: str, remedy: str = "") -> Entry:
-    """Return an entry for a comparison that says nothing: it has no cause."""
-    return Entry(Severity.INVALID, None, sentence, remedy)
-
-
-def _degraded(sentence: str, remedy: str = "") -> Entry:
-    return Entry(Severity.DEGRADED, None, sentence, remedy)
-
-
-def _missed(sentence: str, remedy: str = "") -> Entry:
-    return Entry(Severity.MISSED, None, sentence, remedy)
-
-
-def _warning(sentence: str, remedy: str = "") -> Entry:
-    return Entry(Severity.WARNING, None, sentence, remedy)
-
-
-def _note(sentence: str, remedy: str = "") -> Entry:
-    return Entry(Severity.NOTE, None, sentence, remedy)
-
+_degraded = partial(Entry, Severity.DEGRADED, None)
+_missed = partial(Entry, Severity.MISSED, None)
+_warning = partial(Entry, Severity.WARNING, None)
+_note = partial(Entry, Severity.NOTE, None)
 
 MORE_GENERATOR = "use more engines, fewer users, a longer day (run.day_length), or another machine for the generator"
 LESS_LOAD = "take fewer users, or a longer day (run.day_length)"
@@ -472,79 +451,83 @@ class Code(Enum):
     )
 
     # What a server answered, by its codes.
-    NAME_TAKEN = _lacks("the server has something else under this name: {answer}", "rename or delete it")
-    MAILBOX_DAMAGED = _lacks("the mailbox is damaged: {answer}", "repair it on the server")
-    MAILBOX_LOCKED = _lacks("another session locks the mailbox: {answer}", "end that session")
-    LIMIT_REACHED = _lacks("a limit of the server is reached: {answer}", "raise the limit that it names")
-    FOLDER_MISSING = _lacks(
+    NAME_TAKEN = _refused("the server has something else under this name: {answer}", "rename or delete it")
+    MAILBOX_DAMAGED = _refused("the mailbox is damaged: {answer}", "repair it on the server")
+    MAILBOX_LOCKED = _refused("another session locks the mailbox: {answer}", "end that session")
+    LIMIT_REACHED = _refused("a limit of the server is reached: {answer}", "raise the limit that it names")
+    FOLDER_MISSING = _refused(
         "a folder is missing: {answer}", "create it, or let the server create it at log-on (autocreate)"
     )
-    RIGHT_MISSING = _lacks("the account lacks an access right: {answer}", "give it this right")
-    FOLDERS_FORBIDDEN = _lacks(
+    RIGHT_MISSING = _refused("the account lacks an access right: {answer}", "give it this right")
+    FOLDERS_FORBIDDEN = _refused(
         "the account may not create folders: {answer}",
         "allow it, or set folders.prefix to the namespace where it may",
     )
-    MAILBOX_FULL = _lacks("the mailbox is full: {answer}", "raise its quota, or empty it")
-    TLS_REQUIRED = _lacks("the server requires TLS: {answer}", "set server.imap.tls and server.smtp.tls")
-    LOG_ON_REQUIRED = _lacks(
+    MAILBOX_FULL = _refused("the mailbox is full: {answer}", "raise its quota, or empty it")
+    TLS_REQUIRED = _refused("the server requires TLS: {answer}", "set server.imap.tls and server.smtp.tls")
+    LOG_ON_REQUIRED = _refused(
         "the server requires TLS or a log-on: {answer}", "set tls or auth of server.imap and server.smtp"
     )
-    SERVER_UNAVAILABLE = _lacks("the server is not available: {answer}", LOOK_AT_LOG)
-    MESSAGE_TOO_LARGE = _lacks("the server refuses the size of a message: {answer}", SMALLER_MESSAGES)
-    STORAGE_FULL = _lacks("the server's storage is full: {answer}", "free storage on the server")
-    TOO_MANY_RECIPIENTS = _lacks(
+    SERVER_UNAVAILABLE = _refused("the server is not available: {answer}", LOOK_AT_LOG)
+    MESSAGE_TOO_LARGE = _refused("the server refuses the size of a message: {answer}", SMALLER_MESSAGES)
+    STORAGE_FULL = _refused("the server's storage is full: {answer}", "free storage on the server")
+    TOO_MANY_RECIPIENTS = _refused(
         "a message has too many recipients: {answer}", "raise the server's limit of recipients for each message"
     )
-    ADDRESS_UNKNOWN = _lacks(
+    ADDRESS_UNKNOWN = _refused(
         "the server does not know {recipient}: {answer}", "create the account, or set domain to that of the accounts"
     )
-    LIST_UNKNOWN = _lacks("the server does not know the list {recipient}: {answer}", CREATE_LIST)
-    ADDRESS_REFUSED = _lacks("the server refuses mail for {recipient}: {answer}", "let it accept mail for this address")
-    ACCOUNT_DISABLED = _lacks("the server has disabled {recipient}: {answer}", "enable the account")
-    SENDER_REFUSED = _lacks(
+    LIST_UNKNOWN = _refused("the server does not know the list {recipient}: {answer}", CREATE_LIST)
+    ADDRESS_REFUSED = _refused(
+        "the server refuses mail for {recipient}: {answer}", "let it accept mail for this address"
+    )
+    ACCOUNT_DISABLED = _refused("the server has disabled {recipient}: {answer}", "enable the account")
+    SENDER_REFUSED = _refused(
         "the account may not send as {sender}: {answer}",
         "allow it, or set accounts.user and domain to what the account may use",
     )
-    GREYLISTED = _lacks(
+    GREYLISTED = _refused(
         "the server refuses mail for now: {answer}", "exempt this machine's address, if the server greylists it"
     )
-    MAIL_FORBIDDEN = _lacks(
+    MAIL_FORBIDDEN = _refused(
         "the server forbids mail from {sender} to {recipient}: {answer}",
         "let accounts send as their own addresses, and to the domain of the scenario",
     )
-    CONNECTION_ENDED = _lacks("the server ended the connection: {answer}", LOOK_AT_LOG)
-    ANSWER_UNKNOWN = _lacks("the server answered: {answer}", LOOK_AT_LOG)
-    MACHINE_FAILED = _lacks("this machine failed: {answer}")
+    CONNECTION_ENDED = _refused("the server ended the connection: {answer}", LOOK_AT_LOG)
+    ANSWER_UNKNOWN = _refused("the server answered: {answer}", LOOK_AT_LOG)
+    MACHINE_FAILED = _refused("this machine failed: {answer}")
 
     # What else a check of a server finds.
-    FEW_SESSIONS = _lacks(
+    FEW_SESSIONS = _refused(
         "{on} of {tried:session} can be open at once: {answer}",
         "raise the server's limit of connections for each address, or of processes, above the number of users",
     )
-    FEW_CONNECTIONS = _lacks(
+    FEW_CONNECTIONS = _refused(
         "a user can have {made} of {wanted:connection} at once: {answer}",
         "raise the server's limit of connections for each user",
     )
-    SELDOM_LOOKS = _lacks(
+    SELDOM_LOOKS = _refused(
         "users look for new mail every {look_s} only, as the server does not announce it",
         "raise the limit of delivery in criteria, or take another program",
     )
-    SMALL_LIMIT = _lacks("the largest planned message has {planned} bytes, {where} allows {limit}", SMALLER_MESSAGES)
-    SMALL_QUOTA = _lacks(
+    SMALL_LIMIT = _refused("the largest planned message has {planned} bytes, {where} allows {limit}", SMALLER_MESSAGES)
+    SMALL_QUOTA = _refused(
         "the quota of {account} is {limit}{unit}, with {used}{unit} used; planned are {planned}{unit}",
         "raise the quota",
     )
-    MAIL_NOT_DELIVERED = _lacks(
+    MAIL_NOT_DELIVERED = _refused(
         "mail to {address} was accepted, and did not arrive within {wait_s}",
         "look for it in the server's queue and log",
     )
-    LIST_NOT_DELIVERED = _lacks("mail to {address} reached {reached} of {members:member} within {wait_s}", CREATE_LIST)
+    LIST_NOT_DELIVERED = _refused(
+        "mail to {address} reached {reached} of {members:member} within {wait_s}", CREATE_LIST
+    )
     MAIL_ANNOUNCED_LATE = _note(
         "the server announced {announced} of {messages:message} within {wait_s}: waiting users answer mail later, and a"
         " run of some minutes may make too little load"
     )
     SENDER_LEFT_OUT = _note("the list leaves out the sender: a run does not expect these copies")
-    MONITOR_WITHOUT_SAMPLES = _lacks("monitor {where}: {why}", "make its command (monitors) print samples")
+    MONITOR_WITHOUT_SAMPLES = _refused("monitor {where}: {why}", "make its command (monitors) print samples")
 
     # What to do after a run without faults.
     EMBEDDED = _note(
