@@ -151,7 +151,7 @@ def resumed(campaign: C, *, may_change: Collection[str] = (), kept: Collection[s
             f"--out {directory}: expected the terms of the campaign that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"
         )
-    return campaign.with_terms(terms).with_runs(before.runs)
+    return replace(campaign, terms=terms, runs=before.runs)
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:

@@ -141,7 +141,7 @@ class Making:
             if signalled():
                 raise Interrupted(kept=True)
             self.watcher.began(planned)
-            campaign = campaign.with_runs((*campaign.runs, self._made(campaign, planned, signalled)))
+            campaign = replace(campaign, runs=(*campaign.runs, self._made(campaign, planned, signalled)))
             write(campaign)
             self.watcher.ended(campaign)
 

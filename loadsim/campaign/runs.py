@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.generator.limits import STOLEN_SHARE
@@ -22,6 +23,8 @@ from loadsim.findings.catalogue import Cause, Severity
 from loadsim.findings.finding import Finding
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.terms import MOST_USERS
+
+T = TypeVar("T")
 
 Result = Literal["pass", "fail", "undecided", "generator", "void"]
 """The result of a run. `generator`: the load generator was the bottleneck. `void`: invalid for another reason, or
@@ -237,8 +240,7 @@ class CampaignRun:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> CampaignRun:
         """Return the run with this document. Raises one of `DAMAGED` for any other."""
-        found = _RUN.validate_python({one.name: document[one.name] for one in fields(cls)})
-        checked_finite(found)
+        found = checked(_RUN, {one.name: document[one.name] for one in fields(cls)})
         if not RUN.fullmatch(found.run) or not 1 <= found.users <= MOST_USERS:
             raise ValueError(found.run)
         if found.validity is None and found.result != VOID:
@@ -253,14 +255,9 @@ class CampaignRun:
 _RUN = TypeAdapter(CampaignRun)
 
 
-def checked_finite(read: object) -> None:
-    """Raise `ValueError` for a dataclass with a number that is not finite, which a text such as "nan" becomes."""
-    values: list[Any] = [asdict(read)]  # type: ignore[call-overload]
-    while values:
-        value = values.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(value)
-        values += value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+def checked(adapter: TypeAdapter[T], document: object) -> T:
+    """Return the value of a document whose types are exact: no text is taken for a number, such as "nan"."""
+    return adapter.validate_json(json.dumps(document), strict=True)
 
 
 def _averages(probes: Probes) -> tuple[Average, ...]:
@@ -288,6 +285,7 @@ class Campaign(Protocol):
     """A capacity search or a suite with its runs so far: a dataclass with these three fields."""
 
     KIND: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def directory(self) -> Path: ...
@@ -304,12 +302,4 @@ class Campaign(Protocol):
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> Self:
         """Return the campaign with this document. Raises one of `DAMAGED` for any other."""
-        ...
-
-    def with_runs(self, runs: Sequence[CampaignRun]) -> Self:
-        """Return the campaign with these runs."""
-        ...
-
-    def with_terms(self, terms: Any) -> Self:
-        """Return the campaign with these terms."""
         ...

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from loadsim.analysis.json_values import to_json
-from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, checked_finite
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, checked
 from loadsim.capacity.search import Found, SearchStep, Settings, StoppedBy, interval
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
@@ -69,15 +69,8 @@ class Capacity:
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> Capacity:
         """Return the search with this document. Raises one of `DAMAGED` for any other."""
-        terms = _TERMS.validate_python(document["terms"])
-        checked_finite(terms)
-        return cls(directory, terms, runs, _found(document, runs), _REFUSED.validate_python(document["refused"]))
-
-    def with_runs(self, runs: Sequence[CampaignRun]) -> Capacity:
-        return replace(self, runs=tuple(runs))
-
-    def with_terms(self, terms: SearchTerms) -> Capacity:
-        return replace(self, terms=terms)
+        terms, refused = checked(_TERMS, document["terms"]), checked(_REFUSED, document["refused"])
+        return cls(directory, terms, runs, _found(document, runs), refused)
 
     @property
     def measured(self) -> Sequence[SearchStep]:
@@ -244,7 +237,7 @@ def _found(document: Mapping[str, Any], runs: Collection[CampaignRun]) -> Found 
     if document["stopped_by"] is None:
         return None
     ends = [document[name] for name in ("users", "failed_users", "stopped_by")]
-    found = Found(*_FOUND.validate_python(ends))
+    found = Found(*checked(_FOUND, ends))
     for end, result in ((found.low, PASSED), (found.high, FAILED)):
         if end is not None and not any((run.users, run.result) == (end, result) for run in runs):
             raise ValueError(ends)

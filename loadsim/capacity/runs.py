@@ -226,7 +226,7 @@ def _without_last_void(capacity: Capacity) -> Capacity:
         for directory in sorted(void):
             if (capacity.directory / directory).exists():  # a crash may have come after it was renamed
                 set_aside(capacity.directory / directory)
-        capacity = capacity.with_runs([run for run in capacity.runs if run.run not in void])
+        capacity = replace(capacity, runs=tuple(run for run in capacity.runs if run.run not in void))
     return capacity
 
 

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,7 +62,7 @@ class CampaignView(CampaignWatcher):
         resumed = f", resumed after {count(len(campaign.runs), 'run')}" if campaign.runs else ""
         self.message(f"Runs of {self._name} in {campaign.directory}{resumed}")
         for at in range(len(campaign.runs)):
-            self._show_ended(campaign.with_runs(campaign.runs[: at + 1]))
+            self._show_ended(replace(campaign, runs=campaign.runs[: at + 1]))
 
     def began(self, planned: PlannedRun) -> None:
         self._words = planned.words

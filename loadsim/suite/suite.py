@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from loadsim.analysis.json_values import INFINITE, to_json
 from loadsim.analysis.statistics.repeats import Spread, spread
-from loadsim.campaign.runs import CampaignRun, checked_finite
+from loadsim.campaign.runs import CampaignRun, checked
 from loadsim.comparison.comparison import UNDECIDED, Comparison
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
@@ -191,17 +191,10 @@ class SuiteFigures:
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> SuiteFigures:
         """Return the suite with this document, without comparisons. Raises one of `DAMAGED` for any other."""
-        terms = _TERMS.validate_python(document["terms"])
-        checked_finite(terms)
+        terms = checked(_TERMS, document["terms"])
         if unknown := {run.cell for run in runs} - terms.cells.keys():
             raise ValueError(unknown)
         return cls(directory, terms, runs)
-
-    def with_runs(self, runs: Sequence[CampaignRun]) -> SuiteFigures:
-        return replace(self, runs=tuple(runs))
-
-    def with_terms(self, terms: SuiteTerms) -> SuiteFigures:
-        return replace(self, terms=terms)
 
     @property
     def name(self) -> str:
