@@ -167,8 +167,8 @@ class Code(Enum):
     SHORT_WINDOW = _invalid(Cause.TERMS, "the window is {window_s} long, at least {limit_s} needed", MORE_HITS)
     FEW_PLANNED = _invalid(
         Cause.TERMS,
-        "planned in the window are {tasks}; each scored task needs {limit:hit} (limits.hits): take {factor} times the"
-        " users or days",
+        "the plan has too few in the window: {tasks}; each scored task needs {limit:hit} (limits.hits); {factor} times"
+        " the users or days have enough",
         MORE_HITS,
     )
     CUT_SHORT = _invalid(Cause.ABORTED, "too few tasks were due before the run was aborted: {hits:hit}")
@@ -236,11 +236,11 @@ class Code(Enum):
 
     # What the score will lack.
     PROVISIONAL = _note(
-        "the score will be provisional: planned in the window are {tasks}, and each scored task needs {limit:hit}; take"
-        " {factor} times the users or days",
+        "the score will be provisional: the plan has {tasks} in the window, and each scored task needs {limit:hit};"
+        " {factor} times the users or days have enough",
         MORE_HITS,
     )
-    NONE_PLANNED = _note("the score will lack {tasks}: none is planned in the window", MORE_HITS)
+    NONE_PLANNED = _note("the score will lack {tasks}: the plan has none in the window", MORE_HITS)
     NO_INTERVAL = _note(
         "the score will have no confidence interval: the window is {window_s} long, at least {limit_s} needed",
         "take a longer window (run.window)",
@@ -375,7 +375,7 @@ class Code(Enum):
         "in doubt, since other work shared the server's cores",
         "keep other work off the server's cores (--pin, or an idle machine), and search again",
     )
-    BROKEN_RUN = _warning("{why}: no other runs decide about this")
+    BROKEN_RUN = _warning("{why}: one such run decides")
     NUMBER_REFUSED = _warning("{where} cannot be measured: {why}")
     MACHINE_LACKS = _invalid(Cause.GENERATOR, "{why}", "raise the limit that is named, or use another machine")
     SERVER_NOT_MEASURED = _warning(
@@ -390,23 +390,21 @@ class Code(Enum):
     # A suite, its cells, and its comparisons.
     SUITE_ENDED = _warning(
         "{runs:run} in a row were not measured (stop_after)",
-        "fix the cause, and type the same command: it makes the runs that are left",
+        "fix the cause, and repeat the command: it makes the runs that are left",
     )
     CELL_OVERLOADED = _warning(
         "no score: the server did not take the load in {overloaded} of {answered:run}", FIND_CAPACITY
     )
     CELL_NOT_MEASURED = _warning("no score: no run was measured", RUN_AGAIN)
     CELL_NOT_FINITE = _warning("no score: not every run has a finite one", LOOK_AT_LOG)
-    CELL_TASKS_DIFFER = _warning("no score: those of the runs are over different tasks", MORE_HITS)
+    CELL_TASKS_DIFFER = _warning("no score: the scores of its runs are over different tasks", MORE_HITS)
     RUNS_NOT_COUNTED = _warning("{invalid:invalid run} and {failed:failed run} are not in its figures")
-    RUNS_OUT_OF_ORDER = _warning(
-        "made after runs of later places: {runs}; slow changes of the machine may favour {cells}"
-    )
-    HOOKS_FAILED = _warning("{commands:command} after a run failed; campaign.json has the reasons")
+    RUNS_OUT_OF_ORDER = _warning("made out of order: {runs}; slow changes of the machine may favour {cells}")
+    COMMANDS_FAILED = _warning("{commands:command} after a run failed; campaign.json has the reasons")
     NOT_COMPARED = _refused("{why}")
 
     # Sizing: what a figure lacks, and what makes it doubtful.
-    NO_FIGURE = _note("the probe has no figure {figure}", "measure again with this version of loadsim")
+    NO_FIGURE = _note("the probe has no figure {figure}")
     NO_SAMPLES = _note("no samples for {gap_s} of the window", REPAIR)
     FEW_SAMPLES = _note(
         "{samples:sample} in the window, at least {limit} in each tenth of it needed",
@@ -507,7 +505,7 @@ class Code(Enum):
         "raise the server's limit of connections for each user",
     )
     SELDOM_LOOKS = _refused(
-        "users look for new mail every {look_s} only, as the server does not announce it",
+        "users look for new mail only every {look_s}: the server does not announce it",
         "raise the limit of delivery in criteria, or take another program",
     )
     SMALL_LIMIT = _refused("the largest planned message has {planned} bytes, {where} allows {limit}", SMALLER_MESSAGES)

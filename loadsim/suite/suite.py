@@ -253,7 +253,7 @@ class SuiteFigures:
             cells = tuple(dict.fromkeys(run.cell for run in self.late))
             found.append(finding(Code.RUNS_OUT_OF_ORDER, runs=names, cells=cells))
         if failures := sum(len(run.failed_after) for run in self.runs):
-            found.append(finding(Code.HOOKS_FAILED, commands=failures))
+            found.append(finding(Code.COMMANDS_FAILED, commands=failures))
         return tuple(found)
 
     @property
