@@ -18,11 +18,14 @@ What loadsim finds out has a code, in brackets behind its sentence; `loadsim exp
 """
 
 MEANINGS = {
-    Severity.INVALID: "The run is invalid: do not quote its times. The cause says what failed.",
+    Severity.INVALID: (
+        "The run is invalid: do not quote its times. The cause says what failed. A finding without a cause keeps runs"
+        " from being compared, or a scenario from running on a server."
+    ),
     Severity.DEGRADED: "The run is degraded: something is missing, within the limits.",
     Severity.MISSED: "The server missed criteria of the run.",
     Severity.WARNING: "Warnings do not change the verdict.",
-    Severity.NOTE: "Notes have the next step after a run without faults.",
+    Severity.NOTE: "Notes have an answer, what it lacks, or the next step.",
 }
 
 

@@ -23,8 +23,7 @@ class RunResult:
     @property
     def score_ms(self) -> float | None:
         """The score; None if the run has none, or one for each of several drivers."""
-        score: float | None = self.summary.score["score_ms"]
-        return score
+        return self.summary.figures.score_ms
 
     @property
     def exit_status(self) -> int:

@@ -133,6 +133,10 @@ def test_several_runs_and_comparisons_have_the_findings_of_single_runs(tmp_path:
         ([Code.GENERATOR_LATE, Code.CORES_SHARED], Code.CORES_SHARED),
         ([Code.GENERATOR_LATE, Code.CORES_SHARED, Code.GENERATOR_FAILED], Code.GENERATOR_FAILED),
         ([Code.SEGMENTS_LOST, Code.ONE_RUN], Code.ONE_RUN),
+        ([Code.CAPACITY_FOUND, Code.CORES_CONTENDED], Code.CORES_CONTENDED),
+        ([Code.CAPACITY_FOUND, Code.EMBEDDED], Code.EMBEDDED),
+        ([Code.CAPACITY_AT_LEAST, Code.GENERATOR_TOO_SLOW], Code.GENERATOR_TOO_SLOW),
+        ([Code.SUITE_ENDED, Code.EMBEDDED], Code.SUITE_ENDED),
     ],
 )
 def test_the_first_rule_decides_the_next_step(present: list[Code], step: Code) -> None:
