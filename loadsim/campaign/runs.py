@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.generator.limits import STOLEN_SHARE
+from loadsim.analysis.json_values import INFINITE
 from loadsim.analysis.probes.averages import counted, delivered_per_min
 from loadsim.analysis.probes.resources import HOST, Resource, kind_of
 from loadsim.analysis.probes.statistics import ProbeStatistics
@@ -83,17 +84,10 @@ def nearest_to_failure(criteria: Sequence[CriterionResult], result: Result) -> f
     return largest if largest is None or (largest >= 1) == (result == FAILED) else None
 
 
-Time = float | Literal["inf"]
-"""A time in milliseconds as in JSON."""
-
 Validity = Literal["valid", "degraded", "invalid"]
 
 Probes = Mapping[str, Mapping[str, ProbeStatistics]]
 """The statistics of figures by probe."""
-
-
-def _time(time_ms: float | None) -> Time | None:
-    return "inf" if time_ms == math.inf else time_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +116,7 @@ class CampaignRun:
     `attempt` counts its runs. `began` (ISO 8601) and `took_s` are None for a run that a crash kept from being recorded
     until the campaign was resumed. A run that could not be made has a `failure`, no validity and no figures.
 
-    An infinite time is "inf". `scored` are the tasks in the score. `load_equivalent_users` have a day of 8 h.
+    `scored` are the tasks in the score. `load_equivalent_users` have a day of 8 h.
     `resources` are those of the server's machine, the nearest to saturation first; none without the probe `host`.
     `averages` are those of `COUNTERS`. `nearest` is how near the run was to a failure (`nearest_to_failure`). `broken`:
     what must never happen (`max: 0`) did happen. `load_share` is the made part of the planned load. `received_share` is
@@ -144,9 +138,9 @@ class CampaignRun:
     passed: bool | None = None
     failure: str | None = None
     findings: tuple[Finding, ...] = ()
-    score_ms: Time | None = None
+    score_ms: float | None = None
     score_interval_ms: tuple[float, float] | None = None
-    response_score_ms: Time | None = None
+    response_score_ms: float | None = None
     scored: tuple[str, ...] = ()
     tasks_per_s: float | None = None
     load_equivalent_users: int | None = None
@@ -217,9 +211,9 @@ class CampaignRun:
             validity=verdict.validity,
             passed=verdict.passed,
             findings=verdict.findings,
-            score_ms=_time(figures.score_ms),
+            score_ms=figures.score_ms,
             score_interval_ms=figures.score_interval_ms,
-            response_score_ms=_time(figures.response_score_ms),
+            response_score_ms=figures.response_score_ms,
             scored=tuple(f"{name}: {task}" for name, driver in drivers for task in driver.covers.scored),
             tasks_per_s=figures.tasks_per_s,
             load_equivalent_users=None if equivalent is None else round(equivalent),
@@ -240,7 +234,9 @@ class CampaignRun:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> CampaignRun:
         """Return the run with this document. Raises one of `DAMAGED` for any other."""
-        found = checked(_RUN, {one.name: document[one.name] for one in fields(cls)})
+        own = {one.name: document[one.name] for one in fields(cls)}
+        infinite = {name: math.inf for name in ("score_ms", "response_score_ms") if own[name] == INFINITE}
+        found = checked(_RUN, own | infinite)
         if not RUN.fullmatch(found.run) or not 1 <= found.users <= MOST_USERS:
             raise ValueError(found.run)
         if found.validity is None and found.result != VOID:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from loadsim.analysis.summary import Tone
-from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result, Time
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
 from loadsim.errors import printable
 from loadsim.model.run_times import in_words
 from loadsim.report.answer_tables import interval_words
@@ -71,13 +71,9 @@ def length_words(time_s: float) -> str:
     return f"{minutes} min {seconds} s" if minutes else in_words(seconds)
 
 
-def time_of(run: CampaignRun, time_ms: Time | None) -> float | str | None:
+def time_of(run: CampaignRun, time_ms: float | None) -> float | str | None:
     """Return a time of a run for a table; that of an invalid run is not to be quoted."""
-    return NOT_SHOWN if time_ms is not None and run.validity == "invalid" else in_ms(time_ms)
-
-
-def in_ms(time: Time | None) -> float | None:
-    return None if time is None else float(time)
+    return NOT_SHOWN if time_ms is not None and run.validity == "invalid" else time_ms
 
 
 def runs_blocks(caption: str, runs: Sequence[CampaignRun], place: Place) -> Iterator[Block]:

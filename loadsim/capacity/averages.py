@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from loadsim.analysis.probes.averages import Counted, counted
 from loadsim.analysis.probes.resources import kind_of
 from loadsim.campaign.runs import FAILED, PASSED, UNDECIDED, CampaignRun
-from loadsim.campaign.tables import in_ms
 from loadsim.capacity.curves import Figure
 from loadsim.report.document import Block, ColumnOf, Section, Table, table_of
 
@@ -62,11 +61,11 @@ def _tables(runs: Sequence[CampaignRun]) -> Iterable[Table]:
         rows,
         users,
         ("Valid runs", None, lambda row: f"{len(row.valid)} of {row.runs}"),
-        ("Score", "time", lambda row: _mean(lambda run: in_ms(run.score_ms))(row) if row.valid else None),
+        ("Score", "time", lambda row: _mean(lambda run: run.score_ms)(row) if row.valid else None),
         (
             "Response score",
             "time",
-            lambda row: _mean(lambda run: in_ms(run.response_score_ms))(row) if row.valid else None,
+            lambda row: _mean(lambda run: run.response_score_ms)(row) if row.valid else None,
         ),
         ("Tasks/s", 1, _mean(lambda run: run.tasks_per_s)),
         ("Delivered per minute", 1, _mean(lambda run: run.delivered_per_min)),

@@ -10,7 +10,7 @@ from typing import Literal
 
 from loadsim.analysis.statistics.repeats import medians_by
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
-from loadsim.campaign.tables import RESULTS, in_ms
+from loadsim.campaign.tables import RESULTS
 from loadsim.capacity.capacity import Capacity
 from loadsim.report.document import Axis, Block, Chart, Column, Limit, Line, Panel, drawable
 
@@ -101,14 +101,14 @@ def curves_of(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Block
         Curve(
             "Score: weighted 95th percentile",
             "ms",
-            lambda run: in_ms(run.score_ms),
+            lambda run: run.score_ms,
             _limit("score", terms.score_limit_ms),
             intervals=True,
         ),
         Curve(
             "Response score: the same, from when tasks were due",
             "ms",
-            lambda run: in_ms(run.response_score_ms),
+            lambda run: run.response_score_ms,
             _limit("response score", terms.response_score_limit_ms),
         ),
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import isinf
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from loadsim.analysis.json_values import INFINITE, to_json
+from loadsim.analysis.json_values import to_json
 from loadsim.analysis.statistics.repeats import Spread, spread
 from loadsim.campaign.runs import CampaignRun, checked
 from loadsim.comparison.comparison import UNDECIDED, Comparison
@@ -72,7 +73,7 @@ class CellFigures:
             degraded=sum(run.validity == "degraded" for run in measured),
             passed=passed,
             verdict="missed" if missed else "met" if passed == planned else "incomplete",
-            score=None if no_score else spread([float(run.score_ms or 0) for run in measured]),
+            score=None if no_score else spread([run.score_ms or 0.0 for run in measured]),
             no_score=no_score,
             tasks_per_s=sum(rates) / len(rates) if rates else None,
             runs=tuple(run.run for run in measured),
@@ -102,7 +103,7 @@ def _no_score(cell: str, measured: Sequence[CampaignRun], overloaded: int) -> Fi
         return finding(Code.CELL_OVERLOADED, cell, overloaded=overloaded, answered=len(measured) + overloaded)
     if not measured:
         return finding(Code.CELL_NOT_MEASURED, cell)
-    if any(run.score_ms in (None, INFINITE) for run in measured):
+    if any(run.score_ms is None or isinf(run.score_ms) for run in measured):
         return finding(Code.CELL_NOT_FINITE, cell)
     if len({frozenset(run.scored) for run in measured}) > 1:
         return finding(Code.CELL_TASKS_DIFFER, cell)

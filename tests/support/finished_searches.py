@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from loadsim.analysis.probes.resources import Resource
@@ -50,7 +51,7 @@ def capacity(
             score_ms=float(users),
             run=f"runs/{users:05d}-1",
             score_interval_ms=interval_ms,
-            response_score_ms="inf" if result == "fail" else 2.0 * users,
+            response_score_ms=inf if result == "fail" else 2.0 * users,
             tasks_per_s=users / 10,
             load_equivalent_users=users,
             findings=() if result == "pass" else (missed("score_ms", "1100.0 ms", "below 1000 ms"),),
