@@ -27,6 +27,13 @@ Outcome = Literal["failed", "undecided", "refused", "passed"]
 """The outcomes of a comparison with a limit, the worst first. Without a limit, `refused` is the only one."""
 
 
+COMPARED = (
+    *("decision", "max_regression", "scores", "response_scores", "further", "decisions", "missed_more"),
+    *("findings", "of_runs"),
+)
+"""The figures of a comparison that `campaign.json` has."""
+
+
 @dataclass(frozen=True, slots=True)
 class CellFigures:
     """The figures of a cell over its repeats. `score` is None unless all measured runs have a finite score, over the
@@ -126,22 +133,10 @@ class ComparedCells:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The entry of the comparison in `campaign.json`: scores, missed criteria, and the decision."""
-        figures = self.comparison.figures if self.comparison else None
-        return {
-            "base": self.base,
-            "new": self.new,
-            "refused": to_json(self.refused),
-            "decision": figures and figures.decision,
-            "max_regression": figures and figures.max_regression,
-            "scores": [to_json(one) for one in figures.scores] if figures else [],
-            "response_scores": [to_json(one) for one in figures.response_scores] if figures else [],
-            "further": [to_json(one) for one in figures.further] if figures else [],
-            "decisions": [to_json(one) for one in figures.decisions] if figures else [],
-            "missed_more": list(figures.missed_more) if figures else [],
-            "findings": [one.document for one in figures.findings] if figures else [],
-            "of_runs": to_json(figures.of_runs) if figures else [],
-        }
+        """The entry of the comparison in `campaign.json`: figures of `loadsim compare --json`, null without one."""
+        figures = self.comparison.document if self.comparison else {}
+        known = {name: figures.get(name) for name in COMPARED}
+        return {"base": self.base, "new": self.new, "refused": to_json(self.refused), **known}
 
 
 @dataclass(frozen=True, slots=True)
