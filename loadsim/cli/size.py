@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_size(args: argparse.Namespace) -> int:
     with shown_work("Computing the demands"):
         sizing = size(read_run(args.run_directory))
-    document = {"first": sizing.first and sizing.first.name, **to_json(sizing)}
+    first = sizing.first and sizing.first.name
+    document = {"first": first, "next_step": sizing.next_step, **to_json(sizing)}
     text = json.dumps(document, indent=2) if args.json else size_text(sizing, *width_and_colours()).rstrip()
     print_line(text, sys.stdout)
     return sizing.exit_status

@@ -36,6 +36,12 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Code.CORES_SHARED,),
     (Code.CORE_SHARED,),
     (Code.ONE_RUN,),
+    (Code.GROUPS_OVERLAP,),
+    (Code.CORES_CHANGED,),
+    (Code.CORES_OF_SOME,),
+    (Code.CORES_MOSTLY_TAKEN,),
+    (Code.WIDE_INTERVAL,),
+    (Code.HARDLY_USED,),
 )
 """A rule holds if there is a finding of each of its kinds. The step is the remedy of the last one, if it has any."""
 

@@ -15,6 +15,7 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.next_step import next_step
 from loadsim.model.terms import STRESS, Window
 from loadsim.size.demands import Demand, DiskOperations, demands, disk_operations
 from loadsim.size.resources import SizedResource, left_to_server, resources_of
@@ -66,6 +67,10 @@ class Sizing:
             return None
         users, first = min(known, key=lambda each: each[0])
         return None if any(each.may_be_full_before(users) for each in self.resources) else first
+
+    @property
+    def next_step(self) -> str:
+        return next_step((*self.missed, *self.doubts, *(() if self.first else self.not_covered)))
 
     @property
     def exit_status(self) -> int:

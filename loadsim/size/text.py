@@ -35,10 +35,7 @@ def size_verdict(sizing: Sizing) -> str:
         unknown = [each for each in sizing.resources if each.users is None]
         beyond = [each.users_beyond for each in unknown if each.users_beyond is not None]
         if beyond and len(beyond) == len(sizing.resources):
-            return (
-                f"more than {min(beyond):,.0f} users; no resource was used enough for a number."
-                " Measure more users, or a faster day"
-            )
+            return f"more than {min(beyond):,.0f} users; no resource was used enough for a number"
         blocking = [each for each in unknown if each.users_beyond is None] or unknown
         reasons = "; ".join(each.why_not.text for each in blocking if each.why_not)
         return f"not decided, since a resource without a number may be full first: {reasons}"
@@ -82,6 +79,8 @@ def _blocks(sizing: Sizing) -> Iterator[Block]:
     for caption, items in (("Doubts", sizing.doubts), ("Not covered", sizing.not_covered)):
         if items:
             yield Listing(caption, tuple(one.text for one in items))
+    if sizing.next_step:
+        yield f"Next: {sizing.next_step}."
 
 
 def _amount(resource: SizedResource, amount: float | None) -> str | None:

@@ -13,6 +13,7 @@ from sized_runs import HEADER, busy_run
 from timing_samples import DELIVERED, LOGGED_ON, START_NS, done, write_sample
 
 from loadsim.cli import main
+from loadsim.findings.catalogue import Code
 
 
 def sized(place: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -286,6 +287,7 @@ def test_a_run_that_missed_its_criteria_decides_nothing(tmp_path: Path, capsys: 
     status, found = sized(place, capsys)
     assert (status, found["first"]) == (4, None)
     assert resource(found, "processor")["users"] is not None
+    assert found["next_step"] == Code.CRITERION_MISSED.remedy
     assert main(["size", str(place)]) == 4
     assert capsys.readouterr().out.startswith("Size: not decided, since the run missed its criteria with 200 users:")
 
@@ -294,7 +296,9 @@ def test_resources_that_are_hardly_used_give_a_bound(tmp_path: Path, capsys: pyt
     """On 64 cores the server takes 0.6 %, of memory 0.2 %, of the disk 1 %: more than 20 times the users fit."""
     place = busy_run(tmp_path, cores=64.0, memory_available_bytes=1e12, disk_sda_busy_share=0.01)
     assert main(["size", str(place)]) == 4
-    assert capsys.readouterr().out.startswith("Size: more than 4,000 users; no resource was used enough for a number.")
+    out = capsys.readouterr().out
+    assert out.startswith("Size: more than 4,000 users; no resource was used enough for a number\n")
+    assert out.endswith(f"\nNext: {Code.HARDLY_USED.remedy}.\n")
 
 
 def test_a_hardly_used_resource_leaves_the_verdict_of_the_others(
