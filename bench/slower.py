@@ -20,10 +20,11 @@ from bench.nullserver import HOST
 from bench.processes import short_directory
 from bench.runs import reasons, score_of, written
 from loadsim.comparison.comparison import Comparison, compare_runs
-from loadsim.comparison.document import compare_text
+from loadsim.comparison.document import describe_comparison
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
+from loadsim.report.text import to_text
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 REPEATS = 5
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"bench.slower: {error}", file=sys.stderr)
             return 2
     for name, comparison in found.items():
-        print(f"\n--- base and {name} ---\n\n{compare_text(comparison)}", end="")
+        print(f"\n--- base and {name} ---\n\n{to_text(describe_comparison(comparison))}", end="")
     for task in found["slower"].document["tasks"]:
         times = task["difference_ms"] / args.delay_ms
         print(f"{task['name']}: {task['difference_ms']:+.1f} ms, {times:.1f} delays of {args.delay_ms:g} ms")

@@ -32,12 +32,14 @@ from loadsim.analysis.probes.monitors import monitor_findings
 from loadsim.analysis.probes.reasons import with_probe_reasons
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import probe_statistics
-from loadsim.analysis.score import Bounds, ProtocolStatistics, command_statistics
+from loadsim.analysis.score import FEW_HITS, Bounds, ProtocolStatistics, command_statistics
 from loadsim.analysis.statistics.intervals import Interval, Intervals
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Totals, Verdict, by_severity, judge, limits_of
 from loadsim.errors import LogError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
 from loadsim.model.day_shape import factor_of_window
 from loadsim.model.terms import STRESS, Window
@@ -160,6 +162,7 @@ def summary_of(
         *log.header.findings,
         *preparation_findings(figures.preparation, figures.embedded),
         *monitor_findings(log, window_s),
+        *([] if verdict.validity == "invalid" else _score_notes(figures)),
     ]
     verdict = Verdict(by_severity((*verdict.findings, *further)))
 
@@ -169,6 +172,18 @@ def summary_of(
     if by is not None:
         figures = replace(figures, by=breakdown(log, weights, window_s, by))
     return Summary(verdict, results, figures)
+
+
+def _score_notes(figures: Figures) -> list[Finding]:
+    """Return how exact the scores are not."""
+    notes = []
+    for name, module in figures.by_protocol.items():
+        where = name if len(figures.by_protocol) > 1 else ""
+        if module.provisional:
+            notes.append(finding(Code.PROVISIONAL, where, limit=FEW_HITS, tasks=tuple(module.covers.few_hits)))
+        if module.score_ms is not None and module.score_interval_ms is None:
+            notes.append(finding(Code.NO_INTERVAL, where, why=module.no_score_interval))
+    return notes
 
 
 def _judged(

@@ -12,7 +12,7 @@ from loadsim.model.run_times import in_words
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
-from loadsim.report.document import Block, Column, Link, Listing, Table, table_of
+from loadsim.report.document import Column, Link, Listing, Section, Table, table_of
 from loadsim.report.text import LEAST_WIDTH, wrapped
 
 RESULTS: Mapping[Result, str] = {
@@ -76,45 +76,32 @@ def time_of(run: CampaignRun, time_ms: float | None) -> float | str | None:
     return NOT_SHOWN if time_ms is not None and run.validity == "invalid" else time_ms
 
 
-def runs_blocks(caption: str, runs: Sequence[CampaignRun], place: Place) -> Iterator[Block]:
-    """Yield the table of the runs, the reasons of those that did not pass, and the commands that failed after one."""
-    yield _table(caption, runs, place)
-    reasons = [f"{run_name(run)} ({run.run}): {'; '.join(run.reasons)}" for run in runs if run.reasons]
-    if reasons:
-        yield Listing("Why runs did not pass", tuple(reasons))
-    if failures := tuple(f"{run_name(run)}: {failure}" for run in runs for failure in run.failed_after):
-        yield Listing("Commands that failed after a run", failures)
-
-
-def _table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table:
+def runs_table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table:
+    """Return the table of runs; a terminal shows its first columns."""
     return table_of(
         caption,
         runs,
-        ("Run", None, lambda run: Link(run.run, f"{quote(place(run.run))}/")),
         ("Cell", None, lambda run: run.cell),
+        ("Result", None, lambda run: RATED.get(run.result, RESULTS[run.result])),
+        ("Tasks/s", 1, lambda run: run.tasks_per_s),
+        ("Score", "time", lambda run: time_of(run, run.score_ms)),
+        ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),
+        ("Run", None, lambda run: Link(run.run, f"{quote(place(run.run))}/")),
         ("Begun", None, lambda run: None if run.began is None else run.began[:19].replace("T", " ")),
         ("Took", None, lambda run: None if run.took_s is None else length_words(run.took_s)),
-        ("Result", None, lambda run: RATED.get(run.result, RESULTS[run.result])),
-        ("Score", "time", lambda run: time_of(run, run.score_ms)),
         (
             "95 % interval of the score",
             None,
             lambda run: interval_words(run.score_interval_ms) if run.measured else None,
         ),
-        ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),
-        ("Tasks/s", 1, lambda run: run.tasks_per_s),
         ("8-hour equivalent, in users", 0, lambda run: run.load_equivalent_users),
     )
 
 
-def scores_table(runs: Sequence[CampaignRun]) -> Table:
-    """Return the table of the runs that a terminal shows."""
-    return table_of(
-        "The runs",
-        runs,
-        ("Cell", None, lambda run: run.cell),
-        ("Result", None, lambda run: RESULTS[run.result]),
-        ("Tasks/s", 1, lambda run: run.tasks_per_s),
-        ("Score", "time", lambda run: time_of(run, run.score_ms)),
-        ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),
-    )
+def results_of(runs: Sequence[CampaignRun]) -> Iterator[Section]:
+    """Yield the reasons of the runs that did not pass, and the commands that failed after one."""
+    reasons = tuple(f"{run_name(run)} ({run.run}): {'; '.join(run.reasons)}" for run in runs if run.reasons)
+    failures = tuple(f"{run_name(run)}: {failure}" for run in runs for failure in run.failed_after)
+    found = {"Why runs did not pass": reasons, "Commands that failed after a run": failures}
+    if listings := tuple(Listing(caption, items) for caption, items in found.items() if items):
+        yield Section("Results", listings)

@@ -12,7 +12,7 @@ from loadsim.analysis.statistics.repeats import medians_by
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
 from loadsim.campaign.tables import RESULTS
 from loadsim.capacity.capacity import Capacity
-from loadsim.report.document import Axis, Block, Chart, Column, Limit, Line, Panel, drawable
+from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, drawable
 
 Figure = Callable[[CampaignRun], float | None]
 """Returns a figure of a run; None if it has none."""
@@ -86,17 +86,16 @@ def _times_to_join(runs: Sequence[CampaignRun], values: Sequence[float | None]) 
     ]
 
 
-def curves_of(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Block]:
+EXPLAINED = (
+    "Each point is a run, and its colour and shape are the result; times of hollow points must not be quoted. The line"
+    " joins the medians, for which an invalid run is slower than all others, and ends where half of the runs are"
+    " invalid. All criteria decide, not only the limits that are drawn. A triangle at the upper edge is infinite."
+)
+
+
+def curves_of(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Chart]:
     """Yield the charts over users, all on one axis; `runs` are by rising users."""
     terms = capacity.terms
-    yield (
-        "Each point is a run, and its colour and shape are the result. A hollow point is an invalid run, whose times"
-        " must not be quoted. The line joins the medians, for which an invalid run is slower than all others, and ends"
-        " where half of the runs are invalid. The dashed line is the limit of the figure. All other criteria"
-        " decide, too. Vertical bars are the 95 % intervals of scores, which"
-        " windows of 1 h and more have. A triangle at the upper edge is infinite: too many tasks failed. The interval"
-        " of the capacity is shaded."
-    )
     response = (
         Curve(
             "Score: weighted 95th percentile",
@@ -124,7 +123,7 @@ def _chart(capacity: Capacity, runs: Sequence[CampaignRun], caption: str, *panel
     shaded = (float(low), float(high)) if low is not None and high is not None else None
     users = tuple(run.users for run in runs)
     axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), users)
-    if drawn := drawable(Chart(caption, axis, panels, shaded=shaded, shaded_names=("interval", ""))):
+    if drawn := drawable(Chart(caption, axis, panels, across=2, shaded=shaded, shaded_names=("interval", ""))):
         yield drawn
 
 

@@ -1,4 +1,4 @@
-"""The report on a capacity search, and its text: the answer in a sentence, its curve over users, and all runs."""
+"""The report on a capacity search: the answer in a sentence, its curve over users, and all runs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from dataclasses import replace
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
 from loadsim.campaign.runs import FAILED, PASSED, VOID, CampaignRun, Result
-from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, runs_blocks, scores_table
+from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, results_of, runs_table
 from loadsim.capacity.averages import averages_by_number
 from loadsim.capacity.capacity import Capacity
-from loadsim.capacity.curves import curves_of, in_full
+from loadsim.capacity.curves import EXPLAINED, curves_of, in_full
 from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED, ends_so_far
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding, shared
-from loadsim.report.answer import facts_table
 from loadsim.report.answer_facts import AS_USUAL
+from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import Block, Document, Listing, Section
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
-from loadsim.report.text import to_text
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
@@ -32,33 +31,30 @@ NOTED_BY_OTHERS = 0.1
 """The part of the server's cores from which on the work of others is a doubt."""
 
 
-def capacity_text(capacity: Capacity, width: int, colours: bool = False) -> str:
-    """Return the answer of a search that has ended; see `to_text`."""
-    runs = sorted(capacity.runs, key=lambda run: run.users)
-    blocks = (*_summary(capacity), scores_table(runs))
-    return to_text(f"Capacity: {verdict(capacity)}", tone(capacity), blocks, width, colours)
-
-
 def describe_capacity(
     capacity: Capacity, runs: Sequence[RecordedRun], notes: Mapping[str, str], place: Place = str
 ) -> Document:
     """Return the report on a search that has ended. `runs` are those that can be read."""
     terms = capacity.terms
     of_search = sorted(capacity.runs, key=lambda run: run.users)
-    answer = verdict(capacity)
+    curves = tuple(curves_of(capacity, of_search))
     return Document(
         title=f"Capacity: {terms.name}",
         subtitle=f"{len(of_search)} runs, each with a day of {length(terms.day_s)}; searched by {terms.software}",
-        verdict=f"{answer[:1].upper()}{answer[1:]}",
+        verdict=verdict(capacity),
         tone=tone(capacity),
         sections=(
-            Section("Summary", tuple(_summary(capacity))),
-            Section("Users and response times", tuple(curves_of(capacity, of_search))),
+            Section("", curves[:1]),
+            Section("Summary", tuple(_summary(capacity)), brief=True),
+            Section("Resources", tuple(_resources(capacity))),
+            Section("Users and throughput", (*curves[1:], EXPLAINED) if curves else ("No run has a figure to draw.",)),
             *averages_by_number(of_search),
-            Section("Runs", tuple(runs_blocks("The runs, by their users", of_search, place))),
+            Section("Runs", (runs_table("The runs, by their users", of_search, place),), brief=True),
+            *results_of(of_search),
             Section("What differs between the runs", tuple(_what_differs(runs, len(of_search)))),
             Section("Disclosure", (same_table(facts_of(runs, notes)),)),
         ),
+        label="Capacity",
     )
 
 
@@ -69,14 +65,18 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
     yield facts_table("The answer", facts(capacity))
     if stated := limits(capacity):
         yield stated
+    if step := capacity.next_step:
+        yield f"Next: {step}."
+
+
+def _resources(capacity: Capacity) -> Iterable[Block]:
+    """Yield the resources of the run that came nearest to saturation; nothing without samples."""
     if run := capacity.nearest_to_full:
         yield replace(
             resource_table(run.resources, with_figures=False),
             caption=f"Resources with {run.users:,} users ({run.run}), the nearest to saturation first",
         )
         yield NO_PROOF
-    if step := capacity.next_step:
-        yield f"Next: {step}."
 
 
 def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]:

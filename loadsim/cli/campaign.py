@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loadsim.analysis.summary import Tone
 from loadsim.campaign.runner import CampaignWatcher, Interrupted, PlannedRun
 from loadsim.campaign.runs import Campaign
 from loadsim.campaign.tables import TONES, length_words, run_text
@@ -19,11 +18,12 @@ from loadsim.cli.live.figures import LiveRun, Page
 from loadsim.cli.live.progress import shown_share
 from loadsim.cli.live.run_view import RunView
 from loadsim.cli.live.stderr_lines import print_line
-from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.shown_answer import shown, width_and_colours
 from loadsim.cli.web.publish import add_web
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.findings.formats import count
 from loadsim.model.scenario import Scenario
+from loadsim.report.document import Document
 from loadsim.runs.watcher import Watcher
 
 C = TypeVar("C", bound=Campaign)
@@ -107,6 +107,6 @@ class CampaignView(CampaignWatcher):
                 print_line(f"loadsim: {so_far(self.campaign)}; {self.resume} goes on")
             raise
 
-    def answer(self, campaign: Campaign, verdict: str, tone: Tone, text: str) -> None:
-        self._page.answered(verdict, tone, campaign.directory)
-        print_line(f"\n{text}\nRuns: {campaign.directory}", sys.stdout)
+    def answer(self, campaign: Campaign, document: Document) -> None:
+        self._page.answered(f"{document.label}: {document.verdict}", document.tone, campaign.directory)
+        print_line(f"\n{shown(document)}\n\nRuns: {campaign.directory}", sys.stdout)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from loadsim.campaign.quiet_down import PAUSE_S, SETTLING_S
 from loadsim.campaign.runner import Runner
-from loadsim.capacity.document import capacity_text, so_far, tone, verdict
+from loadsim.capacity.document import describe_capacity, so_far
 from loadsim.capacity.runs import Wanted, find_capacity
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_engines, add_scenario, duration, given_scenario, whole
-from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
@@ -106,8 +105,7 @@ def run_capacity(args: argparse.Namespace) -> int:
         capacity = view.made(lambda: find_capacity(read, wanted, args.out, runner=runner, watcher=view), so_far)
         if capacity is None:
             return ENDED_EARLY
-        text = capacity_text(capacity, *width_and_colours())
-        view.answer(capacity, f"Capacity: {verdict(capacity)}", tone(capacity), text)
+        view.answer(capacity, describe_capacity(capacity, (), {}))
         return capacity.exit_status
 
 

@@ -12,13 +12,12 @@ from loadsim.analysis.json_values import to_json
 from loadsim.analysis.summary import Tone
 from loadsim.cli.live.progress import shown_share
 from loadsim.cli.options import add_scenario, given_scenario, whole
-from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.shown_answer import shown
 from loadsim.dryrun.forecast import forecast, little_mail, refusal
 from loadsim.findings.finding import Finding
 from loadsim.provisioning.server_check import WAIT_S
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask
-from loadsim.report.document import Listing
-from loadsim.report.text import to_text
+from loadsim.report.document import Document, Listing, Section
 from loadsim.runs.check import check_scenario
 from loadsim.runs.quick_load import quick_load
 
@@ -63,7 +62,8 @@ def run_check(args: argparse.Namespace) -> int:
         print(json.dumps({"server": name, **greetings, **to_json(report), **ends}, indent=2))
     else:
         tone: Tone = "bad" if not report.can_run else "doubtful" if why else "good"
-        print(to_text(verdict, tone, described(name, greetings, report, found), *width_and_colours()), end="")
+        blocks = tuple(described(name, greetings, report, found))
+        print(shown(Document(name, "", verdict, tone, (Section("Findings", blocks, brief=True),), label="")))
     return 0 if report.can_run else LACKS
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.options import add_certs, add_cluster, cluster_access, needs_dask, print_with_time, whole
-from loadsim.cli.shown_answer import add_wide, shown_answer
+from loadsim.cli.shown_answer import add_wide, shown
 from loadsim.cluster.address import DEFAULT_PORT, LOOPBACK, ControlAddress
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
+from loadsim.report.answer import describe_answer
 from loadsim.report.text import table
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def run_collect(args: argparse.Namespace) -> int:
             print(line)
         return 0
     result = collect_run(access, args.name, args.out, watcher=Warnings())
-    print(f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}")
+    print(f"{shown(describe_answer(result.summary), wide=args.wide)}\n\nRun directory: {result.directory}")
     return result.exit_status
 
 

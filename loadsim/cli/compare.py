@@ -14,9 +14,9 @@ from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import whole
 from loadsim.cli.report_file import check_place, write
-from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.shown_answer import shown
 from loadsim.comparison.comparison import Comparison, compare_runs
-from loadsim.comparison.document import compare_junit, compare_text, describe_comparison
+from loadsim.comparison.document import compare_junit, describe_comparison
 
 REPORT = "--report"
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         REPORT, type=Path, metavar="FILE", help="also write a report; its suffix is the format: .html or .md"
     )
-    parser.add_argument("--wide", action="store_true", help="print all columns, in lines of any length")
+    parser.add_argument("--wide", action="store_true", help="print all figures, in lines of any length")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
     parser.set_defaults(run=run_compare)
@@ -79,4 +79,4 @@ def run_compare(args: argparse.Namespace) -> int:
 def _shown(comparison: Comparison, args: argparse.Namespace) -> str:
     if args.json:
         return json.dumps(comparison.document, indent=2)
-    return compare_text(comparison, *(() if args.wide else width_and_colours())).rstrip()
+    return shown(describe_comparison(comparison), wide=args.wide)

@@ -12,7 +12,7 @@ from loadsim.analysis.breakdown import BY
 from loadsim.cli import BAD_INPUT
 from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.stderr_lines import print_line
-from loadsim.cli.shown_answer import add_wide, shown_answer
+from loadsim.cli.shown_answer import add_wide, shown
 from loadsim.errors import LogError, printable
 from loadsim.files import read_text
 from loadsim.model.documents.yaml_reader import read_yaml
@@ -113,7 +113,12 @@ def run_answer(args: argparse.Namespace) -> int:
             from loadsim.report.junit import verdict_junit
 
             write_junit(verdict_junit(summary))
-    text = json.dumps(summary.score, indent=2) if args.json else shown_answer(summary, wide=args.wide).rstrip()
+    if args.json:
+        text = json.dumps(summary.score, indent=2)
+    else:
+        from loadsim.report.answer import describe_answer
+
+        text = shown(describe_answer(summary), wide=args.wide)
     print_line(text, sys.stdout)
     return summary.exit_status
 

@@ -9,13 +9,13 @@ from loadsim.api import plan
 from loadsim.cli.live.progress import shown_share
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_scenario
-from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.shown_answer import shown
 from loadsim.dryrun.forecast import refusal
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.findings.catalogue import Severity
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.machine_needs import describe, shortages
-from loadsim.report.plan_text import plan_text
+from loadsim.report.plan import describe_plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +34,8 @@ def run_plan(args: argparse.Namespace) -> int:
             found = plan(scenario, engines=args.engines, progress=progress)
         needs = describe(found.needs, found.resources)
         lists = scenario.lists.count != 0
-        text = plan_text(found.figures, needs, lists=lists, width=width_and_colours()[0])
         document = {**found.figures, "findings": [one.document for one in found.findings]}
-        print(json.dumps(document) if args.json else text)
+        print(json.dumps(document) if args.json else shown(describe_plan(found.figures, needs, lists=lists)))
         refused = refusal(found.findings)
         for reason in (*([refused] if refused else []), *shortages(found.needs, found.resources)):
             print_line(f"loadsim: warning: {reason}")

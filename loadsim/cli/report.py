@@ -22,7 +22,7 @@ from loadsim.errors import ConfigError, LogError
 from loadsim.findings.formats import count
 from loadsim.report.document import Document
 from loadsim.report.one_run import describe_run
-from loadsim.suite.document import describe_suite
+from loadsim.suite.document import describe_suite, measured_runs
 from loadsim.suite.runs import compared
 from loadsim.suite.suite import SuiteFigures
 from loadsim.timinglog.merge import find_logs
@@ -91,7 +91,7 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
             return os.path.relpath((campaign.directory / run).resolve(), here)
 
         if isinstance(campaign, SuiteFigures):
-            return describe_suite(replace(campaign, comparisons=compared(campaign)), place)
+            return describe_suite(replace(campaign, comparisons=compared(campaign)), measured_runs(campaign), place)
         assert isinstance(campaign, Capacity)
         if campaign.found is None:
             made = (

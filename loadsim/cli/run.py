@@ -20,9 +20,10 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
 from loadsim.cli.options import add_engines, add_scenario, given_scenario
 from loadsim.cli.report_file import REPORT_NAME
-from loadsim.cli.shown_answer import add_wide, shown_answer
+from loadsim.cli.shown_answer import add_wide, shown
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.model.scenario import Scenario
+from loadsim.report.answer import describe_answer
 from loadsim.report.junit import verdict_junit
 from loadsim.runs.directory import hand_over
 from loadsim.runs.local import run_locally
@@ -79,7 +80,7 @@ def _local_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., Ru
 
 
 def _show(result: RunResult, args: argparse.Namespace) -> None:
-    text = f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}"
+    text = f"{shown(describe_answer(result.summary), wide=args.wide)}\n\nRun directory: {result.directory}"
     print_line(json.dumps(result.summary.score, indent=2) if args.json else text, sys.stdout)
     if not args.no_report:
         with nullcontext() if args.quiet else shown_work("Drawing the report"):

@@ -1,4 +1,4 @@
-"""The answer of a run on standard output: short, for the terminal's width, or with all figures."""
+"""A document on standard output: brief, for the terminal's width, or with all figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loadsim.analysis.summary import Summary
+    from loadsim.report.document import Document
 
 WIDTH = 80
 """Columns where standard output is no terminal."""
@@ -24,11 +24,15 @@ def add_wide(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def shown_answer(summary: Summary, *, wide: bool) -> str:
-    """Return the answer for standard output; in colour on a terminal, unless `NO_COLOR` is set."""
-    from loadsim.report.answer import full_answer, short_answer  # not for commands that need the width only
+def shown(document: Document, *, wide: bool = False) -> str:
+    """Return a document for standard output, without a line break at its end; see `to_text`.
 
-    return full_answer(summary) if wide else short_answer(summary, *width_and_colours())
+    Brief, in colour on a terminal unless `NO_COLOR` is set; `wide`: all of it, in lines of any length.
+    """
+    from loadsim.report.text import to_text  # not for commands that need the width only
+
+    width, colours = width_and_colours()
+    return (to_text(document, whole=True) if wide else to_text(document, width, colours)).rstrip("\n")
 
 
 def width_and_colours() -> tuple[int, bool]:

@@ -10,9 +10,9 @@ from loadsim.analysis.json_values import to_json
 from loadsim.analysis.recorded_run import read_run
 from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.stderr_lines import print_line
-from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.shown_answer import shown
+from loadsim.size.document import describe_sizing
 from loadsim.size.sizing import size
-from loadsim.size.text import size_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +26,6 @@ def run_size(args: argparse.Namespace) -> int:
         sizing = size(read_run(args.run_directory))
     first = sizing.first and sizing.first.name
     document = {"first": first, "next_step": sizing.next_step, **to_json(sizing)}
-    text = json.dumps(document, indent=2) if args.json else size_text(sizing, *width_and_colours()).rstrip()
+    text = json.dumps(document, indent=2) if args.json else shown(describe_sizing(sizing))
     print_line(text, sys.stdout)
     return sizing.exit_status

@@ -8,14 +8,13 @@ import sys
 from loadsim.campaign.tables import RESULTS, length_words
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.live.stderr_lines import print_line
-from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
 from loadsim.findings.formats import count
 from loadsim.model.suite import GIVEN, Suite, load_suite
 from loadsim.report.text import table
 from loadsim.suite.cells import scenarios_of
-from loadsim.suite.document import headline, suite_text, tone
+from loadsim.suite.document import describe_suite, headline
 from loadsim.suite.runs import planned_s, run_suite, status_of, time_left_s
 
 
@@ -46,8 +45,7 @@ def run_command(args: argparse.Namespace) -> int:
         figures = view.made(lambda: run_suite(suite, args.out, watcher=view), headline)
         if figures is None:
             return ENDED_EARLY
-        text = suite_text(figures, *width_and_colours())
-        view.answer(figures, f"Suite {figures.name}: {headline(figures)}", tone(figures), text)
+        view.answer(figures, describe_suite(figures, ()))
         return figures.exit_status
 
 

@@ -1,4 +1,4 @@
-"""The report on a comparison, its text and its JUnit XML: the verdict, what differs, and each task and run."""
+"""The report on a comparison, and its JUnit XML: the verdict, the interval of each task, and what differs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from dataclasses import replace
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.statistics.comparison import MOST_DETECTABLE, Decision, level
 from loadsim.analysis.summary import Tone
-from loadsim.comparison.compared_run import BASE, DELIVERY, LEAST_DELIVERY_MS, NEW, RESPONSE_SCORE, SCORE
+from loadsim.comparison.compared_run import BASE, DELIVERY, NEW, RESPONSE_SCORE, SCORE
 from loadsim.comparison.comparison import ComparedFigure, Comparison, ComparisonFigures
 from loadsim.comparison.decision import Decided
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.comparison.many_runs import runs_table
-from loadsim.findings.catalogue import Severity
 from loadsim.findings.formats import count
-from loadsim.findings.next_step import next_step
+from loadsim.report.answer import findings
 from loadsim.report.criteria import NOT_SHOWN
-from loadsim.report.document import Block, Cell, Document, Listing, Section, Table, table_of
+from loadsim.report.document import Bar, Block, Cell, Document, Item, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 from loadsim.report.junit import Case, Outcome, junit
-from loadsim.report.text import to_text
 
 FORCED = "Warning (--force): these runs should not be compared"
 """The heading of the reasons that `--force` overruled."""
@@ -30,6 +28,9 @@ INCONCLUSIVE = "inconclusive: "
 
 RESERVATION = "but read the warnings: more than the server may differ"
 """Ends the verdict if the machines were busier in the runs of a side, or the runs did not take turns."""
+
+LEAST_AXIS, MOST_AXIS = math.log(1.1), math.log(4)
+"""The least and the greatest ratio at the end of the axis of intervals, as logarithms."""
 
 MOST_CRITERIA = 3
 """The most criteria that the verdict names; the list of missed criteria has all."""
@@ -57,31 +58,25 @@ def compare_junit(comparison: Comparison) -> str:
     return junit("loadsim compare", [*cases.values()])
 
 
-def compare_text(comparison: Comparison, width: int | None = None, colours: bool = False) -> str:
-    """Return the text that `loadsim compare` prints; see `to_text`. Times are in milliseconds."""
-    summary, tasks, runs, *_ = describe_comparison(comparison).sections
-    blocks = (*summary.blocks, *tasks.blocks, *runs.blocks)
-    return to_text(f"Verdict: {verdict_line(comparison.figures)}", tone(comparison), blocks, width, colours)
-
-
 def describe_comparison(comparison: Comparison) -> Document:
     """Return the report on a comparison."""
     figures = comparison.figures
     runs = [*comparison.runs[BASE], *comparison.runs[NEW]]
     side = dict(zip(names := names_of(runs), _sides(comparison), strict=True))
-    verdict = verdict_line(figures)
+    differs = what_differs(facts_of(runs, {}), _sides(comparison), "Set")
     return Document(
         title=f"{', '.join(_load(comparison)[:2])}: new against base",
         subtitle="; ".join(
             f"{which}: {count(len(of_side), 'run')} on {_servers(of_side)}"
             for which, of_side in (("Base", comparison.runs[BASE]), ("New", comparison.runs[NEW]))
         ),
-        verdict=f"{verdict[:1].upper()}{verdict[1:]}",
+        verdict=verdict_line(figures),
         tone=tone(comparison),
         sections=(
-            Section("Summary", tuple(_summary(comparison))),
-            Section("Tasks", tuple(task_blocks(figures))),
-            Section("Runs", (runs_table(runs, names, ("Set", None, lambda one: side[one[1]])),)),
+            Section("Tasks", tuple(task_blocks(figures, ", ".join(_load(comparison)))), brief=True),
+            Section("Findings", tuple(findings_of(comparison)), brief=True),
+            Section("What differs", (differs,), brief=isinstance(differs, Table)),
+            Section("Runs", (runs_table(runs, names, ("Set", None, lambda one: side[one[1]])),), brief=True),
             Section("Disclosure", (same_table(facts_of(runs, {})),)),
             GLOSSARY,
         ),
@@ -107,42 +102,38 @@ def _load(comparison: Comparison) -> list[str]:
     return [" or ".join(dict.fromkeys(each)) for each in words]
 
 
-def _summary(comparison: Comparison) -> Iterable[Block]:
-    """Yield what a reader needs who reads nothing else."""
+def findings_of(comparison: Comparison) -> Iterable[Block]:
+    """Yield the findings of the comparison and of its runs, and the next step."""
     figures = comparison.figures
-    base, new = comparison.runs[BASE], comparison.runs[NEW]
-    yield f"{count(len(base), 'run')} of the base and {len(new)} of the new: {', '.join(_load(comparison))}."
-    for caption, items in ((FORCED, [one.text for one in figures.ignored]), ("Warnings", warnings_of(comparison))):
-        if items:
-            yield Listing(caption, tuple(items))
-    if step := next_step([*figures.ignored, *figures.findings]):
-        yield f"Next: {step}."
-    yield what_differs(facts_of([*base, *new], {}), _sides(comparison), "Set")
+    return findings([*figures.ignored, *figures.findings], _of_runs(comparison), FORCED)
 
 
-def warnings_of(comparison: Comparison) -> list[str]:
-    """Return the warnings, and those of the single runs: each kind once, with the number of its runs on each side."""
-    texts = [one.text for one in comparison.figures.findings if one.severity is Severity.WARNING]
+def _of_runs(comparison: Comparison) -> list[Item]:
+    """Return the warnings of the single runs: each kind once, with the number of its runs on each side."""
     runs = [*comparison.runs[BASE], *comparison.runs[NEW]]
     base, new = len(comparison.runs[BASE]), len(comparison.runs[NEW])
+    items = []
     for one in comparison.figures.of_runs:
         of_base = sum(at < base for at in one.runs)
         counts = f"{of_base} of {base} runs of base, {len(one.runs) - of_base} of {new} of new"
-        texts.append(f"{runs[one.runs[0]].place if len(one.runs) == 1 else counts}: {one.text}")
-    return texts
+        place = runs[one.runs[0]].place if len(one.runs) == 1 else counts
+        items.append(Item(f"{place}: {one.words}", one.code))
+    return items
 
 
-def task_blocks(figures: ComparisonFigures) -> Iterable[Block]:
-    """Yield the table of the tasks, and the decisions if a regression is limited."""
+def task_blocks(figures: ComparisonFigures, load: str = "") -> Iterable[Block]:
+    """Yield the table of the tasks, with intervals that pages draw, and the decisions if a regression is limited."""
     base_invalid, new_invalid = (
         any(run.validity == "invalid" for run in of_side) for of_side in (figures.base, figures.new)
     )
+    means = f"geometric means of {count(len(figures.base), 'run')} of base and {len(figures.new)} of new"
+    end = _widest(figures.all_figures)
     yield table_of(
-        "95th percentiles of the tasks, and the scores: geometric means of the runs",
+        f"95th percentiles{f' of {load}' if load else ''}: {means}",
         figures.all_figures,
         ("Task", None, lambda one: one.difference.name),
         ("New / Base", 3, lambda one: None if has_infinite(one) else one.difference.ratio),
-        (f"{level(figures.looks) * 100:.4g} % CI", 3, interval_words),
+        (_sure(figures), 3, lambda one: _bar(one, end)),
         ("Result", None, _result),
         ("Detectable", 3, lambda one: None if one.difference.low is None else ratio_words(one.difference.detectable)),
         ("Base", "time", lambda one: NOT_SHOWN if base_invalid else one.difference.base_ms),
@@ -156,9 +147,26 @@ def task_blocks(figures: ComparisonFigures) -> Iterable[Block]:
         yield decisions_table(figures, figures.max_regression)
     if figures.not_compared:
         yield f"Without hits in some run, and not compared: {', '.join(figures.not_compared)}."
-    yield from delivery_words(figures)
     if figures.looks > 1:
         yield f"p and intervals are corrected for {figures.looks} looks at growing sets (Bonferroni)."
+
+
+def _widest(figures: Sequence[ComparedFigure]) -> float:
+    """Return the logarithm of the ratio at the end of the axis on which intervals are drawn."""
+    ends = [end for one in figures for end in (one.difference.low, one.difference.high) if end]
+    return min(max(LEAST_AXIS, *(abs(math.log(end)) for end in ends)), MOST_AXIS) if ends else LEAST_AXIS
+
+
+def _bar(one: ComparedFigure, end: float) -> Bar | None:
+    """Return the interval, on an axis of logarithms around equal times."""
+    found, words = one.difference, interval_words(one)
+    if words is None or found.low is None or found.high is None:
+        return None
+    low, at, high = (
+        0.5 + 0.5 * min(max(math.log(ratio) / end, -1), 1) if ratio else 0.0
+        for ratio in (found.low, found.ratio, found.high)
+    )
+    return Bar(words, low, at, high, look={"slower": "worse", "faster": "better"}.get(one.change or "", ""))
 
 
 def _result(one: ComparedFigure) -> Cell:
@@ -181,8 +189,9 @@ def verdict_line(figures: ComparisonFigures) -> str:
 
     It ends with a reservation if conditions besides the server differ.
     """
-    if invalid := invalid_runs(figures):
-        return f"not comparable: {invalid}"
+    runs = (*figures.base, *figures.new)
+    if invalid := sum(run.validity == "invalid" for run in runs):
+        return f"not comparable: {invalid} of {len(runs)} runs {'is' if invalid == 1 else 'are'} invalid"
     changes = [_score_change(one, figures) for one in figures.scores]
     changes = changes or [f"{INCONCLUSIVE}there is no score that all runs have"]
     before = [*missed_more(figures), *_longer_waits(figures)]
@@ -208,14 +217,13 @@ def missed_more(figures: ComparisonFigures) -> list[str]:
 
 def _longer_waits(figures: ComparisonFigures) -> list[str]:
     """Return a clause for each other time that is worse in new, unless what is said of the score explains it."""
-    sure = f"{level(figures.looks) * 100:.4g} % CI"
     scores = {one.difference.name: one for one in figures.scores}
     clauses = []
     for one in (*figures.response_scores, *figures.further):
         score = scores.get(one.difference.name.replace(RESPONSE_SCORE, SCORE))
         name, driver = _time(one.difference.name)
         if one.change == "slower" and not (score and _explained(one, score, figures.max_regression)):
-            clauses.append(_change(one, f"the {name} of new{driver}", sure))
+            clauses.append(_change(one, f"the {name} of new{driver}", _sure(figures)))
     return clauses
 
 
@@ -240,13 +248,6 @@ def _time(name: str) -> tuple[str, str]:
     return own.lower() if own in (SCORE, RESPONSE_SCORE, DELIVERY) else own, f" ({driver})" if driver else ""
 
 
-def invalid_runs(figures: ComparisonFigures) -> str:
-    """Return how many of the runs are invalid; "" if none is."""
-    runs = (*figures.base, *figures.new)
-    invalid = sum(run.validity == "invalid" for run in runs)
-    return f"{invalid} of {len(runs)} runs {'is' if invalid == 1 else 'are'} invalid" if invalid else ""
-
-
 def tone(comparison: Comparison) -> Tone:
     """Return the rating of the verdict. What is no measurement, or rests on doubtful runs, is never good."""
     figures = comparison.figures
@@ -257,7 +258,7 @@ def tone(comparison: Comparison) -> Tone:
         return "bad"
     runs = (*figures.base, *figures.new)
     doubtful = (
-        is_embedded(comparison)
+        any(run.figures.embedded for of_side in comparison.runs.values() for run in of_side)
         or less != {None}
         or bool(figures.unequal_conditions)
         or any(run.validity != "valid" or not run.passed for run in runs)
@@ -269,7 +270,7 @@ def tone(comparison: Comparison) -> Tone:
 def _score_change(one: ComparedFigure, figures: ComparisonFigures) -> str:
     """Return a clause on the change of a score, with its driver if there are several."""
     driver = _time(one.difference.name)[1]
-    change = _change(one, f"new{driver}", f"{level(figures.looks) * 100:.4g} % CI")
+    change = _change(one, f"new{driver}", _sure(figures))
     if not (less := one.answered_less):
         return change
     if one.change:
@@ -279,6 +280,10 @@ def _score_change(one: ComparedFigure, figures: ComparisonFigures) -> str:
     return f"{INCONCLUSIVE}{less}{driver} has a higher failure rate than {other}, so {of_which}"
 
 
+def _sure(figures: ComparisonFigures) -> str:
+    return f"{level(figures.looks) * 100:.4g} % CI"
+
+
 def _change(one: ComparedFigure, new: str, sure: str) -> str:
     found = one.difference
     if found.low is None:
@@ -286,11 +291,6 @@ def _change(one: ComparedFigure, new: str, sure: str) -> str:
     if one.change is None:
         return f"{INCONCLUSIVE}{new} takes {interval_words(one)} times as long ({sure})"
     return f"{new} is {one.change}: {ratio_words(found.ratio)} times as long ({sure} {interval_words(one)})"
-
-
-def is_embedded(comparison: Comparison) -> bool:
-    """Return True if a run was made on the embedded server: then nothing is measured."""
-    return any(run.figures.embedded for side in comparison.runs.values() for run in side)
 
 
 def decisions_table(figures: ComparisonFigures, max_regression: float) -> Table:
@@ -319,14 +319,6 @@ def _limit(one: Decided) -> Cell:
     if one.limit is None:
         return "-" if one.kind == "criteria" else "not judged: base has a higher failure rate"
     return f"{one.limit:g}" if one.kind == "time" else f"{one.limit * 100:.3g} %"
-
-
-def delivery_words(figures: ComparisonFigures) -> list[str]:
-    """Return the meaning of the delivery times, if those of a run are below the least that counts."""
-    least = f"{LEAST_DELIVERY_MS:g} ms"
-    shown = f"{DELIVERY}: 95th percentiles below {least} count as {least}, as users do not notice less."
-    runs = (*figures.base, *figures.new)
-    return [shown] if any(run.further_ms.get(DELIVERY) == LEAST_DELIVERY_MS for run in runs) else []
 
 
 def interval_words(one: ComparedFigure) -> str | None:

@@ -14,7 +14,7 @@ from loadsim.findings.finding import Finding, shared
 from loadsim.findings.formats import count, shown_range
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.answer_facts import AS_USUAL, load_of_a_user
-from loadsim.report.document import Cell, ColumnOf, Document, Listing, Section, Table, table_of
+from loadsim.report.document import Cell, ColumnOf, Document, Item, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 
 
@@ -162,9 +162,9 @@ def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[List
 
 def _listing(caption: str, of_runs: Sequence[Sequence[Finding]], names: Sequence[str]) -> Iterator[Listing]:
     """Yield the findings of all runs, each kind once, with the run or the number of runs that have it."""
-    lines = []
+    items = []
     for one in shared(of_runs):
         which = names[one.runs[0]] if len(one.runs) == 1 else f"{len(one.runs)} of {len(names)} runs"
-        lines.append(f"{which}: {one.text}")
-    if lines:
-        yield Listing(caption, tuple(lines))
+        items.append(Item(f"{which}: {one.words}", one.code))
+    if items:
+        yield Listing(caption, tuple(items))

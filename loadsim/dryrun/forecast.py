@@ -33,11 +33,11 @@ def forecast(scenario: Scenario, load: PlannedLoad | None) -> tuple[Finding, ...
         found.append(_few(Code.FEW_PLANNED, few, limits.hits))
     valid = not found
     if valid and (few := _fewer(planned, FEW_HITS)):
-        found.append(_few(Code.PROVISIONAL, few, FEW_HITS))
+        found.append(_few(Code.EXPECT_PROVISIONAL, few, FEW_HITS))
     if none := tuple(task for task, count in planned.items() if not count):
         found.append(finding(Code.NONE_PLANNED, tasks=none))
     if valid and run.mode != STRESS and run.window_s < SHORTEST_WINDOW_S:
-        found.append(finding(Code.NO_INTERVAL, window_s=run.window_s, limit_s=SHORTEST_WINDOW_S))
+        found.append(finding(Code.EXPECT_NO_INTERVAL, window_s=run.window_s, limit_s=SHORTEST_WINDOW_S))
     return tuple(found)
 
 

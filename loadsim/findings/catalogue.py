@@ -235,13 +235,13 @@ class Code(Enum):
     )
 
     # What the score will lack.
-    PROVISIONAL = _note(
+    EXPECT_PROVISIONAL = _note(
         "the score will be provisional: the plan has {tasks} in the window, and each scored task needs {limit:hit};"
         " {factor} times the users or days have enough",
         MORE_HITS,
     )
     NONE_PLANNED = _note("the score will lack {tasks}: the plan has none in the window", MORE_HITS)
-    NO_INTERVAL = _note(
+    EXPECT_NO_INTERVAL = _note(
         "the score will have no confidence interval: the window is {window_s} long, at least {limit_s} needed",
         "take a longer window (run.window)",
     )
@@ -341,6 +341,10 @@ class Code(Enum):
         "about {more} more runs of each would decide",
         "make more runs of each, taking turns, and compare all of them with --looks",
     )
+
+    # How exact a score is.
+    PROVISIONAL = _note("the score is provisional: fewer than {limit} hits of {tasks}", MORE_HITS)
+    NO_INTERVAL = _note("the score has no confidence interval: {why}", "take a window of 1 h or more (run.window)")
 
     # A capacity search: its answer, why it ended, and what limits it.
     CAPACITY_FOUND = _note(

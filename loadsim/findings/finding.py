@@ -108,7 +108,12 @@ class Shared:
 
     code: Code
     runs: tuple[int, ...]
-    text: str
+    words: str
+
+    @property
+    def text(self) -> str:
+        """The sentence, and the code."""
+        return f"{self.words} [{self.code.id}]"
 
 
 def shared(of_runs: Sequence[Sequence[Finding]]) -> list[Shared]:
@@ -124,5 +129,5 @@ def shared(of_runs: Sequence[Sequence[Finding]]) -> list[Shared]:
     merged = []
     for (code, *_), alike in kinds.items():
         runs = tuple(dict.fromkeys(run for run, _ in alike))
-        merged.append(Shared(code, runs, f"{sentence([one for _, one in alike])} [{code.id}]"))
+        merged.append(Shared(code, runs, sentence([one for _, one in alike])))
     return sorted(merged, key=lambda kind: -len(kind.runs))

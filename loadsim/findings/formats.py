@@ -79,6 +79,8 @@ def shown(name: str, value: Value, noun: str = "") -> str:
         return duration(value)
     if name.endswith("_share"):
         return percent(value)
+    if name.endswith("_bytes"):
+        return f"{value / 2**20:,.4g} MiB"
     if name.endswith("_s") and not name.endswith("_per_s"):
         return f"{_digits(value)} s"
     return _digits(value)

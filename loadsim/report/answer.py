@@ -1,112 +1,118 @@
-"""The answer of a run: the verdict and its reasons, what was run, LsLog's table, and what happened."""
+"""The answer of a run: the verdict and its findings, LsLog's table, what happened, and all other figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary
-from loadsim.findings.catalogue import Code
+from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.finding import Finding
 from loadsim.findings.formats import count
 from loadsim.findings.next_step import next_step
-from loadsim.report.answer_facts import Fact, facts, head
+from loadsim.report.answer_facts import brief_facts, further_facts
 from loadsim.report.answer_tables import (
-    certainty,
     clients_table,
     command_table,
-    covers,
     due_table,
-    of_whole_run,
+    facts_table,
     parts_tables,
     score_table,
     score_words,
     scores_of,
     stress_table,
 )
-from loadsim.report.criteria import criteria_table
-from loadsim.report.document import Block, Column, Listing, Table
+from loadsim.report.criteria import criteria_tables
+from loadsim.report.document import Block, Document, Item, Listing, Section, item_of
+from loadsim.report.glossary import GLOSSARY
 from loadsim.report.resources import NO_PROOF, resource_table
-from loadsim.report.text import to_text
 
 NO_MEASUREMENT = "; on the embedded server: no measurement"
 """Follows the verdict of a run on the embedded server."""
 
+
 DO_NOT_QUOTE = "The run is invalid: its score is not shown. Do not quote its times."
 
 
-def full_answer(summary: Summary) -> str:
-    """Return all figures, with a final line break. Lines are as long as they need to be. Times are in milliseconds."""
-    return to_text(verdict_line(summary), summary.tone, _answer(summary, wide=True), None)
-
-
-def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
-    """Return the answer in lines of at most `width` columns, with a final line break; see `to_text`.
-
-    It lacks the tables of due tasks, of resources and of criteria.
-    """
-    return to_text(verdict_line(summary), summary.tone, _answer(summary), width, colours)
-
-
-def _answer(summary: Summary, *, wide: bool = False) -> Iterator[Block]:
-    """Yield what stands below the verdict; all tables if `wide`."""
-    figures = summary.figures
-    yield from findings(summary)
-    yield facts_table("What was run", [*head(figures), *([("Plan", figures.plan_digest or "unknown")] if wide else [])])
-    for name, module in figures.by_protocol.items():
-        yield from score_blocks(summary, name)
-        if wide and not figures.stress:
-            yield due_table("Due against done", module.tasks)
-    yield from _asked_for(figures, invalid=is_invalid(summary))
-    yield facts_table("What happened", facts(figures, summary.verdict.ended_early))
-    if figures.per_client:
-        yield clients_table(figures.per_client)
-    if wide and figures.resources:
-        yield resource_table(figures.resources)
-        yield NO_PROOF
-    if wide and summary.criteria:
-        yield criteria_of(summary)
-
-
-def facts_table(caption: str, found: list[Fact]) -> Table:
-    return Table(caption, (Column("Fact"), Column("Value")), tuple(found))
-
-
-def score_blocks(summary: Summary, driver: str) -> Iterator[Block]:
-    """Yield the table of a driver's tasks, and what limits its meaning; the score of an invalid run is not shown."""
-    figures, invalid = summary.figures, is_invalid(summary)
-    module = figures.by_protocol[driver]
-    caption = f"Service times of {count(module.users, 'user')} through the driver {driver}"
-    caption += " (not to be mixed with another's)" if len(figures.by_protocol) > 1 else ""
-    if figures.stress:
-        yield stress_table(caption, module, figures.window_s)
-        yield from of_whole_run(module)
-        return
-    yield score_table(caption, module.tasks, scores_of(module, invalid=invalid))
-    yield (
-        "Times are in milliseconds, those with s in seconds. Due: from the instant at which a task was due, when its"
-        " user may still be busy; never: too many tasks failed or were not done."
+def describe_answer(
+    summary: Summary,
+    begun: str = "",
+    chart: tuple[Block, ...] = (),
+    over_time: tuple[Section, ...] = (),
+    of_log: tuple[Section, ...] = (),
+) -> Document:
+    """Return the answer; of a report, `chart` opens it, and `over_time` and `of_log` need the log."""
+    figures, verdict = summary.figures, summary.verdict
+    sections = (
+        Section("", chart),
+        Section("Findings", tuple(findings(verdict.findings)), brief=True),
+        Section("Criteria", tuple(criteria_tables(summary.criteria, verdict.ended_early, not is_invalid(summary)))),
+        Section("Tasks" if figures.stress else "Score", tuple(_score(summary)), brief=True),
+        Section("Facts", tuple(_facts(summary)), brief=True),
+        *over_time,
+        Section("Commands and parts", tuple(_asked_for(summary)), brief=True),
+        Section("Further facts", (facts_table("What else is known", further_facts(figures)),)),
+        Section("Resources", (resource_table(figures.resources), NO_PROOF) if figures.resources else ()),
+        Section("Throughput", tuple(_due(summary))),
+        Section("Client machines", (clients_table(figures.per_client),) if figures.per_client else ()),
     )
-    yield from of_whole_run(module)
-    if invalid:
+    return Document(
+        title=f"{figures.name or 'A run'}: {headline(figures, verdict.validity)}",
+        subtitle=_subtitle(summary, begun),
+        verdict=verdict_line(summary),
+        tone=summary.tone,
+        sections=(*sections, *of_log, GLOSSARY),
+    )
+
+
+def _subtitle(summary: Summary, begun: str) -> str:
+    figures = summary.figures
+    parts = (figures.run and f"Run {figures.run}", begun and f"begun {begun}", figures.server)
+    return "; ".join(filter(None, parts))
+
+
+def _score(summary: Summary) -> Iterator[Block]:
+    """Yield the tables of tasks; the score of an invalid run is not shown."""
+    figures = summary.figures
+    for name, module in figures.by_protocol.items():
+        caption = f"Service times of {count(module.users, 'user')} through the driver {name}"
+        caption += " (not to be mixed with another's)" if len(figures.by_protocol) > 1 else ""
+        if figures.stress:
+            yield stress_table(caption, module, figures.window_s)
+        else:
+            yield score_table(caption, module.tasks, scores_of(module, invalid=is_invalid(summary)))
+    if not figures.by_protocol:
+        yield "The logs hold no task."
+    elif is_invalid(summary) and not figures.stress:
         yield DO_NOT_QUOTE
-    yield covers(module.covers)
-    if not invalid:
-        yield from certainty(module)
 
 
-def is_invalid(summary: Summary) -> bool:
-    return summary.verdict.validity == "invalid"
+def _facts(summary: Summary) -> Iterator[Block]:
+    facts = brief_facts(summary.figures, summary.verdict.ended_early, invalid=is_invalid(summary))
+    yield facts_table("What was run, and what happened", facts)
 
 
-def _asked_for(figures: Figures, *, invalid: bool) -> Iterator[Table]:
-    """Yield the tables that were asked for: by a property of tasks, and of commands."""
+def _asked_for(summary: Summary) -> Iterator[Block]:
+    """Yield the tables by a property of tasks, and of commands, which are made on request."""
+    figures = summary.figures
     if figures.by:
-        yield from parts_tables(figures.by, invalid=invalid)
+        yield from parts_tables(figures.by, invalid=is_invalid(summary))
     if figures.commands:
         yield command_table(figures.commands, figures.window_s)
 
 
-# --- verdict and criteria ---
+def _due(summary: Summary) -> Iterator[Block]:
+    """Yield the outcomes of all due tasks for each driver; none for a closed loop."""
+    if not summary.figures.stress:
+        for name, module in summary.figures.by_protocol.items():
+            yield due_table(f"Due against done, driver {name}", module.tasks)
+
+
+# --- the verdict in words ---
+
+
+def is_invalid(summary: Summary) -> bool:
+    return summary.verdict.validity == "invalid"
 
 
 def headline(figures: Figures, validity: str) -> str:
@@ -125,36 +131,36 @@ def headline(figures: Figures, validity: str) -> str:
     return ", ".join([users, *(scores or ["no score"])])
 
 
-def findings(summary: Summary) -> Iterator[Block]:
-    """Yield the findings by severity, and the next step."""
-    verdict = summary.verdict
-    for caption, found in (
-        (f"Why it is {'not valid' if is_invalid(summary) else 'degraded'}", verdict.defects),
-        ("Criteria missed", verdict.missed),
-        ("Warnings", verdict.warnings),
+SHOWN_OTHERWISE = [(Severity.NOTE, Code.EMBEDDED), (Severity.NOTE, Code.ONE_RUN)]
+"""Notes that the verdict and the next step state."""
+
+
+def findings(
+    found: Sequence[Finding], further: Sequence[Item] = (), refused: str = "Why it is not valid"
+) -> Iterator[Block]:
+    """Yield the findings by severity, with further warnings, and the next step; `refused` heads those that refuse."""
+    invalid = any(one.severity is Severity.INVALID for one in found)
+    for caption, severities in (
+        (refused if invalid else "Why it is degraded", (Severity.INVALID, Severity.DEGRADED)),
+        ("Criteria missed", (Severity.MISSED,)),
+        ("Warnings", (Severity.WARNING,)),
+        ("Notes", (Severity.NOTE,)),
     ):
-        if found:
-            yield Listing(caption, tuple(one.text for one in found))
-    if step := next_step(summary.verdict.findings):
+        own = (one for one in found if one.severity in severities)
+        items = [item_of(one) for one in own if (one.severity, one.code) not in SHOWN_OTHERWISE]
+        if items := [*items, *(further if Severity.WARNING in severities else ())]:
+            yield Listing(caption, tuple(items))
+    if step := next_step(found):
         yield f"Next: {step}."
 
 
-def verdict_line(summary: Summary) -> str:
-    """Return the first line of an answer."""
-    return f"Verdict: {summary.verdict.validity}, {passed_words(summary)}{_embedded(summary)}"
-
-
 def verdict_words(summary: Summary) -> str:
-    return f"{summary.verdict.validity.capitalize()}, {passed_words(summary)}"
+    return f"{summary.verdict.validity}, {passed_words(summary)}"
 
 
-def banner(summary: Summary) -> str:
-    """Return the first line of a report."""
-    return f"{verdict_words(summary)}{_embedded(summary)}"
-
-
-def _embedded(summary: Summary) -> str:
-    return NO_MEASUREMENT if summary.figures.embedded else ""
+def verdict_line(summary: Summary) -> str:
+    """Return the verdict, and that the embedded server is no measurement."""
+    return verdict_words(summary) + (NO_MEASUREMENT if summary.figures.embedded else "")
 
 
 def passed_words(summary: Summary) -> str:
@@ -168,7 +174,3 @@ def passed_words(summary: Summary) -> str:
     if codes:
         return "criteria missed"
     return "criteria not judged" if is_invalid(summary) else "criteria met"
-
-
-def criteria_of(summary: Summary) -> Table:
-    return criteria_table(summary.criteria, summary.verdict.ended_early, valid=not is_invalid(summary))

@@ -1,18 +1,18 @@
-"""The facts of an answer and a report: what was run, and what happened."""
+"""The facts of a run: those of its answer, and all others."""
 
 from __future__ import annotations
 
-from loadsim.analysis.figures import Figures, GeneratorFigures
+from collections.abc import Callable
+
+from loadsim.analysis.figures import DriverFigures, Figures
 from loadsim.analysis.generator.health import MachineHealth
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
-from loadsim.findings.formats import count, duration, percent
+from loadsim.findings.formats import count, duration, percent, shown
+from loadsim.report.answer_tables import score_words
 from loadsim.report.resources import NOT_SAMPLED, resource_facts
 from loadsim.timinglog.header_words import length, shape_words
 from loadsim.timinglog.planned_load import received_of_published
-
-MUCH_LESS, FEW_PLANNED = 0.95, 50
-"""A task is named if less than `MUCH_LESS` of its plan was made, unless fewer than `FEW_PLANNED` were planned."""
 
 AS_USUAL = 0.05
 """The load of a user that differs by less from that of one with a day of 8 h is not stated."""
@@ -25,34 +25,69 @@ Fact = tuple[str, str]
 """A name, and the words for it."""
 
 
-def head(figures: Figures) -> list[Fact]:
-    """Return what was run: the server, the load, the day and the window."""
-    users, engines, clients = figures.users, figures.engines, figures.clients
+def brief_facts(figures: Figures, ended_early: bool, *, invalid: bool) -> list[Fact]:
+    """Return what was run, and what happened, in a few lines."""
     facts = [("Run", ", ".join(filter(None, (figures.name, figures.run))) or "unnamed")]
     if figures.server:
         facts.append(("Server", figures.server))
     if figures.throughput:
         facts.append(("Mode", "stress: throughput, no LoadSim score"))
-    facts.append(
-        (
-            "Load",
-            f"{count(users, 'user')} ({count(users, 'session')}), from {count(clients, 'client')} with"
-            f" {count(engines, 'engine')}; {_tasks_per_s(figures)}",
-        )
-    )
+    facts.append(("Load", f"{count(figures.users, 'user')}; {_tasks_per_s(figures)}"))
+    facts.append(("Throughput", _throughput(figures.throughput)) if figures.throughput else ("Day", _day(figures)))
+    facts += [("Tasks in the window", _tasks(figures)), *_failures(figures)]
+    facts += [("Delivery", _delivery(figures, ended_early)), *resource_facts(figures.resources)]
+    return facts if invalid else [*facts, *_of_drivers(figures, "Score", _score_interval)]
+
+
+def further_facts(figures: Figures) -> list[Fact]:
+    """Return the other facts: the parts of the load, lateness, and the generator."""
     modules = figures.by_protocol
     submission = f"; submission by {figures.submission}" if figures.submission else ""
-    facts.append((f"Driver{'' if len(modules) == 1 else 's'}", f"{', '.join(modules)}{submission}"))
-    if figures.throughput:
-        facts += _throughput(figures.throughput)
-    else:
-        facts.append(("Day", _day(figures)))
-    return [*facts, ("Window", window_words(figures))]
+    clients = f"{count(figures.clients, 'client')} with {count(figures.engines, 'engine')}"
+    stress = figures.throughput is not None
+    return [
+        (f"Driver{'' if len(modules) == 1 else 's'}", f"{', '.join(modules)}{submission}"),
+        ("Load from", f"{clients}; {count(figures.users, 'session')}"),
+        ("Window", window_words(figures)),
+        ("Plan", figures.plan_digest or "unknown"),
+        *([] if stress else _of_drivers(figures, "Score covers", _covers)),
+        *_load_made(figures),
+        *([("Companions", _parts(figures.companions, *COMPANIONS))] if figures.companions else []),
+        *([] if stress else _of_drivers(figures, "Inbox", _inbox)),
+        *_clocks(figures),
+        *_lateness(figures),
+        *([("Worst engine", _parts(figures.generator, *ENGINE))] if figures.generator.lag_p99_ms is not None else []),
+        *(_machine(machine) for machine in figures.machines),
+        *_not_sampled(figures),
+    ]
+
+
+def _of_drivers(figures: Figures, label: str, words: Callable[[DriverFigures], str | None]) -> list[Fact]:
+    """Return a fact of each driver that has one."""
+    several = len(figures.by_protocol) > 1
+    found = ((f"{label} ({name})" if several else label, words(one)) for name, one in figures.by_protocol.items())
+    return [(name, text) for name, text in found if text]
+
+
+def _covers(module: DriverFigures) -> str:
+    """Return the tasks of the score."""
+    covers = module.covers
+    lists = (", ".join(one) for one in (covers.scored, covers.without_hits, covers.not_planned))
+    heads = ("", "without hits: ", "never due: ")
+    return "; ".join(head + tasks for head, tasks in zip(heads, lists, strict=True) if tasks)
+
+
+def _score_interval(module: DriverFigures) -> str | None:
+    """Return the score with its confidence interval, if it has one."""
+    if not module.score_interval_ms:
+        return None
+    score, *ends = (score_words(module, time_ms) for time_ms in (module.score_ms, *module.score_interval_ms))
+    return f"{score}, {' to '.join(ends)} within this run (95 %)"
 
 
 def window_words(figures: Figures) -> str:
     begin_s, end_s = figures.window_s
-    return f"{clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})"
+    return f"{length(begin_s)} to {length(end_s)} from the common start ({length(end_s - begin_s)})"
 
 
 def _tasks_per_s(figures: Figures) -> str:
@@ -104,34 +139,16 @@ def load_of_a_user(figures: Figures) -> float | None:
     return figures.load_equivalent_users / figures.users
 
 
-def _throughput(found: Throughput) -> list[Fact]:
-    commands = ", ".join(f"{per_s:,.1f} {service} commands/s" for service, per_s in found.commands.items())
-    return [
-        ("Closed loop", "each user starts the next activity as soon as the last is done, without pauses"),
-        (
-            "Throughput",
-            f"{found.tasks_per_s:,.1f} successful tasks/s, {found.messages_per_s:,.1f} messages/s,"
-            f" {found.deliveries_per_s:,.1f} deliveries/s, {commands}",
-        ),
-    ]
+def _parts(thing: object, *parts: tuple[str, str]) -> str:
+    """Return the known figures of a thing; each part has the name of one, and its words with `{}` for the value."""
+    known = [(name, words, getattr(thing, name)) for name, words in parts]
+    return ", ".join(words.format(shown(name, value)) for name, words, value in known if value is not None)
 
 
-def facts(figures: Figures, ended_early: bool) -> list[Fact]:
-    """Return what happened: tasks, failures, mail, lateness, and the generator."""
-    return [
-        ("Tasks in the window", _tasks(figures)),
-        *_load_made(figures),
-        *_failures(figures),
-        *_sessions(figures),
-        *_companions(figures),
-        *_inbox(figures),
-        ("Delivery", _delivery(figures, ended_early)),
-        *_clocks(figures),
-        *_lateness(figures),
-        *_generator(figures.generator, figures.engines),
-        *(_machine(machine) for machine in figures.machines),
-        *_nearest_to_full(figures),
-    ]
+def _throughput(found: Throughput) -> str:
+    rates = (("tasks", "successful tasks"), ("messages", "messages"), ("deliveries", "deliveries"))
+    words = _parts(found, *((f"{name}_per_s", f"{{}} {what}/s") for name, what in rates))
+    return ", ".join([words, *(f"{per_s:,.1f} {service} commands/s" for service, per_s in found.commands.items())])
 
 
 def _delivery(figures: Figures, ended_early: bool) -> str:
@@ -194,18 +211,9 @@ def _tasks(figures: Figures) -> str:
 
 def _load_made(figures: Figures) -> list[Fact]:
     load = figures.load
-    if figures.throughput:
+    if load is None or load.share is None:
         return []
-    if load is None:
-        return [("Load made", "not known: no plan was made, or the window is shorter than a twentieth of the run")]
-    short = [
-        f"{name} {task.made:,} of {task.planned:,}"
-        for name, task in load.tasks.items()
-        if task.planned >= FEW_PLANNED and task.made < task.planned * MUCH_LESS
-    ]
-    share = "" if load.share is None else f" ({percent(load.share)})"
-    much_less = f"; below {MUCH_LESS * 100:g} %: {', '.join(short)}" if short else ""
-    return [("Load made", f"{load.made:,} of {load.planned:,} tasks that the plan expects{share}{much_less}")]
+    return [("Load made", f"{load.made:,} of {load.planned:,} planned tasks ({percent(load.share)})")]
 
 
 def _failures(figures: Figures) -> list[Fact]:
@@ -233,78 +241,34 @@ def _lateness(figures: Figures) -> list[Fact]:
     return [("Lateness (95th)", f"{causes}, generator {duration(late_ms.generator)}{limit}")]
 
 
-def _sessions(figures: Figures) -> list[Fact]:
-    """Return the lost sessions, if any: users who log on again in time are in no other figure."""
-    lost, restored = figures.sessions_lost, figures.sessions_restored
-    return [("Sessions", f"{lost:,} lost, {restored or 0:,} restored")] if lost else []
+COMPANIONS = (
+    *(("count", "{}"), ("log_ons", "{} log-ons"), ("log_ons_failed", "{} of them failed"), ("looks", "{} looks")),
+    *(("listed", "{} messages listed"), ("sessions_lost", "{} sessions lost"), ("failures", "{} failures")),
+    ("down_share", "not served for {} of the run"),
+)
+ENGINE = (
+    *(("lag_p50_ms", "event loop {} late (50th)"), ("lag_p99_ms", "{} (99th)"), ("lag_limit_ms", "limit {}")),
+    *(("lag_max_ms", "{} (worst)"), ("cpu_share", "{} of a core"), ("rss_bytes", "{}")),
+)
+MACHINE = (("cores", "{} cores"), ("cpu_share", "{} busy"), ("engines_share", "{} by loadsim's engines"))
+"""The figures of the users' further mail programs, of the worst engine and of a machine, each with its words."""
 
 
-def _companions(figures: Figures) -> list[Fact]:
-    """Return the counts of companions, which are in no other line but that of sessions."""
-    found = figures.companions
+def _inbox(module: DriverFigures) -> str | None:
+    found = module.inbox
     if found is None:
-        return []
-    down = "" if found.down_share is None else f", not served for {found.down_share * 100:.3g} % of the run"
-    return [
-        (
-            "Companions",
-            f"{found.count:,}, {found.log_ons:,} log-ons ({found.log_ons_failed:,} failed),"
-            f" {found.looks:,} looks, {found.listed:,} messages listed, {found.sessions_lost:,} sessions lost,"
-            f" {found.failures:,} failures{down}",
-        )
-    ]
-
-
-def _inbox(figures: Figures) -> list[Fact]:
-    several = len(figures.by_protocol) > 1
-    return [
-        (
-            f"Inbox{f' ({name})' if several else ''}",
-            f"{found.done:,} of {found.processings:,} times worked through;"
-            f" from when they were due 50th {duration(found.took.p50_ms)}, 95th {duration(found.took.p95_ms)}",
-        )
-        for name, module in figures.by_protocol.items()
-        if (found := module.inbox) is not None and not figures.throughput
-    ]
-
-
-def _generator(generator: GeneratorFigures, engines: float) -> list[Fact]:
-    if generator.lag_p99_ms is None:
-        return []
-    limit = "" if generator.lag_limit_ms is None else f", limit {duration(generator.lag_limit_ms)}"
-    parts = [
-        f"event loop {duration(generator.lag_p50_ms)} late (50th), {duration(generator.lag_p99_ms)} (99th{limit}),"
-        f" {duration(generator.lag_max_ms)} (worst)"
-    ]
-    if generator.cpu_share is not None:
-        parts.append(f"{generator.cpu_share:.0%} of a core")
-    if generator.rss_bytes is not None:
-        parts.append(f"{generator.rss_bytes / 2**20:.0f} MiB")
-    return [("Generator" if engines == 1 else f"Generator (the worst of {engines} engines)", ", ".join(parts))]
+        return None
+    took = f"50th {duration(found.took.p50_ms)}, 95th {duration(found.took.p95_ms)}"
+    return f"{found.done:,} of {found.processings:,} times worked through; from when they were due {took}"
 
 
 def _machine(machine: MachineHealth) -> Fact:
-    parts = []
-    if machine.cpu_share is not None:
-        engines = "" if machine.engines_share is None else f", {machine.engines_share:.0%} by loadsim's engines"
-        parts.append(f"{machine.cpu_share:.0%} of {count(machine.cores or 0, 'core')} busy{engines}")
-    if machine.server_here:
-        shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine.shares_cpus]
-        parts.append("the server runs on this machine" + shares)
-    return f"Machine {machine.name}", "; ".join(parts or ["nothing is known"])
+    shares = {None: "", False: " on other cores", True: " on the generator's cores"}[machine.shares_cpus]
+    server = [f"the server runs here{shares}"] if machine.server_here else []
+    return f"Machine {machine.name}", ", ".join([_parts(machine, *MACHINE), *server])
 
 
-def _nearest_to_full(figures: Figures) -> list[Fact]:
-    """Return the resources nearest to saturation; without any, how to sample them if the server is on this machine."""
+def _not_sampled(figures: Figures) -> list[Fact]:
+    """Return how to sample the server's resources, if the server is on this machine."""
     here = figures.machines and all(machine.server_here for machine in figures.machines)
-    if figures.resources or not here or figures.embedded:
-        return resource_facts(figures.resources)
-    return [("Nearest to full", NOT_SAMPLED)]
-
-
-def clock(at_s: float) -> str:
-    """Return h:mm:ss, with a fraction of a second if there is one."""
-    minutes, seconds = divmod(round(at_s, 6), 60)
-    hours, minutes = divmod(int(minutes), 60)
-    whole, _, fraction = f"{seconds:.6f}".rstrip("0").partition(".")
-    return f"{hours}:{minutes:02d}:{whole:>02}" + (f".{fraction}" if fraction else "")
+    return [] if figures.resources or not here or figures.embedded else [("Nearest to full", NOT_SAMPLED)]

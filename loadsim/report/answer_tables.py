@@ -1,51 +1,49 @@
-"""The tables of tasks, commands and clients, and the sentences that belong to them, of answers and reports."""
+"""The tables of tasks, commands and clients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 
 from loadsim.analysis.breakdown import Breakdown, TaskRow
-from loadsim.analysis.figures import Coverage, DriverFigures
+from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.generator.per_client import ClientFigures
-from loadsim.analysis.score import FEW_HITS, CommandFigures, TaskFigures
+from loadsim.analysis.score import CommandFigures, TaskFigures
 from loadsim.findings.formats import duration, known_decimals, rounded
 from loadsim.model.terms import WITHOUT_WINDOW, Window
-from loadsim.report.document import Cell, Column, Table, table_of
+from loadsim.report.document import Cell, Column, ColumnOf, Table, table_of
 
+TIMES = (("50th", "p50_ms"), ("95th", "p95_ms"), ("Mean", "mean_ms"), ("Std. Dev.", "stddev_ms"))
 FURTHER = (("90th", "p90_ms"), ("99th", "p99_ms"), ("99.9th", "p99_9_ms"), ("Max", "max_ms"))
-"""The titles of further times, and their names."""
+"""The titles of times, and their names."""
 
 
-def score_table(
-    caption: str,
-    tasks: Sequence[TaskFigures | TaskRow],
-    scores: tuple[Cell, Cell],
-) -> Table:
+def _times(times: Iterable[tuple[str, str]], of: str) -> list[ColumnOf[Any]]:
+    """Return columns of statistics; `of` is the name of the times that they describe."""
+    return [(title, "time", attrgetter(f"{of}.{name}")) for title, name in times]
+
+
+def score_table(caption: str, tasks: Sequence[TaskFigures | TaskRow], scores: tuple[Cell, Cell]) -> Table:
     """Return LsLog's table of tasks with a row of the scores, and further times."""
-    columns = [Column("Category"), Column("Weight", 0), Column("Hits", 0)]
-    columns += [Column(title, "time") for title in ("50th", "95th", "Mean", "Std. Dev.", "Due 95th")]
-    columns += [Column("Failed", 0), *(Column(title, "time") for title, _ in FURTHER), Column("95 % interval", "time")]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            task.task,
-            f"{task.weight:g}" if task.weight else None,
-            task.hits,
-            task.service.p50_ms,
-            task.service.p95_ms,
-            task.service.mean_ms,
-            task.service.stddev_ms,
-            task.response.p95_ms,
-            task.failed,
-            *(getattr(task.service, name) for _, name in FURTHER),
-            interval_words(task.interval_ms) if isinstance(task, TaskFigures) else None,
-        )
-        for task in tasks
-    ]
+    table = table_of(
+        caption,
+        tasks,
+        ("Category", None, lambda task: task.task),
+        ("Weight", 0, lambda task: f"{task.weight:g}" if task.weight else None),
+        ("Hits", 0, lambda task: task.hits),
+        *_times(TIMES, "service"),
+        ("Due 95th", "time", lambda task: task.response.p95_ms),
+        ("Failed", 0, lambda task: task.failed),
+        *_times(FURTHER, "service"),
+        ("95 % interval", "time", lambda task: interval_words(getattr(task, "interval_ms", None))),
+    )
     scored = [task for task in tasks if task.weight and task.hits]
     weight, hits = f"{sum(task.weight for task in scored):g}", sum(task.hits for task in scored)
     failed = sum(task.failed for task in tasks if task.weight)
-    rows.append(("Weighted Avg", weight, hits, "", scores[0], "", "", scores[1], failed, *[""] * (len(FURTHER) + 1)))
-    return Table(caption, tuple(columns), tuple(rows))
+    average = ("Weighted Avg", weight, hits, "", scores[0], "", "", scores[1], failed, *[""] * (len(FURTHER) + 1))
+    return replace(table, rows=(*table.rows, average))
 
 
 def scores_of(module: DriverFigures, *, invalid: bool) -> tuple[Cell, Cell]:
@@ -67,20 +65,15 @@ def interval_words(bounds_ms: Sequence[float] | None) -> str | None:
 
 def stress_table(caption: str, module: DriverFigures, window_s: Window) -> Table:
     """Return a table without weights and score; LOGON and LOGOFF have no window, and hence no rate."""
-    length_s = window_s.length_s
     return table_of(
         caption,
         module.tasks,
         ("Category", None, lambda task: task.task),
         ("Hits", 0, lambda task: task.hits),
-        ("Per s", 1, lambda task: None if task.task in WITHOUT_WINDOW else task.hits / length_s),
-        ("50th", "time", lambda task: task.service.p50_ms),
-        ("95th", "time", lambda task: task.service.p95_ms),
-        ("Mean", "time", lambda task: task.service.mean_ms),
-        ("Std. Dev.", "time", lambda task: task.service.stddev_ms),
+        ("Per s", 1, lambda task: None if task.task in WITHOUT_WINDOW else task.hits / window_s.length_s),
+        *_times(TIMES, "service"),
         ("Failed", 0, lambda task: task.failed),
-        ("99th", "time", lambda task: task.service.p99_ms),
-        ("Max", "time", lambda task: task.service.max_ms),
+        *_times(FURTHER, "service"),
     )
 
 
@@ -117,13 +110,9 @@ def command_table(commands: Sequence[CommandFigures], window_s: Window) -> Table
         commands,
         ("Command", None, lambda one: one.command),
         ("Hits", 0, lambda one: one.hits),
-        ("50th", "time", lambda one: one.took.p50_ms),
-        ("95th", "time", lambda one: one.took.p95_ms),
-        ("Max", "time", lambda one: one.took.max_ms),
-        ("Mean", "time", lambda one: one.took.mean_ms),
-        ("Std. Dev.", "time", lambda one: one.took.stddev_ms),
+        *_times(TIMES, "took"),
         ("Failed", 0, lambda one: one.failed),
-        ("99th", "time", lambda one: one.took.p99_ms),
+        *_times(FURTHER, "took"),
         ("Per second", 1, lambda one: one.hits / window_s.length_s),
     )
 
@@ -147,37 +136,6 @@ def clients_table(clients: Sequence[ClientFigures]) -> Table:
     )
 
 
-# --- sentences below a table of tasks ---
-
-
-def covers(covers: Coverage) -> str:
-    if not covers.scored:
-        return "There is no score: no task with a weight has a hit."
-    line = f"The score covers {', '.join(covers.scored)}"
-    if covers.without_hits:
-        line += f"; without hits: {', '.join(covers.without_hits)}"
-    if covers.not_planned:
-        line += f"; never due in the window: {', '.join(covers.not_planned)}"
-    return line + "."
-
-
-def certainty(module: DriverFigures) -> Iterator[str]:
-    """Yield how exact the score is."""
-    if module.provisional:
-        few = [f"{task.task} {task.hits}" for task in module.tasks if task.task in module.covers.few_hits]
-        yield f"The score is provisional, with fewer than {FEW_HITS} hits: {', '.join(few)}."
-    if module.score_interval_ms:
-        low, high = (score_words(module, end_ms) for end_ms in module.score_interval_ms)
-        yield (
-            f"95 % confidence interval of the score within this run: {low.removesuffix(' ms')} to {high}"
-            f" (valid for slow spells of up to {module.spell_s:.3g} s that occur ten times or more)."
-        )
-    elif module.score_ms is not None:
-        yield f"No confidence interval of the score: {module.no_score_interval}."
-
-
-def of_whole_run(module: DriverFigures) -> Iterator[str]:
-    """Yield a note on the tasks of a table that belong to no window."""
-    tasks = [task for task in WITHOUT_WINDOW if any(row.task == task for row in module.tasks)]
-    if tasks:
-        yield f"{' and '.join(tasks)} {'is' if len(tasks) == 1 else 'are'} of the whole run, not of the window."
+def facts_table(caption: str, found: Iterable[tuple[str, str]]) -> Table:
+    """Return names, and the words for each."""
+    return Table(caption, (Column("Fact"), Column("Value")), tuple(found))

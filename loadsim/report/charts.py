@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from loadsim.findings.formats import duration
-from loadsim.report.document import Axis, Chart, Limit, Line, Panel
+from loadsim.report.document import Axis, Bar, Chart, Limit, Line, Panel
 from loadsim.report.scales import Scale, x_scale, y_scale
 
 COLOURS = 7
@@ -61,6 +61,16 @@ def drawn(chart: Chart) -> str:
     panels = "\n".join(_panel(panel, chart, not have_one) for panel in chart.panels)
     legend = _legend(chart.panels[0].lines) + "\n" if have_one else ""
     return f'{legend}<div class="panels {size}">\n{panels}\n</div>\n<p class="axis">{escape(chart.axis.title)}</p>'
+
+
+def bar(cell: Bar) -> str:
+    """Return an interval of a table's cell; its text says the same."""
+    low, at, high = map(_percent, (cell.low, cell.at, cell.high))
+    return (
+        f'<svg class="bar {cell.look}" aria-hidden="true">'
+        '<line class="edge" x1="50%" x2="50%" y1="-30%" y2="130%"/>'
+        f'<line class="line" x1="{low}" x2="{high}" y1="50%" y2="50%"/><circle cx="{at}" cy="50%" r="3.5"/></svg>'
+    )
 
 
 def described(chart: Chart, panel: Panel) -> str:
@@ -141,7 +151,7 @@ def _frame(panel: Panel, chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
     if chart.shaded is not None:
         begin, end = map(x.place, chart.shaded)
         yield f'<rect class="window" x="{_percent(begin)}" width="{_percent(end - begin)}" height="100%"/>'
-        if chart.across == 1:
+        if chart.across <= 2:
             second = ' class="second"' if begin < NARROW else ""
             name, before = chart.shaded_names
             yield f'<text x="{_percent(begin)}" dy="-4">{escape(name)}</text>'

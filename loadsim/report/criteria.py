@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from loadsim.analysis.criteria import Result, judged
 from loadsim.report.document import MET, MISSED, UNJUDGED, Cell, Column, Table
@@ -11,8 +11,10 @@ NOT_SHOWN = "not shown: the run is invalid"
 """Stands for a time of an invalid run."""
 
 
-def criteria_table(results: Sequence[Result], ended_early: bool = False, valid: bool = True) -> Table:
-    """Return a row for each criterion, and one for all tasks that have the same criterion of each task, by the worst.
+def criteria_tables(results: Sequence[Result], ended_early: bool = False, valid: bool = True) -> Iterator[Table]:
+    """Yield the criteria that were not met, and, folded, those that were.
+
+    Each has a row, and one for all tasks that have the same criterion of each task, by the worst.
 
     A run that is not `valid` meets no criterion; one that it misses is a reason. A time that it does not miss is not to
     be quoted.
@@ -33,7 +35,11 @@ def criteria_table(results: Sequence[Result], ended_early: bool = False, valid: 
         known = any(judged(one, ended_early) for one in misses) if misses else valid
         rows.append((name, found, wanted, (MISSED if misses else MET) if known else UNJUDGED))
     columns = (Column("Criterion"), Column("Found"), Column("Wanted"), Column("Result"))
-    return Table("Criteria", columns, tuple(rows))
+    met = tuple(row for row in rows if row[-1] == MET)
+    if len(met) < len(rows):
+        yield Table("Missed or not judged", columns, tuple(row for row in rows if row[-1] != MET))
+    if met:
+        yield Table(f"Met: {len(met)}", columns, met, folded=True)
 
 
 def _distance(result: Result) -> tuple[bool, bool, float]:

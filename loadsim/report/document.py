@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding
 from loadsim.findings.formats import NEVER, duration
 
 if TYPE_CHECKING:
@@ -28,6 +30,24 @@ class Link(str):
         link = super().__new__(cls, text)
         link.place = place
         return link
+
+
+class Bar(str):
+    """A text of a table with an interval, which a page draws: its ends and a figure, from 0 to 1 across the column.
+
+    The middle of the column has a line for no change. `look` is a class of the style sheet.
+    """
+
+    __slots__ = ("at", "high", "look", "low")
+    low: float
+    at: float
+    high: float
+    look: str
+
+    def __new__(cls, text: str, low: float, at: float, high: float, look: str) -> Bar:
+        bar = super().__new__(cls, text)
+        bar.low, bar.at, bar.high, bar.look = low, at, high, look
+        return bar
 
 
 Cell = str | int | float | None
@@ -82,11 +102,32 @@ def table_of(caption: str, things: Iterable[T], *columns: ColumnOf[T]) -> Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Item:
+    """A text of a list that states a finding."""
+
+    words: str
+    code: Code
+
+    @property
+    def text(self) -> str:
+        return f"{self.words} [{self.code.id}]"
+
+
+def item_of(found: Finding) -> Item:
+    return Item(found.words, found.code)
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """Short texts below each other."""
 
     caption: str
-    items: tuple[str, ...]
+    items: tuple[str | Item, ...]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The items in words; findings end with their codes."""
+        return tuple(item.text if isinstance(item, Item) else item for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +214,8 @@ class Chart:
                 columns.append(Column(title, "time" if panel.is_time else panel.digits))
                 series.append(line.values)
         rows = tuple(zip(self.axis.cells, *series, strict=True))
-        return Table(self.caption, tuple(columns), rows)
+        only = f": {self.panels[0].title}" if len(self.panels) == 1 and self.panels[0].title else ""
+        return Table(self.caption + only, tuple(columns), rows, folded=True)
 
 
 Block = str | Listing | Table | Chart
@@ -182,21 +224,40 @@ Block = str | Listing | Table | Chart
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and the blocks below it."""
+    """A heading and the blocks below it. `brief`: it is part of the answer that a terminal shows."""
 
     title: str
     blocks: tuple[Block, ...]
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A report. `verdict` is one line, and `tone` its rating."""
+    """A report. `verdict` is one line, and `tone` its rating; `label` precedes the verdict in plain text."""
 
     title: str
     subtitle: str
     verdict: str
     tone: Tone
     sections: tuple[Section, ...]
+    label: str = "Verdict"
+
+    @property
+    def banner(self) -> str:
+        """The verdict, with a capital letter."""
+        return f"{self.verdict[:1].upper()}{self.verdict[1:]}"
+
+    @property
+    def filled(self) -> tuple[Section, ...]:
+        """The sections that have a block."""
+        return tuple(section for section in self.sections if section.blocks)
+
+    @property
+    def codes(self) -> tuple[Code, ...]:
+        """The codes of the findings in lists, each once."""
+        listings = (block for section in self.sections for block in section.blocks if isinstance(block, Listing))
+        items = (item for listing in listings for item in listing.items)
+        return tuple(dict.fromkeys(item.code for item in items if isinstance(item, Item)))
 
 
 def figures(values: Iterable[float]) -> tuple[float | None, ...]:

@@ -17,13 +17,21 @@ _WORDS = (
     ),
     ("Hit", "A task that succeeded. Only hits have a service time."),
     ("95th percentile", "The time that 95 of 100 hits did not exceed. Percentiles are exact."),
-    ("Window", "The time after the warm-up whose tasks are scored. A task belongs to it by when it was due."),
+    (
+        "Window",
+        "The time after the warm-up whose tasks are scored. A task belongs to it by when it was due."
+        " LOGON and LOGOFF are of the whole run.",
+    ),
     (
         "Load made",
         "The tasks that users began in the window, as a share of those that the plan expects there. Mail that takes"
         " longer than in the plan moves tasks into the window: it may be a few per cent above 100 %.",
     ),
-    ("Copy", "A message for one recipient. Its delivery lasts from its acceptance until the recipient sees it."),
+    (
+        "Copy",
+        "A message for one recipient. Its delivery lasts from its acceptance until the recipient sees it. In"
+        " comparisons, less than 100 ms counts as 100 ms.",
+    ),
     ("Engine", "A process that makes load. The lag of its event loop would add to the measured times."),
     (
         "95 % interval, 95 % CI",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from html import escape
 
-from loadsim.report.charts import drawn, markers
+from loadsim.findings.catalogue import Code
+from loadsim.report.charts import bar, drawn, markers
 from loadsim.report.document import (
     FAILED,
     MET,
     MISSED,
     PASSED,
+    Bar,
     Block,
     Cell,
     Column,
     Document,
+    Item,
     Link,
     Listing,
     Section,
@@ -54,23 +58,33 @@ def to_html(document: Document) -> str:
             f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>",
             f'<p class="subtitle">{escape(document.subtitle)}</p>',
             f'<p class="verdict {document.tone}"><span aria-hidden="true">{SIGNS[document.tone]}</span>'
-            f" {escape(document.verdict)}</p>\n</header>\n<main>",
+            f" {escape(document.banner)}</p>\n</header>\n<main>",
             markers(),
-            *map(_section, document.sections),
+            *map(_section, document.filled),
+            *_codes(document.codes),
             "</main>\n</body>\n</html>\n",
         ]
     )
 
 
 def _section(section: Section) -> str:
-    return "\n".join(["<section>", f"<h2>{escape(section.title)}</h2>", *map(_block, section.blocks), "</section>"])
+    heading = [f"<h2>{escape(section.title)}</h2>"] if section.title else []
+    return "\n".join(["<section>", *heading, *map(_block, section.blocks), "</section>"])
+
+
+def _codes(codes: Sequence[Code]) -> Iterator[str]:
+    """Yield the section that explains the codes of findings, to which the lists link."""
+    if codes:
+        meanings = {code.id: ". ".join(filter(None, (code.outline, code.remedy))) for code in codes}
+        rows = (f'<dt id="{code}">{code}</dt>\n<dd>{escape(words)}.</dd>' for code, words in meanings.items())
+        yield "\n".join(["<section>", "<h2>Findings of this report</h2>", "<dl>", *rows, "</dl>", "</section>"])
 
 
 def _block(block: Block) -> str:
     if isinstance(block, str):
         return f"<p>{escape(block)}</p>"
     if isinstance(block, Listing):
-        items = "".join(f"<li>{escape(item)}</li>" for item in block.items)
+        items = "".join(f"<li>{_item(item)}</li>" for item in block.items)
         return f'<p class="listing">{escape(block.caption)}</p>\n<ul>{items}</ul>'
     if isinstance(block, Table):
         if block.folded:
@@ -80,6 +94,12 @@ def _block(block: Block) -> str:
         f"<figure>\n<figcaption>{escape(block.caption)}</figcaption>\n{drawn(block)}\n<details>"
         f"<summary>The figures of this chart</summary>\n{_table(block.table())}\n</details>\n</figure>"
     )
+
+
+def _item(item: str | Item) -> str:
+    if isinstance(item, str):
+        return escape(item)
+    return f'{escape(item.words)} <a class="code" href="#{item.code.id}">{item.code.id}</a>'
 
 
 def _table(table: Table) -> str:
@@ -101,6 +121,8 @@ def _row(columns: tuple[Column, ...], row: tuple[Cell, ...]) -> str:
 
 def _cell(column: Column, cell: Cell) -> str:
     text = escape(column.shown(cell)).replace("_", "_<wbr>")  # a long key breaks between its words
+    if isinstance(cell, Bar):
+        return f"{bar(cell)}{text}"
     return f'<a href="{escape(cell.place)}">{text}</a>' if isinstance(cell, Link) else text
 
 

@@ -1,4 +1,4 @@
-"""A report as Markdown with the tables of GitHub's dialect; charts are tables of their figures."""
+"""A report as Markdown with the tables of GitHub's dialect; charts are folded tables of their figures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SPACE = re.compile(r"\s+")
 
 
 def to_markdown(document: Document) -> str:
-    parts = [f"# {_text(document.title)}", _text(document.subtitle), f"**{_text(document.verdict)}**"]
-    for section in document.sections:
-        parts.append(f"## {_text(section.title)}")
+    parts = [f"# {_text(document.title)}", _text(document.subtitle), f"**{_text(document.banner)}**"]
+    for section in document.filled:
+        parts += [f"## {_text(section.title)}"] if section.title else []
         parts += [_block(block) for block in section.blocks]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -22,8 +22,11 @@ def _block(block: Block) -> str:
     if isinstance(block, str):
         return _text(block)
     if isinstance(block, Listing):
-        return "\n".join([f"{_text(block.caption)}:", "", *(f"- {_text(item)}" for item in block.items)])
-    return _table(block.table() if isinstance(block, Chart) else block)
+        return "\n".join([f"{_text(block.caption)}:", "", *(f"- {_text(item)}" for item in block.texts)])
+    table = block.table() if isinstance(block, Chart) else block
+    if table.folded:
+        return f"<details><summary>{_text(table.caption)}</summary>\n\n{_table(table)}\n\n</details>"
+    return f"**{_text(table.caption)}**\n\n{_table(table)}"
 
 
 def _table(table: Table) -> str:
@@ -33,7 +36,7 @@ def _table(table: Table) -> str:
         rules,
         *([_cell(column, cell) for column, cell in zip(table.columns, row, strict=True)] for row in table.rows),
     ]
-    return "\n".join([f"**{_text(table.caption)}**", "", *(f"| {' | '.join(row)} |" for row in rows)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _cell(column: Column, cell: Cell) -> str:

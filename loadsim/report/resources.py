@@ -32,9 +32,8 @@ FULL_WORDS = (
 """The words for a full resource, by figure."""
 
 NO_PROOF = (
-    "The order is by means over the window. It is evidence, and no proof, of what would limit the server next:"
-    " a limit in its configuration, a lock or one thread of it may come first. Other programs on the machine count,"
-    " too."
+    "The order is by means over the window; other programs on the machine count, too. A limit in the server's"
+    " configuration, a lock or one of its threads may still come first."
 )
 
 
@@ -50,7 +49,7 @@ def resource_facts(resources: Sequence[Resource] | None) -> list[tuple[str, str]
         named = [f"{_name(one)} {_percent(one.share)} ({_more(one)})" for one in known[:MOST_NAMED]]
         unknown = "".join(f"; {one.name} not measured over the whole window" for one in own if one.share is None)
         if named:
-            facts.append((f"Nearest to full on {machine}", f"{', '.join(named)}{unknown}; evidence, no proof"))
+            facts.append((f"Nearest to full on {machine}", f"{', '.join(named)}{unknown}"))
     return facts
 
 

@@ -102,15 +102,22 @@ def series_of(run: RecordedRun, bins: Bins) -> RunSeries:
     )
 
 
-def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
-    """Return the load, the server's answers, the chief figures of probes, CPU and the generator's lateness together."""
+def at_a_glance(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
+    """Return the service times and the rate of tasks."""
     rates = [Line("done", figures(found.load.done_per_s)), Line("failed", figures(found.load.failed_per_s))]
     if not run.figures.stress:
         rates.insert(0, Line("due", figures(found.load.planned_per_s)))
+    panels = [
+        Panel("Service time of all tasks", "ms", _percentiles(*service_time_series(run.log, bins)), "log"),
+        Panel("Tasks", "per second", tuple(rates)),
+    ]
+    return _over(run, bins, "Times and load of the run", panels, across=2)
+
+
+def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
+    """Return the chief figures of probes, CPU and the generator's lateness together."""
     lag_ms, generator = [one.lag_p99_ms for one in found.engines], run.figures.generator
     panels = [
-        Panel("Tasks, without log-ons and log-offs", "per second", tuple(rates)),
-        Panel("Server: service time of all tasks", "ms", _percentiles(*service_time_series(run.log, bins)), "log"),
         *panels_of_probes(found.probes, chief=True),
         Panel("CPU", "% busy", _busy(run, bins, found), digits=0),
         Panel(
@@ -128,7 +135,7 @@ def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Char
             limits=_limit("limit of the generator", generator.lateness_limit_ms),
         ),
     ]
-    return _over(run, bins, "Load, server and generator over the same time", panels)
+    return _over(run, bins, "Server and generator over the same time", panels)
 
 
 def further_probes(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:

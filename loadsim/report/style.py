@@ -16,7 +16,7 @@ STYLE = """
 body { margin: 0 auto; max-width: 66rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.5 system-ui, "Segoe UI", "DejaVu Sans", Arial, sans-serif; }
 h1 { margin: 0; font-size: 1.7rem; line-height: 1.25; overflow-wrap: anywhere; }
-h2 { margin: 2.2rem 0 .6rem; padding-bottom: .2rem; border-bottom: 1px solid var(--line); font-size: 1.25rem; }
+h2 { margin: 1.8rem 0 .6rem; padding-bottom: .2rem; border-bottom: 1px solid var(--line); font-size: 1.25rem; }
 p { overflow-wrap: break-word; }
 .subtitle { margin: .2rem 0 1rem; color: var(--soft); overflow-wrap: anywhere; }
 .verdict { margin: 1rem 0; padding: .7rem 1rem; border: 1px solid; border-left-width: .6rem; font-size: 1.2rem;
@@ -41,7 +41,14 @@ td.figure { min-width: 0; }
 thead .figure { white-space: normal; }
 .met { color: var(--good); font-weight: 600; }
 .missed { color: var(--bad); font-weight: 600; }
-figure { margin: 1.4rem 0; }
+.bar { width: 12rem; height: 1rem; margin-right: 1rem; vertical-align: middle; overflow: visible; stroke: var(--soft);
+  fill: var(--soft); }
+.bar.better { stroke: var(--good); fill: var(--good); }
+.bar.worse { stroke: var(--bad); fill: var(--bad); }
+a.code { font-size: .8rem; white-space: nowrap; }
+dt { font-weight: 600; }
+dd { margin: 0 0 .6rem; }
+figure { margin: 1rem 0; }
 figcaption { margin-bottom: .3rem; font-weight: 600; font-size: .9rem; }
 details { margin: .3rem 0; font-size: .9rem; }
 summary { cursor: pointer; color: var(--soft); }
@@ -58,7 +65,7 @@ summary { cursor: pointer; color: var(--soft); }
 .markers { position: absolute; width: 0; height: 0; }
 .plot { display: block; width: calc(100% - 4.6rem); height: 8.5rem; margin: .7rem .7rem 1.6rem 3.9rem;
   overflow: visible; font-size: .75rem; }
-.across-1 .plot { margin-top: 1.2rem; }
+.across-1 .plot, .across-2 .plot { margin-top: 1.2rem; }
 .alone .plot { height: 15rem; }
 .plot text { fill: var(--soft); stroke: none; }
 .plot svg { overflow: visible; }

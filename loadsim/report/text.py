@@ -1,23 +1,19 @@
-"""Blocks of a report as plain text: wrapped lines, lists, tables that fit, and the verdict in its colour."""
+"""A report as plain text: the verdict in its colour, wrapped lines, lists, and tables that fit."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from loadsim.errors import printable
-from loadsim.report.document import Block, Listing, Table
-
-if TYPE_CHECKING:
-    from loadsim.analysis.summary import Tone
+from loadsim.report.document import Block, Document, Listing, Table
 
 LEAST_WIDTH = 40
 """Lines are never wrapped at fewer columns."""
 
 MOST_WITH_UNIT = 2
-"""With more columns of times, none has a unit: the sentence below the table of tasks states it."""
+"""With more columns of times, the caption has their unit."""
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|%|MiB|x)\b|%)|(?<=\(limit) (?=\d)")
@@ -27,23 +23,31 @@ _COLOURS = {"good": "32", "doubtful": "33", "bad": "31"}
 """Codes of SGR (ECMA-48 section 8.3.117), by the tone of a verdict."""
 
 
-def to_text(verdict: str, tone: Tone, blocks: Iterable[Block], width: int | None, colours: bool = False) -> str:
-    """Return the verdict and the blocks below it, with a final line break. Charts are left out.
+def to_text(document: Document, width: int | None = None, colours: bool = False, *, whole: bool = False) -> str:
+    """Return the verdict and the brief sections, or the whole document, with a final line break. It has no charts.
 
     Lines have at most `width` columns; None: they are as long as they need to be. `colours`: the verdict is coloured.
     """
     width = None if width is None else max(width, LEAST_WIDTH)
-    first = wrapped([printable(verdict)], width)
+    label = f"{document.label}: " if document.label else ""
+    lines = wrapped([printable(f"{label}{document.verdict}")], width)
     if colours:
-        first = [f"\x1b[1;{_COLOURS[tone]}m{line}\x1b[0m" for line in first]
-    return "\n".join([*first, *(line for block in blocks for line in _lines(block, width))]) + "\n"
+        lines = [f"\x1b[1;{_COLOURS[document.tone]}m{line}\x1b[0m" for line in lines]
+    if whole:
+        lines += wrapped(map(printable, filter(None, (document.title, document.subtitle))), width)
+    for section in document.filled:
+        if whole or section.brief:
+            below = [line for block in section.blocks for line in _lines(block, width)]
+            heading = ["", printable(section.title), "-" * len(section.title)] if whole and section.title else []
+            lines += [*heading, *below] if below else []
+    return "\n".join(lines) + "\n"
 
 
 def _lines(block: Block, width: int | None) -> list[str]:
     if isinstance(block, str):
         return wrapped([printable(block)], width)
     if isinstance(block, Listing):
-        return wrapped([f"{block.caption}:", *(f"  - {printable(item)}" for item in block.items)], width)
+        return wrapped([f"{block.caption}:", *(f"  - {printable(text)}" for text in block.texts)], width)
     return ["", *_table_lines(block, width)] if isinstance(block, Table) else []
 
 
@@ -66,7 +70,7 @@ def _table_lines(table: Table, width: int | None) -> list[str]:
         for row in table.rows
     ]
     right = [column.digits is not None for column in table.columns]
-    caption = wrapped([printable(table.caption)], width)
+    caption = wrapped([printable(table.caption + (" (ms)" if bare else ""))], width)
     lines = aligned([head, *rows], right)
     if width is not None and max(map(len, lines)) > width:
         if of_words:

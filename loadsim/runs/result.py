@@ -9,7 +9,8 @@ from pathlib import Path
 
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.errors import LogError, RunInvalid
-from loadsim.report.answer import full_answer
+from loadsim.report.answer import describe_answer
+from loadsim.report.text import to_text
 from loadsim.runs.watcher import Watcher
 
 
@@ -42,7 +43,7 @@ def write_summary(directory: Path, watcher: Watcher) -> RunResult:
     except LogError as failure:
         raise RunInvalid(f"the run has ended, but its logs cannot be read: {failure}") from None
     write_whole(directory / "score.json", json.dumps(summary.score, indent=2), watcher)
-    write_whole(directory / "answer.txt", full_answer(summary), watcher)
+    write_whole(directory / "answer.txt", to_text(describe_answer(summary), whole=True), watcher)
     return RunResult(directory, summary)
 
 

@@ -1,21 +1,22 @@
-"""The report on a suite, and its text: its cells with their scores, its comparisons, its runs, and what differs."""
+"""The report on a suite: its cells with their scores, its comparisons, its runs, and what differs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
+from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
-from loadsim.campaign.tables import Place, runs_blocks
+from loadsim.campaign.tables import Place, results_of, runs_table
 from loadsim.comparison import document as compare_report
 from loadsim.comparison.compared_run import read_run
-from loadsim.comparison.differences import facts_of, same_table, what_differs
-from loadsim.comparison.document import task_blocks, verdict_line, warnings_of
+from loadsim.comparison.differences import Facts, facts_of, same_table, what_differs
+from loadsim.comparison.document import findings_of, task_blocks, verdict_line
 from loadsim.findings.formats import count
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.document import Block, Document, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
-from loadsim.report.text import to_text
 from loadsim.suite.suite import CellFigures, ComparedCells, Outcome, SuiteFigures
 
 CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete": "incomplete"}
@@ -24,40 +25,36 @@ DOUBTFUL: tuple[Outcome, ...] = ("failed", "undecided", "refused")
 """The outcomes of comparisons that the headline counts: with any of them, the exit status is not 0."""
 
 
-def suite_text(figures: SuiteFigures, width: int, colours: bool = False) -> str:
-    """Return the answer of a suite; see `to_text`."""
-    sections = [_comparison(one) for one in figures.comparisons or ()]
-    warnings = (
-        Listing(f"{section.title}: {block.caption.lower()}", block.items)
-        for section in sections
-        for block in section.blocks
-        if isinstance(block, Listing)
-    )
-    return to_text(
-        f"Suite {figures.name}: {headline(figures)}", tone(figures), (*_summary(figures), *warnings), width, colours
-    )
+def measured_runs(figures: SuiteFigures) -> list[RecordedRun]:
+    """Return the measured runs. Raises `ConfigError` for one whose logs cannot be read any more."""
+    return [read_run(figures.directory / run.run).recorded for run in figures.runs if run.measured]
 
 
-def describe_suite(figures: SuiteFigures, place: Place = str) -> Document:
-    """Return the report on a suite. Raises `ConfigError` for a run whose logs cannot be read any more."""
-    runs = {run.run: read_run(figures.directory / run.run).recorded for run in figures.runs if run.measured}
-    facts = facts_of(list(runs.values()), {}) if runs else {}
+def describe_suite(figures: SuiteFigures, runs: Sequence[RecordedRun], place: Place = str) -> Document:
+    """Return the report on a suite; `runs` are all measured ones, or none."""
     cells = [run.cell for run in figures.runs if run.measured]
-    verdict = headline(figures)
+    facts = facts_of(runs, {}) if runs else {}
     return Document(
         title=f"Suite {figures.name}: {count(len(figures.cells), 'cell')}",
-        subtitle="; ".join(sorted({str(run.figures.server) for run in runs.values() if run.figures.server})),
-        verdict=f"{verdict[:1].upper()}{verdict[1:]}",
+        subtitle="; ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})),
+        verdict=headline(figures),
         tone=tone(figures),
         sections=(
-            Section("Summary", tuple(_summary(figures))),
+            Section("Summary", tuple(_summary(figures)), brief=True),
             *(_comparison(one) for one in figures.comparisons or ()),
-            Section("Runs", tuple(runs_blocks("The runs, in their order", figures.runs, place))),
-            Section("What differs between the cells", (what_differs(facts, cells, "Cell"),)),
-            *([Section("Disclosure", (same_table(facts),))] if facts else []),
+            Section("Runs", (runs_table("The runs, in their order", figures.runs, place),)),
+            *results_of(figures.runs),
+            *_differences(facts, cells),
             GLOSSARY,
         ),
+        label=f"Suite {figures.name}",
     )
+
+
+def _differences(facts: Facts, cells: Sequence[str]) -> Iterator[Section]:
+    if facts:
+        yield Section("What differs between the cells", (what_differs(facts, cells, "Cell"),))
+        yield Section("Disclosure", (same_table(facts),))
 
 
 def _summary(figures: SuiteFigures) -> Iterable[Block]:
@@ -71,6 +68,10 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
         yield Listing("What limits these figures", tuple(one.text for one in figures.findings))
     if figures.comparisons:
         yield Listing("Comparisons", tuple(map(comparison_text, figures.comparisons)))
+    for one in figures.comparisons or ():
+        for block in findings_of(one.comparison) if one.comparison else ():
+            if isinstance(block, Listing):
+                yield replace(block, caption=f"{one.new} against {one.base}: {block.caption.lower()}")
     if figures.next_step:
         yield f"Next: {figures.next_step}."
 
@@ -82,10 +83,7 @@ def _comparison(one: ComparedCells) -> Section:
         return Section(title, (f"Not compared: {'; '.join(each.text for each in one.refused)}.",))
     figures = one.comparison.figures
     words = verdict_line(figures)
-    blocks: list[Block] = [f"{words[:1].upper()}{words[1:]}."]
-    if warnings := warnings_of(one.comparison):
-        blocks.append(Listing("Warnings", tuple(warnings)))
-    return Section(title, (*blocks, *task_blocks(figures)))
+    return Section(title, (f"{words[:1].upper()}{words[1:]}.", *task_blocks(figures)))
 
 
 # --- words and tables -------------------------------------------------------------------------------------------------

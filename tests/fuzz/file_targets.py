@@ -32,8 +32,9 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.suite import load_suite
 from loadsim.report.markdown import to_markdown
 from loadsim.report.one_run import describe_run
+from loadsim.report.text import to_text
 from loadsim.suite.cells import scenarios_of, terms_of
-from loadsim.suite.document import suite_text as shown_text
+from loadsim.suite.document import describe_suite
 from loadsim.suite.runs import run_name
 from loadsim.suite.suite import SuiteFigures
 from loadsim.timinglog.exports import export_csv
@@ -220,7 +221,7 @@ def _suite_state(data: bytes) -> None:
     _file(FILE_NAME, data)
     found = read_campaign(place(), SuiteFigures, Capacity)
     if isinstance(found, SuiteFigures):
-        shown_text(found, 80)
+        to_text(describe_suite(found, ()), 80)
 
 
 def _profile(data: bytes) -> None:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from loadsim.analysis.summary import Summary
+from loadsim.report.answer import describe_answer
 from loadsim.report.document import Block, Chart, Document, Listing, Table
+from loadsim.report.text import to_text
+
+
+def full_answer(summary: Summary) -> str:
+    """What `--wide` prints."""
+    return to_text(describe_answer(summary), whole=True)
+
+
+def short_answer(summary: Summary, width: int = 80) -> str:
+    """What a terminal shows."""
+    return to_text(describe_answer(summary), width)
 
 
 def tables(blocks: Iterable[Block]) -> list[Table]:
@@ -25,13 +38,19 @@ def section(document: Document, title: str) -> Sequence[Any]:
     return found.blocks
 
 
-def table(document: Document, title: str, caption: str) -> Mapping[Any, Sequence[Any]]:
-    """The rows of a table of a section, by their first cells."""
-    (found,) = (one for one in section(document, title) if isinstance(one, Table) and one.caption.startswith(caption))
-    return {row[0]: row[1:] for row in found.rows}
+def table(document: Document, caption: str) -> Mapping[Any, Sequence[Any]]:
+    """The rows of the tables with such captions, by their first cells."""
+    return {
+        row[0]: row[1:]
+        for section in document.sections
+        for block in section.blocks
+        if isinstance(block, Table) and block.caption.startswith(caption)
+        for row in block.rows
+    }
 
 
 def listed(document: Document, caption: str) -> tuple[str, ...]:
-    """The items of a list of the first section; none without it."""
-    found = (one for one in document.sections[0].blocks if isinstance(one, Listing))
-    return next((one.items for one in found if one.caption.startswith(caption)), ())
+    """The items of a list; none without it."""
+    blocks = (block for section in document.sections for block in section.blocks)
+    found = (block for block in blocks if isinstance(block, Listing))
+    return next((one.texts for one in found if one.caption.startswith(caption)), ())

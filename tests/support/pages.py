@@ -132,10 +132,7 @@ def _mask(line: str) -> str:
     """Mask a statement. Of a table, columns that a narrow terminal leaves out are left out here, too."""
     if line.startswith("Category "):
         line = re.sub(r" (?:Weight|50th|Mean|Std\. Dev\.)(?= )", "", line)
-    line = re.sub(r"(tasks that the plan expects \([\d.]+ %\)); below [^;]*", r"\1", line)
-    line = re.sub(r"(with fewer than 300 hits): .*", r"\1", line)
-    line = re.sub(r"; never: .*", ".", line)
-    line = re.sub(r"Generator \(the worst of \d+ engines\)", "Generator", line)
+    line = re.sub(r"(fewer than 300 hits of) .*", r"\1", line)
     line = re.sub(r"\b(engine|core|client|process)(?:s|es)\b", r"\1", line)
     line = re.sub(r"priority; .* \(", "priority; PROCESSES (", line)
     line = re.sub(r"\d{8}T\d{6}Z?(-[0-9a-f]{6}\b)?", "RUN", line)

@@ -9,16 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from documents import full_answer, short_answer
 from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, done, event, sample_log, skipped, write_two_clients
 
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli.report import document_of
-from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown_answer
+from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown
 from loadsim.findings.catalogue import Code
 from loadsim.findings.formats import duration
-from loadsim.report.answer import full_answer, short_answer
+from loadsim.model.ports import ALL_TASKS
+from loadsim.report.answer import describe_answer
 from loadsim.report.answer_tables import score_words, scores_of
 from loadsim.report.markdown import to_markdown
 from loadsim.report.text import LEAST_WIDTH
@@ -45,13 +47,20 @@ def test_lines_fit_and_no_word_is_lost(two_clients: Summary, width: int) -> None
     assert max(map(len, text.splitlines())) <= max(width, LEAST_WIDTH), text
     words = " ".join(text.split())
     wide = " ".join(full_answer(two_clients).split())
-    for fact in re.findall(r"(?:Load made|Failures|Delivery|Lateness)[^:]*:.*?(?= [A-Z][a-z]+[^:]*:)", wide):
+    for fact in re.findall(r"(?:Failures|Delivery)[^:]*:.*?(?= [A-Z][a-z]+[^:]*:)", wide):
         assert fact in words
     for defect in (*two_clients.verdict.defects, *two_clients.verdict.warnings):
         assert defect.text in words
     head = next(line for line in text.splitlines() if line.startswith("Category"))
     assert {"Weight", "Hits", "50th"} <= set(head.split())
     assert ("Failed" in head) == (width >= 80)
+
+
+def test_an_answer_fits_on_one_screen(tmp_path: Path) -> None:
+    """All tasks of a canonical run, and the notes on its score; four lines for where the rest is."""
+    names = [task for task in ALL_TASKS if task not in ("COPY", "EVICT")]
+    log = sample_log(tmp_path / "a.tlog", [done(name, at, 5) for at, name in enumerate(names)], header=SLOW)
+    assert len(short_answer(summarise([log])).splitlines()) + 4 <= 40
 
 
 def test_a_figure_stays_with_its_unit(two_clients: Summary) -> None:
@@ -143,15 +152,15 @@ def test_colour_only_on_a_terminal(two_clients: Summary, monkeypatch: pytest.Mon
     for name in ("NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    plain = shown_answer(two_clients, wide=False)
-    assert plain == short_answer(two_clients, WIDTH)
+    plain = shown(describe_answer(two_clients), wide=False)
+    assert plain == short_answer(two_clients, WIDTH).rstrip()
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(WIDTH))
-    coloured = shown_answer(two_clients, wide=False)
+    coloured = shown(describe_answer(two_clients), wide=False)
     assert coloured.startswith("\x1b[1;31mVerdict: invalid, criteria missed\x1b[0m\n")
     assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == plain
     monkeypatch.setenv("NO_COLOR", "1")
-    assert shown_answer(two_clients, wide=False) == plain
+    assert shown(describe_answer(two_clients), wide=False) == plain
     monkeypatch.setenv("COLUMNS", "300")
-    assert shown_answer(two_clients, wide=False) == short_answer(two_clients, MOST_WIDTH)
-    assert shown_answer(two_clients, wide=True) == full_answer(two_clients)
+    assert shown(describe_answer(two_clients), wide=False) == short_answer(two_clients, MOST_WIDTH).rstrip()
+    assert shown(describe_answer(two_clients), wide=True) == full_answer(two_clients).rstrip()

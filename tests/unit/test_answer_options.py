@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from documents import full_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import done, skipped, write_sample
@@ -16,7 +17,6 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli import parser
 from loadsim.findings.formats import duration
 from loadsim.model.population import group_index
-from loadsim.report.answer import full_answer
 from loadsim.timinglog.groups import group_numbers
 from loadsim.timinglog.header import UserGroup
 
@@ -91,7 +91,7 @@ def test_a_table_for_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert tables == BY_HAND[by]
     text = full_answer(summarise([log], by=by))
     for value, module, tasks in BY_HAND[by]:
-        title = f"\n{by.capitalize()} {value}, driver {module}\n"
+        title = f"\n{by.capitalize()} {value}, driver {module} (ms)\n"
         table = text.partition(title)[2].partition("\n\n")[0].splitlines()
         rows = {line[: line.index("  ")]: line.split() for line in table[1:]}
         assert set(tasks) == rows.keys() - {"Weighted Avg"}

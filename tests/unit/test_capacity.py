@@ -29,7 +29,7 @@ from loadsim.campaign.file import finished_summary, read_campaign, write
 from loadsim.campaign.runner import Interrupted
 from loadsim.campaign.runs import CampaignRun
 from loadsim.capacity.capacity import Capacity, RefusedNumber
-from loadsim.capacity.document import capacity_text
+from loadsim.capacity.document import describe_capacity
 from loadsim.capacity.runs import Overridden, Wanted, find_capacity
 from loadsim.capacity.search import Found
 from loadsim.cli import main
@@ -38,6 +38,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.population import shared
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.report.text import to_text
 from loadsim.runs.result import RunResult
 
 WANTED = Wanted(first=4, most=64)
@@ -326,7 +327,6 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
     assert found.refused == (RefusedNumber(3, (short,)), RefusedNumber(4, (short,)))
     assert codes(found.answer) == [Code.CAPACITY_NONE, Code.NOT_MEASURABLE]
     assert finding(Code.NUMBER_REFUSED, "4 users", why=(short.words,)) in found.doubts
-    assert capacity_text(found, 500).startswith("Capacity: none, 5 users miss the criteria; fewer cannot be measured")
     assert searched(out) == found
     assert main(["report", str(out), "-o", str(tmp_path / "report.md")]) == 0
     assert "4 users cannot be measured" in (tmp_path / "report.md").read_text()
@@ -466,7 +466,7 @@ AT_LEAST = finding(Code.CAPACITY_AT_LEAST, users=1000)
 def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, answer: list[Finding]) -> None:
     ends = [(found.low, "pass"), (found.high, "fail")]
     ended = capacity(found, *((users, result) for users, result in ends if users))
-    lines = capacity_text(ended, 80).splitlines()
+    lines = to_text(describe_capacity(ended, (), {}), 80).splitlines()
     assert (ended.exit_status, list(ended.answer)) == (status, answer)
     assert ended.document["findings"][: len(answer)] == [one.document for one in answer]
     assert ended.next_step in [one.code.remedy for one in answer]
@@ -493,7 +493,7 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     ended = capacity(found, (1000, "pass"), (1200, "fail"), runs=2)
     assert (ended.exit_status, ended.certain, ended.document["interval"]) == (4, False, None)
     assert ended.document["failed_users"] == 1200
-    text = capacity_text(ended, 80)
+    text = to_text(describe_capacity(ended, (), {}), 80)
     assert codes(ended.answer) == [Code.CAPACITY_ABOUT if found.low else Code.CAPACITY_NONE]
     assert "confidence" not in text
     if found.low:

@@ -27,7 +27,7 @@ from loadsim.analysis.probes.resources import Resource
 from loadsim.campaign.file import read_campaign, resumed, write
 from loadsim.campaign.runs import Average
 from loadsim.capacity.capacity import Capacity, RefusedNumber
-from loadsim.capacity.document import capacity_text, describe_capacity
+from loadsim.capacity.document import describe_capacity
 from loadsim.capacity.search import Found
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -36,6 +36,7 @@ from loadsim.findings.finding import finding
 from loadsim.report.document import Chart, Document, Link, Panel, Table
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
+from loadsim.report.text import to_text
 
 FOUND = Found(1000, 1200, "criteria")
 
@@ -114,7 +115,7 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
         assert len(error.lines) == 1
     else:
         document = describe_capacity(found, (), {})
-        for text in (to_markdown(document), to_html(document), capacity_text(found, 80)):
+        for text in (to_markdown(document), to_html(document), to_text(describe_capacity(found, (), {}), 80)):
             assert "\x1b" not in text and "\x07" not in text
     with suppress(ConfigError):
         resumed(replace(WHOLE, directory=tmp_path))
@@ -157,9 +158,14 @@ def test_the_embedded_server_is_never_good() -> None:
     assert "[embedded]" in to_html(document)
 
 
+def drawn(document: Document) -> list[Chart]:
+    """The charts of the report, in their order."""
+    return [block for section in document.sections for block in section.blocks if isinstance(block, Chart)]
+
+
 def test_results_have_shapes_of_their_own_and_limits_are_drawn() -> None:
     document = described(searched(interval_ms=(900.0, 1050.0)))
-    charts = [block for block in document.sections[1].blocks if isinstance(block, Chart)]
+    charts = drawn(document)
     chart = charts[0]
     assert [(line.name, line.look) for line in chart.panels[0].lines] == [
         ("median", None),
@@ -187,7 +193,7 @@ def of_validity(validity: str | None, *places: int) -> Capacity:
 def test_the_line_of_times_ends_where_most_runs_are_invalid(invalid: tuple[int, ...], ends_at: int) -> None:
     """Their points are hollow. The line of the throughput goes on: it is no time."""
     found = of_validity("invalid", *invalid, *range(15, 20))
-    charts = [block for block in described(found).sections[1].blocks if isinstance(block, Chart)]
+    charts = drawn(described(found))
     times, rates = charts[0].panels[0], charts[1].panels[0]
 
     def last(panel: Panel) -> float:
@@ -209,7 +215,9 @@ def test_no_table_has_a_time_of_an_invalid_run() -> None:
     assert [row[place] == "not shown" for row in runs.rows for place in places] == [False] * 30 + [True] * 10
     figures = table(document, "Response time")
     assert [any(isinstance(cell, float) for cell in row[1:]) for row in figures.rows] == [True] * 15 + [False] * 5
-    last = [line for line in capacity_text(found, 200).splitlines() if line.startswith("2000 users")]
+    last = [
+        line for line in to_text(describe_capacity(found, (), {}), 200).splitlines() if line.startswith("2000 users")
+    ]
     assert len(last) == 5 and all("not shown" in line for line in last)
 
 
@@ -236,7 +244,7 @@ def contended(*others: float | None, **changes: Any) -> Capacity:
 def test_an_answer_from_cores_that_others_took_is_doubtful(others: tuple[float | None, ...], doubtful: bool) -> None:
     """If most runs at an end of the interval have it. The doubts count all runs, and the exit status stays."""
     found = contended(*others)
-    document, text = described(found), " ".join(capacity_text(found, 80).split())
+    document, text = described(found), " ".join(to_text(describe_capacity(found, (), {}), 80).split())
     assert (document.tone, found.exit_status) == ("doubtful" if doubtful else "good", 0)
     assert found.document["contended"] is doubtful
     assert (Code.CORES_CONTENDED in codes(found.answer)) is doubtful
@@ -253,12 +261,12 @@ def test_steps_lead_to_their_runs_and_name_both_kinds_of_users() -> None:
     steps = table(document, "The runs")
     titles = [column.title for column in steps.columns]
     assert titles.index("8-hour equivalent, in users") > titles.index("Cell")
-    assert [(row[0], row[1], row[4]) for row in steps.rows][:3] == [
+    assert [(row[5], row[0], row[1]) for row in steps.rows][:3] == [
         ("runs/00500-1", "500 users", "\N{CHECK MARK} passed"),
         ("runs/01000-1", "1000 users", "\N{CHECK MARK} passed"),
         ("runs/01200-1", "1200 users", "\N{MULTIPLICATION SIGN} failed"),
     ]
-    assert isinstance(steps.rows[0][0], Link)
+    assert isinstance(steps.rows[0][5], Link)
     assert '<a href="runs/00500-1/">runs/00500-1</a>' in to_html(document)
     assert "[runs/00500-1](runs/00500-1/)" in to_markdown(document)
 
@@ -288,7 +296,7 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
         capacity(Found(1000, 1100, "criteria"), (1000, "pass"), (1100, "fail"), resources=resources), directory=tmp_path
     )
     line = "Nearest to full on mx1, where the server is, with 1,100 users: processor 97 % (95th 97 %), disk vda 10 %"
-    assert line in " ".join(capacity_text(found, 80).split())
+    assert line in " ".join(to_text(describe_capacity(found, (), {}), 80).split())
     of_failure = table(described(found), "Resources with 1,100 users (runs/01100-1)")
     assert "Figure" not in [column.title for column in of_failure.columns]
     assert [row[:3] for row in of_failure.rows] == [

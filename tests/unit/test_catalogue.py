@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from compared_runs import write_run
+from documents import listed
 from findings_of import codes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +16,11 @@ from hypothesis import strategies as st
 from loadsim.analysis.json_values import to_json
 from loadsim.cli.report import document_of
 from loadsim.comparison.comparison import compare_runs
-from loadsim.comparison.document import warnings_of
+from loadsim.comparison.document import describe_comparison
 from loadsim.findings.catalogue import Cause, Code, Severity
 from loadsim.findings.finding import Finding, finding, shared
 from loadsim.findings.formats import Value
 from loadsim.findings.next_step import RULES, next_step
-from loadsim.report.document import Listing
 
 LATE = finding(Code.GENERATOR_LATE, late_p95_ms=61.0, limit_ms=50.0)
 
@@ -114,13 +114,13 @@ def test_several_runs_and_comparisons_have_the_findings_of_single_runs(tmp_path:
         str(write_run(tmp_path, name, 100 + hour, hour=hour, findings=[one.document for one in found]))
         for name, found, hour in (("a", [clear], 8), ("b", [], 9), ("c", [clear], 10), ("d", [clear], 11))
     ]
-    (listing,) = (block for block in document_of(paths, {}).sections[0].blocks if isinstance(block, Listing))
-    assert listing == Listing("Warnings", (f"3 of 4 runs: {clear.text}",))
+    assert listed(document_of(paths, {}), "Warnings") == (f"3 of 4 runs: {clear.text}",)
     compared = compare_runs([paths[0], paths[2]], [paths[1], paths[3]])
     assert [(one.code, one.runs) for one in compared.figures.of_runs] == [(clear.code, (0, 1, 3))]
-    assert f"2 of 2 runs of base, 1 of 2 of new: {clear.text}" in warnings_of(compared)
+    assert f"2 of 2 runs of base, 1 of 2 of new: {clear.text}" in listed(describe_comparison(compared), "Warnings")
     assert clear.code not in codes(compared.figures.unequal_conditions)
-    assert f"{paths[3]}: {clear.text}" in warnings_of(compare_runs([paths[1]], [paths[3]]))
+    single = describe_comparison(compare_runs([paths[1]], [paths[3]]))
+    assert f"{paths[3]}: {clear.text}" in listed(single, "Warnings")
 
 
 @pytest.mark.parametrize(

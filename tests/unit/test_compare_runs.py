@@ -20,12 +20,13 @@ from timing_samples import done, skipped
 
 from loadsim.cli import main
 from loadsim.comparison.comparison import Comparison, compare_runs
-from loadsim.comparison.document import RESERVATION, compare_text, describe_comparison, tone, verdict_line
+from loadsim.comparison.document import RESERVATION, describe_comparison, tone, verdict_line
 from loadsim.comparison.failure_rates import Counts, FailureRates
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import finding
 from loadsim.findings.formats import Value
+from loadsim.report.text import to_text
 
 GOLDEN = GOLDEN_FILES / "compare.txt"
 JSON_PAGE = ROOT / "docs" / "reference" / "json.md"
@@ -82,7 +83,7 @@ def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> Non
     comparison = compare_runs(base, new)
     assert [one["name"] for one in comparison.document["tasks"]] == ["READ"]
     assert comparison.document["not_compared"] == ["BROWSE"]
-    assert "not compared: BROWSE." in compare_text(comparison)
+    assert "not compared: BROWSE." in to_text(describe_comparison(comparison))
 
 
 def reads(took_ms: float, unanswered: int, of: int = 100) -> list[dict[str, Any]]:
@@ -112,7 +113,7 @@ def test_who_refuses_quickly_is_not_faster_and_does_not_pass(tmp_path: Path) -> 
     """Half of the READs are refused, and the others take 60 % of the time: the new server fails."""
     base, new = side_of(tmp_path, "base", 100, 0), side_of(tmp_path, "new", 60, 50)
     found = compare_runs(base, new, max_regression=0.05)
-    assert (found.exit_status, "faster" in compare_text(found)) == (1, False)
+    assert (found.exit_status, "faster" in to_text(describe_comparison(found))) == (1, False)
     assert decided(found)["failures of READ"] == decided(found)["criteria"] == "failed"
     assert decided(found)["failures of SEND"] == "passed"
     assert (by_name(found, "READ")["change"], by_name(found, "READ")["answered_less"]) == (None, "new")
@@ -338,11 +339,11 @@ def test_what_cannot_be_compared_is_refused_unless_forced(
     ignored = comparison.figures.ignored
     line, first = refused(base, new), ignored[0]
     assert first.code is code and says in str(first.values.values()) and new[1].name in line
-    text = compare_text(comparison)
+    text = to_text(describe_comparison(comparison))
     invalid = code is Code.COMPARED_INVALID
     assert text.startswith("Verdict: not comparable")
     assert text.startswith("Verdict: not comparable: 1 of 4 runs is invalid\n") == invalid
-    assert ("'not shown: the run is invalid'" in str(describe_comparison(comparison).sections[1].blocks)) == invalid
+    assert ("'not shown: the run is invalid'" in str(describe_comparison(comparison).sections[0].blocks)) == invalid
     for one in ignored:
         assert one.text in line
         assert text.count(one.text) == text.count(f"\n  - {one.text}\n") == 1
@@ -499,20 +500,7 @@ def test_warnings(
     assert codes(warnings) == ([code] if code else [])
     for warning in warnings:
         assert warning.values.items() >= values.items()
-        assert compare_text(comparison).count(f"\n  - {warning.text}\n") == 1
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_the_text_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    """Nothing is wider than the terminal but names; the verdict is first, and coloured if asked for."""
-    monkeypatch.chdir(tmp_path)
-    base, new = three(Path(), "base", 102), three(Path(), "new", 122.4)
-    comparison = compare_runs(base, new, max_regression=0.05)
-    text = compare_text(comparison, width)
-    assert text.startswith("Verdict: failed: new is slower: ")
-    assert max(map(len, text.splitlines())) <= width
-    shown = compare_text(comparison, width, colours=True)
-    assert shown.startswith("\x1b[1;31mVerdict: failed: ") and re.sub("\x1b\\[[0-9;]*m", "", shown) == text
+        assert to_text(describe_comparison(comparison)).count(f"\n  - {warning.text}\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.terms import Window
 from loadsim.protocols.in_memory import InMemoryDriver
-from loadsim.report.answer import full_answer
 from loadsim.timinglog.merge import merge
 
 FAST = settings(deadline=None, max_examples=40)
@@ -136,8 +135,6 @@ def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
     assert found.took.p95_ms == pytest.approx(nearest_rank(times_ms, Fraction(95)), abs=0.002)
     assert found.took.max_ms == pytest.approx(max(times_ms), abs=0.002)
     assert found.took.p95_ms is not None and 10_000 < found.took.p95_ms < 60_000
-    text = full_answer(summarise([lived.log], begin_s=0, end_s=120))
-    assert f"{len(times_ms):,} of {len(times_ms):,} timed, {found.found} found by polling" in text
 
 
 def test_a_time_that_never_ended_misses_its_criterion(tmp_path: Path) -> None:
@@ -160,7 +157,6 @@ def test_a_time_that_never_ended_misses_its_criterion(tmp_path: Path) -> None:
         "delivery.mean_ms": ("inf", False, "inf"),
         "delivery.stddev_ms": (None, False, "not measured"),
     }
-    assert "50th 14.0 ms, 95th never, 9 of 10 timed\n" in full_answer(summary)
 
 
 def test_mail_under_way_when_a_run_is_ended_early_is_infinite(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from documents import full_answer
 from simulated_clocks import LENGTH_S, write_run
 from timing_samples import event, write_sample
 
@@ -13,7 +14,6 @@ from loadsim.analysis.clocks.correction import controller_clock
 from loadsim.analysis.delivery import delivery, journeys
 from loadsim.analysis.summary import summarise
 from loadsim.model.terms import Window
-from loadsim.report.answer import full_answer
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import read_log
 

@@ -17,7 +17,6 @@ from timing_samples import ENDED, START_NS, done, sample_log
 from loadsim.analysis.probes.reasons import misnamed
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.findings.catalogue import Code
-from loadsim.report.answer import full_answer
 from loadsim.report.junit import verdict_junit
 from loadsim.timinglog.reader import TimingLog
 
@@ -59,7 +58,6 @@ def said_by(summary: Summary) -> str:
     (result,) = summary.criteria
     assert not result.passed
     assert result.reason
-    assert f"not measured (reason: {result.reason})" in " ".join(full_answer(summary).split())
     (missed,) = summary.verdict.missed
     assert (missed.code, missed.where, missed.values["why"]) == (
         Code.CRITERION_NOT_MEASURED,
@@ -134,7 +132,6 @@ def test_a_measured_figure_has_no_reason(tmp_path: Path) -> None:
     (result,) = summary.criteria
     assert result.passed
     assert result.reason is None
-    assert "odd" not in full_answer(summary)
 
 
 def test_a_misnamed_figure_is_known_from_the_first_samples() -> None:

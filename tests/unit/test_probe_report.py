@@ -57,19 +57,18 @@ def table_of(document: Document, caption: str) -> Table:
 def test_figures_are_on_the_axis_of_the_tasks(tmp_path: Path) -> None:
     """A second that has no sample has no point; the tasks of that second have one."""
     health = [sampled("host", n + 0.25, **HOST | {"cpu_busy_share": n / 100}) for n in range(50) if n != 20]
-    chart, further = charts_of(report_of(tmp_path, health))
-    panels = {panel.title: panel for panel in (*chart.panels, *further.panels)}
-    assert {
-        "Tasks, without log-ons and log-offs",
-        "Server: service time of all tasks",
-        "Processor (host)",
-    } <= panels.keys()
-    assert chart.axis == further.axis
+    report = report_of(tmp_path, health)
+    (first,) = report.sections[0].blocks
+    chart, further = charts_of(report)
+    assert isinstance(first, Chart)
+    panels = {panel.title: panel for one in (first, chart, further) for panel in one.panels}
+    assert {"Tasks", "Service time of all tasks", "Processor (host)"} <= panels.keys()
+    assert first.axis == chart.axis == further.axis
     assert len(chart.axis.positions) == 50
     (busy,) = panels["Processor (host)"].lines
     assert panels["Processor (host)"].y_title == "%"
     assert busy.values == pytest.approx([n if n != 20 else None for n in range(50)])
-    assert panels["Tasks, without log-ons and log-offs"].lines[0].values[20] == 1
+    assert panels["Tasks"].lines[0].values[20] == 1
     assert [line.values[0] for line in panels["Memory (host)"].lines] == [512]
 
 

@@ -61,9 +61,10 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
 from loadsim.report.charts import drawn
-from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table
+from loadsim.report.document import Axis, Chart, Column, Document, Line, Listing, Panel, Section, Table
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
+from loadsim.report.text import to_text
 from loadsim.timinglog.writer import TimingLogWriter
 
 GOLDEN = GOLDEN_FILES / "report.md"
@@ -356,14 +357,29 @@ def test_a_password_is_nowhere(tmp_path: Path) -> None:
 # --- what it says ---
 
 
-def test_the_verdict_stands_on_top(tmp_path: Path) -> None:
-    """The first lines of the page say whether the run may be believed and was passed, and then why not."""
-    document = document_of([str(write_two_clients(tmp_path / "run"))], {})
-    assert document.verdict == "Invalid, criteria missed"
-    assert document.tone == "bad"
-    text = to_html(document)
-    assert text.index("Invalid, criteria missed") < text.index("[hits-missing]") < text.index('<svg class="plot"')
-    assert document.title == "two clients: 2 users, no valid score"
+def test_the_first_screen_of_a_page_has_few_words(tmp_path: Path) -> None:
+    """Of a run without other findings than notes: title, verdict, and what stands above the criteria."""
+    write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED)
+    document = document_of([str(tmp_path)], {})
+    assert document.tone == "good"
+    above = [block for section in document.sections[:2] for block in section.blocks]
+    assert sum(isinstance(block, Chart) for block in above) == 1
+    texts = [text for block in above if isinstance(block, Listing) for text in (block.caption, *block.texts)]
+    texts += [document.title, document.subtitle, document.banner, *(block for block in above if isinstance(block, str))]
+    assert len(" ".join(texts).split()) <= 60
+
+
+def test_each_format_has_the_same_codes(tmp_path: Path) -> None:
+    """Those of the run; a page leads from each to its meaning."""
+    run = write_two_clients(tmp_path / "run")
+    document = document_of([str(run)], {})
+    codes = {one.code for one in summarise([run]).verdict.findings} - {Code.ONE_RUN}
+    assert codes == set(document.codes)
+    page = to_html(document)
+    assert page.index(document.banner) < page.index('<svg class="plot"') < page.index('href="#hits-missing"')
+    for code in codes:
+        assert f'href="#{code.id}"' in page and f'id="{code.id}"' in page
+        assert all(f"{code.id}" in text for text in (to_markdown(document), to_text(document), to_text(document, 80)))
 
 
 @pytest.mark.parametrize(
@@ -385,13 +401,16 @@ def test_the_title_quotes_only_what_may_be_quoted(
 def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
     """Of one run: the verdict first, the disclosure last."""
     _watched(tmp_path / "run")
-    assert [section.title for section in document_of([str(tmp_path / "run")], {}).sections] == [
-        "Summary",
+    assert [section.title for section in document_of([str(tmp_path / "run")], {}).filled] == [
+        "",
+        "Findings",
+        "Criteria",
         "Score",
+        "Facts",
         "Server and generator",
         "Service times over time",
+        "Further facts",
         "Throughput",
-        "Protocol commands",
         "Delivery of mail",
         "Errors",
         "Disclosure",
@@ -450,7 +469,7 @@ def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
     """However well it did, the first line says that it is no measurement, and its colour is not that of success."""
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED, header={"embedded": True})
     document = document_of([str(tmp_path)], {})
-    assert (document.verdict, document.tone) == (
+    assert (document.banner, document.tone) == (
         "Valid, criteria met; on the embedded server: no measurement",
         "doubtful",
     )
@@ -461,7 +480,7 @@ def test_what_came_of_everything_due_task_by_task(tmp_path: Path) -> None:
     tasks = [done("READ", 100, 5), done("READ", 200, 5, outcome="lost"), skipped("READ", 300), done("LOGON", 100, 5)]
     tasks.append(done("READ", 400, 5, outcome="unfinished", ended_ns=None))
     write_sample(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 2.0]})
-    found = table(document_of([str(tmp_path / "a.tlog")], {}), "Throughput", "Due against done")
+    found = table(document_of([str(tmp_path / "a.tlog")], {}), "Due against done")
     assert found == {"READ": (4, 3, 1, 1, 0, 1, 1, 0.5)}
 
 
@@ -513,10 +532,10 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     assert isinstance(rows, Table)
     assert [column.title for column in rows.columns[:5]] == ["Run", "Users", "Score (ms)", "Failed (%)", "Verdict"]
     assert [(*row[:3], row[4]) for row in rows.rows] == [
-        ("a", 10, 10.0, "Valid, criteria met"),
-        ("b", 20, 90.0, "Valid, criteria missed"),
-        ("c", 20, 40.0, "Valid, criteria met"),
-        ("d", 20, 60.0, "Valid, criteria missed"),
+        ("a", 10, 10.0, "valid, criteria met"),
+        ("b", 20, 90.0, "valid, criteria missed"),
+        ("c", 20, 40.0, "valid, criteria met"),
+        ("d", 20, 60.0, "valid, criteria missed"),
     ]
     assert bounds == (
         "The most users with whom every run met its criteria: 10."

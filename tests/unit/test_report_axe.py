@@ -99,7 +99,7 @@ def _of_suite(place: Path) -> Document:
     place.mkdir()
     with chdir(place):
         written(Path("small.yaml"), topology=[{"profile": "loadsim-5.5/light", "users": 2}])
-        return describe_suite(run_suite(compared_suite(130.0), OUT))
+        return describe_suite(run_suite(compared_suite(130.0), OUT), ())
 
 
 def _with_probes(place: Path) -> Document:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from documents import full_answer, short_answer
 from findings_of import codes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -41,7 +42,6 @@ from loadsim.findings.finding import finding
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
-from loadsim.report.answer import full_answer, short_answer
 from loadsim.runs.log_header import run_header
 from loadsim.timinglog import writer
 from loadsim.timinglog.merge import merge
@@ -166,14 +166,11 @@ def test_the_inbox_is_worked_through_from_when_it_was_due(tmp_path: Path) -> Non
     inbox = summary.score["inbox"]
     assert (inbox["processings"], inbox["done"], inbox["unfinished"]) == (20, 18, 2)
     assert (inbox["p50_ms"], inbox["p90_ms"], inbox["p95_ms"], inbox["mean_ms"]) == (20, 28, "inf", "inf")
-    assert "\nInbox: 18 of 20 times worked through; from when they were due 50th 20.0 ms, 95th never\n" in full_answer(
-        summary
-    )
     assert {name for name in plain.score if plain.score[name] != summary.score[name]} == {
         *("inbox", "by_protocol", "down_share", "verdict"),
     }
     assert plain.score["tasks"] == summary.score["tasks"]
-    assert "Inbox" not in full_answer(plain) and plain.score["inbox"] is None
+    assert plain.score["inbox"] is None
 
 
 def test_failures_are_counted_by_kind(tmp_path: Path) -> None:
@@ -202,7 +199,7 @@ def test_few_hits_make_a_score_provisional(tmp_path: Path) -> None:
     few = summarise([sample_log(tmp_path / "b.tlog", [*tasks, *(done("SEND", at, 10) for at in range(299))])])
     assert few.score["provisional"]
     assert few.score["covers"]["few_hits"] == ["SEND"]
-    assert "\nThe score is provisional, with fewer than 300 hits: SEND 299.\n" in full_answer(few)
+    assert [one.values["tasks"] for one in few.verdict.findings if one.code is Code.PROVISIONAL] == [("SEND",)]
 
 
 def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
@@ -220,10 +217,8 @@ def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
     assert (high_ms - low_ms) / 4 >= 1
     assert summary.score["tasks"][0]["interval_ms"] == pytest.approx([low_ms, high_ms])
     assert summary.score["no_score_interval"] is None
-    assert (
-        f"\n95 % confidence interval of the score within this run: {low_ms:.0f} to {high_ms:.0f} ms"
-        " (valid for slow spells of up to 12 s that occur ten times or more).\n"
-    ) in full_answer(summary)
+    assert f", {low_ms:.0f} ms to {high_ms:.0f} ms within this run (95 %)\n" in full_answer(summary)
+    assert Code.NO_INTERVAL not in {one.code for one in summary.verdict.findings}
     (average,) = (line.split() for line in full_answer(summary).splitlines() if line.startswith("Weighted Avg"))
     assert average[4] == f"{summary.score['score_ms']:.0f}"
     assert summarise([log]).score == summary.score
@@ -282,7 +277,6 @@ def test_client_modules_are_never_mixed(tmp_path: Path) -> None:
         "aioimaplib": 500,
     }
     assert full_answer(summary).count("Weighted Avg") == 2
-    assert "Service times of 1 user through the driver aioimaplib (not to be mixed" in full_answer(summary)
 
 
 @pytest.mark.parametrize(
@@ -456,15 +450,13 @@ def test_there_is_no_answer_beyond_the_end_of_the_run(tmp_path: Path) -> None:
         summarise([log], end_s=14_400)
 
 
-def test_sessions_that_broke_are_counted_and_shown(tmp_path: Path) -> None:
-    """Over all engines, also where every user came back; without any there is no such line."""
+def test_sessions_that_broke_are_counted(tmp_path: Path) -> None:
+    """Over all engines, also where every user came back."""
     facts = {**ENDED, "sessions_lost": 3, "sessions_restored": 2}
     write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)], facts=facts)
     write_sample(tmp_path / "b.tlog", [done("READ", 0, 1)], facts=facts, header={"client": "c2"})
     both = summarise([tmp_path / "a.tlog", tmp_path / "b.tlog"])
     assert (both.score["sessions_lost"], both.score["sessions_restored"]) == (6, 4)
-    assert "\nSessions: 6 lost, 4 restored\n" in full_answer(both)
-    assert "Sessions:" not in full_answer(summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])]))
 
 
 def test_companions_are_counted_over_all_engines(tmp_path: Path) -> None:
@@ -477,13 +469,8 @@ def test_companions_are_counted_over_all_engines(tmp_path: Path) -> None:
     found = summarise([tmp_path / "a.tlog", tmp_path / "b.tlog", tmp_path / "dead.tlog"])
     counts = {"count": 4, "log_ons": 10, "log_ons_failed": 2, "sessions_lost": 4, "failures": 8, "looks": 0}
     assert found.score["companions"] == {**counts, "listed": 14, "down_share": 0.05}
-    assert (
-        "\nCompanions: 4, 10 log-ons (2 failed), 0 looks, 14 messages listed, 4 sessions lost, 8 failures,"
-        " not served for 5 % of the run\n"
-    ) in full_answer(found)
     alone = summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])])
     assert alone.score["companions"] is None
-    assert "Companions" not in full_answer(alone)
 
 
 def test_lateness_is_that_of_tasks_of_the_window_that_started(tmp_path: Path) -> None:
@@ -530,7 +517,6 @@ def test_a_late_generator_spoils_a_run_but_for_the_embedded_server(tmp_path: Pat
     embedded = summarise([sample_log(tmp_path / "b.tlog", late, header={"embedded": True, **nothing_asked})])
     says = finding(Code.GENERATOR_LATE, "", Severity.WARNING, **values)
     assert (embedded.exit_status, embedded.verdict.warnings) == (0, (says,))
-    assert f"\nWarnings:\n  - {says.text}\n" in full_answer(embedded)
     assert summarise([sample_log(tmp_path / "c.tlog", busy, header=nothing_asked)]).exit_status == 0
 
 

@@ -40,7 +40,8 @@ from loadsim.model.suite import Hook, load_suite
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.document import Listing
 from loadsim.report.html import to_html
-from loadsim.suite.document import describe_suite, headline, suite_text, tone
+from loadsim.report.text import to_text
+from loadsim.suite.document import describe_suite, headline, measured_runs, tone
 from loadsim.suite.runs import run_name, run_suite
 from loadsim.suite.suite import SuiteFigures
 
@@ -257,7 +258,7 @@ def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
     assert Path("order").read_text().splitlines() == ["settings", "server", f"suite old/a 1 {place}"]
     (run,) = figures.runs
     assert (run.result, run.failed_after, figures.exit_status) == ("pass", ("sh: exit status 1",), 0)
-    (failed,) = (each for each in section(describe_suite(figures), "Runs") if isinstance(each, Listing))
+    (failed,) = (each for each in section(describe_suite(figures, ()), "Results") if isinstance(each, Listing))
     assert failed.items == ("old/a, repeat 1: sh: exit status 1",)
 
 
@@ -378,7 +379,7 @@ def test_a_cell_that_misses_criteria_fails_its_comparison() -> None:
     assert one.document["missed_more"] == ["score_ms"]
     assert (one.document["decision"], figures.exit_status) == ("failed", 1)
     assert [each["name"] for each in one.document["response_scores"]] == ["Response score"]
-    assert "failed: new missed criteria more often than base: score" in suite_text(figures, 200)
+    assert "failed: new missed criteria more often than base: score" in to_text(describe_suite(figures, ()), 200)
 
 
 @pytest.mark.slow
@@ -482,7 +483,7 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
     assert out.count(", repeat ") == 10
     assert "new against old: new is slower: 1.2" in " ".join(out.split())
     figures = run_suite(load_suite("suite.yaml"), OUT)
-    document = describe_suite(figures)
+    document = describe_suite(figures, measured_runs(figures))
     assert [section.title for section in document.sections] == [
         *("Summary", "new against old", "Runs", "What differs between the cells", "Disclosure", "Glossary")
     ]
@@ -490,7 +491,7 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
     assert [row[:2] for row in cells.rows] == [("old", "5/5"), ("new", "5/5")]
     assert listed(document, "Comparisons")[0].startswith("new against old: new is slower: 1.2")
     assert len(tables(document.sections[2].blocks)[0].rows) == 10
-    assert "<script" not in to_html(describe_suite(figures))
+    assert "<script" not in to_html(describe_suite(figures, measured_runs(figures)))
     assert Path("r.md").read_text().startswith("# Suite suite: 2 cells")
 
 

@@ -16,10 +16,11 @@ from loadsim.analysis.generator.health import MachineHealth
 from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import summarise
 from loadsim.comparison.comparison import compare_runs
-from loadsim.comparison.document import RESERVATION, compare_text, describe_comparison, tone
+from loadsim.comparison.document import RESERVATION, describe_comparison, tone
 from loadsim.comparison.unequal_machines import unequal_machines
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.report.text import to_text
 
 HERE = MachineHealth("c1", 2, cpu_share=0.1, stolen_share=0.0, engines_share=0.08, server_here=True)
 ELSEWHERE = replace(HERE, server_here=False)
@@ -120,7 +121,7 @@ def test_a_comparison_warns(tmp_path: Path) -> None:
     found = compare_runs([run("b1", 0.12), run("b2", 0.15)], [run("n1", 0.33), run("n2", 0.44)])
     (warning,) = (one for one in found.figures.findings if one.code is Code.BUSIER_MACHINE)
     assert (warning.values["busier"], warning.values["other"]) == ("new", "base")
-    assert f"\n  - {warning.text}\n" in compare_text(found)
+    assert f"\n  - {warning.text}\n" in to_text(describe_comparison(found))
     assert found.document["unequal_conditions"] == [warning.document]
     equal = compare_runs([run("b3", 0.12), run("b4", 0.15)], [run("n3", 0.12), run("n4", 0.15)], max_regression=0.5)
     unequal = compare_runs([run("b5", 0.12), run("b6", 0.15)], [run("n5", 0.6), run("n6", 0.6)], max_regression=0.5)

@@ -14,7 +14,7 @@ from loadsim.analysis.summary import Summary, Tone
 from loadsim.cli.live.figures import LiveFigures, Page
 from loadsim.cli.live.words import HEADINGS, lines, status, task_row
 from loadsim.errors import printable
-from loadsim.report.answer import banner, headline
+from loadsim.report.answer import describe_answer, headline
 from loadsim.report.probe_panels import in_order, panels_of
 from loadsim.runs.watcher import Stage
 
@@ -142,7 +142,7 @@ def _phase(figures: LiveFigures, between: bool, has_result: bool, finished: bool
 def _result_of(summary: Summary, directory: Path) -> dict[str, Any]:
     first = headline(summary.figures, summary.verdict.validity)
     return _result(
-        banner(summary),
+        describe_answer(summary).banner,
         summary.tone,
         directory,
         first,

@@ -1,13 +1,11 @@
-"""The sizing of a server as plain text: the verdict first, then resources, demands and what limits the answer."""
+"""The sizing of a server: the verdict first, then resources, demands and what limits the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import floor, inf, log10
 
-from loadsim.analysis.summary import Tone
-from loadsim.report.document import Block, Listing, table_of
-from loadsim.report.text import to_text
+from loadsim.report.document import Block, Document, Listing, Section, table_of
 from loadsim.size.demands import Demand, DiskOperations
 from loadsim.size.resources import AT_LEAST, BUSY_SHARE, SizedResource
 from loadsim.size.sizing import Sizing
@@ -19,10 +17,16 @@ FEWER = (
 )
 
 
-def size_text(sizing: Sizing, width: int, colours: bool = False) -> str:
-    """Return the answer; see `to_text`."""
-    tone: Tone = "good" if sizing.first and not sizing.doubts else "doubtful"
-    return to_text(f"Size: {size_verdict(sizing)}", tone, _blocks(sizing), width, colours)
+def describe_sizing(sizing: Sizing) -> Document:
+    """Return the answer."""
+    return Document(
+        title=f"Size: {sizing.run}",
+        subtitle="",
+        verdict=size_verdict(sizing),
+        tone="good" if sizing.first and not sizing.doubts else "doubtful",
+        sections=(Section("Resources and demands", tuple(_blocks(sizing)), brief=True),),
+        label="Size",
+    )
 
 
 def size_verdict(sizing: Sizing) -> str:
