@@ -179,10 +179,10 @@ def _sent(server: Path) -> dict[str, tuple[str, str, str]]:
     )
     found = {}
     for row in json.loads(asked.stdout):
-        evidence = MessageTag.parse(row[f"hdr.{HEADER.lower()}"])
-        assert evidence is not None
-        if evidence.id.startswith("n"):
-            found[evidence.id] = evidence.kind, evidence.body, " ".join(row["hdr.to"].split())
+        tag = MessageTag.parse(row[f"hdr.{HEADER.lower()}"])
+        assert tag is not None
+        if tag.id.startswith("n"):
+            found[tag.id] = tag.kind, tag.body, " ".join(row["hdr.to"].split())
     return found
 
 

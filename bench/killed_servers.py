@@ -171,8 +171,8 @@ def _on_disk(mail: Path) -> Iterator[Copy]:
 
 def _id(header: bytes) -> str | None:
     found = re.search(rb"(?im)^" + HEADER.encode() + rb":((?:[^\r\n]|\r?\n[ \t])*)", header)
-    evidence = MessageTag.parse(found[1].decode("ascii", "replace")) if found else None
-    return evidence and evidence.id
+    tag = MessageTag.parse(found[1].decode("ascii", "replace")) if found else None
+    return tag and tag.id
 
 
 def _scenario(times: Times, place: Path, ports: tuple[int, int]) -> Path:

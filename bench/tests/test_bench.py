@@ -184,7 +184,7 @@ def test_pieces_of_a_message_may_come_one_by_one(server: NullServer) -> None:
 
 @pytest.mark.parametrize(("protocol", "user"), [("imap", 201), ("aioimaplib", 202)])
 def test_client_modules_work_with_it(server: NullServer, protocol: str, user: int) -> None:
-    """Both of loadsim's clients log on, see mail arrive with its evidence, and do with it what users do."""
+    """Both of loadsim's clients log on, see mail arrive with its tag, and do with it what users do."""
     asyncio.run(_a_session(open_driver(protocol, server.services).session, user))
 
 
@@ -201,7 +201,7 @@ async def _a_session(open_session: object, user: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
         await ear.told.wait()
     (header,) = await mail.arrived()
-    assert (header.evidence, header.sender) == (EVIDENCE, "user2@null.test")
+    assert (header.tag, header.sender) == (EVIDENCE, "user2@null.test")
     assert header.to == ("user7@null.test", "all@null.test")
     structure = await mail.structure(header.ref)
     assert structure.text is not None
