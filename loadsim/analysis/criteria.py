@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.figures import Figures
+from loadsim.analysis.json_values import keyed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.criteria import OF_THE_PLAN, PROBES, SCORED, SCORES, documents, read_criteria
@@ -110,77 +112,75 @@ def default_weights() -> Mapping[str, float]:
     return load_weights()
 
 
-def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits | None]:
+def criteria_of(path: Path, figures: Figures) -> Mapping[str, Limits | None]:
     """Return the criteria of a scenario's file with the defaults, for the tasks and drivers in `figures`.
 
     A criterion of a task holds for the drivers that have done it. If none has, it holds for all and is not measured.
     Raises `ConfigError`.
     """
-    done = {module: {task["task"] for task in found["tasks"]} for module, found in figures["by_protocol"].items()} or {
-        "imap": set()
-    }
+    drivers = figures.by_protocol
+    done = {driver: {task.task for task in found.tasks} for driver, found in drivers.items()} or {"imap": set()}
     undone = {*default_weights(), *UNSCORED}.difference(*done.values())
-    planned = {module: tasks | undone for module, tasks in done.items()}
+    planned = {driver: tasks | undone for driver, tasks in done.items()}
     document, origin = read_document(path, str(path))
     if "criteria" not in document:  # a misspelt key would leave the defaults, which a run may meet
         raise origin.error_saying(("criteria",), "limits of figures", "none")
     stated = document.get("probes")
-    probes = {*(figures.get("probes") or ()), *(stated if isinstance(stated, dict) else ())}
-    stress = figures["throughput"] is not None
-    return documents(read_criteria(document["criteria"], planned, stress, origin, probes))
+    probes = {*(figures.probes or ()), *(stated if isinstance(stated, dict) else ())}
+    return documents(read_criteria(document["criteria"], planned, figures.stress, origin, probes))
 
 
-def judge_each(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
-    """Judge each criterion that is switched on by the figures of `score.json`.
+def judge_each(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[Result, ...]:
+    """Judge each criterion that is switched on.
 
     A criterion of a task or a score without a driver holds for each of several drivers. A closed loop has no score and
     no plan, and no criteria of them.
     """
     results = []
     for name, limits in criteria.items():
-        if limits is None or (score["throughput"] and name.rpartition(".")[2] in OF_THE_PLAN):
+        if limits is None or (figures.stress and name.rpartition(".")[2] in OF_THE_PLAN):
             continue
         if name.startswith(SCORED):
-            each_task = _of_scored_tasks(name.removeprefix(SCORED), score)
+            each_task = _of_scored_tasks(name.removeprefix(SCORED), figures)
             names = [own for own, common in each_task.items() if not criteria.keys() & {own, common}]
-            results += [Result(own, limits, figure(score, own), each=True) for own in names]
+            results += [Result(own, limits, figure(figures, own), each=True) for own in names]
         else:
-            results += [Result(each, limits, figure(score, each)) for each in _names(name, score)]
+            results += [Result(each, limits, figure(figures, each)) for each in _names(name, figures)]
     return tuple(results)
 
 
-def _of_scored_tasks(last: str, score: Mapping[str, Any]) -> dict[str, str]:
+def _of_scored_tasks(last: str, figures: Figures) -> dict[str, str]:
     """Return the names of a figure of every scored task that was due, each mapped to its name without the driver.
 
     With one driver, the two are the same. A closed loop scores nothing: tasks with a default weight count.
     """
-    modules = score["by_protocol"]
-    weighted = default_weights() if score["throughput"] else ()
+    drivers = figures.by_protocol
+    weighted = default_weights() if figures.stress else ()
     return {
-        (f"by_protocol.{module}.{name}" if len(modules) > 1 else name): name
-        for module, found in modules.items()
-        for task in found["tasks"]
-        if (task["weight"] > 0 or task["task"] in weighted) and task["planned"]
-        for name in [f"tasks.{task['task']}.{last}"]
+        (f"by_protocol.{driver}.{name}" if len(drivers) > 1 else name): name
+        for driver, found in drivers.items()
+        for task in found.tasks
+        if (task.weight > 0 or task.task in weighted) and task.planned
+        for name in [f"tasks.{task.task}.{last}"]
     }
 
 
-def figure(score: Mapping[str, Any], name: str) -> float | None:
-    """Return the figure of this name in `score.json`; None if absent or not a number."""
-    found: Any = score
+def figure(figures: Figures, name: str) -> float | None:
+    """Return the figure of this name; None if absent or not a number."""
+    found: Any = figures
     for key in name.split("."):
-        if isinstance(found, list):
-            found = next((row for row in found if row["task"] == key), None)
-        else:
-            found = found.get(key) if isinstance(found, Mapping) else None
-    measured = isinstance(found, int | float) and not isinstance(found, bool)
-    return float(found) if measured or found == "inf" else None
+        if is_dataclass(found):
+            found = keyed(found)
+        elif isinstance(found, list | tuple):  # rows of tasks
+            found = {getattr(row, "task", None): row for row in found}
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
-def _names(name: str, score: Mapping[str, Any]) -> list[str]:
-    of_module = name in SCORES or name.startswith(("tasks.", "inbox."))
-    modules = score["by_protocol"]
-    return [f"by_protocol.{module}.{name}" for module in modules] if of_module and len(modules) > 1 else [name]
+def _names(name: str, figures: Figures) -> list[str]:
+    of_driver = name in SCORES or name.startswith(("tasks.", "inbox."))
+    drivers = figures.by_protocol
+    return [f"by_protocol.{driver}.{name}" for driver in drivers] if of_driver and len(drivers) > 1 else [name]
 
 
 def _keeps(figure: float, limits: Limits) -> bool:

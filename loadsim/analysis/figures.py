@@ -5,8 +5,8 @@ Times are in milliseconds, `math.inf` where an awaited event never came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from loadsim.analysis.breakdown import Breakdown
@@ -19,9 +19,8 @@ from loadsim.analysis.load import Load
 from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.probes.resources import Resource
 from loadsim.analysis.probes.statistics import ProbeStatistics
-from loadsim.analysis.score import Bounds, CommandFigures, InboxFigures, TaskFigures
+from loadsim.analysis.score import Bounds, CommandFigures, InboxFigures, ProtocolStatistics, TaskFigures
 from loadsim.analysis.throughput import Throughput
-from loadsim.analysis.verdict import Totals
 from loadsim.model.terms import Window
 
 
@@ -100,6 +99,44 @@ class GeneratorFigures:
             gc_max_ms=most("gc_max_ms"),
             clock_steps=sum(len(engine.clock_steps) for engine in engines) if lag_p99_ms is not None else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The tasks that have a window, of all drivers together.
+
+    `attempted` tasks began, `done` ones ended, failed or not. `generator_failed` counts tasks in which the generator
+    itself failed: they are attempted, but neither done nor failed. Shares are of planned tasks, None without any.
+    """
+
+    planned: int
+    attempted: int
+    done: int
+    failed: int
+    generator_failed: int
+    unfinished: int
+    skipped: int
+
+    @classmethod
+    def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
+        tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
+        return cls(**{one.name: sum(getattr(task, one.name) for task in tasks) for one in fields(cls)})
+
+    @property
+    def hits(self) -> int:
+        return self.done - self.failed
+
+    @property
+    def attempted_share(self) -> float | None:
+        return self.attempted / self.planned if self.planned else None
+
+    @property
+    def done_share(self) -> float | None:
+        return (self.done - self.failed) / self.planned if self.planned else None
+
+    @property
+    def failed_share(self) -> float | None:
+        return self.failed / self.planned if self.planned else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,21 +40,26 @@ def copied(kind: type[T], source: object, **others: Any) -> T:
     return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
+def keyed(value: Any) -> dict[str, Any]:
+    """Return what a dataclass has under the keys of its JSON object: the names of its fields, in their order."""
+    found: dict[str, Any] = {}
+    for one in fields(value):
+        own = getattr(value, one.name)
+        if "inline" in one.metadata:
+            found |= {f"{one.metadata['inline']}{key}": below for key, below in keyed(own).items()}
+        elif own is not None or not one.metadata.get("optional"):
+            found[one.name] = own
+    return found
+
+
 def to_json(value: Any) -> Any:
-    """Return a value as JSON has it: dataclasses as objects with the names of their fields, in their order."""
+    """Return a value as JSON has it; a dataclass is an object."""
     if isinstance(value, Finding):
         return value.document
     if isinstance(value, Code):
         return value.id
     if is_dataclass(value):
-        found: dict[str, Any] = {}
-        for one in fields(value):
-            own = getattr(value, one.name)
-            if "inline" in one.metadata:
-                found |= {f"{one.metadata['inline']}{key}": below for key, below in to_json(own).items()}
-            elif own is not None or not one.metadata.get("optional"):
-                found[one.name] = to_json(own)
-        return found
+        return {key: to_json(below) for key, below in keyed(value).items()}
     if isinstance(value, Mapping):
         return {key: to_json(below) for key, below in value.items()}
     if isinstance(value, list | tuple):

@@ -23,6 +23,7 @@ from loadsim.analysis.figures import (
     Figures,
     GeneratorFigures,
     Lateness,
+    Totals,
 )
 from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
@@ -36,7 +37,7 @@ from loadsim.analysis.score import FEW_HITS, Bounds, ProtocolStatistics, command
 from loadsim.analysis.statistics.intervals import Interval, Intervals
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
-from loadsim.analysis.verdict import Facts, Totals, Verdict, by_severity, judge, limits_of
+from loadsim.analysis.verdict import Facts, Verdict, by_severity, judge, limits_of
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
@@ -195,12 +196,12 @@ def _judged(
     """Return the facts, figures and results of a log."""
     facts, figures = _figures(log, weights, window_s)
     if isinstance(criteria, Path):
-        criteria = criteria_of(criteria, to_json(figures))
+        criteria = criteria_of(criteria, figures)
     wanted = log.header.criteria if criteria is None else criteria
     if not facts.stress and (found := unserved(log, window_s, weights, wanted)):
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
-    results = with_probe_reasons(judge_each(wanted, to_json(figures)), log, figures.probes, window_s)
+    results = with_probe_reasons(judge_each(wanted, figures), log, figures.probes, window_s)
     return facts, figures, results
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_criteria
 from loadsim.analysis.delivery import Delivery
+from loadsim.analysis.figures import Totals
 from loadsim.analysis.generator.limits import Generator, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskFigures
@@ -230,44 +231,6 @@ def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings, the heaviest first; those of one severity keep their order."""
     order = list(Severity)
     return tuple(sorted(findings, key=lambda one: order.index(one.severity)))
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """The tasks that have a window, of all drivers together.
-
-    `attempted` tasks began, `done` ones ended, failed or not. `generator_failed` counts tasks in which the generator
-    itself failed: they are attempted, but neither done nor failed. Shares are of planned tasks, None without any.
-    """
-
-    planned: int
-    attempted: int
-    done: int
-    failed: int
-    generator_failed: int
-    unfinished: int
-    skipped: int
-
-    @classmethod
-    def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
-        tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
-        return cls(**{one.name: sum(getattr(task, one.name) for task in tasks) for one in fields(cls)})
-
-    @property
-    def hits(self) -> int:
-        return self.done - self.failed
-
-    @property
-    def attempted_share(self) -> float | None:
-        return self.attempted / self.planned if self.planned else None
-
-    @property
-    def done_share(self) -> float | None:
-        return (self.done - self.failed) / self.planned if self.planned else None
-
-    @property
-    def failed_share(self) -> float | None:
-        return self.failed / self.planned if self.planned else None
 
 
 def _ends(facts: Facts) -> list[Finding]:

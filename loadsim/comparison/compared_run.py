@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from loadsim.analysis.criteria import Limits, figure, judge_each, unit_of
+from loadsim.analysis.criteria import Limits, judge_each, unit_of
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
 from loadsim.analysis.score import TaskFigures
@@ -126,7 +126,7 @@ def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[st
     further = of_new.keys() - of_base.keys()
 
     def judged(run: Run, side: str) -> Run:
-        results = judge_each({name: of_new[name] for name in further}, run.recorded.summary.score)
+        results = judge_each({name: of_new[name] for name in further}, run.figures)
         unknown = {one.name for one in results if one.figure is None} if side == BASE else set()
         criteria = {name: limits for name, limits in (of_new | of_base).items() if name not in unknown}
         return run if run.criteria == criteria else read_run(run.entry.path, criteria)
@@ -183,7 +183,7 @@ def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, floa
 
 def _further(summary: Summary) -> dict[str, float]:
     """Return the time of delivery, if there was mail, and those with a criterion of their own, by name."""
-    delivery_ms = figure(summary.score, _OF_DELIVERY)
+    delivery_ms = summary.figures.delivery.took.p95_ms
     found = {DELIVERY: None if delivery_ms is None else max(delivery_ms, LEAST_DELIVERY_MS)} | {
         one.name: one.figure
         for one in summary.criteria

@@ -10,9 +10,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from loadsim.analysis.criteria import Result, figure, judge_each
+from loadsim.analysis.figures import Figures
 from loadsim.analysis.statistics.comparison import (
     ALPHA,
     LOOKS_WITH_REPEATS,
@@ -120,20 +121,19 @@ def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, Failure
 
 
 def _counted(run: Run) -> dict[str, Counts]:
-    score = run.recorded.summary.score
     criteria = (one for one in run.recorded.summary.criteria if not one.each and kind_of(one.name) == "share")
-    return {one.name: counts for one in criteria if (counts := _counts(one, score))}
+    return {one.name: counts for one in criteria if (counts := _counts(one, run.figures))}
 
 
-def _counts(criterion: Result, score: Mapping[str, Any]) -> Counts | None:
+def _counts(criterion: Result, figures: Figures) -> Counts | None:
     """Return a share or a count as a number of events, those that are worse; None if it was not measured."""
     group, _, last = criterion.name.rpartition(".")
     if last in ("failed_share", "done_share", "attempted_share"):
-        of = figure(score, f"{group}.planned".lstrip("."))
+        of = figure(figures, f"{group}.planned".lstrip("."))
     elif last == "logon_failed_share":
-        of = figure(score, "log_ons")
+        of = figures.log_ons
     else:
-        of = figure(score, "users" if last.endswith("share") else "planned")
+        of = figures.users if last.endswith("share") else figures.totals.planned
     if criterion.figure is None or not of or not math.isfinite(criterion.figure):
         return None
     count = criterion.figure * of if last.endswith("share") else criterion.figure
@@ -168,7 +168,7 @@ def misses(runs: Sides) -> Missed:
     """
 
     def missed(summary: Summary) -> list[str]:
-        finite = (one for one in judge_each(_FINITE, summary.score) if one.figure is not None)
+        finite = (one for one in judge_each(_FINITE, summary.figures) if one.figure is not None)
         names = dict.fromkeys(one.name for one in (*summary.criteria, *finite) if not one.passed)
         return [*names, *(["validity"] if summary.verdict.validity == "degraded" else [])]
 

@@ -289,7 +289,7 @@ def _table(data: bytes) -> None:
 
 @cache
 def _figures() -> Any:
-    return summarise([write_engine(place() / "figures" / "c1.0.tlog")], commands=True).score
+    return summarise([write_engine(place() / "figures" / "c1.0.tlog")], commands=True).figures
 
 
 def _criteria(data: bytes) -> None:

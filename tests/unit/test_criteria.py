@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped
 
 from loadsim.analysis.criteria import Limits, Result, figure, judge_each, missed_criteria
+from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -288,9 +290,10 @@ def test_every_figure_of_score_json_is_a_name_of_a_criterion(tmp_path: Path, mod
     mails = [event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 90)]
     facts = ENDED | {"sessions_lost": 1, "sessions_restored": 1}
     log = sample_log(tmp_path / "a.tlog", tasks, mails, header={"mode": mode}, facts=facts)
-    score = summarise([log]).score
+    summary = summarise([log])
+    score = summary.score
     score["tasks"] = {row["task"]: row for row in score["tasks"]}
-    there = {name for name in names(score) if isinstance(figure(score, name), float)}
+    there = {name for name in names(score) if isinstance(figure(summary.figures, name), float)}
     there -= {name for name in there if name.startswith(("verdict.", "by_protocol.", "window_s"))}
     asked = set(names(figures({"imap": ["READ", "LOGON"]}, mode == "stress")))
     due = {"planned", "attempted", "attempted_share", "done_share", "unfinished", "skipped"}
@@ -312,7 +315,7 @@ def test_figures_are_numpys(
     tasks = [done("REPLY ALL", index, took) for index, took in enumerate(took_ms)]
     tasks += [done("REPLY ALL", index, 1, outcome=outcome, error="NO") for index, outcome in enumerate(outcomes)]
     tasks += [skipped("REPLY ALL", index) for index in range(late)]
-    score = summarise([sample_log(tmp_path_factory.mktemp("log") / "a.tlog", tasks)]).score
+    measured = summarise([sample_log(tmp_path_factory.mktemp("log") / "a.tlog", tasks)]).figures
     kinds, ran = Counter(outcomes), len(took_ms) + len(outcomes)
     planned = ran + late
     waited_ms = np.array([*map(float, took_ms), *[math.inf] * (len(outcomes) + late)])
@@ -337,7 +340,7 @@ def test_figures_are_numpys(
         expected[f"response_{name}"] = float(np.sort(waited_ms)[max(0, math.ceil(percent * len(waited_ms) / 100) - 1)])
     for name, value in expected.items():
         full = f"tasks.REPLY ALL.{name}"
-        found = figure(score, full)
+        found = figure(measured, full)
         assert found == pytest.approx(value, rel=1e-9), name
         assert found is not None
         limits: list[tuple[Limits, bool]] = [({"below": found}, False)]
@@ -350,7 +353,7 @@ def test_figures_are_numpys(
                 ({"below": math.nextafter(found, math.inf)}, True),
             ]
         for limit, passed in limits:
-            (result,) = judge_each({full: limit}, score)
+            (result,) = judge_each({full: limit}, measured)
             assert result.passed == passed, (name, limit)
 
 
@@ -365,15 +368,16 @@ def test_a_share_in_percent_may_be_reached_exactly(failed: int) -> None:
         path = Path(place) / "s.yaml"
         path.write_text(yaml.safe_dump(file))
         criteria = documents(load_scenario(str(path), [setting]).criteria)
+        measured = of_one_read(Path(place))
     for share, passed in ((failed / 1000, True), ((failed + 1) / 1001, failed == 1000)):
-        results = {one.name: one for one in judge_each(criteria, score_of(failed_share=share))}
+        results = {one.name: one for one in judge_each(criteria, replace(measured, failed_share=share))}
         assert results["failed_share"].passed == passed
         assert results["failed_share"].wanted == f"at most {failed / 10:g} %"
 
 
-def score_of(**found: Any) -> dict[str, Any]:
-    """What score.json has, as far as criteria need it."""
-    return {"throughput": None, "by_protocol": {"imap": {"tasks": []}}, **found}
+def of_one_read(tmp_path: Path) -> Figures:
+    """The figures of a run with one READ, of 20 ms."""
+    return summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 20)])]).figures
 
 
 @pytest.mark.parametrize("name", ["achieved_per_s", "tasks_per_s", "tasks.READ.done_per_s"])
@@ -386,32 +390,34 @@ def test_no_rate_is_reached_by_failing(tmp_path: Path, name: str) -> None:
     assert [(one["figure"], one["passed"]) for one in found["criteria"]] == [(0.6, False), (1.0, True)]
 
 
-def test_what_was_not_measured_is_missed_and_says_so() -> None:
+def test_what_was_not_measured_is_missed_and_says_so(tmp_path: Path) -> None:
     """Whatever the limit is, also one that nought would keep; and also where the whole task is not there."""
-    score = score_of(failed_share=None, tasks=[{"task": "READ", "p95_ms": None}])
+    measured = summarise([sample_log(tmp_path / "a.tlog", [skipped("READ", 0)])]).figures
+    measured = replace(measured, failed_share=None)
     for name in ("failed_share", "tasks.READ.p95_ms", "tasks.SEND.failed", "generator.lag_p99_ms", "score_ms"):
         for limits in ({"max": 1e9}, {"min": 0}):
-            (result,) = judge_each({name: limits}, score)
+            (result,) = judge_each({name: limits}, measured)
             assert (result.figure, result.passed) == (None, False)
             (missed,) = missed_criteria([result], ended_early=False)
             assert (missed.code, missed.where) == (Code.CRITERION_NOT_MEASURED, name)
 
 
-def test_several_client_modules_are_each_asked() -> None:
+def test_several_client_modules_are_each_asked(tmp_path: Path) -> None:
     """Where a log's criteria name none; a module that they name is asked alone."""
-    task = [{"task": "READ", "p95_ms": 20.0}]
-    modules = {"a": {"score_ms": 5.0, "tasks": task}, "b": {"score_ms": 5000.0, "tasks": []}}
-    score = {"throughput": None, "score_ms": None, "tasks": [], "by_protocol": modules, "failed_share": 0.0}
+    of_one = of_one_read(tmp_path)
+    of_driver = of_one.by_protocol["imap"]
+    drivers = {"a": replace(of_driver, score_ms=5.0), "b": replace(of_driver, score_ms=5000.0, tasks=())}
+    measured = replace(of_one, score_ms=None, tasks=(), by_protocol=drivers)
     criteria = {"score_ms": {"below": 1000}, "tasks.READ.p95_ms": {"max": 20}, "failed_share": {"max": 0.0}}
-    assert [(one.name, one.passed) for one in judge_each(criteria, score)] == [
+    assert [(one.name, one.passed) for one in judge_each(criteria, measured)] == [
         ("by_protocol.a.score_ms", True),
         ("by_protocol.b.score_ms", False),
         ("by_protocol.a.tasks.READ.p95_ms", True),
         ("by_protocol.b.tasks.READ.p95_ms", False),
         ("failed_share", True),
     ]
-    assert [one.passed for one in judge_each({"by_protocol.a.score_ms": {"max": 5}}, score)] == [True]
-    nobody = {**score, "by_protocol": {}}
+    assert [one.passed for one in judge_each({"by_protocol.a.score_ms": {"max": 5}}, measured)] == [True]
+    nobody = replace(measured, by_protocol={})
     assert [(one.name, one.passed) for one in judge_each({"score_ms": {"max": 5}}, nobody)] == [("score_ms", False)]
 
 

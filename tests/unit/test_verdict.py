@@ -13,10 +13,11 @@ from loadsim.analysis.aggregate import TaskRecords
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
+from loadsim.analysis.figures import Totals
 from loadsim.analysis.generator.limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import ProtocolStatistics, TaskFigures, Times, weighted_score
-from loadsim.analysis.verdict import Facts, Totals, judge
+from loadsim.analysis.verdict import Facts, judge
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
