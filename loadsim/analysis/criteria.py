@@ -16,7 +16,8 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.json_values import keyed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.criteria import OF_THE_PLAN, PROBES, SCORED, SCORES, documents, read_criteria
+from loadsim.findings.formats import unit_of
+from loadsim.model.criteria import OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
 from loadsim.model.documents.yaml_reader import read_document
 from loadsim.model.terms import UNSCORED
 
@@ -208,19 +209,3 @@ def _in_words(name: str, figure: float, decimals: int | None = None) -> str:
     return (
         f"{figure:.15g} {unit}".rstrip() if decimals is None or unit in ("", "%") else f"{figure:.{decimals}f} {unit}"
     )
-
-
-def unit_of(name: str) -> str:
-    """Return the unit of a figure by its name, which is "%" for a share; "" for a count."""
-    if name.startswith(PROBES):
-        name = name.rpartition(".")[0]  # without the kind of statistics
-    *_, group, last = ("", *name.split("."))
-    if last.endswith("_share") or last == "share":
-        return "%"
-    if last.endswith("_ms") or group.endswith("_ms"):
-        return "ms"
-    if last.endswith("_per_s") or group in ("by_task", "commands"):
-        return "per s"
-    if last.endswith("_s"):
-        return "s"
-    return "MiB" if last.endswith("_bytes") else ""

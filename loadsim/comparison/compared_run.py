@@ -8,13 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from loadsim.analysis.criteria import Limits, judge_each, unit_of
+from loadsim.analysis.criteria import Limits, judge_each
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
 from loadsim.analysis.score import TaskFigures
 from loadsim.analysis.summary import Summary, summary_of
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError
+from loadsim.findings.formats import unit_of
 from loadsim.model.criteria import PROBES, SCORES
 from loadsim.model.terms import STRESS
 from loadsim.timinglog.header import LogHeader

@@ -65,6 +65,22 @@ def count(number: float, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def unit_of(name: str) -> str:
+    """Return the unit of a figure by its dotted name, which is "%" for a share; "" for a count."""
+    if name.startswith("probes."):
+        name = name.rpartition(".")[0]  # without the kind of statistics
+    *_, group, last = ("", *name.split("."))
+    if last.endswith("_share") or last == "share":
+        return "%"
+    if last.endswith("_ms") or group.endswith("_ms"):
+        return "ms"
+    if last.endswith("_per_s") or group in ("by_task", "commands"):
+        return "per s"
+    if last.endswith("_s"):
+        return "s"
+    return "MiB" if last.endswith("_bytes") else ""
+
+
 def shown(name: str, value: Value, noun: str = "") -> str:
     """Return a value in words, by the unit at the end of its name; a whole number may count a noun."""
     if value is None:
@@ -75,15 +91,14 @@ def shown(name: str, value: Value, noun: str = "") -> str:
         return printable(", ".join(value)[:LONGEST_TEXT]) or "none"
     if noun:
         return count(value, noun)
-    if name.endswith("_ms"):
+    unit = unit_of(name)
+    if unit == "ms":
         return duration(value)
-    if name.endswith("_share"):
+    if unit == "%":
         return percent(value)
-    if name.endswith("_bytes"):
+    if unit == "MiB":
         return f"{value / 2**20:,.4g} MiB"
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return f"{_digits(value)} s"
-    return _digits(value)
+    return f"{_digits(value)} s" if unit == "s" else _digits(value)
 
 
 def _digits(value: float) -> str:

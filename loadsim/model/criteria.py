@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from loadsim.errors import MOST_SHOWN, ConfigError
+from loadsim.findings.formats import unit_of
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.documents.problems import Key, Problems
 from loadsim.model.documents.schema import Amount, Count, Share, Size, nearest
@@ -87,37 +88,42 @@ PROBES = "probes."
 # --- names of figures -------------------------------------------------------------------------------------------
 
 Tree = Mapping[str, Any]
-"""Names of figures: nested mappings by key, with the type of the figure's limits at the ends."""
+"""Names of figures: nested mappings by key, with `FIGURE` at the ends."""
 
-_MS = _PER_S = TypeAdapter[float | None](Amount | None)
-_SHARE = TypeAdapter[float | None](Share | None)
-_COUNT = TypeAdapter[int | None](Count | None)
-_BYTES = TypeAdapter[int | None](Size | None)
+FIGURE = True
 
-_TIMES = dict.fromkeys(("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p99_9_ms", "max_ms", "mean_ms", "stddev_ms"), _MS)
-_RESPONSE = {f"response_{name}": _MS for name in _TIMES if name not in ("mean_ms", "stddev_ms")}
-_DUE = {
-    **dict.fromkeys(("planned", "attempted", "unfinished", "skipped"), _COUNT),
-    **dict.fromkeys(("attempted_share", "done_share"), _SHARE),
+_AMOUNT = TypeAdapter[float | None](Amount | None)
+_LIMITS: Mapping[str, TypeAdapter[Any]] = {
+    "ms": _AMOUNT,
+    "per s": _AMOUNT,
+    "%": TypeAdapter[float | None](Share | None),
+    "MiB": TypeAdapter[int | None](Size | None),
+    "": TypeAdapter[int | None](Count | None),
 }
-_DONE = {**dict.fromkeys(("done", "failed", "generator_failed"), _COUNT), "failed_share": _SHARE}
-_TASK = {"hits": _COUNT, **_DONE, "refused": _COUNT, "lost": _COUNT, "timeout": _COUNT, **_TIMES}
-_DELIVERY = dict.fromkeys(
-    (
-        *("accepted", "delivered", "timed", "found", "undelivered", "unwatched", "undelivered_at_end"),
-        *("accepted_by_list", "undelivered_by_list", "undelivered_at_end_by_list"),
-        *("duplicates", "missing", "left_out", "early", "under_way_max", "under_way_at_end"),
-    ),
-    _COUNT,
+"""The types of limits by the unit of the figure; those of probes are amounts."""
+
+_PERCENTILES = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p99_9_ms", "max_ms")
+_TIMES = (*_PERCENTILES, "mean_ms", "stddev_ms")
+_DUE = ("planned", "attempted", "unfinished", "skipped", "attempted_share", "done_share")
+_DONE = ("done", "failed", "generator_failed", "failed_share")
+_TASK = ("hits", *_DONE, "refused", "lost", "timeout", *_TIMES)
+_TASK_DUE = (*_DUE, *(f"response_{name}" for name in _PERCENTILES))
+_DELIVERY = (
+    *("accepted", "delivered", "timed", "found", "undelivered", "unwatched", "undelivered_at_end"),
+    *("accepted_by_list", "undelivered_by_list", "undelivered_at_end_by_list"),
+    *("duplicates", "missing", "left_out", "early", "under_way_max", "under_way_at_end"),
+    *("earliest_ms", "clock_error_ms", *_TIMES),
 )
-_GENERATOR = {
-    **dict.fromkeys(("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "gc_max_ms"), _MS),
-    "cpu_share": _SHARE,
-    "rss_bytes": _BYTES,
-    **dict.fromkeys(("open_files", "clock_steps"), _COUNT),
-}
-_STATISTICS = dict.fromkeys(("mean", "p50", "p95", "min", "max"), _MS)
-_INBOX = {**dict.fromkeys(("processings", "done", "unfinished"), _COUNT), **_TIMES}
+_GENERATOR = (
+    *("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "gc_max_ms"),
+    *("cpu_share", "rss_bytes", "open_files", "clock_steps"),
+)
+_STATISTICS = ("mean", "p50", "p95", "min", "max")
+_INBOX = ("processings", "done", "unfinished", *_TIMES)
+
+
+def _each(*names: str) -> Tree:
+    return dict.fromkeys(names, FIGURE)
 
 
 MONITORED = re.compile(rf"[^.@]+@{MONITOR_NAME.pattern}")
@@ -148,9 +154,9 @@ ANY_FIGURE: Tree = {}
 
 
 def _below(within: Tree, name: object) -> Any:
-    """Return the names below a name, or the type of its limits; None for an unknown name."""
+    """Return the names below a name, or `FIGURE`; None for an unknown name."""
     if within is ANY_FIGURE:
-        return _STATISTICS if isinstance(name, str) and FIGURE_NAME.fullmatch(name) else None
+        return _each(*_STATISTICS) if isinstance(name, str) and FIGURE_NAME.fullmatch(name) else None
     return within.get(str(name))
 
 
@@ -162,40 +168,36 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
     """
 
     def of_task(task: str) -> Tree:
-        rate = {} if task in WITHOUT_WINDOW else {"done_per_s": _PER_S}
-        return {**_TASK, **rate, **({} if stress else _DUE | _RESPONSE)}
+        rate = () if task in WITHOUT_WINDOW else ("done_per_s",)
+        return _each(*_TASK, *rate, *(() if stress else _TASK_DUE))
 
-    inbox = {} if stress else {"inbox": _INBOX}
+    inbox = {} if stress else {"inbox": _each(*_INBOX)}
     by_protocol = {
-        driver: {**dict.fromkeys(SCORES, _MS), **inbox, "tasks": {task: of_task(task) for task in sorted(tasks)}}
+        driver: {**_each(*SCORES), **inbox, "tasks": {task: of_task(task) for task in sorted(tasks)}}
         for driver, tasks in planned.items()
     }
     tasks = sorted({task for tasks in planned.values() for task in tasks})
     throughput = {
-        **dict.fromkeys(("tasks_per_s", "messages_per_s", "deliveries_per_s"), _PER_S),
-        "by_task": dict.fromkeys((task for task in tasks if task not in WITHOUT_WINDOW), _PER_S),
-        "commands": dict.fromkeys(("IMAP", "SMTP"), _PER_S),
-        "silent_activities": _COUNT,
+        **_each("tasks_per_s", "messages_per_s", "deliveries_per_s"),
+        "by_task": _each(*(task for task in tasks if task not in WITHOUT_WINDOW)),
+        "commands": _each("IMAP", "SMTP"),
+        **_each("silent_activities"),
     }
+    of_plan = {"load": _each("share"), "lateness_p95_ms": _each("busy", "down", "generator")}
     return {
-        **dict.fromkeys(SCORES, _MS),
-        **dict.fromkeys(("achieved_per_s", "tasks_per_s"), _PER_S),
-        **_DONE,
-        **({"done_share": _SHARE} if stress else {"offered_per_s": _PER_S, "unserved_users": _COUNT, **_DUE}),
-        **dict.fromkeys(("sessions_lost", "sessions_restored", "lost_users", "users_without_session"), _COUNT),
-        "log_ons": _COUNT,
-        **dict.fromkeys(("down_share", "logon_failed_share", "unserved_share"), _SHARE),
+        **_each(*SCORES, "achieved_per_s", "tasks_per_s", *_DONE),
+        **_each(*(("done_share",) if stress else ("offered_per_s", "unserved_users", *_DUE))),
+        **_each("sessions_lost", "sessions_restored", "lost_users", "users_without_session", "log_ons"),
+        **_each("down_share", "logon_failed_share", "unserved_share"),
         "tasks": {
             **{task: of_task(task) for task in tasks},
-            "scored": {**of_task("READ"), "done_share": _SHARE, "response_p95_ms": _MS},
+            "scored": {**of_task("READ"), **_each("done_share", "response_p95_ms")},
         },
         "by_protocol": by_protocol,
         **inbox,
-        "delivery": {**_DELIVERY, "earliest_ms": _MS, "clock_error_ms": _MS, **_TIMES},
-        **({} if stress else {"load": {"share": _SHARE}}),
-        **({} if stress else {"lateness_p95_ms": dict.fromkeys(("busy", "down", "generator"), _MS)}),
-        **({"throughput": throughput} if stress else {}),
-        "generator": _GENERATOR,
+        "delivery": _each(*_DELIVERY),
+        **({"throughput": throughput} if stress else of_plan),
+        "generator": _each(*_GENERATOR),
         **({"probes": dict.fromkeys(sorted(probes), ANY_FIGURE)} if probes else {}),
     }
 
@@ -314,7 +316,9 @@ def _bounds(
             yield from _bounds(value, below, here, tree, origin, problems)
         else:
             with problems:
-                yield ".".join(map(str, here)), _bound(value, below, ("criteria", *here), origin)
+                name = ".".join(map(str, here))
+                kind = _AMOUNT if name.startswith(PROBES) else _LIMITS[unit_of(name)]
+                yield name, _bound(value, kind, ("criteria", *here), origin)
 
 
 def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin) -> ConfigError:
