@@ -1,7 +1,8 @@
 """Write the tables of the keys of files in the reference.
 
 Structure, meaning, values and defaults of a key come from the classes that read the files: the meaning is the docstring
-of the field, and may end with `Default: ...` where the value of the field does not say it.
+of the field, and may end with `Default: ...` where the value of the field does not say it. The keys of `score.json`
+come from the classes of the figures, in which a docstring may stand for several fields.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from loadsim.analysis.figures import Figures
 from loadsim.model.criteria import DEFAULT
 from loadsim.model.documents.scenario_document import Document
 from loadsim.model.documents.schema import NAME_OR_PATH, KeywordOr, ReadAs, Reads, _keys
@@ -32,6 +34,7 @@ PAGES: dict[type, str] = {
     Profile: "profiles.md",
     MailProgram: "programs.md",
     SuiteDocument: "suite.md",
+    Figures: "run-directory.md",
 }
 """The page with the keys of a class."""
 
@@ -131,11 +134,51 @@ def _rows(cls: type, above: tuple[str, ...], seen: set[tuple[str, str, str]]) ->
         yield from below or [Row(".".join((*above, key)), meaning, _words(read), default)]
 
 
+# --- figures ------------------------------------------------------------------------------------------------------
+
+
+def _class_in(kind: Any) -> tuple[type | None, str]:
+    """Return the dataclass in the type of a figure, and what its path adds to that of the field."""
+    if get_origin(kind) in (Union, UnionType):
+        (kind, *_) = (each for each in get_args(kind) if each is not NoneType)
+    if get_origin(kind) is Sequence:
+        return _class_in(get_args(kind)[0])[0], "[]"
+    if get_origin(kind) is Mapping:
+        cls, path = _class_in(get_args(kind)[1])
+        return cls, f".{'NAME.FIGURE' if path else 'NAME'}"
+    return (kind, "") if is_dataclass(kind) and isinstance(kind, type) else (None, "")
+
+
+def _figures(cls: type, above: str, seen: set[type]) -> Iterator[tuple[list[str], str]]:
+    """Yield the paths of figures, with the docstring that follows their fields; each class once."""
+    seen.add(cls)
+    kinds, meanings, paths = get_type_hints(cls), _meanings(cls), list[str]()
+    for field in fields(cls):
+        inside, path = _class_in(kinds[field.name])
+        inline = field.metadata.get("inline")
+        below = f"{above}{inline if inline is not None else f'{field.name}{path}.'}"
+        further = list(_figures(inside, below, seen)) if inside and inside not in seen else []
+        if inside and inline is not None and not further:
+            paths += [f"{below}{each.name}" for each in fields(inside)]
+        elif not further or field.name in meanings:
+            paths.append(f"{above}{field.name}")
+        if meaning := meanings.get(field.name):
+            yield paths, meaning
+            paths = []
+        yield from further
+
+
 # --- tables -------------------------------------------------------------------------------------------------------
 
 
 def table_of(cls: type) -> str:
     """Return the table of the keys; of a scenario, those that are no sections, then a table of each section."""
+    if cls is Figures:
+        figures = [
+            f"| {', '.join(f'`{path}`' for path in paths)} | {meaning.removesuffix('.')} |"
+            for paths, meaning in _figures(cls, "", set())
+        ]
+        return "\n".join(["| key | meaning |", "|---|---|", *figures, ""])
     rows = list(_rows(cls, (), set()))
     if cls is Profile:
         rows.append(Row("from", "Profile to start from; the file then states differences", NAME_OR_PATH, ""))

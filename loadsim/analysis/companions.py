@@ -9,12 +9,7 @@ from loadsim.timinglog.reader import TimingLog
 
 @dataclass(frozen=True, slots=True)
 class Companions:
-    """Counts of the whole run, from the engines that survived to report them.
-
-    `count` is the number of companions, `failures` includes failed log-ons and lost sessions, and `listed` counts new
-    messages. `down_share` is the share of the time from the common start to the end of the run without service; None
-    if no engine reached the common start.
-    """
+    """Counts of the whole run, from the engines that survived to report them."""
 
     count: float
     log_ons: float
@@ -23,7 +18,10 @@ class Companions:
     failures: float
     looks: float
     listed: float
+    """Companions; log-ons, and those that failed; lost sessions; failures, with the two before; looks for mail; new
+    messages listed."""
     down_share: float | None
+    """The share of the run without service; `null` if no engine reached the common start."""
 
 
 def companions(log: TimingLog) -> Companions | None:

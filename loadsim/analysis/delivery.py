@@ -28,47 +28,46 @@ _KEY = np.dtype([("message", "S20"), ("user", ">u4")])
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Delivery of the messages accepted in a window, counted per recipient.
-
-    `delivered` messages were seen or found by the recipient. `took` is from acceptance to the first sight; it is
-    infinite for `undelivered` messages, which never arrived. `timed` equals `delivered`. Recipients `found` some of the
-    delivered messages by listing the Inbox, after a log-on or at the end of the drain, without an announcement.
-    `unwatched` messages are left out, as their arrival was not observed: the recipient's engine was lost, had stopped
-    waiting for mail, or has no log here.
-    `early` messages were seen before their acceptance, by up to `earliest_ms`, and count as 0 in `took`. The server
-    causes this, and between machines also the difference of clocks.
-    `clock_error_ms` is the largest error of a time between two machines: 0 on one machine, None if clocks were not
-    compared (see `clock_correction`).
-    `undelivered_at_end` counts all accepted messages of the log that did not arrive, also outside the window.
-    `accepted_by_list`, `undelivered_by_list` and `undelivered_at_end_by_list` are the parts of three counts whose
-    recipients were addressed only through a list.
-    `duplicates` are further copies, and copies that another user saw, of all messages of the run; also stored ones.
-    `missing` messages were in a folder at the start, or put there, and then gone, not shown, or without parts or flags.
-    `left_out` copies, of the whole run, were for the senders of messages to lists that they are on. They count nowhere
-    else: no sender got one, so that the server leaves senders out of their lists.
-    `under_way` counts watched messages that were accepted and not seen yet: at most in any second of the window
-    (`under_way_max`), and at its end.
-    """
+    """Delivery of the messages accepted in a window, counted per recipient."""
 
     accepted: float
+    """Messages that the server accepted in the window, for each recipient."""
     delivered: float
     timed: float
+    """Those that reached the mailbox; those with a finite delivery time."""
     found: float
+    """Delivered messages that no waiting session was notified of."""
     undelivered: float
+    """Those not delivered by the end of the run."""
     unwatched: float
+    """Accepted messages whose recipient's engine or log is missing, or no longer waited; neither delivered nor
+    undelivered."""
     early: float
     earliest_ms: float | None
+    """Messages seen before they were accepted, because of the server or of clocks; they count as 0 ms; the largest
+    such difference, or `null`."""
     clock_error_ms: float | None
+    """The largest error of a delivery time from two machines' clocks; 0 on one; `null` if not compared."""
     undelivered_at_end: float
+    """Accepted messages of the whole run that did not arrive by its end."""
     accepted_by_list: float
     undelivered_by_list: float
     undelivered_at_end_by_list: float
+    """Of three of these, the part addressed only through a distribution list."""
     duplicates: float
+    """In the whole run: copies beyond the first, also of stored messages, and copies in the mailbox of another user."""
     missing: float
+    """In the whole run: stored messages found missing, or without a part or flag ([what must be
+    there](tasks.md#what-must-be-there))."""
     left_out: float
+    """In the whole run: copies for senders of lists that they are on, if none got one; they count nowhere else."""
     under_way_max: float
     under_way_at_end: float
+    """Messages accepted and not yet delivered, for each recipient: the most at any second of the window, and at its
+    end."""
     took: Times = field(metadata=INLINE)
+    """Times from acceptance until the recipient first saw the message, over `accepted` without `unwatched`; undelivered
+    is infinite."""
 
 
 def delivery(log: TimingLog, window_s: Window) -> Delivery:

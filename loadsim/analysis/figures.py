@@ -26,28 +26,29 @@ from loadsim.model.terms import Window
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The scored tasks, and the weighted ones without hits or never planned. `few_hits` make a score provisional."""
-
     scored: Sequence[str]
     without_hits: Sequence[str]
     not_planned: Sequence[str]
     few_hits: Sequence[str]
+    """Tasks with a weight and hits; with a weight, due, without a hit; with a weight, never due; scored with fewer
+    than 300 hits."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverFigures:
-    """One driver. `spell_s` is the correlation time of slow spells up to which the intervals hold."""
-
     score_ms: float | None
     response_score_ms: float | None
     score_interval_ms: Bounds | None
     no_score_interval: str | None
+    """For each driver, as those of the run."""
     spell_s: float | None
+    """The longest correlation time of slow spells for which the intervals hold."""
     provisional: bool
     inbox: InboxFigures | None
     users: float
     covers: Coverage
     tasks: Sequence[TaskFigures]
+    """For each driver, as those of the run."""
 
     @property
     def read_p95_ms(self) -> float | None:
@@ -57,30 +58,31 @@ class DriverFigures:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """The 95th percentile of the lateness of tasks, by cause; None where it was not measured."""
-
     busy: float | None
     down: float | None
     generator: float | None
+    """The 95th percentile of the time by which the window's tasks started late, because of the user, the session,
+    loadsim; `null` in stress mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorFigures:
-    """The figures of the worst engine; None if not measured.
-
-    `lag_limit_ms` limits `lag_p99_ms`, and `lateness_limit_ms` limits `lateness_p95_ms.generator`; None is no limit.
-    """
+    """The figures of the worst engine."""
 
     lag_p50_ms: float | None
     lag_p99_ms: float | None
     lag_max_ms: float | None
+    """The event loop's lag in the window, by a timer of 100 Hz, of the worst engine."""
     lag_limit_ms: float | None
     lateness_limit_ms: float | None
+    """The limits of `lag_p99_ms` and `lateness_p95_ms.generator`, or `null`."""
     cpu_share: float | None
+    """The busiest engine's share of a core: the mean of its samples over time."""
     rss_bytes: float | None
     open_files: float | None
     gc_max_ms: float | None
     clock_steps: float | None
+    """The most memory, files, and longest garbage collection of an engine; how often the wall clock was set."""
 
     @classmethod
     def of(
@@ -90,32 +92,28 @@ class GeneratorFigures:
         def most(name: str) -> Any:
             return max((found for engine in engines if (found := getattr(engine, name)) is not None), default=None)
 
-        lag_p99_ms = most("lag_p99_ms")
-        return cls(
-            lag_p99_ms=lag_p99_ms,
-            lag_limit_ms=lag_limit_ms,
-            lateness_limit_ms=lateness_limit_ms,
-            **{name: most(name) for name in ("lag_p50_ms", "lag_max_ms", "cpu_share", "rss_bytes", "open_files")},
-            gc_max_ms=most("gc_max_ms"),
-            clock_steps=sum(len(engine.clock_steps) for engine in engines) if lag_p99_ms is not None else None,
-        )
+        names = ("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "cpu_share", "rss_bytes", "open_files", "gc_max_ms")
+        worst = {name: most(name) for name in names}
+        steps = None if worst["lag_p99_ms"] is None else sum(len(engine.clock_steps) for engine in engines)
+        return cls(**worst, lag_limit_ms=lag_limit_ms, lateness_limit_ms=lateness_limit_ms, clock_steps=steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The tasks that have a window, of all drivers together.
-
-    `attempted` tasks began, `done` ones ended, failed or not. `generator_failed` counts tasks in which the generator
-    itself failed: they are attempted, but neither done nor failed. Shares are of planned tasks, None without any.
-    """
+    """The tasks that have a window, of all drivers together. Shares are of planned tasks, None without any."""
 
     planned: int
+    """Tasks due in the window, without LOGON and LOGOFF."""
     attempted: int
     done: int
     failed: int
+    """Those that started; ended in success or failure; were refused, lost or timed out."""
     generator_failed: int
+    """Those in which the generator itself failed: attempted, neither done nor failed. A single one makes the run
+    invalid."""
     unfinished: int
     skipped: int
+    """Those still running at the end; those that had not started."""
 
     @classmethod
     def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
@@ -141,69 +139,104 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All figures of a run, without the verdict.
-
-    A single driver's score, Inbox, coverage and tasks are also those of the run. Only stress runs have `throughput`.
-    `by` and `commands` are computed only on request.
-    """
+    """All figures of a run, without the verdict; docstrings of fields are their meanings in the reference."""
 
     run: str | None
     name: str | None
     mode: str
+    """The run's ID; the scenario; `canonical` or `stress`."""
     score_ms: float | None
     response_score_ms: float | None
+    """Score and response score; `null` with several drivers, in stress mode, and if no scored task has a hit, for the
+    latter if none was due."""
     score_interval_ms: Bounds | None
     no_score_interval: str | None
+    """The score's 95 % interval within this run, `[from, to]`; else why there is none."""
     provisional: bool
+    """True if a scored task has fewer than 300 hits."""
     users: float
     clients: int
     engines: float
     window_s: Window
+    """Simulated users, machines, load-generating processes; begin and end of the window."""
     plan_digest: str | None
+    """SHA-256 of what the users were to do."""
     server: str | None
     embedded: bool
     submission: str | None
+    """The server, true for the embedded one, and the SMTP driver."""
     profile_day_s: float
     day_s: float
     night_s: float
+    """Lengths of the profiles' day, and of the day and night in the run."""
     day_shape: tuple[float, ...]
     window_factor: float
+    """Weights of a day's parts, empty if flat; the plan's rate of activities in the window divided by its mean over a
+    day."""
     compression: float
+    """`profile_day_s` divided by `day_s`."""
     load_equivalent_users: float | None
+    """Users times 8 h divided by `day_s`, times `window_factor`, times `load.share` if below 1, as a whole number. In
+    tasks only: sessions and mailboxes do not scale. `null` in stress mode."""
     received_share: float | None
+    """Mail that users receive in the plan divided by that of the published load; `null` if unknown."""
     offered_per_s: float | None
+    """Tasks due in the window, per second; `null` in stress mode."""
     achieved_per_s: float
     tasks_per_s: float
+    """Those that succeeded, per second, under two names."""
     totals: Totals = field(metadata=INLINE)
     attempted_share: float | None
     done_share: float | None
     failed_share: float | None
+    """Those that started, succeeded and failed, divided by `planned`; the first two are `null` in stress mode."""
     sessions_lost: float | None
+    """Sessions that broke in the whole run, also those of companions, except those that loadsim ended; `null` if an
+    engine died."""
     sessions_restored: float | None
+    """Those after which the user was logged on again."""
     lost_users: float
+    """Users of engines that died, were given up or have no log, and users whom an engine gave up."""
     users_without_session: float
+    """Users of the other engines without a session at the end of the last day."""
     down_share: float | None
+    """Share of the window's user-seconds without a session."""
     companions: Companions | None
+    """Counts of [companions](programs.md#several-programs-at-once) in the whole run, or `null`."""
     log_ons: float
     logon_failed_share: float | None
+    """`LOGON` tasks of the whole run; the share that was refused, lost or timed out."""
     unserved_users: float | None
     unserved_share: float | None
+    """[Users without usable service](../explanation/verdicts.md#users-without-usable-service), of those with scored
+    tasks or mail in three sixtieths of the window or more; `null` in stress mode."""
     inbox: InboxFigures | None
+    """Processing of Inboxes; `null` with several drivers, in stress mode, and if no Inbox had unread mail."""
     covers: Coverage | None
+    """Tasks in the score; `null` with several drivers."""
     tasks: Sequence[TaskFigures]
+    """The score table; empty with several drivers."""
     by_protocol: Mapping[str, DriverFigures]
     load: Load | None
+    """[The plan's load](../explanation/measurement.md#the-load-that-was-asked-for) and that made; `null` in
+    stress mode, without the plan's load, and for a window below a twentieth of the run."""
     delivery: Delivery
     lateness_p95_ms: Lateness
     throughput: Throughput | None
+    """In stress mode, else `null`."""
     generator: GeneratorFigures
     machines: Sequence[MachineHealth]
+    """Each watched machine."""
     per_client: Sequence[ClientFigures]
+    """Each client machine of several."""
     preparation: PreparationFigures | None = field(default=None, metadata=OPTIONAL)
     probes: Mapping[str, Mapping[str, ProbeStatistics]] | None = field(default=None, metadata=OPTIONAL)
     resources: Sequence[Resource] | None = field(default=None, metadata=OPTIONAL)
+    """With the probe [`host`](probes.md#host): [resources](probes.md#resources), the nearest to saturation first."""
     commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL)
+    """With `--commands`: commands that started in the window."""
     by: Breakdown | None = field(default=None, metadata=OPTIONAL)
+    """With `--by`: `what`, and `tables`, with scores and `tasks` for each `value` and driver (`module`)."""
 
     @property
     def stress(self) -> bool:

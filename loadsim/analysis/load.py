@@ -24,10 +24,9 @@ LEAST_PARTS = 20
 
 @dataclass(frozen=True, slots=True)
 class TaskLoad:
-    """The number of a task that the plan has in the window, and that of tasks begun."""
-
     planned: int
     made: int
+    """Tasks of this name in the plan's window; those that users started."""
 
     @property
     def share(self) -> float | None:
@@ -36,16 +35,14 @@ class TaskLoad:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The tasks of a run, by name, and their numbers together.
-
-    `made` has for each task name at most `SURPLUS` times the planned number, without tasks in which the generator
-    itself failed. `share` is above 1 if the server delivered more mail than was sent, or if mailboxes were not as
-    planned.
-    """
-
     planned: int
+    """Tasks in the plan's window, without LOGON, SYNC and LOGOFF."""
     made: int
+    """Tasks of the window, without these three, that users started, except failures of the generator. Each task name
+    counts up to 105 % of its plan, rounded down."""
     share: float | None
+    """`made` divided by `planned`; above 1 if the server delivered more mail than was sent, or if mailboxes were not
+    as planned."""
     tasks: Mapping[str, TaskLoad]
 
     @classmethod

@@ -24,16 +24,13 @@ MANY = 1000
 
 @dataclass(frozen=True, slots=True)
 class PreparationFigures:
-    """The messages that a run's preparation put and removed, on all machines.
-
-    `ended_before_window_s` is the time from the end of the last removal, or of the whole preparation if it removed
-    none, to the window. `without_journal`: the server has files on an ext4 without a journal on one of the machines.
-    """
-
     put: int
     removed: int
+    """Messages that the preparation of the mailboxes put and removed."""
     ended_before_window_s: float
+    """The time from its end, or the end of the last removal, to the window."""
     without_journal: bool
+    """True if a server here had files open on an ext4 without a journal."""
 
     @property
     def suffers(self) -> bool:

@@ -104,47 +104,48 @@ Bounds = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """`times` tasks ended with this outcome and this kind of error."""
-
     outcome: str
     kind: str
     times: int
+    """Outcome, kind as in `events.jsonl`, count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFigures:
-    """One task of one driver in the window. A weight of 0 means not scored.
-
-    `service` has the times of hits (outcome ok) from their start. `response` has times from the due time of all
-    planned tasks; those without a hit count as infinite. Both scores consist of the 95th percentiles.
-
-    `planned` counts all records: tasks done, still running at the end, or never started. `attempted` ones began, `done`
-    ones ended. Shares are of planned tasks. `done_per_s` counts hits; it is None for tasks without a window.
-    `interval_ms` is the 95 % confidence interval of the 95th percentile; `no_interval` says why there is none.
-    """
+    """One task of one driver in the window. Both scores consist of the 95th percentiles."""
 
     task: str
     weight: float
+    """[The task](tasks.md); its weight, 0 if not scored."""
     hits: int
     failed: int
+    """Tasks due in the window with outcome `ok`; those `refused`, `lost` or `timeout`."""
     service: Times = field(metadata=INLINE)
+    """Service times of the hits."""
     interval_ms: Bounds | None = None
     no_interval: str | None = None
+    """The 95 % interval of `p95_ms` within this run; else why there is none."""
     response: Percentiles = field(metadata=RESPONSE)
+    """Response times, from due time, of all that were due; one that failed or was not done is infinite."""
     planned: int
     attempted: int
     attempted_share: float | None
+    """All due; those without `skipped`; their share."""
     done: int
     done_share: float | None
     failed_share: float | None
+    """Hits and failed; `hits` and `failed`, divided by `planned`."""
     done_per_s: float | None
+    """`hits` per second of the window; `null` for LOGON and LOGOFF."""
     refused: int
     lost: int
     timeout: int
     unfinished: int
     skipped: int
     generator_failed: int
+    """Counts by [outcome](tasks.md#outcomes)."""
     failures: Sequence[FailureCount]
+    """Kinds of failure, the most frequent first."""
 
     @classmethod
     def of(cls, task: str, weight: float, records: TaskRecords, window_s: Window) -> TaskFigures:
@@ -185,12 +186,12 @@ class TaskFigures:
 
 @dataclass(frozen=True, slots=True)
 class InboxFigures:
-    """Processings of an Inbox that were due in the window; `took` is from the due time to the end."""
-
     processings: int
     done: int
     unfinished: int
+    """Processings due in the window of an Inbox with unread mail; those with every task successful; the others."""
     took: Times = field(metadata=INLINE)
+    """Times from due to the end of the last task; an unfinished one is infinite."""
 
     @classmethod
     def of(cls, records: TaskRecords) -> InboxFigures:
@@ -226,12 +227,12 @@ class ProtocolStatistics:
 
 @dataclass(frozen=True, slots=True)
 class CommandFigures:
-    """One protocol command; `took` is of the hits."""
-
     command: str
     hits: float
     failed: float
+    """Name; successes; others."""
     took: Times = field(metadata=INLINE)
+    """Times of the successful ones."""
 
 
 def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | None:

@@ -10,21 +10,8 @@ from typing import Any, Literal
 from loadsim.analysis.analyse import analyse
 from loadsim.analysis.breakdown import breakdown
 from loadsim.analysis.completeness import reported_sum
-from loadsim.analysis.criteria import (
-    Limits,
-    Result,
-    criteria_of,
-    default_weights,
-    judge_each,
-)
-from loadsim.analysis.figures import (
-    Coverage,
-    DriverFigures,
-    Figures,
-    GeneratorFigures,
-    Lateness,
-    Totals,
-)
+from loadsim.analysis.criteria import Limits, Result, criteria_of, default_weights, judge_each
+from loadsim.analysis.figures import Coverage, DriverFigures, Figures, GeneratorFigures, Lateness, Totals
 from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.json_values import to_json

@@ -20,18 +20,15 @@ SERVICES = ("IMAP", "SMTP")
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Rates per second of successful tasks (by name) and successful commands (by service).
-
-    A message counts once, a delivery for each recipient. `silent_activities` counts, over the whole run, the activities
-    of users who had nothing to do.
-    """
-
     tasks_per_s: float
     messages_per_s: float
     deliveries_per_s: float
+    """Successful tasks; accepted messages, each once; deliveries, for each recipient."""
     by_task: Mapping[str, float]
     commands: Mapping[str, float]
+    """Successful tasks by name; successful commands by `IMAP` and `SMTP`."""
     silent_activities: int
+    """Activities of users who had nothing to do, in the whole run."""
 
 
 def throughput(

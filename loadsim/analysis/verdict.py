@@ -58,13 +58,10 @@ make 97 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/expla
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that decide the verdict.
+    """The facts that decide the verdict; those of `Figures` have its names.
 
-    `lost_users` of the `users` were lost by the generator; `users_without_session` were left by the server without a
-    session at the end. `generator` has the generator's figures, `own_faults` its own failures.
-    `sessions_lost` counts broken sessions in the logs of engines that survived; `down_share` is the share of the
-    window's user-seconds without a session. Users found `unannounced` messages when they opened the Inbox again at the
-    end. `companions` is None for users with one mail program each.
+    `generator` has the generator's figures, `own_faults` its own failures. Users found `unannounced` messages when they
+    opened the Inbox again at the end.
 
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.

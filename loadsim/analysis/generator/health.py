@@ -52,27 +52,24 @@ class EngineHealth:
 
 @dataclass(frozen=True, slots=True)
 class MachineHealth:
-    """One machine over the window; None stands for figures that were not observed.
-
-    Shares are of all its cores; `engines_share` is that of its engines. Segments are those of TCP. `server_here`:
-    the server under test runs on it. `shares_cpus`: the server runs on cores of the generator. `pinned`: they were
-    kept on separate cores. `generator_cores` is the most cores that engines may have. `unobserved_s` has begin and end
-    of each gap between its samples while its engines took theirs; without its log, that is the whole time.
-    """
-
     name: str
     cores: int | None = None
     cpu_share: float | None = None
     stolen_share: float | None = None
     engines_share: float | None = None
+    """The machine; its cores; means of the shares that were busy, stolen, and taken by loadsim's engines."""
     memory_available_bytes: int | None = None
     segments_sent: int = 0
     segments_sent_again: int = 0
+    """The least memory available; sums of TCP segments."""
     server_here: bool | None = None
     shares_cpus: bool | None = None
     pinned: bool = False
     generator_cores: int | None = None
+    """True if the server under test runs on it; on cores of the generator; if both have separate cores; the most
+    cores that engines may have."""
     unobserved_s: tuple[tuple[float, float], ...] = ()
+    """Begin and end of each gap above 5 s between its samples while its engines took theirs."""
 
 
 def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]:

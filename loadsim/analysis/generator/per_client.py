@@ -27,27 +27,25 @@ def by_number(client: str) -> tuple[list[str | int], str]:
 
 @dataclass(frozen=True, slots=True)
 class ClientFigures:
-    """One client; None stands for unknown values.
-
-    `lost_users` of its `users` were missing at the end. `start_late_ms` is the delay of its last engine's start, with
-    the uncertainty `start_error_ms`. Relative to the controller's clock, its clock ran faster by `clock_fast_ppm` and
-    was ahead by `clock_ahead_s`; it may count from the machine's boot. Lag (99th percentile) and share of a core
-    are those of its worst engine in the window. `lateness_p95_ms` is the delay of tasks that it caused. `validity`
-    (valid, degraded, invalid) considers its lost users, its internal failures and the generator's limits only.
-    """
-
     client: str
     users: int
     engines: int
     lost_users: int
+    """Name; users; engines with a log; lost users."""
     start_late_ms: float | None = None
     start_error_ms: float | None = None
+    """Start delay of its last engine by the controller's clock, and its uncertainty; `null` if that clock was not
+    read."""
     clock_fast_ppm: float | None = None
+    """By how much its monotonic clock ran faster than the controller's."""
     lag_p99_ms: float | None = None
     cpu_share: float | None = None
     lateness_p95_ms: float | None = None
+    """As above, of this machine alone."""
     clock_ahead_s: float | None = None
+    """By how much its monotonic clock was ahead of the controller's; it may count from the machine's boot."""
     validity: str = "valid"
+    """By its lost users, its internal failures and the generator's limits only."""
 
 
 def client_figures(

@@ -55,23 +55,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of a machine over the window: the figure of a probe that was nearest to `full`.
-
-    `share` is its mean divided by `full`. Mean, 95th percentile and share are None if the figure was not measured over
-    the whole window. `others_share` is the part of the server's cores that others took: other programs, interrupts, the
-    kernel's threads, and loadsim if it may also run elsewhere. None if unknown.
-    """
+    """A resource of a machine over the window: the figure of a probe that was nearest to `full`."""
 
     name: str
     machine: str | None
     server_here: bool | None
     probe: str
     figure: str
+    """The resource, its machine, if the server is there (`null`: unknown), probe and figure."""
     mean: float | None
     p95: float | None
     full: float
     share: float | None
+    """Over the window; the value at saturation; `mean` divided by `full`."""
     others_share: float | None = None
+    """The part of the server's cores that [others](probes.md#cores-of-the-server) took, or `null`."""
 
 
 def ranked_resources(

@@ -69,18 +69,18 @@ class ProbeFigure:
 class ProbeStatistics:
     """A figure of a probe over the window, in the figure's unit, for `score.json` and criteria.
 
-    `longest_gap_s` is the longest time of the window without a sample. If it is above the allowed one, the others are
-    None: a probe that fails while the server is overloaded would show only its quiet times. Mean and percentiles are
-    those over time.
+    A probe that fails while the server is overloaded would show only its quiet times after a long gap.
     """
 
     samples: int
     longest_gap_s: float
+    """With [probes](probes.md): samples in the window, and the longest time without one."""
     mean: float | None
     p50: float | None
     p95: float | None
     min: float | None
     max: float | None
+    """Mean, percentiles and extremes over time; `null` if the gap is too long."""
 
     @classmethod
     def of(cls, samples: Samples, window_s: Window) -> ProbeStatistics:
