@@ -14,7 +14,7 @@ HEAD = """\
 <!-- Written by tools/make_findings.py from the catalogue: make reference -->
 
 What loadsim finds out has a code, in brackets behind its sentence; `loadsim explain CODE` prints what this page has.
-`score.json` has each finding with its code, place and values. `...` stands for a value, or for the place.
+`score.json` has each finding with its code, place and values. Words in capitals stand for values; `WHERE` is the place.
 """
 
 MEANINGS = {

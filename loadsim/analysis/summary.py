@@ -66,11 +66,12 @@ class Summary:
 
     @property
     def tone(self) -> Tone:
-        """The rating of the verdict; a run on the embedded server measures no server, and is not good."""
+        """The rating of the verdict. A run on the embedded server, or by relaxed limits, is not good."""
         validity, passed = self.verdict.validity, self.verdict.passed
         if validity == "invalid" or passed is False:
             return "bad"
-        return "good" if validity == "valid" and passed and not self.figures.embedded else "doubtful"
+        codes = {one.code for one in self.verdict.findings}
+        return "doubtful" if validity == "degraded" or codes & {Code.EMBEDDED, Code.LIMITS_RELAXED} else "good"
 
     @property
     def exit_status(self) -> int:

@@ -46,6 +46,7 @@ def describe_capacity(
         sections=(
             Section("", curves[:1]),
             Section("Summary", tuple(_summary(capacity)), brief=True),
+            Section("Limits", (stated,) if (stated := limits(capacity)) else ()),
             Section("Resources", tuple(_resources(capacity))),
             Section("Users and throughput", (*curves[1:], EXPLAINED) if curves else ("No run has a figure to draw.",)),
             *averages_by_number(of_search),
@@ -63,8 +64,6 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
     if doubted := (*(one.text for one in capacity.doubts), *_of_runs(capacity.judged)):
         yield Listing("Doubts", doubted)
     yield facts_table("The answer", facts(capacity))
-    if stated := limits(capacity):
-        yield stated
     if step := capacity.next_step:
         yield f"Next: {step}."
 
@@ -121,7 +120,8 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
         lines.append(("Interval", interval(capacity)))
     if found.low is not None:
         lines.append(("Throughput", f"{capacity.tasks_per_s or 0:,.1f} tasks/s"))
-        lines.append(("8-hour equivalent", _equivalent(capacity)))
+        if capacity.load_equivalent_users != found.low:
+            lines.append(("8-hour equivalent", _equivalent(capacity)))
     if found.high is not None:
         lines.append((f"Missed with {found.high:,} users", missed(capacity)))
     if run := capacity.nearest_to_full:
@@ -172,11 +172,7 @@ def interval(capacity: Capacity) -> str:
     if found.low is None:
         return f"{seen}; no number passed"
     low, high = (users or 0 for users in capacity.interval or ())
-    return (
-        f"{_ends(capacity)} users (+-{(high - low) / (high + low):.1%} of the middle), with a confidence of at least"
-        " 90 % if the number of users from which a run misses criteria varies by at most 10 % (times may vary more),"
-        f" with a correlation of at most 0.9 from run to run: {seen}"
-    )
+    return f"{_ends(capacity)} users with 90 % confidence, as runs vary (+-{(high - low) / (high + low):.1%}): {seen}"
 
 
 def _ends(capacity: Capacity) -> str:

@@ -27,7 +27,7 @@ def run_explain(args: argparse.Namespace) -> int:
     else:
         code = codes[args.code]
         severity = f"{code.severity}, cause: {code.cause}" if code.cause else code.severity
-        rows = [("Meaning", code.outline), ("Severity", severity), ("Values", ", ".join(sorted(code.fields)) or "none")]
-        lines = as_list([*rows, ("Remedy", code.remedy or "none needed")])
+        rows = [("Meaning", code.outline), ("Severity", severity), ("Remedy", code.remedy or "none needed")]
+        lines = as_list(rows)
     print_line("\n".join(lines), sys.stdout)
     return 0

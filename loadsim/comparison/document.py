@@ -174,7 +174,7 @@ def _result(one: ComparedFigure) -> Cell:
         return f"higher failure rate in {one.answered_less}"
     if one.difference.p is None:
         return "infinite in some runs" if has_infinite(one) else "inconclusive"
-    return one.change or ("by itself" if one.by_itself else "none shown")
+    return one.change or ("by itself" if one.by_itself else "no difference")
 
 
 def _rate(one: ComparedFigure, side: str) -> Cell:

@@ -65,12 +65,12 @@ _warning = partial(Entry, Severity.WARNING, None)
 _note = partial(Entry, Severity.NOTE, None)
 
 MORE_GENERATOR = "use more engines, fewer users, a longer day (run.day_length), or another machine for the generator"
-LESS_LOAD = "take fewer users, or a longer day (run.day_length)"
-MORE_HITS = "take more users, more days (run.days), or a longer window (run.window)"
-FIND_CAPACITY = "take fewer users; loadsim capacity finds how many this server takes"
+LESS_LOAD = "use fewer users, or a longer day (run.day_length)"
+MORE_HITS = "use more users, more days (run.days), or a longer window (run.window)"
+FIND_CAPACITY = "use fewer users; loadsim capacity finds how many this server can handle"
 RUN_AGAIN = "fix the cause, and run again"
 REPAIR = "repair the probe or its monitor, and run again"
-OTHER_WARM_UP = "take a longer warm-up (run.warm_up)"
+OTHER_WARM_UP = "use a longer warm-up (run.warm_up)"
 CREATE_LIST = "create it with its members (loadsim topology export writes all lists), or set lists.count: 0"
 SMALLER_MESSAGES = "raise the largest message size of the server, or send smaller kinds of messages in the profile"
 LOOK_AT_LOG = "look for the reason in the server's log"
@@ -82,15 +82,21 @@ class Code(Enum):
 
     # The run ended early, or its end is unknown.
     ABORTED = _invalid(
-        Cause.ABORTED, "the run was hopeless, and abort_on ended it: {why}", "take fewer users, or mend the server"
+        Cause.ABORTED,
+        "abort_on ended the run early: {why}",
+        "use fewer users, or fix the server",
     )
-    STOPPED = _invalid(Cause.ENDED, "a user ended the run early", "let the run reach its end")
+    STOPPED = _invalid(
+        Cause.ENDED,
+        "the run was stopped by hand before its end",
+        "let the run reach its end",
+    )
     FAULT_ENDED = _invalid(Cause.FAULT, "the run was ended early: {why}", RUN_AGAIN)
     FAULT_AT_END = _invalid(Cause.FAULT, "{why}", RUN_AGAIN)
     NO_END = _invalid(
         Cause.FAULT,
-        "no log has the end of the run: it is still running, or no engine survived",
-        "wait for its end, or run again",
+        "no log records the end of the run: it is still running, or no engine survived",
+        "wait if it is still running, otherwise run again",
     )
 
     # The generator failed.
@@ -98,7 +104,9 @@ class Code(Enum):
         Cause.FAULT, "the generator lost {lost} of {users:user}, at most {limit_share} allowed", RUN_AGAIN
     )
     USERS_GIVEN_UP = _invalid(
-        Cause.FAULT, "the generator gave up {given_up} of {users:user} after an internal error", "report the error"
+        Cause.FAULT,
+        "the generator gave up {given_up} of {users:user} after an internal error",
+        "report the error as a bug in loadsim",
     )
     GENERATOR_FAILED = _invalid(Cause.FAULT, "the load generator itself failed {times:time}: {kinds}", RUN_AGAIN)
     SHORTAGE = _invalid(
@@ -113,8 +121,7 @@ class Code(Enum):
     )
     NOT_OBSERVED = _invalid(
         Cause.FAULT,
-        "{where} was not observed for {length_s}, the longest time from {begin_s} to {end_s}: how busy it was is"
-        " unknown",
+        "{where} was not observed for {length_s} (longest gap: {begin_s} to {end_s}), so how busy it was is unknown",
         "find out what stopped the machine, and run again",
     )
 
@@ -147,12 +154,12 @@ class Code(Enum):
     )
     COMPANIONS_DOWN = _invalid(
         Cause.LOAD,
-        "the users' further mail programs had no service for {down_share} of the run, at most {limit_share} allowed",
+        "the users' additional mail programs had no service for {down_share} of the run, at most {limit_share} allowed",
         LESS_LOAD,
     )
     NOT_RECORDED = _invalid(
         Cause.FAULT,
-        "the logs are not complete, and have {recorded_share} of the {what}, limit {limit_share}",
+        "the logs are incomplete: they hold {recorded_share} of the {what}, at least {limit_share} needed",
         RUN_AGAIN,
     )
     HITS_MISSING = _invalid(
@@ -167,8 +174,8 @@ class Code(Enum):
     SHORT_WINDOW = _invalid(Cause.TERMS, "the window is {window_s} long, at least {limit_s} needed", MORE_HITS)
     FEW_PLANNED = _invalid(
         Cause.TERMS,
-        "the plan has too few in the window: {tasks}; each scored task needs {limit:hit} (limits.hits); {factor} times"
-        " the users or days have enough",
+        "the plan has too few hits in the window: {tasks}; each scored task needs {limit:hit} (limits.hits);"
+        " {factor} times the users or days would be enough",
         MORE_HITS,
     )
     CUT_SHORT = _invalid(Cause.ABORTED, "too few tasks were due before the run was aborted: {hits:hit}")
@@ -177,13 +184,19 @@ class Code(Enum):
     # Something is missing.
     LOG_DAMAGED = _degraded("{damage}", RUN_AGAIN)
     LOG_WITHOUT_END = _degraded(
-        "the log of {where} has no end (last sample: {last_s}): its {users:user} count as lost", RUN_AGAIN
+        "the log of {where} has no end (last sample: {last_s}): its {users:user} count as lost",
+        "find out why its engine stopped, then run again",
     )
     ENGINE_GIVEN_UP = _degraded(
         "{where} was given up (last sample: {last_s}): {why}; its {users:user} count as lost", RUN_AGAIN
     )
-    LOGS_MISSING = _degraded("the logs have {present} of {users:user}; missing: {missing}", "add the other logs")
-    LOAD_UNKNOWN = _degraded("the plan is missing, so the share of its load is unknown")
+    LOGS_MISSING = _degraded(
+        "the logs have {present} of {users:user}; missing: {missing}",
+        "put the missing logs into RUN/logs",
+    )
+    LOAD_UNKNOWN = _degraded(
+        "the plan is missing, so it is unknown how much of its load was made",
+    )
 
     # The criteria.
     CRITERION_MISSED = _missed("{where}: {found}, limit: {limit}", FIND_CAPACITY)
@@ -191,8 +204,14 @@ class Code(Enum):
     CRITERION_NOT_JUDGED = _missed("not judged, as the run ended early: {where}, {found}, limit: {limit}")
 
     # What else ran on the machines.
-    LIMITS_RELAXED = _warning("the generator's limits are less strict than the defaults: {limits}")
-    MEASURED_TOGETHER = _warning("client and server share this limit: the server alone may do more")
+    LIMITS_RELAXED = _warning(
+        "the run was judged by relaxed limits of the load generator, which may have been too slow: {limits}",
+        "restore the default limits (limits.generator_*) before you quote a score",
+    )
+    MEASURED_TOGETHER = _warning(
+        "client and server share this limit: the server alone may do more",
+        "run the generator on another machine",
+    )
     CORES_SHARED = _warning(
         "server and generator share the cores of {where}", "run with --pin (as root), or use another machine"
     )
@@ -200,13 +219,20 @@ class Code(Enum):
     CORES_BUSY = _warning("{busy_share} of the cores of {where} were in use, {engines_share} by the load generator")
     CORES_BUSY_BY_OTHERS = _warning(
         "{busy_share} of the cores of {where} were in use, only {engines_share} by the load generator",
-        "end other programs on the generator's machine (top shows them)",
+        "stop other programs on the generator's machine (top shows them), or move the generator to another machine",
     )
-    CPU_STOLEN = _warning("other virtual machines took {stolen_share} of the CPU of {where}", "use idle hardware")
+    CPU_STOLEN = _warning(
+        "other virtual machines took {stolen_share} of the CPU of {where}",
+        "use a dedicated or idle host",
+    )
     SEGMENTS_LOST = _warning(
-        "the network lost segments: {where} sent {again} of {sent} again", "look for faults in the network"
+        "the network lost segments: {where} retransmitted {again} of {sent}",
+        "look for faults in the network",
     )
-    CLOCK_SET = _warning("the wall clock of {where} was set by {step_ms}, {at_s} into the run")
+    CLOCK_SET = _warning(
+        "the wall clock of {where} was set by {step_ms}, {at_s} into the run",
+        "keep the clock from being set during a run",
+    )
 
     # The scenario.
     PASSWORD_IN_CLEAR = _warning(
@@ -214,15 +240,15 @@ class Code(Enum):
     )
     NOT_VERIFIED = _warning(
         "the certificate of {where} is not verified: others on the network could read passwords and mail",
-        "set tls_verify to the file of the authority that signed it",
+        "set tls_verify to the certificate file of the CA that signed it",
     )
     PASSWORD_ON_COMMAND_LINE = _warning(
-        "other users of this machine can see accounts.password on the command line, and shells keep it",
+        "other users of this machine can see accounts.password on the command line, and the shell history keeps it",
         "use accounts.password_env or accounts.password_file",
     )
     PASSWORD_FILE_OPEN = _warning("other users of this machine can read {file} ({where})", "chmod 600 the file")
     START_STATE_UNKNOWN = _warning(
-        "what mail the folders must have is unknown, so lost mail cannot be noticed (initialise: never)",
+        "it is unknown what mail the folders should hold, so lost mail cannot be detected (initialise: never)",
         "run loadsim init first, and leave initialise out of the scenario",
     )
     NO_LISTS = _warning(
@@ -236,34 +262,38 @@ class Code(Enum):
 
     # What the score will lack.
     EXPECT_PROVISIONAL = _note(
-        "the score will be provisional: the plan has {tasks} in the window, and each scored task needs {limit:hit};"
-        " {factor} times the users or days have enough",
+        "the score will be provisional: the plan has {tasks} in the window, and each scored task needs"
+        " {limit:hit}; {factor} times the users or days would be enough",
         MORE_HITS,
     )
     NONE_PLANNED = _note("the score will lack {tasks}: the plan has none in the window", MORE_HITS)
     EXPECT_NO_INTERVAL = _note(
         "the score will have no confidence interval: the window is {window_s} long, at least {limit_s} needed",
-        "take a longer window (run.window)",
+        "use a longer window (run.window)",
     )
 
     # What the server did.
     USERS_UNSERVED = _warning(
-        "{unserved} of {judged:user} had no usable service: too many of their tasks failed, or their tasks or mail were"
-        " later than the criteria allow (user {first})",
+        "{unserved} of {judged:user} had no usable service: too many of their tasks failed, or their tasks or mail"
+        " were later than the criteria allow (user {first})",
         LOOK_AT_LOG,
     )
     SESSIONS_LOST = _warning(
         "{sessions:session} lost; users were without one for {down_share} of the window", LOOK_AT_LOG
     )
-    COMPANION_SESSIONS_LOST = _warning("{sessions:session} of further mail programs lost", LOOK_AT_LOG)
+    COMPANION_SESSIONS_LOST = _warning("{sessions:session} of additional mail programs lost", LOOK_AT_LOG)
     LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} failed", LOOK_AT_LOG)
-    COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} of further mail programs failed", LOOK_AT_LOG)
+    COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} of additional mail programs failed", LOOK_AT_LOG)
     LOG_OFFS_FAILED = _warning("{failed} of {tried:log-off} failed", LOOK_AT_LOG)
     LOG_OFFS_UNFINISHED = _warning(
-        "{unfinished} of {tried:log-off} did not end, so that stored mail was not checked", LOOK_AT_LOG
+        "{unfinished} of {tried:log-off} did not finish, so stored mail was not checked",
+        LOOK_AT_LOG,
     )
     NO_SESSION_AT_END = _warning("{without} of {users:user} had no session at the end", LOOK_AT_LOG)
-    NOT_ANNOUNCED = _warning("{messages:message} that the server did not announce were found by users who looked")
+    NOT_ANNOUNCED = _warning(
+        "users who looked found {messages:message} that the server did not announce",
+        "find out why the server does not announce new mail",
+    )
     LISTS_OMIT_SENDER = _warning("{copies} expected copies are missing: the server's lists leave out the sender")
     FALLING = _warning(
         "times fall during the window: in its first quarter, {first_share} of the hits took longer than the"
@@ -271,8 +301,8 @@ class Code(Enum):
         OTHER_WARM_UP,
     )
     SLOW_AT_FIRST = _warning(
-        "times are longer at the begin of the window: in its first quarter, {first_share} of the hits took longer than"
-        " the {percentile}th percentile of their task, later {other_share}",
+        "times are longer at the start of the window: in its first quarter, {first_share} of the hits took longer"
+        " than the {percentile}th percentile of their task, later {other_share}",
         OTHER_WARM_UP,
     )
     RISING = _warning(
@@ -281,61 +311,79 @@ class Code(Enum):
         "look in the charts for a growing queue, growing mailboxes, or other work near the end",
     )
     REMOVALS_SLOW_SERVER = _warning(
-        "the server's files are on ext4 without a journal, where the {removed} messages removed {before_s} before the"
-        " window still slow it",
+        "the server's files are on ext4 without a journal, where the {removed} messages removed {before_s} before"
+        " the window still slow the server",
         "run loadsim init, and wait 6 min before loadsim run",
     )
 
     # Monitors.
     MONITOR_MISSING = _warning(
-        "the logs of the run lack that of monitor {where}, which the scenario names", "put its file into RUN/logs"
+        "the run has no log of monitor {where}, which the scenario names",
+        "put its file into RUN/logs",
     )
     MONITOR_NOT_COLLECTED = _warning("monitor {where}: {why}", REPAIR)
     MONITOR_OF_OTHER_TIME = _warning(
-        "monitor {where} has no sample in the window: by the clocks, its file lasts from {begin_s} to {end_s}",
-        "look if its file is of another run, or a clock is wrong",
+        "monitor {where} has no sample in the window: by the clocks, its file covers {begin_s} to {end_s}",
+        "check whether its file belongs to another run, or a clock is wrong",
     )
     MONITOR_WITHOUT_TIME = _warning("monitor {where}: no sample can be placed, as a time of day is missing")
     MONITOR_GAP = _warning("monitor {where} has no sample from {begin_s} to {end_s}", REPAIR)
     MONITOR_KILLED = _warning("monitor {where} was killed: it has no sample after {begin_s}", REPAIR)
     MONITOR_DAMAGED = _warning("monitor {where}: {damage}", REPAIR)
-    MONITOR_CLOCK_UNKNOWN = _warning("monitor {where} is placed by the time of day, and the error of that is unknown")
-    MONITOR_CLOCK_APART = _warning("the clocks of monitor {where} and of the run may be {error_ms} apart")
+    MONITOR_CLOCK_UNKNOWN = _warning(
+        "monitor {where} is placed by the time of day, and the error of that is unknown",
+        "synchronise the clocks (NTP)",
+    )
+    MONITOR_CLOCK_APART = _warning(
+        "the clocks of monitor {where} and of the run may be {error_ms} apart",
+        "synchronise the clocks (NTP)",
+    )
 
     # Two sets of runs.
     COMPARED_INVALID = _refused("{where} is an invalid run: {why}", "compare valid runs")
     COMPARED_UNLIKE = _refused("the runs are not alike: {difference}", "compare runs of one scenario")
     LOADS_DIFFER = _refused(
-        "the loads of {first} and {other} differ ({digests}), not as often in base as in new; differing keys: {keys}",
-        "compare runs of one scenario, each seed as often in base as in new",
+        "the loads of {first} and {other} differ ({digests}), and base and new do not have each load equally"
+        " often; differing keys: {keys}",
+        "compare runs of one scenario, with each seed equally often in base and new",
     )
     COMPARED_DEGRADED = _warning("{where} is degraded: {why}")
     COMPARED_MISSED = _warning("{where} missed criteria: {why}")
     CRITERIA_DIFFER = _warning("the criterion {where} is {own} in {run}; all runs are judged by: {common}")
-    START_STATE_NOT_STATED = _warning("not all runs state in which state the mailboxes were (initialise: never)")
-    CIRCUMSTANCES_DIFFER = _warning("the runs differ in {what}: {values}")
-    FAILURE_RATES_DIFFER = _warning("{where}: not answered were {base_share} in base and {new_share} in new")
+    START_STATE_NOT_STATED = _warning(
+        "some runs do not record the initial state of the mailboxes (initialise: never)",
+        "run loadsim init first, and leave initialise out of the scenario",
+    )
+    CIRCUMSTANCES_DIFFER = _warning(
+        "the runs differ in {what}: {values}",
+        "repeat the runs under the same conditions",
+    )
+    FAILURE_RATES_DIFFER = _warning(
+        "{where}: {base_share} went unanswered in base, {new_share} in new",
+    )
     MORE_STOLEN = _warning(
         "other virtual machines took {more} of the machine in the runs of {busier}, {less} in those of {other}: a"
-        " difference may come from them"
+        " difference may come from them",
+        "use a dedicated or idle host",
     )
     MORE_OTHER_WORK = _warning(
         "other programs took {more} of the machine's cores in the runs of {busier}, {less} in those of {other}: a"
-        " difference may come from them"
+        " difference may come from them",
+        "keep other work off the machine",
     )
     BUSIER_MACHINE = _warning(
-        "the machine was busier in the runs of {busier} ({more} of its cores) than in those of {other} ({less}): the"
-        " server needed more, or other programs ran",
-        "record which, by the probe host on the server's machine",
+        "the machine was busier in the runs of {busier} ({more} of its cores) than in those of {other} ({less}):"
+        " the server needed more, or other programs ran",
+        "use the probe host on the server's machine to find out which",
     )
     NO_TURNS = _warning(
-        "the runs of base and new did not take turns, so changes of the machines look like differences of the servers;"
-        " intervals are {stretch} times as wide",
-        "make the runs of base and new in turns",
+        "the runs of base and new did not take turns, so changes in the machines may look like differences between"
+        " the servers; intervals are {stretch} times as wide",
+        "alternate the runs of base and new",
     )
     FEW_RUNS = _note(
-        "{runs:run} on a side do not show how much runs vary",
-        "make at least 3 runs of each, better 5, taking turns",
+        "with {runs:run} on a side, it is unknown how much runs vary",
+        "make at least 3 runs of each, preferably 5, taking turns",
     )
     UNDECIDED = _note(
         "about {more} more runs of each would decide",
@@ -344,20 +392,23 @@ class Code(Enum):
 
     # How exact a score is.
     PROVISIONAL = _note("the score is provisional: fewer than {limit} hits of {tasks}", MORE_HITS)
-    NO_INTERVAL = _note("the score has no confidence interval: {why}", "take a window of 1 h or more (run.window)")
+    NO_INTERVAL = _note("the score has no confidence interval: {why}", "use a window of 1 h or more (run.window)")
 
     # A capacity search: its answer, why it ended, and what limits it.
     CAPACITY_FOUND = _note(
         "{users:user}, interval {low} to {high}: {failed:user} miss the criteria",
-        "quote users, interval, day and scenario together; a suite with 80, 100 and 120 % of the users confirms them"
-        " another day",
+        "quote users, interval, day and scenario together; to confirm them, run a suite with 80, 100 and 120 % of"
+        " the users on another day",
     )
     CAPACITY_ABOUT = _warning(
         "about {users:user}: too few runs agree to state an interval",
         "resume this search without --quick before you quote this number",
     )
     CAPACITY_UNDECIDED = _warning("not decided between {low} and {high} users")
-    CAPACITY_NONE = _missed("none, {failed:user} miss the criteria", LOOK_AT_LOG)
+    CAPACITY_NONE = _missed(
+        "none: even {failed:user} miss the criteria",
+        LOOK_AT_LOG,
+    )
     CAPACITY_AT_LEAST = _note("at least {users:user}")
     CAPACITY_UNKNOWN = _warning("not found")
     MUST_NEVER_HAPPEN = _warning("something that must never happen did, such as lost mail", LOOK_AT_LOG)
@@ -365,12 +416,17 @@ class Code(Enum):
         "results depend on the order of the runs", "find out what changes from run to run, and search again"
     )
     RESULTS_DIFFER = _warning(
-        "runs with one number of users differ", "take longer windows, or find out what changes from run to run"
+        "runs with the same number of users differ",
+        "use longer windows, or find out what changes from run to run",
     )
     GENERATOR_TOO_SLOW = _warning(
-        "the load generator was too slow for more", "take --pin, more cores, or more machines (--cluster)"
+        "the load generator was too slow for more",
+        "use --pin, more cores, or more machines (--cluster)",
     )
-    MOST_MEASURED = _note("{most} are the most of this search", "create more accounts, and raise --most")
+    MOST_MEASURED = _note(
+        "the search reached its maximum of {most}",
+        "create more accounts, and raise --most",
+    )
     NOT_MEASURABLE = _warning(
         "{which} cannot be measured here",
         "provide what is missing: memory, open files, or hits of each task (run.window)",
@@ -387,14 +443,15 @@ class Code(Enum):
         "search again with --set 'probes.host={}' on its machine; from another machine, use the key monitors",
     )
     CORES_TAKEN = _warning(
-        "other programs, the kernel and other virtual machines took {taken_share} of the server's cores: the server"
-        " alone may take more users"
+        "other programs, the kernel and other virtual machines took {taken_share} of the server's cores: the"
+        " server alone may take more users",
+        "keep other work off the machine",
     )
 
     # A suite, its cells, and its comparisons.
     SUITE_ENDED = _warning(
-        "{runs:run} in a row were not measured (stop_after)",
-        "fix the cause, and repeat the command: it makes the runs that are left",
+        "the suite stopped: {runs:run} in a row gave no measurement (stop_after)",
+        "fix the cause, then repeat the command: it makes only the remaining runs",
     )
     CELL_OVERLOADED = _warning(
         "no score: the server did not take the load in {overloaded} of {answered:run}", FIND_CAPACITY
@@ -412,22 +469,23 @@ class Code(Enum):
     NO_SAMPLES = _note("no samples for {gap_s} of the window", REPAIR)
     FEW_SAMPLES = _note(
         "{samples:sample} in the window, at least {limit} in each tenth of it needed",
-        "take a longer window (run.window)",
+        "use a longer window (run.window)",
     )
     SAMPLES_AT_ONCE = _note("its samples are at the same instants", REPAIR)
     NO_DIVISOR = _note("there is nothing to divide by")
     DRIFTS = _note("it drifts over more than a tenth of the window", OTHER_WARM_UP)
     HARDLY_USED = _note(
-        "{used_share} used: at least {limit_share} needed to extrapolate", "measure more users, or a faster day"
+        "{used_share} used: at least {limit_share} needed to extrapolate",
+        "measure more users, or a shorter day (run.day_length)",
     )
-    WIDE_INTERVAL = _note("its interval, {low} to {high} users, is too wide", "take a longer window (run.window)")
+    WIDE_INTERVAL = _note("its interval, {low} to {high} users, is too wide", "use a longer window (run.window)")
     GROUPS_OVERLAP = _note(
         "groups of probes.host ({groups}): {cores} cores are the server's or loadsim's, too, and would count twice",
         "name other processes, and measure again",
     )
     CORES_CHANGED = _note(
         "the server's processes could run on {least} to {most} cores in the window",
-        "give them the same cores in all of it",
+        "keep them on the same cores throughout",
     )
     CORES_OF_SOME = _note(
         "processes of the server and of groups may run on different cores, some of which may be full before the rest",
@@ -440,7 +498,7 @@ class Code(Enum):
     QUOTA_UNKNOWN = _note("the kernel counts the time of its control group under another name, or not at all")
     NO_DISKS = _note("the probe sampled no disks", "name them in probes.host.disks")
     DISKS_STACKED = _note(
-        "of {disks}, {stacked} may keep data on the others, where operations count again",
+        "of {disks}, {stacked} may be stacked on the others, where operations count again",
         "name only one layer in probes.host.disks",
     )
     NO_NETWORK = _note("the probe has no figures of the network")
@@ -502,7 +560,7 @@ class Code(Enum):
     # What else a check of a server finds.
     FEW_SESSIONS = _refused(
         "{on} of {tried:session} can be open at once: {answer}",
-        "raise the server's limit of connections for each address, or of processes, above the number of users",
+        "raise the server's limit on connections per address, or on processes, above the number of users",
     )
     FEW_CONNECTIONS = _refused(
         "a user can have {made} of {wanted:connection} at once: {answer}",
@@ -510,15 +568,15 @@ class Code(Enum):
     )
     SELDOM_LOOKS = _refused(
         "users look for new mail only every {look_s}: the server does not announce it",
-        "raise the limit of delivery in criteria, or take another program",
+        "raise the delivery limit in criteria, or choose a mail program that looks more often",
     )
     SMALL_LIMIT = _refused("the largest planned message has {planned} bytes, {where} allows {limit}", SMALLER_MESSAGES)
     SMALL_QUOTA = _refused(
-        "the quota of {account} is {limit}{unit}, with {used}{unit} used; planned are {planned}{unit}",
+        "the quota of {account} is {limit}{unit}, of which {used}{unit} is used; the plan needs {planned}{unit}",
         "raise the quota",
     )
     MAIL_NOT_DELIVERED = _refused(
-        "mail to {address} was accepted, and did not arrive within {wait_s}",
+        "mail to {address} was accepted, but did not arrive within {wait_s}",
         "look for it in the server's queue and log",
     )
     LIST_NOT_DELIVERED = _refused(
@@ -534,7 +592,7 @@ class Code(Enum):
     # What to do after a run without faults.
     EMBEDDED = _note(
         "the embedded server shares the machine with the generator: this measures no server",
-        "run it on a mail server of your own: loadsim new writes its scenario, loadsim check tries it out",
+        "test a mail server of your own: loadsim new writes a scenario for it, loadsim check tries it out",
     )
     ONE_RUN = _note("one run does not show how runs vary", "make at least three such runs before you quote a score")
 
@@ -571,8 +629,8 @@ class Code(Enum):
 
     @property
     def outline(self) -> str:
-        """The sentence with `...` for each value, and for the place."""
-        return "".join(f"{part.text}{part.field and '...'}{part.noun and f' {part.noun}s'}" for part in self.parts)
+        """The sentence with the name of each value in capitals; WHERE is the place."""
+        return "".join(f"{part.text}{part.field.upper()}{part.noun and f' {part.noun}s'}" for part in self.parts)
 
     @cached_property
     def fields(self) -> frozenset[str]:

@@ -31,7 +31,7 @@ NO_MEASUREMENT = "; on the embedded server: no measurement"
 """Follows the verdict of a run on the embedded server."""
 
 
-DO_NOT_QUOTE = "The run is invalid: its score is not shown. Do not quote its times."
+DO_NOT_QUOTE = "Do not quote these times: the run is invalid."
 
 
 def describe_answer(
@@ -74,6 +74,8 @@ def _subtitle(summary: Summary, begun: str) -> str:
 def _score(summary: Summary) -> Iterator[Block]:
     """Yield the tables of tasks; the score of an invalid run is not shown."""
     figures = summary.figures
+    if is_invalid(summary) and not figures.stress:
+        yield DO_NOT_QUOTE
     for name, module in figures.by_protocol.items():
         caption = f"Service times of {count(module.users, 'user')} through the driver {name}"
         caption += " (not to be mixed with another's)" if len(figures.by_protocol) > 1 else ""
@@ -83,8 +85,6 @@ def _score(summary: Summary) -> Iterator[Block]:
             yield score_table(caption, module.tasks, scores_of(module, invalid=is_invalid(summary)))
     if not figures.by_protocol:
         yield "The logs hold no task."
-    elif is_invalid(summary) and not figures.stress:
-        yield DO_NOT_QUOTE
 
 
 def _facts(summary: Summary) -> Iterator[Block]:
@@ -155,7 +155,9 @@ def findings(
 
 
 def verdict_words(summary: Summary) -> str:
-    return f"{summary.verdict.validity}, {passed_words(summary)}"
+    relaxed = any(one.code is Code.LIMITS_RELAXED for one in summary.verdict.findings)
+    by_limits = " by relaxed limits" if relaxed and not is_invalid(summary) else ""
+    return f"{summary.verdict.validity}{by_limits}, {passed_words(summary)}"
 
 
 def verdict_line(summary: Summary) -> str:

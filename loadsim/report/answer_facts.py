@@ -49,6 +49,11 @@ def further_facts(figures: Figures) -> list[Fact]:
         (f"Driver{'' if len(modules) == 1 else 's'}", f"{', '.join(modules)}{submission}"),
         ("Load from", f"{clients}; {count(figures.users, 'session')}"),
         ("Window", window_words(figures)),
+        *(
+            []
+            if figures.load_equivalent_users in (None, figures.users)
+            else [("Same task rate", with_mailboxes_of(figures))]
+        ),
         ("Plan", figures.plan_digest or "unknown"),
         *([] if stress else _of_drivers(figures, "Score covers", _covers)),
         *_load_made(figures),
@@ -85,6 +90,11 @@ def _score_interval(module: DriverFigures) -> str | None:
     return f"{score}, {' to '.join(ends)} within this run (95 %)"
 
 
+def _equivalent(figures: Figures) -> list[Fact]:
+    unlike = figures.load_equivalent_users not in (None, figures.users)
+    return [("Same task rate", with_mailboxes_of(figures))] if unlike else []
+
+
 def window_words(figures: Figures) -> str:
     begin_s, end_s = figures.window_s
     return f"{length(begin_s)} to {length(end_s)} from the common start ({length(end_s - begin_s)})"
@@ -97,16 +107,15 @@ def _tasks_per_s(figures: Figures) -> str:
         return f"{achieved:,.1f} tasks/s achieved"
     share = None if figures.load is None else figures.load.share
     of_plan = "" if share is None or share >= FULL_LOAD else f", at {percent(share)} of the plan's load"
-    return f"{achieved:,.1f} tasks/s achieved of {due:,.1f} due{of_plan}"
+    window = length(figures.window_s.length_s)
+    return f"{achieved:,.1f} tasks/s achieved of {due:,.1f} due{of_plan}, in a window of {window}"
 
 
 def _day(figures: Figures) -> str:
     words = day_words(figures)
     if figures.day_shape:
         words += f"; {figures.window_factor:.3g} times in the window"
-    if figures.load_equivalent_users == figures.users:
-        return words
-    return f"{words}; same task rate as {with_mailboxes_of(figures)}"
+    return words
 
 
 def day_words(figures: Figures) -> str:

@@ -34,7 +34,7 @@ def score_table(caption: str, tasks: Sequence[TaskFigures | TaskRow], scores: tu
         ("Weight", 0, lambda task: f"{task.weight:g}" if task.weight else None),
         ("Hits", 0, lambda task: task.hits),
         *_times(TIMES, "service"),
-        ("Due 95th", "time", lambda task: task.response.p95_ms),
+        ("From due", "time", lambda task: task.response.p95_ms),
         ("Failed", 0, lambda task: task.failed),
         *_times(FURTHER, "service"),
         ("95 % interval", "time", lambda task: interval_words(getattr(task, "interval_ms", None))),
@@ -42,7 +42,7 @@ def score_table(caption: str, tasks: Sequence[TaskFigures | TaskRow], scores: tu
     scored = [task for task in tasks if task.weight and task.hits]
     weight, hits = f"{sum(task.weight for task in scored):g}", sum(task.hits for task in scored)
     failed = sum(task.failed for task in tasks if task.weight)
-    average = ("Weighted Avg", weight, hits, "", scores[0], "", "", scores[1], failed, *[""] * (len(FURTHER) + 1))
+    average = ("Score, weighted", weight, hits, "", scores[0], "", "", scores[1], failed, *[""] * (len(FURTHER) + 1))
     return replace(table, rows=(*table.rows, average))
 
 

@@ -55,7 +55,7 @@ def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.C
     """The exit status is 0, the score table is printed, and where the run directory lies."""
     out, run = small_run
     assert run.returncode == 0, run.stderr + run.stdout
-    assert "Weighted Avg" in run.stdout
+    assert "Score, weighted" in run.stdout
     assert f"Run directory: {out}" in run.stdout
     assert f"\nReport: {out / 'report.html'}\n" in run.stdout
 

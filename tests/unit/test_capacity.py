@@ -555,7 +555,7 @@ def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -
     status, shown, progress = printed(*command)
     assert status == 0
     assert "Capacity: 4 users, interval 4 to 8: 8 users miss the criteria\n" in shown
-    assert "\nInterval: 4 to 8 users (+-33.3% of the middle)" in shown
+    assert "\nInterval: 4 to 8 users with 90 % confidence" in shown
     assert "4 users, repeat 1: passed, score " in shown
     assert ": 8 users, a failure is retried before it counts" in progress
     status, shown, progress = printed(*command, "--quiet")

@@ -64,7 +64,7 @@ def test_the_verdict_and_the_figures_are_those_of_the_command(tmp_path: Path, ca
     for one in (*figures["tasks"], *figures["scores"]):
         ratio, _, result, _, *times = rows[one["name"]][:6]
         assert (ratio, *times) == (one["ratio"], one["base_ms"], one["new_ms"])
-        assert result == (one["change"] or "none shown")
+        assert result == (one["change"] or "no difference")
     assert rows["READ"][1] == "1.147 to 1.255"
 
 

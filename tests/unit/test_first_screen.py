@@ -41,13 +41,13 @@ def test_the_scores_of_an_invalid_run_are_in_no_table(tmp_path: Path, hits: int,
     assert (summary.score["score_ms"], summary.score["response_score_ms"]) == (45.5, 52.5)
     assert (summary.verdict.validity != "invalid") is shown
     for text in (full_answer(summary), short_answer(summary, 80)):
-        averages = [line for line in text.splitlines() if line.startswith("Weighted Avg")]
+        averages = [line for line in text.splitlines() if line.startswith("Score, weighted")]
         assert ("45.5" in averages[0] and "52.5" in averages[0]) is shown
         assert ("[no-interval]" in " ".join(text.split())) is shown
     report = to_markdown(document_of([str(tmp_path / "a.tlog")], {}))
     assert ("45.5" in report) is shown
     assert ("52.5" in report) is shown
-    assert "| Weighted Avg | 2 | 4 |" in report
+    assert "| Score, weighted | 2 | 4 |" in report
 
 
 def test_of_equal_tasks_none_is_the_worst() -> None:

@@ -196,7 +196,7 @@ def test_throughput_is_told_and_no_score(tmp_path: Path) -> None:
         "silent_activities": 7,
     }
     assert "Mode: stress: throughput, no LoadSim score\n" in full_answer(summary)
-    assert "Weighted Avg" not in full_answer(summary)
+    assert "Score, weighted" not in full_answer(summary)
     assert json.dumps(score)
 
 
