@@ -58,11 +58,11 @@ async def connect(
             raise
 
 
-async def connected_socket(endpoint: Endpoint, source: str) -> socket.socket:
-    """Return a socket connected to the endpoint from this local address. Raises `OSError`."""
+async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.socket:
+    """Return a socket connected to the endpoint, from this local address if it is not None. Raises `OSError`."""
 
     async def connected(address: str) -> socket.socket:
-        own = bound_socket(source)
+        own = _socket(address) if source is None else bound_socket(source)
         try:
             await _connect_socket(own, (address, endpoint.port))
         except BaseException:
@@ -70,7 +70,7 @@ async def connected_socket(endpoint: Endpoint, source: str) -> socket.socket:
             raise
         return own
 
-    return await first_answering(endpoint.host, connected, ":" in source)
+    return await first_answering(endpoint.host, connected, None if source is None else ":" in source)
 
 
 async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], ipv6: bool | None = None) -> T:
@@ -108,15 +108,12 @@ async def _look_up(host: str) -> list[str]:
 
 
 def bound_socket(source: str) -> socket.socket:
-    """Return a non-blocking socket that will connect from this local address. Raises `OSError` if it is not local.
+    """Return a socket that will connect from this local address. Raises `OSError` if the address is not local.
 
     Where the system can do so, it chooses the port when the socket connects. It then knows the destination, and may
     choose a port that another destination uses. Otherwise each port of an address serves one connection in all.
-
-    asyncio switches Nagle's delay of small packets off, but only for sockets that name their protocol.
     """
-    own = socket.socket(socket.AF_INET6 if ":" in source else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    own.setblocking(False)
+    own = _socket(source)
     try:
         if _BIND_ADDRESS_NO_PORT is not None:
             own.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
@@ -152,3 +149,13 @@ async def _connect_socket(own: socket.socket, address: tuple[str, int]) -> None:
 def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _socket(address: str) -> socket.socket:
+    """Return a non-blocking socket of the address's family.
+
+    asyncio switches Nagle's delay of small packets off, but only for sockets that name their protocol.
+    """
+    own = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    own.setblocking(False)
+    return own

@@ -78,9 +78,9 @@ def test_a_socket_is_on_its_way_before_the_loop_turns() -> None:
 
     async def run(server: socket.socket) -> None:
         endpoint = Endpoint("127.0.0.1", server.getsockname()[1])
-        (await connected_socket(endpoint, "127.0.0.1")).close()
+        (await connected_socket(endpoint, None)).close()
         server.accept()[0].close()
-        connecting = connected_socket(endpoint, "127.0.0.1")
+        connecting = connected_socket(endpoint, None)
         try:
             connecting.send(None)  # to its first wait, if it has one
             server.accept()[0].close()
