@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.table import put_into, table
-from loadsim.analysis.statistics.comparison import Decision, Sample
+from loadsim.analysis.statistics.comparison import Decision, Sampled
 from loadsim.comparison.compared_run import BASE, DELIVERY, NEW, RESPONSE_SCORE, SCORE
 from loadsim.comparison.decision import Terms, by_criteria, by_shares, by_times, together
 from loadsim.comparison.failure_rates import Counts, FailureRates
@@ -80,7 +80,7 @@ def _decision(setting: Setting, worse: str | None, draw: np.random.Generator) ->
     for row, (name, time_ms) in zip(deviations, TIMES.items(), strict=False):
         times_ms = time_ms * np.exp(setting.spread * row)
         factor = 1 + 2 * setting.limit if name == worse else 1.0
-        samples.append(Sample(name, times_ms[base].tolist(), (factor * times_ms[new]).tolist()))
+        samples.append(Sampled(name, times_ms[base].tolist(), (factor * times_ms[new]).tolist()))
     shares = np.tile(FAILING * np.exp(FAILING_SPREAD * deviations[-2]), (TASKS, 1))
     if worse == FAILURES:
         shares[0, new] += 2 * FailureRates([], [Counts(PLANNED, 0)] * setting.size).allowed

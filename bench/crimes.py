@@ -21,7 +21,7 @@ from typing import Any
 from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, DROPPED, NONE, Command, Crime
 from bench.table import put_into, table
 from loadsim.analysis.summary import summarise
-from loadsim.dryrun.plan import Plan, make_plan
+from loadsim.dryrun.plan import DayPlan, make_plan
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import Dependencies, Engine
@@ -101,7 +101,7 @@ class _Scene(StandaloneControl):
                 mailbox.break_off(ServerLost("connection lost"))
 
 
-def commit(crime: Crime, plan: Plan, log: Path, contents: Contents, *, run: str = "run", begun: str = BEGUN) -> None:
+def commit(crime: Crime, plan: DayPlan, log: Path, contents: Contents, *, run: str = "run", begun: str = BEGUN) -> None:
     """Make a run of this plan in virtual time on a server that does this, recorded in a timing log.
 
     `run` and `begun` are its name and time in the log.

@@ -16,7 +16,7 @@ from typing import Any, cast
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part, Structure
-from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, Mail, Post
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, MailInMemory, Post
 
 BEGIN_S = 100.0
 """When a crime with a length begins."""
@@ -198,11 +198,11 @@ def answers_no(name: str, from_s: float) -> Crime:
 # --- mail -------------------------------------------------------------------------------------------------------
 
 
-def every_tenth(module: InMemoryDriver, chosen: Callable[[InMemoryDriver, Mail, Sequence[int]], None]) -> Post:
+def every_tenth(module: InMemoryDriver, chosen: Callable[[InMemoryDriver, MailInMemory, Sequence[int]], None]) -> Post:
     """Deliver messages at once, but every tenth as `chosen` does."""
     accepted = 0
 
-    def post(mail: Mail, users: Sequence[int]) -> None:
+    def post(mail: MailInMemory, users: Sequence[int]) -> None:
         nonlocal accepted
         accepted += 1
         if accepted % EVERY:
@@ -213,11 +213,11 @@ def every_tenth(module: InMemoryDriver, chosen: Callable[[InMemoryDriver, Mail, 
     return post
 
 
-def _lose(_: InMemoryDriver, __: Mail, ___: Sequence[int]) -> None:
+def _lose(_: InMemoryDriver, __: MailInMemory, ___: Sequence[int]) -> None:
     """The server has accepted it, and that was all."""
 
 
-def _duplicate(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
+def _duplicate(module: InMemoryDriver, mail: MailInMemory, users: Sequence[int]) -> None:
     module.arrive(mail, users)
     module.arrive(mail, users)
 
@@ -229,7 +229,7 @@ class Hiding(InMemoryMailbox):
         super().__init__(*args)
         self._hidden: dict[int, Any] = {}
 
-    def hide(self, mail: Mail) -> None:
+    def hide(self, mail: MailInMemory) -> None:
         opened, self._open = self._open, None
         self.receive(mail)
         self._open = opened
@@ -243,7 +243,7 @@ class Hiding(InMemoryMailbox):
         self._hidden.clear()
 
 
-def hide(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
+def hide(module: InMemoryDriver, mail: MailInMemory, users: Sequence[int]) -> None:
     """Do so with the mailboxes of these users."""
     for user in users:
         cast(Hiding, module.mailboxes[user]).hide(mail)
@@ -253,7 +253,7 @@ def _deliver_read(module: InMemoryDriver) -> Post:
     """Deliver every fiftieth message as if its recipients had read it."""
     accepted = 0
 
-    def post(mail: Mail, users: Sequence[int]) -> None:
+    def post(mail: MailInMemory, users: Sequence[int]) -> None:
         nonlocal accepted
         accepted += 1
         module.arrive(mail, users)
@@ -267,20 +267,20 @@ def _deliver_read(module: InMemoryDriver) -> Post:
 def leaving_out_senders(module: InMemoryDriver) -> Post:
     """Deliver messages at once, but none to its sender, as some servers' lists do."""
 
-    def post(mail: Mail, users: Sequence[int]) -> None:
+    def post(mail: MailInMemory, users: Sequence[int]) -> None:
         module.arrive(mail, [user for user in users if mail.tag is None or user != mail.tag.sender])
 
     return post
 
 
-def _delay(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
+def _delay(module: InMemoryDriver, mail: MailInMemory, users: Sequence[int]) -> None:
     asyncio.get_running_loop().call_later(LATE_S, module.arrive, mail, users)
 
 
 def _late_for_one(module: InMemoryDriver) -> Post:
     """One user's mail arrives at `DAY_S`, when it was accepted before."""
 
-    def post(mail: Mail, users: Sequence[int]) -> None:
+    def post(mail: MailInMemory, users: Sequence[int]) -> None:
         loop = asyncio.get_running_loop()
         module.arrive(mail, [user for user in users if user != UNSERVED])
         if UNSERVED in users:

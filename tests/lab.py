@@ -17,18 +17,18 @@ from other_servers.cyrus import start_cyrus
 from other_servers.greenmail import start_greenmail
 from other_servers.james import start_james
 
-from loadsim.cli.server import Kind, add_kinds, add_private_ports
+from loadsim.cli.server import ServerKind, add_kinds, add_private_ports
 from loadsim.errors import LoadSimError
 
 
-def kind(name: str, start: Callable[..., Any], *options: str) -> Kind:
+def kind(name: str, start: Callable[..., Any], *options: str) -> ServerKind:
     """A server whose start takes the ports, and these settings."""
 
     def begin(args: argparse.Namespace, *given: Any) -> Any:
         own = {each: getattr(args, each) for each in options}
         return start(*given, imap_port=args.imap_port, smtp_port=args.smtp_port, **own)
 
-    return Kind(name, f"run a private {name.capitalize()}", (add_private_ports,), begin)
+    return ServerKind(name, f"run a private {name.capitalize()}", (add_private_ports,), begin)
 
 
 KINDS = (

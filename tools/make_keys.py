@@ -20,7 +20,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from loadsim.analysis.figures import Figures
 from loadsim.model.criteria import DEFAULT
-from loadsim.model.documents.scenario_document import Document
+from loadsim.model.documents.scenario_document import ScenarioDocument
 from loadsim.model.documents.schema import NAME_OR_PATH, KeywordOr, ReadAs, Reads, _keys
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.profile import Profile
@@ -30,7 +30,7 @@ from loadsim.model.suite import SuiteDocument
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 
 PAGES: dict[type, str] = {
-    Document: "scenario.md",
+    ScenarioDocument: "scenario.md",
     Profile: "profiles.md",
     MailProgram: "programs.md",
     SuiteDocument: "suite.md",
@@ -182,7 +182,7 @@ def table_of(cls: type) -> str:
     rows = list(_rows(cls, (), set()))
     if cls is Profile:
         rows.append(Row("from", "Profile to start from; the file then states differences", NAME_OR_PATH, ""))
-    if cls is not Document:
+    if cls is not ScenarioDocument:
         return _table(rows)
     tables = [_table([row for row in rows if "." not in row.path])]
     for name in dict.fromkeys(row.path.partition(".")[0] for row in rows if "." in row.path):

@@ -33,7 +33,7 @@ add_private_ports = partial(add_ports, imap=10143, smtp=10025)
 _Start = Callable[[Path], RunningServer]
 
 
-class Kind(NamedTuple):
+class ServerKind(NamedTuple):
     """A kind of server: the functions that add its options, and the one that starts it in a directory."""
 
     name: str
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kinds(parser, KINDS)
 
 
-def add_kinds(parser: argparse.ArgumentParser, of: Sequence[Kind]) -> None:
+def add_kinds(parser: argparse.ArgumentParser, of: Sequence[ServerKind]) -> None:
     """Add a command for each kind of server."""
     kinds = parser.add_subparsers(dest="server_kind", required=True, metavar="KIND")
     for kind in of:
@@ -75,7 +75,7 @@ def address(text: str) -> str:
     return str(found)
 
 
-def run_kind(kind: Kind, args: argparse.Namespace) -> int:
+def run_kind(kind: ServerKind, args: argparse.Namespace) -> int:
     """Run a server of this kind with the scenario's accounts and lists, until a signal."""
     scenario = given_scenario(args)
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
@@ -168,8 +168,10 @@ def _start_dovecot_postfix(
 
 
 KINDS = (
-    Kind("embedded", "run a server in memory, on free ports, without root; not for measurements", (), _start_embedded),
-    Kind(
+    ServerKind(
+        "embedded", "run a server in memory, on free ports, without root; not for measurements", (), _start_embedded
+    ),
+    ServerKind(
         "dovecot-postfix",
         "run a private instance of Debian's Dovecot and Postfix, as root",
         (add_private_ports, _add_dovecot_postfix),

@@ -76,7 +76,7 @@ class RunFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ComparedRun:
     """One run: its entry in the comparison, what describes it, and the header of its log.
 
     `criteria` are those by which it is judged. `name` stands for its path in a sentence on two runs.
@@ -107,7 +107,7 @@ class Run:
         }
 
 
-Sides = Mapping[str, Sequence[Run]]
+Sides = Mapping[str, Sequence[ComparedRun]]
 """The runs of base and new."""
 
 
@@ -116,7 +116,7 @@ def of_both(sides: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
     return chain(*sides.values())
 
 
-def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[str, list[Run]]:
+def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[str, list[ComparedRun]]:
     """Read the runs, and judge all of them by the same criteria.
 
     They are those of base. Criteria that only new states hold also for runs of base that have their figures. Raises as
@@ -126,7 +126,7 @@ def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[st
     of_base, of_new = (_stated(runs) for runs in sides.values())
     further = of_new.keys() - of_base.keys()
 
-    def judged(run: Run, side: str) -> Run:
+    def judged(run: ComparedRun, side: str) -> ComparedRun:
         results = judge_each({name: of_new[name] for name in further}, run.figures)
         unknown = {one.name for one in results if one.figure is None} if side == BASE else set()
         criteria = {name: limits for name, limits in (of_new | of_base).items() if name not in unknown}
@@ -135,7 +135,7 @@ def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[st
     return {side: [judged(run, side) for run in runs] for side, runs in sides.items()}
 
 
-def _stated(runs: Iterable[Run]) -> dict[str, Limits | None]:
+def _stated(runs: Iterable[ComparedRun]) -> dict[str, Limits | None]:
     """Return the criteria of the runs; limits that differ are those of the first run that does not switch them off."""
     found: dict[str, Limits | None] = {}
     for run in runs:
@@ -143,7 +143,7 @@ def _stated(runs: Iterable[Run]) -> dict[str, Limits | None]:
     return found
 
 
-def read_run(argument: Path | str, criteria: Criteria | None = None) -> Run:
+def read_run(argument: Path | str, criteria: Criteria | None = None) -> ComparedRun:
     """Read the run that an argument names, and judge it by its own criteria or by others.
 
     Raises `LogError`, and `ConfigError` for a run without a score.
@@ -170,7 +170,7 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Run:
         passed=summary.verdict.passed,
     )
     recorded = without_records(str(argument), log, summary)
-    return Run(entry, recorded, log.header, criteria or log.header.criteria)
+    return ComparedRun(entry, recorded, log.header, criteria or log.header.criteria)
 
 
 def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, float]:
@@ -194,7 +194,7 @@ def _further(summary: Summary) -> dict[str, float]:
     return {name: time_ms for name, time_ms in found.items() if time_ms is not None}
 
 
-def named(runs: Sides) -> dict[str, list[Run]]:
+def named(runs: Sides) -> dict[str, list[ComparedRun]]:
     """Return the runs with names that are short and differ."""
     names = iter(names_of([run.recorded for run in of_both(runs)]))
     return {side: [replace(run, name=next(names)) for run in of_side] for side, of_side in runs.items()}

@@ -10,7 +10,7 @@ from typing import Any
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import TaskFigures
-from loadsim.analysis.statistics.comparison import FIRST_LOOK, Decision, Difference, Sample, compare
+from loadsim.analysis.statistics.comparison import FIRST_LOOK, Decision, Difference, Sampled, compare
 from loadsim.analysis.verdict import by_severity
 from loadsim.comparison.compared_run import BASE, NEW, SCORE, RunFigures, Sides, named, of_both, read_sides
 from loadsim.comparison.decision import (
@@ -254,10 +254,10 @@ def _of_each(tasks: Tasks, key: str) -> dict[str, list[dict[str, float]]]:
     }
 
 
-def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]:
+def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sampled]:
     """Return a sample of each figure that all runs have, in the order of the first run."""
     return [
-        Sample(name, [of_run[name] for of_run in found[BASE]], [of_run[name] for of_run in found[NEW]])
+        Sampled(name, [of_run[name] for of_run in found[BASE]], [of_run[name] for of_run in found[NEW]])
         for name in found[BASE][0]
         if all(name in of_run for of_run in of_both(found))
     ]
@@ -274,7 +274,7 @@ def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
-def _not_measured(runs: Sides, times: Sequence[Sample]) -> list[Decided]:
+def _not_measured(runs: Sides, times: Sequence[Sampled]) -> list[Decided]:
     """Return an undecided one for each time that only some runs have."""
     entries = [run.entry for run in of_both(runs)]
     names = (name for one in entries for name in (*one.scores_ms, *one.response_scores_ms, *one.further_ms))

@@ -18,12 +18,12 @@ from loadsim.analysis.statistics.comparison import (
     ALPHA,
     LOOKS_WITH_REPEATS,
     Decision,
-    Sample,
+    Sampled,
     larger_share_p,
     repeats_needed,
 )
 from loadsim.analysis.summary import Summary
-from loadsim.comparison.compared_run import BASE, NEW, Run, Sides, kind_of
+from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Sides, kind_of
 from loadsim.comparison.failure_rates import Counts, FailureRates, Side
 from loadsim.comparison.run_order import stretched
 
@@ -71,7 +71,7 @@ def _corrected(figures: int) -> float:
 
 
 def _decided(
-    name: str, kind: Literal["time", "share"], of: Sample | FailureRates, limit: float, figures: int, terms: Terms
+    name: str, kind: Literal["time", "share"], of: Sampled | FailureRates, limit: float, figures: int, terms: Terms
 ) -> Decided:
     """Decide on one of so many figures of a kind by the interval of its change; without one, it is undecided."""
     shown = of.interval(ALPHA / terms.looks, terms.stretch)
@@ -84,7 +84,7 @@ def _decided(
 # --- times --------------------------------------------------------------------------------------------------------
 
 
-def by_times(samples: Sequence[Sample], more_failures: Mapping[str, Side | None], terms: Terms) -> list[Decided]:
+def by_times(samples: Sequence[Sampled], more_failures: Mapping[str, Side | None], terms: Terms) -> list[Decided]:
     """Decide on each time by its ratio. `more_failures` has the side with more failures of some.
 
     Times of base without its slow, failed tasks do not prove that new is slower: then new has not failed yet.
@@ -92,7 +92,7 @@ def by_times(samples: Sequence[Sample], more_failures: Mapping[str, Side | None]
     return [_by_time(sample, more_failures.get(sample.name), len(samples), terms) for sample in samples]
 
 
-def _by_time(sample: Sample, more_failures: Side | None, figures: int, terms: Terms) -> Decided:
+def _by_time(sample: Sampled, more_failures: Side | None, figures: int, terms: Terms) -> Decided:
     """Decide on the finite times; infinite ones are misses. A base without finite ones cannot be exceeded."""
     limit = 1 + terms.max_regression
     if not sample.finite.base_ms:
@@ -120,7 +120,7 @@ def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, Failure
     return found
 
 
-def _counted(run: Run) -> dict[str, Counts]:
+def _counted(run: ComparedRun) -> dict[str, Counts]:
     criteria = (one for one in run.recorded.summary.criteria if not one.each and kind_of(one.name) == "share")
     return {one.name: counts for one in criteria if (counts := _counts(one, run.figures))}
 
@@ -203,7 +203,7 @@ def together(found: Sequence[Decided]) -> Decision:
     return next(decision for decision in _WORST_FIRST if decision in {one.decision for one in found})
 
 
-def more_repeats(found: Sequence[Decided], times: Sequence[Sample], terms: Terms) -> int | None:
+def more_repeats(found: Sequence[Decided], times: Sequence[Sampled], terms: Terms) -> int | None:
     """Return the further repeats of each side that decide all that is undecided; None if repeats alone may not."""
     undecided = [one for one in found if one.decision == "undecided"]
     by_name = {one.name: one for one in times if all(map(math.isfinite, (*one.base_ms, *one.new_ms)))}

@@ -10,7 +10,7 @@ from typing import Any
 
 from loadsim.analysis.criteria import Result
 from loadsim.comparison.comparability import SAME, difference
-from loadsim.comparison.compared_run import BASE, NEW, Criteria, Run, Sides, of_both
+from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Criteria, Sides, of_both
 from loadsim.comparison.unequal_machines import unequal_machines
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code, Severity
@@ -29,7 +29,7 @@ OF_SERVER = ("server.imap.ignore_capabilities", "server.smtp.connection")
 
 def check_distinct(runs: Sides) -> None:
     """Raise `ConfigError` if a run occurs twice, even with `force`."""
-    seen: dict[str, tuple[str, Run]] = {}
+    seen: dict[str, tuple[str, ComparedRun]] = {}
     for side, of_side in runs.items():
         for run in of_side:
             name = run.entry.run or str(Path(run.entry.path).resolve())
@@ -71,11 +71,11 @@ def complaints(runs: Sides) -> list[Finding]:
     return found if any(differing) else [*found, *_differing_loads(runs)]
 
 
-def _scored(run: Run) -> str:
+def _scored(run: ComparedRun) -> str:
     return "; ".join(", ".join(found.covers.scored) for found in run.figures.by_protocol.values())
 
 
-def _differing(runs: Sides, key: str, of: Callable[[Run], Any]) -> list[str]:
+def _differing(runs: Sides, key: str, of: Callable[[ComparedRun], Any]) -> list[str]:
     first = runs[BASE][0]
     other = next((run for run in of_both(runs) if of(run) != of(first)), None)
     if other is None:
@@ -87,7 +87,7 @@ def _differing(runs: Sides, key: str, of: Callable[[Run], Any]) -> list[str]:
 def _differing_loads(runs: Sides) -> list[Finding]:
     """Return the differing keys of `LOAD` as one finding, unless each load occurs equally often on both sides."""
 
-    def load(run: Run) -> tuple[Any, ...]:
+    def load(run: ComparedRun) -> tuple[Any, ...]:
         return tuple(getattr(run.header, key) for key in LOAD)
 
     first = runs[BASE][0]
@@ -118,7 +118,7 @@ def warnings_of(runs: Sides) -> list[Finding]:
     found += _differing_criteria(runs)
     if any(run.header.start_state_digest is None for run in of_both(runs)):
         found.append(finding(Code.START_STATE_NOT_STATED))
-    should_agree: dict[str, Callable[[Run], Any]] = {
+    should_agree: dict[str, Callable[[ComparedRun], Any]] = {
         "software": lambda run: run.header.software,
         "engines": lambda run: run.figures.engines,
         "client machines": lambda run: run.figures.clients,

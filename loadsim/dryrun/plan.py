@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from loadsim.dryrun.plan_engine import Planned, empty_tally, plan_users
+from loadsim.dryrun.plan_engine import PlannedEngine, empty_tally, plan_users
 from loadsim.dryrun.plan_process import other_engines
 from loadsim.dryrun.rounds import Progress
 from loadsim.dryrun.tally import TRAFFIC, Tally
@@ -39,7 +39,7 @@ class UserLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DayPlan:
     """The totals of a scenario's run if commands take no time, and mail arrives after one or two rounds.
 
     `stored_bytes` is the change of all mailboxes by its causes (`terms.STORED`).
@@ -73,7 +73,7 @@ def engines_for(users: int, cores: int) -> int:
     return max(1, min(cores, users // USERS_OF_AN_ENGINE, MOST_ENGINES))
 
 
-def make_plan(scenario: Scenario, engines: int = 1, progress: Progress | None = None) -> Plan:
+def make_plan(scenario: Scenario, engines: int = 1, progress: Progress | None = None) -> DayPlan:
     """Run the scenario without a server, in virtual time, in `engines` processes: any number gives the same plan.
 
     `progress` receives the finished share.
@@ -90,7 +90,7 @@ def make_plan(scenario: Scenario, engines: int = 1, progress: Progress | None = 
         return join(workload, [planned, *others.planned()])
 
 
-def join(workload: Workload, planned: Sequence[Planned]) -> Plan:
+def join(workload: Workload, planned: Sequence[PlannedEngine]) -> DayPlan:
     """Return the plan from the results of its engines."""
     scenario = workload.scenario
     tally = empty_tally(workload)
@@ -102,7 +102,7 @@ def join(workload: Workload, planned: Sequence[Planned]) -> Plan:
     stored_bytes: Counter[str] = Counter()
     for engine in planned:
         stored_bytes.update(engine.stored_bytes)  # the sum of counters has no negative counts
-    return Plan(scenario, tally, digest, loads.pop(""), loads, stored_bytes)
+    return DayPlan(scenario, tally, digest, loads.pop(""), loads, stored_bytes)
 
 
 def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, UserLoad]:
@@ -135,7 +135,7 @@ def _user_load(users: int, days: float, done: Counter[str], calculated: Calculat
     return UserLoad(users, per_user, calculated)
 
 
-def to_json(plan: Plan) -> dict[str, Any]:
+def to_json(plan: DayPlan) -> dict[str, Any]:
     """Return the plan as `loadsim plan --json` prints it."""
     tally, scenario = plan.tally, plan.scenario
     commands: Counter[str] = sum((hour.commands for hour in tally.hours.values()), Counter())

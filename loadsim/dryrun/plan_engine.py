@@ -38,7 +38,7 @@ WALL_CLOCK_US = 1_767_225_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedEngine:
     """The totals of one engine's users, and the digests of the users' own plans by their numbers.
 
     `stored_bytes` is the change of these users' mailboxes by its causes (`terms.STORED`).
@@ -96,7 +96,7 @@ def empty_tally(workload: Workload) -> Tally:
 
 def plan_users(
     scenario: Scenario, index: int, engines: int, peers: Peers | None, progress: Progress | None = None
-) -> Planned:
+) -> PlannedEngine:
     """Run the users of engine `index` (from 0) of `engines`. `peers` are the other engines; None without any."""
     workload = Workload(scenario)
     users = divide(scenario.users, engines)[index]
@@ -139,7 +139,7 @@ def plan_users(
         await engine.run()
 
     run_virtual(run)
-    return Planned(tally, {user: workload.user_digest(user) for user in users}, stored_bytes)
+    return PlannedEngine(tally, {user: workload.user_digest(user) for user in users}, stored_bytes)
 
 
 def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
 from threading import Thread
 
-from loadsim.dryrun.plan_engine import Planned, plan_users, uncollected
+from loadsim.dryrun.plan_engine import PlannedEngine, plan_users, uncollected
 from loadsim.errors import RunInvalid
 from loadsim.model.scenario import Scenario
 
@@ -94,7 +94,7 @@ class OtherEngines:
         for index, pipe in enumerate(self._pipes, 1):
             pipe.send((scenario, index, engines))
 
-    def planned(self) -> list[Planned]:
+    def planned(self) -> list[PlannedEngine]:
         """Wait for the results of all, and return them."""
         return [pipe.recv() for pipe in self._pipes]
 

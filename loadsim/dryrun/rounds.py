@@ -41,7 +41,7 @@ class Peers(Protocol):
         """Wait for the next message of each of them, and return all."""
 
 
-class Mail(Protocol):
+class PlannedMail(Protocol):
     """A mail in transit, as far as rounds need it."""
 
     @property
@@ -55,7 +55,7 @@ class InTransit(NamedTuple):
     accepted_ns: int
     id: str
     users: tuple[int, ...]
-    mail: Mail
+    mail: PlannedMail
 
 
 class Rounds:
@@ -86,12 +86,12 @@ class Rounds:
         self._posted: list[InTransit] = []
         self._in_transit: deque[list[InTransit]] = deque()  # by finished round; the peers have them, too
 
-    def serve(self, engine: Engine, arrive: Callable[[Mail, Sequence[int]], None]) -> None:
+    def serve(self, engine: Engine, arrive: Callable[[PlannedMail, Sequence[int]], None]) -> None:
         """Set the engine, and the function that puts a mail into users' Inboxes."""
         self._engine = engine
         self._arrive = arrive
 
-    def post(self, mail: Mail, users: Sequence[int]) -> None:
+    def post(self, mail: PlannedMail, users: Sequence[int]) -> None:
         """Take a mail that was accepted now for these users."""
         assert mail.tag is not None
         self._posted.append(InTransit(self._clock.now_ns(), mail.tag.id, tuple(users), mail))

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from loadsim.engine.event_log import Events
-from loadsim.engine.health import Lateness
+from loadsim.engine.health import EngineLateness
 from loadsim.engine.latency_histogram import LatencyHistogram
 from loadsim.engine.run_log import RunLog
 from loadsim.errors import GeneratorFailed, TaskFailed
@@ -27,7 +27,7 @@ class Counters:
     """Tasks by name and outcome, service times and lateness; failures by task and kind."""
 
     def __init__(self) -> None:
-        self.lateness = Lateness()
+        self.lateness = EngineLateness()
         self._tasks: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._service_times: defaultdict[str, LatencyHistogram] = defaultdict(LatencyHistogram)
         self._failures: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -42,7 +42,7 @@ TICK_NS = 10_000_000
 
 
 @dataclass(slots=True)
-class Lateness:
+class EngineLateness:
     """Lateness of tasks since the engine's start, in seconds over all users, by cause."""
 
     busy_s: float = 0.0
@@ -217,7 +217,7 @@ def open_files(descriptor: int) -> int:
 class Health:
     """All samples of a process, from `start` to `stop`; `start` needs a running loop."""
 
-    def __init__(self, clock: Clock, lateness: Lateness) -> None:
+    def __init__(self, clock: Clock, lateness: EngineLateness) -> None:
         self._clock = clock
         self._lateness = lateness
         self._lag = LoopLag()

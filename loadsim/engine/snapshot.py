@@ -9,7 +9,7 @@ from typing import Any
 
 from loadsim.engine.latency_histogram import about_ms
 from loadsim.model.records import FAILURES, GENERATOR
-from loadsim.model.run_times import Run
+from loadsim.model.run_times import RunTimes
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine, in order."""
@@ -44,7 +44,7 @@ class LiveSnapshot:
     cpu_share: float | None = None
     rss_bytes: int | None = None
 
-    def phase_of(self, run: Run) -> str:
+    def phase_of(self, run: RunTimes) -> str:
         """Return the phase, of the work the part that lasts: warm-up, window, or work for a rest."""
         return run.part_at(self.at_s or 0.0) if self.phase == "work" else self.phase
 

@@ -39,7 +39,7 @@ class Cause(StrEnum):
     ENDED = "ended"
 
 
-class Part(NamedTuple):
+class SentencePart(NamedTuple):
     """A text of a sentence, and the field that follows it, perhaps with a noun that it counts; "" for none."""
 
     text: str
@@ -622,10 +622,10 @@ class Code(Enum):
         return self.value.remedy
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[SentencePart, ...]:
         """The texts and fields of the sentence, in their order."""
         parsed = Formatter().parse(self.value.sentence)
-        return tuple(Part(text, field or "", noun or "") for text, field, noun, _ in parsed)
+        return tuple(SentencePart(text, field or "", noun or "") for text, field, noun, _ in parsed)
 
     @property
     def outline(self) -> str:

@@ -143,7 +143,7 @@ _PerFolder = Annotated[int | Distribution, Reads(_per_folder, f"0 to {MOST_MESSA
 
 @strict
 @dataclass(frozen=True, slots=True)
-class Mailbox:
+class MailboxSection:
     """The mailboxes before the run; what is None is as the users' profiles have it."""
 
     inbox: _Messages | None = None
@@ -179,7 +179,7 @@ class Mailbox:
         return {key: value for key, value in keys.items() if value is not None}
 
 
-PROFILES = Mailbox()
+PROFILES = MailboxSection()
 """A section that leaves everything to the profiles."""
 
 

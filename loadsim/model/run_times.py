@@ -15,7 +15,7 @@ PARTS = ("warm-up", "window", "after-window")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunTimes:
     """The times of a run: `duration_s`, in days of `day_length_s`; log-ons take `ramp_up_s` before the common start.
 
     A night of `night_length_s` follows each day; a day and its night are a cycle. The window begins `warm_up_s` after
@@ -73,7 +73,7 @@ def in_words(value_s: float) -> str:
     return f"{value_s:.15g} s"
 
 
-def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> Run:
+def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> RunTimes:
     """Fill in the lengths that the scenario leaves open, and check that the window lies in a day.
 
     The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter and a half. With
@@ -109,7 +109,7 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
             expected = f"warm_up and window to end within {within}"
             found = f"{in_words(warm_up_s)}{default} and {in_words(shape.window_s)}"
         raise origin.error_saying(("run", "window" if shape.window_s else "warm_up"), expected, found)
-    return Run(
+    return RunTimes(
         day_length_s=day_length_s,
         duration_s=duration_s,
         ramp_up_s=max(1.0, users / 50) if shape.ramp_up_s is None else shape.ramp_up_s,

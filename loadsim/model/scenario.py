@@ -35,7 +35,7 @@ from loadsim.model.criteria import (
     unfolded,
 )
 from loadsim.model.documents.problems import Problems
-from loadsim.model.documents.scenario_document import DOCUMENT, EMBEDDED, Document
+from loadsim.model.documents.scenario_document import DOCUMENT, EMBEDDED, ScenarioDocument
 from loadsim.model.documents.scenario_sections import AbortOn, Client, ListsSection, Losses
 from loadsim.model.documents.scenario_server import Server, insecure, resolve_server, server_document
 from loadsim.model.documents.schema import with_nearest
@@ -60,10 +60,10 @@ from loadsim.model.groups import (
 )
 from loadsim.model.limits import Limits
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
-from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
+from loadsim.model.mailboxes import DEEPEST, PROFILES, MailboxSection, levels
 from loadsim.model.ports import Account, FolderSettings, Services
 from loadsim.model.profile import load_weights
-from loadsim.model.run_times import Run, resolve_run, seconds
+from loadsim.model.run_times import RunTimes, resolve_run, seconds
 from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
 from loadsim.plugins import origin
 
@@ -84,9 +84,9 @@ class Scenario:
     domain: str
     accounts: AccountPattern | AccountTable
     topology: tuple[Group, ...]
-    mailbox: Mailbox
+    mailbox: MailboxSection
     lists: ListsSection
-    run: Run
+    run: RunTimes
     client: Client
     initialise: str
     weights: dict[str, float]
@@ -307,7 +307,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     return _resolve(parse(DOCUMENT, document, origin), origin, path, passwords)
 
 
-def _resolve(document: Document, origin: Origin, path: Path, passwords: bool) -> Scenario:
+def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: bool) -> Scenario:
     """Read the files that the document refers to, fill in defaults, and check that its parts fit together."""
     # Check what needs no profile, and read profiles and programs.
     problems, groups = Problems(), []
@@ -390,7 +390,7 @@ _ACCOUNTS = 'accounts: {user: "user{index:05d}", password_env: LOADSIM_PASSWORD}
 """The section of accounts that an error shows where there is none."""
 
 
-def _check_accounts(document: Document, origin: Origin) -> None:
+def _check_accounts(document: ScenarioDocument, origin: Origin) -> None:
     """Check that the accounts fit the server."""
     if document.accounts is None:
         if document.server != EMBEDDED:
@@ -401,7 +401,7 @@ def _check_accounts(document: Document, origin: Origin) -> None:
         raise origin.error_saying(("accounts",), "passwords, which the embedded server needs", "none")
 
 
-def _mailbox(section: Mailbox, users: int, topology: Sequence[Group], origin: Origin) -> Mailbox:
+def _mailbox(section: MailboxSection, users: int, topology: Sequence[Group], origin: Origin) -> MailboxSection:
     """Check the population, and that the profiles' folders, if they remain, have few levels with `fan_out`."""
     if section.population is not None and not users <= section.population <= MOST_USERS:
         expected = f"a number from the {users:,} users of the topology to {MOST_USERS:,}"
@@ -413,7 +413,7 @@ def _mailbox(section: Mailbox, users: int, topology: Sequence[Group], origin: Or
     return section
 
 
-def _criteria(document: Document, topology: Sequence[Group], origin: Origin) -> Criteria:
+def _criteria(document: ScenarioDocument, topology: Sequence[Group], origin: Origin) -> Criteria:
     planned: dict[str, set[str]] = {}
     for group in topology:
         planned.setdefault(group.module, set()).update(planned_tasks(group.profile))

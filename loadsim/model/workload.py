@@ -63,7 +63,7 @@ class Activity(NamedTuple):
     number: int
 
 
-class Plan:
+class UsersPlan:
     """An iterator over the activities of a user in order of due time.
 
     Engines hold one for each user, so it stores only the next activity of each kind.
@@ -198,11 +198,11 @@ class Workload:
             rates[id(profile)] = {kind: times / day_s for kind, times in per_day.items() if times / day_s > 0}
         return rates
 
-    def activities(self, user: int, *, endless: bool = False) -> Plan:
+    def activities(self, user: int, *, endless: bool = False) -> UsersPlan:
         """Return the activities of a user, until the end of the run or without end, in order of due time."""
         end_us = math.inf if endless else self.duration_us
         rates_per_s = self._rates_per_s[id(self.profile(user))]
-        return Plan(self.seed, user, rates_per_s, end_us, self._day_and_night_us, self._shape)
+        return UsersPlan(self.seed, user, rates_per_s, end_us, self._day_and_night_us, self._shape)
 
     def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> str:
         """Draw the kind of a message of this profile."""

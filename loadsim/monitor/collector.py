@@ -31,7 +31,7 @@ from loadsim.timinglog.file import open_log
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Allowances:
     """Limits of a monitor's command.
 
     The first sample comes within `start_s`, in at most `start_bytes`. Later, it prints at most `first_bytes` and
@@ -47,11 +47,13 @@ class Limits:
     terminated_s: float = 2.0
 
 
-LIMITS = Limits()
+LIMITS = Allowances()
 
 
 @asynccontextmanager
-async def collected(monitors: Mapping[str, Sequence[str]], logs: Path, limits: Limits = LIMITS) -> AsyncIterator[None]:
+async def collected(
+    monitors: Mapping[str, Sequence[str]], logs: Path, limits: Allowances = LIMITS
+) -> AsyncIterator[None]:
     """Collect the streams of monitors into new files in the directory `logs`, as long as the block.
 
     `monitors` has the words of their commands. The block begins when each has taken a sample. If it does not begin, or
@@ -106,7 +108,7 @@ class Collector:
     the command is gone and the file is settled, with what is missing in it.
     """
 
-    def __init__(self, name: str, words: Sequence[str], path: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, name: str, words: Sequence[str], path: Path, limits: Allowances = LIMITS) -> None:
         self.name = name
         self.path = path
         self.sampled: Future[str | None] = Future()

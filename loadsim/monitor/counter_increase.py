@@ -18,7 +18,7 @@ class Increase:
         return {name: count / self.elapsed_s for name, count in self.counts.items()}
 
 
-class Counters:
+class RisingCounters:
     """The last sample of counters that only rise until they are reset, as by a restart of their server."""
 
     def __init__(self) -> None:

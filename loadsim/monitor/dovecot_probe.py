@@ -17,7 +17,7 @@ from typing import NamedTuple
 from loadsim.errors import ConfigError
 from loadsim.model.documents.yaml_reader import show
 from loadsim.model.ports import Probe, Services
-from loadsim.monitor.counter_increase import Counters, Increase
+from loadsim.monitor.counter_increase import Increase, RisingCounters
 from loadsim.monitor.probe_values import finite_number, text_of
 
 BASE_DIR = "/run/dovecot"
@@ -59,7 +59,7 @@ def open_probe(services: Services, base_dir: object = BASE_DIR, metrics: object 
     sockets = Path(text_of("base_dir", base_dir, "Dovecot's base_dir"))
     if not sockets.is_dir():
         raise ConfigError(f"base_dir: expected the directory of Dovecot's sockets, found none: {str(sockets)!r:.100}")
-    counters = Counters()
+    counters = RisingCounters()
 
     def sample() -> dict[str, float]:
         figures: dict[str, float] = {"imap_sessions": imap_sessions(answer_of(sockets / "anvil", DUMP_SESSIONS))}

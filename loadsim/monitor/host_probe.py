@@ -51,7 +51,7 @@ def open_probe(services: Services, disks: str | None = None, groups: str | None 
         reading_of(read_proc, sources, 0)
     except OSError as error:
         raise ConfigError(f"probe host: expected the files of Linux's /proc, found {error}") from None
-    return Host(sources, ProcessGroups(find_processes(services), named)).sample
+    return HostSampler(sources, ProcessGroups(find_processes(services), named)).sample
 
 
 def _names(setting: str, names: str | None, most: int) -> list[str]:
@@ -115,7 +115,7 @@ def kernel_pressure() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class HostSample:
     """The machine's counters and levels at a moment.
 
     `times` are by core. `counters` are by figure, the increase in a second, and by the source: an interface, or an
@@ -134,7 +134,7 @@ class Reading:
         return self.times[ALL_CORES]
 
 
-def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
+def reading_of(read: ReadText, sources: Sources, at_ns: int) -> HostSample:
     """Read the machine's files. Raises `OSError` or `ValueError` if one of them is missing. A disk may be missing."""
     times = core_times(read("stat"))
     memory = psutil.virtual_memory()
@@ -150,7 +150,7 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
         "memory_available_bytes": memory.available,
         "memory_used_share": 1 - memory.available / memory.total,
     }
-    return Reading(at_ns, times, counters, dict(_disks(read("diskstats"), sources.disks)), levels)
+    return HostSample(at_ns, times, counters, dict(_disks(read("diskstats"), sources.disks)), levels)
 
 
 def _disks(diskstats: str, disks: Sequence[str]) -> Iterator[tuple[str, DiskCounters]]:
@@ -193,7 +193,7 @@ def busiest_core(before: Mapping[str, CoreTime], now: Mapping[str, CoreTime]) ->
     return {"busiest_core_busy_share": max(shares)} if shares else {}
 
 
-def network_busy_share(before: Reading, now: Reading, speeds: Mapping[str, float]) -> dict[str, float]:
+def network_busy_share(before: HostSample, now: HostSample, speeds: Mapping[str, float]) -> dict[str, float]:
     """Return the largest share of its speed that an interface received or sent; nothing if no speed is known."""
     passed_s = (now.at_ns - before.at_ns) / 1e9
     shares = [
@@ -206,7 +206,7 @@ def network_busy_share(before: Reading, now: Reading, speeds: Mapping[str, float
     return {"network_busy_share": min(1.0, max(shares))} if shares and min(shares) >= 0 else {}
 
 
-def figures_between(before: Reading, now: Reading, speeds: Mapping[str, float] | None = None) -> dict[str, float]:
+def figures_between(before: HostSample, now: HostSample, speeds: Mapping[str, float] | None = None) -> dict[str, float]:
     """Return the rates and shares of the time between two readings; none if no time has passed.
 
     `speeds` are those of the network interfaces, in bytes per second.
@@ -225,14 +225,14 @@ def figures_between(before: Reading, now: Reading, speeds: Mapping[str, float] |
     return figures
 
 
-class Host:
+class HostSampler:
     """Samples the machine; the first sample has levels only."""
 
     def __init__(self, sources: Sources, groups: ProcessGroups) -> None:
         self._sources = sources
         self._groups = groups
         self._quotas = ProcessorQuotas()
-        self._before: Reading | None = None
+        self._before: HostSample | None = None
 
     def sample(self) -> dict[str, float]:
         """Return the figures since the last sample. Raises `OSError` or `ValueError` for what cannot be seen."""

@@ -65,7 +65,7 @@ def labels_at(text: str, at: int) -> tuple[dict[str, str], int]:
 # --- fetching it --------------------------------------------------------------------------------------------------
 
 
-class Endpoint:
+class MetricsEndpoint:
     """The address of metrics. It is asked directly: without the environment's proxies, and without redirections.
 
     `url` is http or https, and has no password; with https, the certificate is verified against the authorities of the

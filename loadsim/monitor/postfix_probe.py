@@ -18,7 +18,7 @@ from loadsim.analysis.probes.statistics import ALWAYS_ALLOWED_S
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
 from loadsim.monitor.bounded_command import found_command, output_chunks, output_of
-from loadsim.monitor.counter_increase import Counters
+from loadsim.monitor.counter_increase import RisingCounters
 from loadsim.monitor.log_tail import LogTail
 from loadsim.monitor.probe_values import text_of
 
@@ -55,13 +55,13 @@ def open_probe(services: Services, config_directory: object = None, log: object 
     options: tuple[str, ...] = ()
     if config_directory is not None:
         options = ("-c", text_of("config_directory", config_directory, "the directory of Postfix's main.cf"))
-    listing = Listing((found_command("postqueue"), *options, "-j"))
+    listing = QueueListing((found_command("postqueue"), *options, "-j"))
     syslog_name = _syslog_name((found_command("postconf"), *options))
     rates = None if log is None else LogRates(Path(text_of("log", log, "the path of Postfix's log")), syslog_name)
     return sample_of(listing, rates)
 
 
-def sample_of(listing: Listing, rates: LogRates | None) -> Probe:
+def sample_of(listing: QueueListing, rates: LogRates | None) -> Probe:
     """Return a function that samples both.
 
     A listing that fails does so before the log is read: the next sample has the rates since the last one with rates.
@@ -83,7 +83,7 @@ def _syslog_name(postconf: Sequence[str]) -> str:
 # --- the queue ----------------------------------------------------------------------------------------------------
 
 
-class Listing:
+class QueueListing:
     """Lists the queue by a command, and has no figures in the pause after it."""
 
     def __init__(self, command: Sequence[str], pause_s: float = PAUSE_S) -> None:
@@ -157,7 +157,7 @@ class LogRates:
         self._tail = LogTail(path, "log", MOST_LOG_BYTES)
         self._counter = LogCounter(syslog_name)
         self._totals: Counter[str] = Counter(dict.fromkeys(LOG_COUNTERS, 0))
-        self._counters = Counters()
+        self._counters = RisingCounters()
 
     def sample(self) -> dict[str, float]:
         lines = self._tail.new_lines()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
 from loadsim.model.terms import FIGURE_NAME
-from loadsim.monitor.counter_increase import Counters
-from loadsim.monitor.metrics_endpoint import LABEL, Endpoint, Labels, labels_at, samples_of
+from loadsim.monitor.counter_increase import RisingCounters
+from loadsim.monitor.metrics_endpoint import LABEL, Labels, MetricsEndpoint, labels_at, samples_of
 from loadsim.monitor.probe_values import finite_number, number_of, text_of
 from loadsim.monitor.probes import MOST_FIGURES
 
@@ -23,7 +23,7 @@ _ITEM = re.compile(rf'[ \t]*(?:([^=,(){{}}"]*)=)?[ \t]*(?:(rate\()[ \t]*{_SELECT
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class ScrapedMetric:
     """A figure of the settings: the sample with this name and these labels, among others; its rate if `is_rate`."""
 
     figure: str
@@ -45,9 +45,9 @@ def open_probe(
     timeout_s: object = 5,
 ) -> Probe:
     """Return a function that fetches `url` and returns the figures that `metrics` names. Raises `ConfigError`."""
-    endpoint = Endpoint(url, number_of("timeout_s", timeout_s, 0.1, LONGEST_S), token_file, ca_file)
+    endpoint = MetricsEndpoint(url, number_of("timeout_s", timeout_s, 0.1, LONGEST_S), token_file, ca_file)
     wanted = metrics_of(text_of("metrics", metrics, 'metrics such as up, rate(requests_total{code="200"})'))
-    counters = Counters()
+    counters = RisingCounters()
 
     def sample() -> dict[str, float]:
         page = endpoint.page()
@@ -62,13 +62,13 @@ def open_probe(
     return sample
 
 
-def metrics_of(text: str) -> tuple[Metric, ...]:
+def metrics_of(text: str) -> tuple[ScrapedMetric, ...]:
     """Read metrics, separated by commas: `METRIC` or `METRIC{LABEL="VALUE", ...}`, or one of them in `rate(...)`.
 
     The figure of `METRIC` has its name, that of `rate(METRIC)` is `METRIC_per_s`; `FIGURE=` before it gives another.
     Raises `ConfigError`.
     """
-    found: dict[str, Metric] = {}
+    found: dict[str, ScrapedMetric] = {}
     at, more = 0, True
     while more:
         item = _ITEM.match(text, at)
@@ -84,7 +84,7 @@ def metrics_of(text: str) -> tuple[Metric, ...]:
             raise ConfigError(f"metrics: expected {expected}, found {figure!r:.60}")
         if figure in found:
             raise ConfigError(f"metrics: expected {figure} once, found it twice: write NAME=METRIC")
-        found[figure] = Metric(figure, name, frozenset(labels_at(labels or "{", 1)[0].items()), is_rate)
+        found[figure] = ScrapedMetric(figure, name, frozenset(labels_at(labels or "{", 1)[0].items()), is_rate)
         more = item.end() < len(text)
         at = item.end() + 1
     if len(found) > MOST_FIGURES:
@@ -92,7 +92,7 @@ def metrics_of(text: str) -> tuple[Metric, ...]:
     return tuple(found.values())
 
 
-def value_of(metric: Metric, page: str) -> float:
+def value_of(metric: ScrapedMetric, page: str) -> float:
     """Return the value of the one sample with this name and these labels.
 
     Raises `ValueError` if there is none or several, or if it is no finite number.

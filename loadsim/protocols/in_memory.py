@@ -48,7 +48,7 @@ NO_FLAGS: frozenset[Flag] = frozenset()
 SEEN = frozenset({Flag.SEEN})
 
 
-class Mail(NamedTuple):
+class MailInMemory(NamedTuple):
     """The kept data of one message; shared by all mailboxes that hold it."""
 
     sender: str
@@ -61,14 +61,14 @@ class Mail(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def parse_mail(message: bytes) -> Mail:
+def parse_mail(message: bytes) -> MailInMemory:
     """Parse a message as loadsim makes it: ASCII headers, bare addresses, at most one level of parts.
 
     The results are cached: a user saves a copy of each message that they sent.
     """
     head, _, body = message.partition(b"\r\n\r\n")
     fields = _fields(head)
-    return Mail(
+    return MailInMemory(
         sender=fields.get("From", ""),
         to=tuple(fields.get("To", "").split(", ")),
         subject=fields.get("Subject", ""),
@@ -114,7 +114,7 @@ class _Message:
 
     folder: _Folder
     uid: int
-    mail: Mail
+    mail: MailInMemory
     flags: frozenset[Flag]
 
 
@@ -136,7 +136,7 @@ class _Folder:
         """Return the flags of a message of the start state."""
         return SEEN if uid < self.unread_from else NO_FLAGS
 
-    def add(self, mail: Mail, flags: frozenset[Flag]) -> _Message:
+    def add(self, mail: MailInMemory, flags: frozenset[Flag]) -> _Message:
         uid = self.next_uid
         self.next_uid += 1
         message = self.messages[uid] = _Message(self, uid, mail, flags)
@@ -155,7 +155,7 @@ Pace = Callable[[int, str, int, float], float]
 The arguments are the user's number, the command's name, its begin in nanoseconds, and the service time drawn for it.
 """
 
-Post = Callable[[Mail, Sequence[int]], None]
+Post = Callable[[MailInMemory, Sequence[int]], None]
 """Takes a message that was accepted for these users, and calls `arrive` for it later."""
 
 
@@ -195,14 +195,14 @@ class InMemoryDriver:
     stored_bytes: Counter[str] = field(default_factory=Counter)
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)  # by the user's number
     lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
-    _samples: dict[str, Mail] = field(default_factory=dict)
+    _samples: dict[str, MailInMemory] = field(default_factory=dict)
     _sized_head_bytes: int = 0
 
     def __post_init__(self) -> None:
         lists = self.workload.population.lists
         self.lists = {lists.address(index): lists.members(index) for index in range(len(lists))}
 
-    def initial(self, account: Account, folder: str, index: int) -> Mail:
+    def initial(self, account: Account, folder: str, index: int) -> MailInMemory:
         """Return a message of the start state. All of one kind share subject and structure with a sample.
 
         Those of stated sizes have the structure of their size, as if all headers had the length of the sample's.
@@ -225,7 +225,7 @@ class InMemoryDriver:
         attached = (Part("2", MEDIA_TYPE, file_bytes, "part2", "base64"),) if file_bytes else ()
         return Structure(_part("1", "text/plain", text_bytes), attached)
 
-    def _sample(self, initial: Initial) -> Mail:
+    def _sample(self, initial: Initial) -> MailInMemory:
         """Parse a message of this kind. It is always user 1's: the result does not depend on who needs it first."""
         population = self.workload.population
         message = self.contents.initial(
@@ -266,7 +266,7 @@ class InMemoryDriver:
         else:
             self.post(mail, tuple(reached))
 
-    def arrive(self, mail: Mail, users: Iterable[int]) -> None:
+    def arrive(self, mail: MailInMemory, users: Iterable[int]) -> None:
         """Put a message into the Inbox of each of these users."""
         for user in users:
             self.mailboxes[user].receive(mail)
@@ -302,7 +302,7 @@ class InMemoryMailbox:
             folder = self._folders[name] = _Folder(name, self._initial.get(name, 0))
         return folder
 
-    def receive(self, mail: Mail) -> None:
+    def receive(self, mail: MailInMemory) -> None:
         """Put a message into the Inbox, and announce it if the Inbox is open."""
         self._inbox.add(mail, NO_FLAGS)
         self._system.stored_bytes[RECEIVED] += mail.size_bytes

@@ -24,7 +24,7 @@ from loadsim.model.ports import INBOX, Account, Flag
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import START_US, Workload
 from loadsim.provisioning import manifest
-from loadsim.provisioning.initialise import StartState, Wanted
+from loadsim.provisioning.initialise import StoredState, WantedMessage
 from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of
 
 EXPORT = "export"
@@ -126,7 +126,7 @@ def export_maildir(scenario: Scenario, target: Target, progress: Progress, proce
         for account in accounts:
             if os.path.lexists(target.maildir(account)):
                 raise ConfigError(f"{target.maildir(account)}: expected nothing there, found a mailbox")
-        per_account = sum(StartState(Workload(scenario)).folders(accounts[0].number).values())
+        per_account = sum(StoredState(Workload(scenario)).folders(accounts[0].number).values())
         size = max(1, _ACCOUNT_MESSAGES // max(1, per_account))
         numbers = [account.number for account in accounts]
         chunks = [numbers[at : at + size] for at in range(0, len(numbers), size)]
@@ -180,7 +180,7 @@ class _Writer:
     def __init__(self, scenario: Scenario, target: Target) -> None:
         self._scenario = scenario
         self._target = target
-        self._start = StartState(Workload(scenario))
+        self._start = StoredState(Workload(scenario))
 
     def write(self, users: Iterable[int]) -> Exported:
         """Write the trees of these users. Raises `ConfigError` with the first that cannot be written."""
@@ -213,7 +213,7 @@ class _Writer:
         created = [self._target.paths.get(name, name) for name in folders if name != INBOX]
         tag, message = manifest.compose(account, created)
         place = self._maildir(root, self._target.folder(manifest.FOLDER))
-        self._message(place, Wanted(message, (Flag.SEEN,), tag), _START_S)
+        self._message(place, WantedMessage(message, (Flag.SEEN,), tag), _START_S)
         return Exported(1, messages, size_bytes)
 
     def _maildir(self, root: str, folder: str) -> str:
@@ -226,7 +226,7 @@ class _Writer:
             self._directory(f"{place}/{name}")
         return f"{place}/cur"
 
-    def _message(self, place: str, wanted: Wanted, order_s: int) -> int:
+    def _message(self, place: str, wanted: WantedMessage, order_s: int) -> int:
         """Write a message. Return its size. Servers number messages in the order of `order_s`.
 
         Lines end in LF, as in mail that Dovecot and Courier store. The name has the sizes with LF and with CRLF.

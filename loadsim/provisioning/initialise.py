@@ -97,7 +97,7 @@ class Initialised:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedMessage:
     """A message of the start state: its bytes (CRLF), its flags, its tag.
 
     `received_us` is its internal date in microseconds since 1970; None leaves it to the server.
@@ -115,7 +115,7 @@ def _content_sources() -> str:
     return sources_digest(Path(content.__file__).parent)
 
 
-class StartState:
+class StoredState:
     """The contents of each mailbox of a workload before a run."""
 
     def __init__(self, workload: Workload) -> None:
@@ -146,7 +146,7 @@ class StartState:
         """Return the folders that a mailbox must have, with the number of their messages."""
         return {INBOX: 0, SENT_ITEMS: 0, DELETED_ITEMS: 0, CALENDAR: 0} | self._workload.start_state(user)
 
-    def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[Wanted]:
+    def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[WantedMessage]:
         """Yield the messages of a folder in their order, from index `begin` on."""
         scenario = self._workload.scenario
         for index in range(begin, self.folders(user).get(folder, 0)):
@@ -165,7 +165,7 @@ class StartState:
             )
             tag = MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
             assert tag is not None
-            yield Wanted(message, (Flag.SEEN,) if initial.seen else (), tag, initial.sent_us)
+            yield WantedMessage(message, (Flag.SEEN,) if initial.seen else (), tag, initial.sent_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class FolderChange:
         return bool(self.remove or self.reflag or self.missing)
 
 
-async def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: int) -> FolderChange:
+async def change_folder(own: Sequence[Stored], wanted: Iterable[WantedMessage], count: int) -> FolderChange:
     """Return the changes for a folder that holds our messages `own`, in their order, and needs the `count` wanted ones.
 
     The order matters: it decides which message is processed or browsed first. IMAP only adds at the end, so the
@@ -221,7 +221,7 @@ class MailboxChange:
         return bool(self.create or self.delete or self.forget or self.folders)
 
 
-async def change_mailbox(state: MailboxState, start: StartState, user: int, from_scratch: bool) -> MailboxChange:
+async def change_mailbox(state: MailboxState, start: StoredState, user: int, from_scratch: bool) -> MailboxChange:
     """Return the changes for a mailbox in this state; with `from_scratch`, they keep none of our messages."""
     wanted = start.folders(user)
     changes: dict[str, FolderChange] = {}
@@ -247,7 +247,7 @@ async def change_mailbox(state: MailboxState, start: StartState, user: int, from
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
+class Inspection:
     """The number of mailboxes, and those to be changed; `kept` as in `Initialised`."""
 
     accounts: int
@@ -262,7 +262,7 @@ async def inspect(
     mode: str,
     progress: Progress,
     users: Iterable[int] | None = None,
-) -> Inspected:
+) -> Inspection:
     """Inspect the mailboxes of these users (None: of all); nothing is changed.
 
     `mode` selects those to be changed, as for `initialise`; with `auto`, also those that have no record of their start
@@ -270,7 +270,7 @@ async def inspect(
     lacks folders that users need.
     """
     accounts = accounts_on_server(workload.scenario, users)
-    start = StartState(workload)
+    start = StoredState(workload)
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
         digest = start.digest(account.number, mailbox.path)
@@ -289,10 +289,10 @@ async def inspect(
     kept = [
         f"{name_of(account)}: folder {manifest.FOLDER}: {reason}" for account, state in states for reason in state.kept
     ]
-    return Inspected(len(accounts), to_change, len(kept), kept[0] if kept else "")
+    return Inspection(len(accounts), to_change, len(kept), kept[0] if kept else "")
 
 
-def _refuse_missing_folders(start: StartState, mailboxes: Sequence[tuple[Account, MailboxState]]) -> None:
+def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Account, MailboxState]]) -> None:
     """Raise `ConfigError` if mailboxes lack folders without which tasks fail: a user needs one of their own folders."""
     lacking = []
     for account, state in mailboxes:
@@ -315,14 +315,14 @@ async def restore(
     workload: Workload,
     services: Services,
     mode: str,
-    inspected: Inspected,
+    inspected: Inspection,
     progress: Progress,
 ) -> Initialised:
     """Bring the mailboxes that are to be changed to their start state.
 
     Raises `ConfigError` that names the first account that failed; the others are finished.
     """
-    start = StartState(workload)
+    start = StoredState(workload)
 
     async def change(account: Account, mailbox: Provisioning) -> Initialised:
         return await restore_mailbox(account, mailbox, start, mode == "always")
@@ -373,7 +373,7 @@ def total(done: Sequence[Initialised]) -> Initialised:
 
 
 async def restore_mailbox(
-    account: Account, mailbox: Provisioning, start: StartState, from_scratch: bool
+    account: Account, mailbox: Provisioning, start: StoredState, from_scratch: bool
 ) -> Initialised:
     """Bring one mailbox, which is logged on, to its start state. Return the counts of changes.
 
@@ -432,8 +432,8 @@ async def delete_empty(mailbox: Provisioning, folder: str) -> bool:
     return True
 
 
-def _batches(messages: Iterable[Wanted]) -> Iterator[list[Wanted]]:
-    batch: list[Wanted] = []
+def _batches(messages: Iterable[WantedMessage]) -> Iterator[list[WantedMessage]]:
+    batch: list[WantedMessage] = []
     size_bytes = 0
     for wanted in messages:
         batch.append(wanted)
@@ -446,7 +446,7 @@ def _batches(messages: Iterable[Wanted]) -> Iterator[list[Wanted]]:
 
 
 async def _record(
-    account: Account, mailbox: Provisioning, start: StartState, status: Mapping[str, FolderStatus | None], digest: str
+    account: Account, mailbox: Provisioning, start: StoredState, status: Mapping[str, FolderStatus | None], digest: str
 ) -> manifest.Record | None:
     """Return the record of a mailbox in its start state; None if the server does not state enough for one.
 

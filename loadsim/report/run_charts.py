@@ -19,7 +19,7 @@ from loadsim.analysis.series.mail import MailSeries
 from loadsim.analysis.series.tasks import (
     Bins,
     Floats,
-    Throughput,
+    ThroughputSeries,
     lateness_series,
     service_time_series,
     task_series,
@@ -85,7 +85,7 @@ def _percentiles(p50_ms: Floats, p95_ms: Floats) -> tuple[Line, ...]:
 class RunSeries:
     """Series that several charts show; `late_ms` by cause."""
 
-    load: Throughput
+    load: ThroughputSeries
     late_ms: Mapping[str, Floats]
     engines: tuple[EngineSeries, ...]
     machines: Mapping[str, Floats]

@@ -57,7 +57,7 @@ def announce_pending_changes() -> None:
     MailboxData.update_selected = update_selected  # type: ignore[method-assign]
 
 
-class Delivery:
+class MailDelivery:
     """Takes messages from SMTP and puts them into the mailboxes: aiosmtpd's handler and authenticator."""
 
     def __init__(self, login: Login, accounts: Iterable[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
@@ -126,7 +126,7 @@ async def mailboxes(accounts: Iterable[Sequence[str]]) -> tuple[Config, Login]:
     return config, login
 
 
-def smtp_protocol(delivery: Delivery) -> SMTP:
+def smtp_protocol(delivery: MailDelivery) -> SMTP:
     """Return aiosmtpd's protocol for one connection, which delivers to these mailboxes."""
     return SMTP(
         delivery,
@@ -149,7 +149,7 @@ async def imap_connection(server: IMAPServer, reader: asyncio.StreamReader, writ
 async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
     """Listen on two free loopback ports, report them to the parent, and serve until SIGTERM or the end of stdin."""
     config, login = await mailboxes(accounts)
-    delivery = Delivery(login, accounts, lists)
+    delivery = MailDelivery(login, accounts, lists)
 
     loop = asyncio.get_running_loop()
     end = asyncio.Event()

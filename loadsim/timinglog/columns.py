@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.timinglog.records import INSTANTS, MAKERS, NAMES, NEVER, Kind, Records
+from loadsim.timinglog.records import INSTANTS, MAKERS, NAMES, NEVER, RecordKind, Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Columns:
     numbers of names to those of the log; None leaves them.
     """
 
-    kind: Kind
+    kind: RecordKind
     stored: Records
     makers: tuple[int, ...]
     shift_us: int = 0
@@ -64,7 +64,7 @@ class Columns:
         return records
 
 
-def concatenate(parts: Iterable[Columns], kind: Kind, most: int) -> Records:
+def concatenate(parts: Iterable[Columns], kind: RecordKind, most: int) -> Records:
     """Return the records of all parts, at most `most`, in one array."""
     records: Records = np.empty(most, kind.named)
     filled = 0

@@ -30,22 +30,22 @@ def read_document(name: str, text: bytes, *, strictly: bool = True) -> Any:
         if not strictly:
             return json.loads(text)
         return harmless(name, json.loads(text, object_pairs_hook=unique_keys))
-    except RepeatedKey as repeated:
+    except RepeatedJsonKey as repeated:
         raise LogError(f"{name}: expected each key once, found {shown(repeated.args[0])} again") from None
     except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError
         raise LogError(f"{name}: expected JSON, found something else") from None
 
 
-class RepeatedKey(ValueError):
+class RepeatedJsonKey(ValueError):
     """A JSON object repeats a key, which is the only argument."""
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its pairs (a hook of `json.loads`). Raises `RepeatedKey`."""
+    """Make an object of its pairs (a hook of `json.loads`). Raises `RepeatedJsonKey`."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen = set[str]()
-        raise RepeatedKey(next(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+        raise RepeatedJsonKey(next(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
     return found
 
 

@@ -21,7 +21,7 @@ CSV_KINDS = (*KINDS, HEALTH)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnValues:
     """Values of records, or numbers of `names`. A value that `never` was is empty."""
 
     values: NDArray[Any]
@@ -40,43 +40,46 @@ class Column:
         return cells
 
 
-def columns_of(kind: str, records: Records, strings: tuple[str, ...]) -> dict[str, Column]:
+def columns_of(kind: str, records: Records, strings: tuple[str, ...]) -> dict[str, ColumnValues]:
     """Return the columns of a kind of records. Seconds count from the common start."""
-    makers = {name: Column(records[name], strings) for name in ("client", "engine")}
+    makers = {name: ColumnValues(records[name], strings) for name in ("client", "engine")}
     if kind == "mails":
         return {
-            "at_s": Column(records["at_us"] / 1e6),
+            "at_s": ColumnValues(records["at_us"] / 1e6),
             **makers,
-            "message": Column(np.char.decode(records["message"], "ascii")),
-            "user": Column(records["user"]),
-            "sender": Column(records["sender"]),
-            "event": Column(records["event"], EVENTS),
-            "folder": Column(records["folder"], strings),
+            "message": ColumnValues(np.char.decode(records["message"], "ascii")),
+            "user": ColumnValues(records["user"]),
+            "sender": ColumnValues(records["sender"]),
+            "event": ColumnValues(records["event"], EVENTS),
+            "folder": ColumnValues(records["folder"], strings),
         }
     if kind == "commands":
         return {
-            "started_s": Column(records["started_us"] / 1e6),
-            "took_ms": Column(records["took_us"] / 1e3),
+            "started_s": ColumnValues(records["started_us"] / 1e6),
+            "took_ms": ColumnValues(records["took_us"] / 1e3),
             **makers,
-            "user": Column(records["user"]),
-            "command": Column(records["command"], strings),
-            "outcome": Column(records["outcome"], OUTCOMES),
-            **{name: Column(records[name]) for name in ("sent_bytes", "received_bytes")},
+            "user": ColumnValues(records["user"]),
+            "command": ColumnValues(records["command"], strings),
+            "outcome": ColumnValues(records["outcome"], OUTCOMES),
+            **{name: ColumnValues(records[name]) for name in ("sent_bytes", "received_bytes")},
         }
     due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
     unstarted, unended = started_us == NEVER, ended_us == NEVER
     return {
-        "scheduled_s": Column(due_us / 1e6),
-        "started_s": Column(started_us / 1e6, never=unstarted),
-        "service_ms": Column((ended_us - started_us) / 1e3, never=unstarted | unended),
-        "response_ms": Column((ended_us - due_us) / 1e3, never=unended),
+        "scheduled_s": ColumnValues(due_us / 1e6),
+        "started_s": ColumnValues(started_us / 1e6, never=unstarted),
+        "service_ms": ColumnValues((ended_us - started_us) / 1e3, never=unstarted | unended),
+        "response_ms": ColumnValues((ended_us - due_us) / 1e3, never=unended),
         **makers,
-        "user": Column(records["user"]),
-        **{name: Column(records[name], strings) for name in ("profile", "protocol", "task")},
-        "outcome": Column(records["outcome"], OUTCOMES),
-        "error": Column(records["error"], strings),
-        "bytes": Column(records["bytes"]),
-        **{f"late_{cause}_ms": Column(records[f"late_{cause}_s"] * 1e3) for cause in ("busy", "down", "generator")},
+        "user": ColumnValues(records["user"]),
+        **{name: ColumnValues(records[name], strings) for name in ("profile", "protocol", "task")},
+        "outcome": ColumnValues(records["outcome"], OUTCOMES),
+        "error": ColumnValues(records["error"], strings),
+        "bytes": ColumnValues(records["bytes"]),
+        **{
+            f"late_{cause}_ms": ColumnValues(records[f"late_{cause}_s"] * 1e3)
+            for cause in ("busy", "down", "generator")
+        },
     }
 
 

@@ -20,14 +20,14 @@ from loadsim.timinglog.header import LogHeader, read_header
 from loadsim.timinglog.health_samples import Sample, Samples
 from loadsim.timinglog.names import check_names
 from loadsim.timinglog.record_limits import WrongRecord, check_records
-from loadsim.timinglog.records import KINDS, MAKERS, NAMES, Kind
+from loadsim.timinglog.records import KINDS, MAKERS, NAMES, RecordKind
 
 GROUP_RECORDS = 16_384
 """The most records of a group, unless one block has more. Engines write a small block each second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BlockGroup:
     """Consecutive blocks of one kind of record; `pieces` has the offset and the length of each payload.
 
     `length` is that of all payloads.
@@ -50,7 +50,7 @@ class LogFile:
     strings: tuple[str, ...]
     facts: LogFacts
     health: list[Sample]
-    groups: Mapping[str, Sequence[Group]]
+    groups: Mapping[str, Sequence[BlockGroup]]
     blocks: int
     end: int
     size: int
@@ -143,10 +143,10 @@ def _objects(path: Path, block: container.Block) -> list[dict[str, Any]]:
 class _Indexer:
     """Checks the records of one kind block by block, and puts the blocks into groups."""
 
-    def __init__(self, path: Path, kind: Kind) -> None:
+    def __init__(self, path: Path, kind: RecordKind) -> None:
         self._path = path
         self._kind = kind
-        self._groups: list[Group] = []
+        self._groups: list[BlockGroup] = []
         self._blocks: list[container.Block] = []  # in no group yet
         self._count = 0
         self._most: dict[str, int] = {}
@@ -174,10 +174,10 @@ class _Indexer:
         except WrongRecord as wrong:
             raise LogError(f"{self._path}: byte {self._blocks[0].begin} or later: {wrong}") from None
         pieces = tuple((block.begin, len(block.payload)) for block in self._blocks)
-        self._groups.append(Group(self._count, pieces, len(payload)))
+        self._groups.append(BlockGroup(self._count, pieces, len(payload)))
         self._blocks, self._count = [], 0
 
-    def groups(self, names: int, users: int | None) -> Sequence[Group]:
+    def groups(self, names: int, users: int | None) -> Sequence[BlockGroup]:
         """Return all groups after the last block. Raises `LogError` for numbers of no user and of no name."""
         self._close()
         if users and self._most.get("user", 0) > users:

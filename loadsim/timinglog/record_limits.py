@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loadsim.model.records import EVENTS, FAILURES, GENERATOR, OUTCOMES
 from loadsim.timinglog.quantities import LONGEST_S
-from loadsim.timinglog.records import KINDS, NAMES, NEVER, Kind, Records
+from loadsim.timinglog.records import KINDS, NAMES, NEVER, RecordKind, Records
 
 MOST_US = 1 << 50
 """The largest instant of a file, before or after its begin: 35 years."""
@@ -29,7 +29,7 @@ class WrongRecord(ValueError):
         super().__init__(f"{field}: expected {expected}, found {found}")
 
 
-def check_records(kind: Kind, payload: bytes, most: dict[str, int]) -> None:
+def check_records(kind: RecordKind, payload: bytes, most: dict[str, int]) -> None:
     """Check records. Raises `WrongRecord`. `most` keeps the highest number so far of each name and of the users."""
     records: Records = np.frombuffer(payload, kind.plain)
     for field in (*NAMES, "user"):

@@ -90,7 +90,7 @@ NAMES = ("task", "profile", "protocol", "error", "folder", "command", *MAKERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RecordKind:
     """A kind of record: the number of its blocks, and its type in a file (`plain`) and with its makers (`named`)."""
 
     number: int
@@ -98,9 +98,9 @@ class Kind:
     named: np.dtype[np.void]
 
 
-KINDS: Mapping[str, Kind] = {
-    "tasks": Kind(container.TASKS, TASK, NAMED_TASK),
-    "mails": Kind(container.MAILS, MAIL, NAMED_MAIL),
-    "commands": Kind(container.COMMANDS, COMMAND, NAMED_COMMAND),
+KINDS: Mapping[str, RecordKind] = {
+    "tasks": RecordKind(container.TASKS, TASK, NAMED_TASK),
+    "mails": RecordKind(container.MAILS, MAIL, NAMED_MAIL),
+    "commands": RecordKind(container.COMMANDS, COMMAND, NAMED_COMMAND),
 }
 """All kinds of records by name."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.timinglog.columns import Columns
-from loadsim.timinglog.file import Group
-from loadsim.timinglog.records import Kind
+from loadsim.timinglog.file import BlockGroup
+from loadsim.timinglog.records import RecordKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Stream:
     """The records of one kind in a file, with what makes them those of a log (see `Columns`)."""
 
     path: Path
-    kind: Kind
-    groups: Sequence[Group]
+    kind: RecordKind
+    groups: Sequence[BlockGroup]
     makers: tuple[int, ...]
     shift_us: int
     renumber: NDArray[np.uint16] | None = None
@@ -48,7 +48,7 @@ class Stream:
             raise LogError(f"{self.path}: expected to read it again, found: {failure.strerror}") from None
 
 
-def _bytes_of(path: Path, file: FileIO, group: Group) -> NDArray[np.uint8]:
+def _bytes_of(path: Path, file: FileIO, group: BlockGroup) -> NDArray[np.uint8]:
     """Return the payloads of a group, which were checked when the log was opened."""
     found = np.empty(group.length, np.uint8)
     filled = 0

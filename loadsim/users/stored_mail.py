@@ -21,7 +21,7 @@ DECODED = 3 / 4
 
 
 @dataclass(slots=True, eq=False)
-class _Folder:
+class _KnownFolder:
     """The number of messages that a folder must have, and those that the user's tasks have put outside of the Inbox."""
 
     held: int
@@ -51,7 +51,7 @@ class StoredMail:
         self._number = number
         self._start = start
         self._record = record
-        self._folders: dict[str, _Folder] = {}
+        self._folders: dict[str, _KnownFolder] = {}
         self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
         self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
         self._tried: set[tuple[str, str]] = set()  # folder and id of the start state's that a task may have put there
@@ -222,7 +222,7 @@ class StoredMail:
     def _at_start(self, name: str) -> int:
         return 0 if self._start is None else self._start(self._number).get(name, 0)
 
-    def _folder(self, name: str) -> _Folder:
+    def _folder(self, name: str) -> _KnownFolder:
         if name not in self._folders:
-            self._folders[name] = _Folder(self._at_start(name))
+            self._folders[name] = _KnownFolder(self._at_start(name))
         return self._folders[name]

@@ -17,8 +17,8 @@ from loadsim.protocols.imap.reading import (
     structure_of,
 )
 from loadsim.protocols.imap.responses import Condition, Fetched, Search, Tagged
-from loadsim.protocols.imap.wire import Wire
-from loadsim.protocols.smtp.wire import Wire as SmtpWire
+from loadsim.protocols.imap.wire import ImapWire
+from loadsim.protocols.smtp.wire import SmtpWire
 
 from .mutate import mutated
 from .target import Target, pieces
@@ -125,7 +125,7 @@ IMAP_WORDS = (
 
 
 def _imap_wire(data: bytes) -> None:
-    for response in whole_and_cut(lambda: Wire().feed, data):
+    for response in whole_and_cut(lambda: ImapWire().feed, data):
         if isinstance(response, Search):
             list(islice(_allowed(iter, response.numbers) or (), MOST_NUMBERS))
         elif isinstance(response, Condition | Tagged) and response.code is not None:

@@ -10,9 +10,9 @@ import pytest
 from loadsim.errors import ConfigError
 from loadsim.protocols.aioimaplib import open_driver as open_library
 from loadsim.protocols.imap import open_driver as open_own
-from loadsim.protocols.imap.wire import Wire
+from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.mail_driver import SUBMISSION
-from loadsim.protocols.smtp.wire import Wire as SmtpWire
+from loadsim.protocols.smtp.wire import SmtpWire
 
 from . import control_targets, file_targets, mail_targets
 from .all_targets import TARGETS
@@ -130,7 +130,7 @@ def test_sound_input_is_sound(name: str) -> None:
     for data in SOUND[name]:
         TARGETS[name].run(data)
         if name.endswith("wire") or name == "imap-fetch":
-            wire = Wire() if name.startswith("imap") else SmtpWire()
+            wire = ImapWire() if name.startswith("imap") else SmtpWire()
             assert list(wire.feed(data)) and not wire.held_bytes
 
 

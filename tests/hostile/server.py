@@ -29,7 +29,7 @@ LONGEST_LINE = 1 << 26
 _EVIDENCE = re.compile(rb"^X-LoadSim: (.*(?:\r\n[ \t].*)*)", re.MULTILINE)
 
 
-class Delivery(embedded_child.Delivery):
+class Delivery(embedded_child.MailDelivery):
     """Delivers, and remembers each message that it took, with each of its users."""
 
     def __init__(self, *args: object, users: dict[str, int]) -> None:

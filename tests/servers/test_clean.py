@@ -25,7 +25,7 @@ from provisioning import (
 from loadsim.cli import main, parser
 from loadsim.model.ports import INBOX, Account
 from loadsim.provisioning.clean import Cleaned, clean, clean_mailbox, describe
-from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
+from loadsim.provisioning.initialise import StoredState, initialise, restore_mailbox
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:
 def test_an_interrupted_initialise_is_cleaned(make_lab: MakeLab) -> None:
     """Whatever was created by the time of the kill is known to the manifest."""
     lab = make_lab()
-    start = StartState(lab.workload)
+    start = StoredState(lab.workload)
 
     async def work(account: Account, mailbox: object) -> None:
         await restore_mailbox(account, mailbox, start, from_scratch=False)

@@ -20,7 +20,7 @@ from loadsim.model.ports import INBOX, Account, Provisioning
 from loadsim.provisioning import manifest
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.holder import Holder, identity
-from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
+from loadsim.provisioning.initialise import StoredState, initialise, restore_mailbox
 from loadsim.provisioning.sessions import all_done, visit
 
 OTHER = Holder("run", "elsewhere", "boot namespace pid 7 started 1", 1_760_000_000, 2_000_000_000)
@@ -127,7 +127,7 @@ def test_others_that_prepare_an_account_at_the_same_time(make_lab: MakeLab) -> N
 
     async def work(account: Account, mailbox: Any) -> None:
         with pytest.raises(manifest.AccountTaken, match="begin with first@"):
-            await restore_mailbox(account, Overtaken(mailbox), StartState(lab.workload), from_scratch=False)
+            await restore_mailbox(account, Overtaken(mailbox), StoredState(lab.workload), from_scratch=False)
 
     assert asyncio.run(with_steps(lab, lab.accounts[0], 1000, work))
 

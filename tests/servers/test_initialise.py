@@ -35,8 +35,8 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning.initialise import (
     Initialised,
-    StartState,
-    Wanted,
+    StoredState,
+    WantedMessage,
     change_folder,
     initialise,
     restore_mailbox,
@@ -276,7 +276,7 @@ def test_reports_that_quote_nothing_of_ours_are_foreign(lab: Lab) -> None:
 
 def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:
     """Killed after every single change, on a new mailbox and on a messy one, it comes to the start state."""
-    start = StartState(lab.workload)
+    start = StoredState(lab.workload)
 
     async def work(account: Account, mailbox: object) -> None:
         await restore_mailbox(account, mailbox, start, from_scratch=False)
@@ -335,7 +335,7 @@ def test_messages_are_counted_at_the_end(lab: Lab, numbers: bool, rejected: bool
 
     async def work(account: Account, mailbox: Any) -> None:
         with pytest.raises(ConfigError, match="expected 4 messages after initialising, found 0"):
-            await restore_mailbox(account, Forgetful(mailbox, numbers), StartState(lab.workload), from_scratch=False)
+            await restore_mailbox(account, Forgetful(mailbox, numbers), StoredState(lab.workload), from_scratch=False)
 
     assert asyncio.run(with_steps(lab, lab.accounts[0], 1000, work))
 
@@ -378,7 +378,7 @@ def _evidence(number: int) -> MessageTag:
 def test_what_is_kept_and_put_is_what_is_wanted(wanted: list[int], lying: list[tuple[int, str]]) -> None:
     """Whatever lies in a folder: removing, resetting and appending as told gives the wanted messages in order."""
     own = [Lying(ref, _evidence(number), frozenset({flag} - {""})) for ref, (number, flag) in enumerate(lying)]
-    target = [Wanted(b"", (Flag.SEEN,), _evidence(number)) for number in wanted]
+    target = [WantedMessage(b"", (Flag.SEEN,), _evidence(number)) for number in wanted]
     change = asyncio.run(change_folder(own, target, len(target)))
     after = {each.ref: each for each in own if each.ref not in change.remove}
     for flags, refs in change.reflag.items():

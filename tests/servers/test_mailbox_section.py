@@ -14,7 +14,7 @@ from provisioning import USERS, Lab, lab_maker, quoted
 
 from loadsim.model.mailboxes import folder_names
 from loadsim.provisioning.clean import clean
-from loadsim.provisioning.initialise import Initialised, StartState, initialise
+from loadsim.provisioning.initialise import Initialised, StoredState, initialise
 
 pytestmark = pytest.mark.nightly(part="runs")
 
@@ -47,7 +47,7 @@ def test_a_stated_mailbox_on_a_server(make_lab: Callable[[], Lab]) -> None:
     first = init(lab)
     assert first.put == USERS * (9 + 2 + 6 * 4)
     assert first.folders_created == USERS * (6 + 3)
-    start = StartState(lab.workload)
+    start = StoredState(lab.workload)
     for user, account in enumerate(lab.accounts, start=1):
         with logged_on(lab.server, account) as client:
             for folder in start.folders(user):

@@ -11,7 +11,7 @@ from provisioning import USERS, lab_maker
 
 from loadsim.cli import main
 from loadsim.provisioning.clean import clean
-from loadsim.provisioning.initialise import StartState, initialise
+from loadsim.provisioning.initialise import StoredState, initialise
 
 pytestmark = pytest.mark.nightly(part="runs")
 
@@ -35,7 +35,7 @@ def test_dovecot_has_the_start_state(
     lab = lab_maker(server, accounts, tmp_path)().with_settings(setting)
     arguments = ["topology", "export", str(lab.path), "--set", setting, "--format", "maildir"]
     assert main([*arguments, "--out", str(server.layout.mail), "--owner", "dovecot"]) == 0
-    start = StartState(lab.workload)
+    start = StoredState(lab.workload)
     messages = sum(sum(start.folders(user).values()) for user in range(1, USERS + 1))
     assert f"Wrote {messages} messages" in capsys.readouterr().out
 

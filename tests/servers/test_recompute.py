@@ -19,7 +19,7 @@ from loadsim.engine.control import StandaloneControl
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.workload import Workload, plan_digest
-from loadsim.protocols.in_memory import InMemoryDriver, Mail
+from loadsim.protocols.in_memory import InMemoryDriver, MailInMemory
 from loadsim.runs.log_header import load_of_plan, run_header
 from loadsim.runs.watcher import SILENT
 
@@ -79,7 +79,7 @@ class Broken(StandaloneControl):
         """`InMemoryDriver.pace`."""
         return math.inf if user in HANGING and self._at_s(at_ns) > HANG_S else service_s
 
-    def post(self, mail: Mail, users: Sequence[int]) -> None:
+    def post(self, mail: MailInMemory, users: Sequence[int]) -> None:
         """`InMemoryDriver.post`: some messages never arrive, and some twice."""
         self._accepted += 1
         for _ in range(0 if self._accepted % 40 == 0 else 2 if self._accepted % 9 == 0 else 1):

@@ -10,7 +10,6 @@ from itertools import pairwise
 from loadsim.protocols.imap.responses import (
     Address,
     Capability,
-    Code,
     Condition,
     Continuation,
     Envelope,
@@ -22,6 +21,7 @@ from loadsim.protocols.imap.responses import (
     MailboxStatus,
     Multipart,
     Response,
+    ResponseCode,
     Search,
     Tagged,
 )
@@ -37,7 +37,7 @@ def found(*numbers: int) -> NumberSet:
 
 
 DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
-    (b"* OK [CAPABILITY IMAP4rev2 STARTTLS AUTH=PLAIN] ready", Condition("OK", Code("CAPABILITY", "IMAP4rev2 STARTTLS AUTH=PLAIN"), "ready")),
+    (b"* OK [CAPABILITY IMAP4rev2 STARTTLS AUTH=PLAIN] ready", Condition("OK", ResponseCode("CAPABILITY", "IMAP4rev2 STARTTLS AUTH=PLAIN"), "ready")),
     (b"* PREAUTH IMAP4rev2 server logged in as Smith", Condition("PREAUTH", None, "IMAP4rev2 server logged in as Smith")),
     (b"* BYE Autologout; idle for too long", Condition("BYE", None, "Autologout; idle for too long")),
     (b"* BYE", Condition("BYE", None, "")),
@@ -49,15 +49,15 @@ DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
     (b"* 1 RECENT", None),
     (b"* FLAGS (\\Answered \\Flagged)", None),
     (b"* XYZZY whatever (\"unbalanced", None),
-    (b"* OK [UIDVALIDITY 3857529045] UIDs valid", Condition("OK", Code("UIDVALIDITY", "3857529045"), "UIDs valid")),
-    (b"* OK [PERMANENTFLAGS (\\Deleted \\*)] Limited", Condition("OK", Code("PERMANENTFLAGS", "(\\Deleted \\*)"), "Limited")),
-    (b"A003 OK [APPENDUID 38505 3955] APPEND completed", Tagged("A003", "OK", Code("APPENDUID", "38505 3955"), "APPEND completed")),
-    (b"A004 OK [COPYUID 38505 304,319:320 3956:3958] Done", Tagged("A004", "OK", Code("COPYUID", "38505 304,319:320 3956:3958"), "Done")),
-    (b"A004 NO [TRYCREATE]", Tagged("A004", "NO", Code("TRYCREATE", ""), "")),
+    (b"* OK [UIDVALIDITY 3857529045] UIDs valid", Condition("OK", ResponseCode("UIDVALIDITY", "3857529045"), "UIDs valid")),
+    (b"* OK [PERMANENTFLAGS (\\Deleted \\*)] Limited", Condition("OK", ResponseCode("PERMANENTFLAGS", "(\\Deleted \\*)"), "Limited")),
+    (b"A003 OK [APPENDUID 38505 3955] APPEND completed", Tagged("A003", "OK", ResponseCode("APPENDUID", "38505 3955"), "APPEND completed")),
+    (b"A004 OK [COPYUID 38505 304,319:320 3956:3958] Done", Tagged("A004", "OK", ResponseCode("COPYUID", "38505 304,319:320 3956:3958"), "Done")),
+    (b"A004 NO [TRYCREATE]", Tagged("A004", "NO", ResponseCode("TRYCREATE", ""), "")),
     (b"A5 BAD", Tagged("A5", "BAD", None, "")),
     (b"A6 OK [closed never", Tagged("A6", "OK", None, "[closed never")),
     (b"A6 ok [(no name)] text", Tagged("A6", "OK", None, "[(no name)] text")),
-    (b"A6 No [ALERT]at once\rwith ] and [x]", Tagged("A6", "NO", Code("ALERT", ""), "at once\rwith ] and [x]")),
+    (b"A6 No [ALERT]at once\rwith ] and [x]", Tagged("A6", "NO", ResponseCode("ALERT", ""), "at once\rwith ] and [x]")),
     (b"* NO [closed never", Condition("NO", None, "[closed never")),
     (b"+", Continuation("")),
     (b"+ idling", Continuation("idling")),

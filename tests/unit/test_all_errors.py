@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import MOST_SHOWN, ConfigError
-from loadsim.model.documents.problems import Lines
+from loadsim.model.documents.problems import SourceLines
 from loadsim.model.scenario import load_scenario
 
 Capture = pytest.CaptureFixture[str]
@@ -236,7 +236,7 @@ def test_no_wrong_value_hides_another_and_none_makes_another(faults: list[Fault]
 
 def test_lines_of_keys() -> None:
     """The nearest key above what is missing; dotted names are nested; merged keys and broken texts have none."""
-    lines = Lines("a: &a\n  b.c:\n    - 1\n    - {d: 2}\ne:\n  <<: *a\n  f: 1\n[g]: 1\n7: x\n")
+    lines = SourceLines("a: &a\n  b.c:\n    - 1\n    - {d: 2}\ne:\n  <<: *a\n  f: 1\n[g]: 1\n7: x\n")
     wanted = {
         ("a",): 1,
         ("a", "b", "c"): 2,
@@ -250,4 +250,4 @@ def test_lines_of_keys() -> None:
         (): 0,
     }
     assert {key: lines.of(key) for key in wanted} == wanted
-    assert Lines("a: [").of(("a",)) == Lines().of(("a",)) == Lines("- - " * 20_000).of((0,)) == 0
+    assert SourceLines("a: [").of(("a",)) == SourceLines().of(("a",)) == SourceLines("- - " * 20_000).of((0,)) == 0

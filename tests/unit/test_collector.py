@@ -22,13 +22,13 @@ from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.model.scenario import load_scenario
-from loadsim.monitor.collector import Collector, Limits, collected
+from loadsim.monitor.collector import Allowances, Collector, collected
 from loadsim.monitor.monitor_log import open_monitor_log, probe_samples, read_monitor_log
 from loadsim.timinglog.file import open_log
 
-PATIENT = Limits(start_s=PATIENCE_S, end_s=PATIENCE_S, terminated_s=PATIENCE_S)
-SHORT = Limits(start_s=PATIENCE_S, end_s=0.1, terminated_s=0.1)
-SILENT = Limits(start_s=0.5, end_s=0.1, terminated_s=0.1)
+PATIENT = Allowances(start_s=PATIENCE_S, end_s=PATIENCE_S, terminated_s=PATIENCE_S)
+SHORT = Allowances(start_s=PATIENCE_S, end_s=0.1, terminated_s=0.1)
+SILENT = Allowances(start_s=0.5, end_s=0.1, terminated_s=0.1)
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def shell(script: str, *arguments: object) -> list[str]:
     return ["sh", "-c", script, "sh", *map(str, arguments)]
 
 
-def collector_of(place: Path, words: list[str], limits: Limits = PATIENT, name: str = "mx1") -> Collector:
+def collector_of(place: Path, words: list[str], limits: Allowances = PATIENT, name: str = "mx1") -> Collector:
     (place / "logs").mkdir(exist_ok=True)
     return Collector(name, words, place / "logs" / f"{name}.tlog", limits)
 
 
-def collect(place: Path, words: list[str], limits: Limits = PATIENT) -> tuple[str | None, str | None, Path]:
+def collect(place: Path, words: list[str], limits: Allowances = PATIENT) -> tuple[str | None, str | None, Path]:
     """Collect until the first sample, or the reason for none, then to the end. Return both reasons and the file."""
     collector = collector_of(place, words, limits)
     collector.start()
@@ -186,7 +186,7 @@ def test_no_process_is_left(dies: bool, tmp_path: Path, stream: Path) -> None:
 
 def test_a_first_sample_after_the_request_to_end_changes_no_limit(tmp_path: Path, stream: Path) -> None:
     """It is printed when the standard input has ended; the command goes on, and is ended all the same."""
-    collector = collector_of(tmp_path, shell('cat; cat "$1"; exec sleep 1000', stream), Limits(end_s=1.0))
+    collector = collector_of(tmp_path, shell('cat; cat "$1"; exec sleep 1000', stream), Allowances(end_s=1.0))
     collector.start()
     collector.end()
     collector.ended.result(PATIENCE_S)
@@ -197,7 +197,7 @@ def test_a_command_may_need_sigterm(tmp_path: Path, stream: Path) -> None:
     sampled, why, _ = collect(
         tmp_path,
         shell('cat "$1"; exec sleep 1000', stream),
-        Limits(start_s=PATIENCE_S, end_s=0.1, terminated_s=PATIENCE_S),
+        Allowances(start_s=PATIENCE_S, end_s=0.1, terminated_s=PATIENCE_S),
     )
     assert (sampled, why) == (None, None)
 

@@ -27,7 +27,7 @@ from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import ALL_TASKS, INBOX, Account, Observer, Session
 from loadsim.protocols.calendar import MailboxCalendar
-from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, Mail
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, MailInMemory
 from loadsim.protocols.short_sessions import PerViewMailbox
 from loadsim.users.companion import COMPANION
 from loadsim.users.host import CompanionCounts
@@ -68,7 +68,7 @@ class CompanionDriver:
         mailbox._account = replace(account, number=account.number + COMPANIONS)
         receive = first.receive
 
-        def both(mail: Mail) -> None:
+        def both(mail: MailInMemory) -> None:
             receive(mail)
             if mailbox._open == INBOX:
                 mailbox._announce()

@@ -17,7 +17,7 @@ from loadsim.analysis.statistics.comparison import (
     ALPHA,
     MOST_REPEATS,
     POWER,
-    Sample,
+    Sampled,
     compare,
     critical_t,
     deviations_needed,
@@ -140,19 +140,19 @@ TIMES_MS = st.lists(st.floats(1, 10_000), min_size=2, max_size=6)
 @given(base=TIMES_MS, new=TIMES_MS, factor=st.floats(0.5, 2))
 def test_sides_and_units_do_not_matter(base: list[float], new: list[float], factor: float) -> None:
     """Exchanged sets give the reciprocal ratio and the same p; times in another unit give the same ratio."""
-    (one,) = compare([Sample("READ", base, new)])
-    (other,) = compare([Sample("READ", new, base)])
+    (one,) = compare([Sampled("READ", base, new)])
+    (other,) = compare([Sampled("READ", new, base)])
     assert other.ratio == pytest.approx(1 / one.ratio)
     assert other.p == pytest.approx(one.p)
     assert (other.low, other.high) == (pytest.approx(1 / one.high), pytest.approx(1 / one.low))
-    (scaled,) = compare([Sample("READ", [each * factor for each in base], [each * factor for each in new])])
+    (scaled,) = compare([Sampled("READ", [each * factor for each in base], [each * factor for each in new])])
     assert scaled.ratio == pytest.approx(one.ratio)
     assert scaled.difference_ms == pytest.approx(one.difference_ms * factor, abs=1e-6)
 
 
 def test_means_are_geometric() -> None:
     """So that their ratio is the ratio: 10 and 40 are 20, 40 and 90 are 60, three times as long."""
-    (found,) = compare([Sample("READ", [10, 40], [40, 90])])
+    (found,) = compare([Sampled("READ", [10, 40], [40, 90])])
     assert (found.base_ms, found.new_ms, found.difference_ms) == pytest.approx((20, 60, 40))
     assert found.ratio == pytest.approx(3)
 
@@ -160,7 +160,7 @@ def test_means_are_geometric() -> None:
 @pytest.mark.parametrize(("base", "new"), [([10], [20]), ([10, 10, 10], [20]), ([10], [20, 20.1, 19.9])])
 def test_a_single_run_proves_nothing(base: list[float], new: list[float]) -> None:
     """On either side: means and ratio, and neither p nor interval."""
-    sample = Sample("Score", base, new)
+    sample = Sampled("Score", base, new)
     (found,) = compare([sample])
     assert found.ratio == pytest.approx(2, rel=0.01)
     assert (found.low, found.high, found.p, found.detectable, found.change) == (None, None, None, None, None)
@@ -169,14 +169,16 @@ def test_a_single_run_proves_nothing(base: list[float], new: list[float]) -> Non
 
 def test_runs_that_do_not_vary_differ_when_they_do() -> None:
     """Equal times are no difference; times that differ by far more than their rounding are one."""
-    same, slower = compare([Sample("READ", [10, 10, 10], [10, 10, 10]), Sample("SEND", [10] * 3, [11] * 3)])
+    same, slower = compare([Sampled("READ", [10, 10, 10], [10, 10, 10]), Sampled("SEND", [10] * 3, [11] * 3)])
     assert (same.p, same.change, same.ratio) == (1.0, None, 1.0)
     assert slower.change == "slower"
 
 
 def test_runs_that_vary_wildly_show_nothing() -> None:
     """Two of each that vary by a factor of a million could not even show a hundredfold; no figure overflows."""
-    samples = [Sample(str(at), [first, 10_000], [0.001, 100_000]) for at, first in enumerate([0.001, 1, 30, 1_000] * 4)]
+    samples = [
+        Sampled(str(at), [first, 10_000], [0.001, 100_000]) for at, first in enumerate([0.001, 1, 30, 1_000] * 4)
+    ]
     for found in compare(samples):
         assert found.detectable is None and found.low is not None and found.high is not None
         assert 0 < found.low < 1 < found.high < math.inf
@@ -263,7 +265,7 @@ def test_what_is_said_to_be_detectable_is_right_in_the_middle() -> None:
     true = math.exp(deviation * deviations_needed(*runs, ALPHA / TASKS))
     base, new = np.exp(repeats(4, runs, (deviation, deviation)))
     told = [
-        compare([Sample(str(task), base[pair, task], new[pair, task]) for task in range(TASKS)])[0].detectable
+        compare([Sampled(str(task), base[pair, task], new[pair, task]) for task in range(TASKS)])[0].detectable
         for pair in range(200)
     ]
     assert np.median(np.array(told, dtype=float)) == pytest.approx(true, rel=0.03)
@@ -276,7 +278,7 @@ def test_the_comparison_is_the_test_that_was_simulated() -> None:
     low, high = test.interval(ALPHA)
     corrected = holm(test.p_values())
     for pair in range(20):
-        samples = [Sample(str(at), np.exp(base[pair, at]), np.exp(new[pair, at])) for at in range(TASKS)]
+        samples = [Sampled(str(at), np.exp(base[pair, at]), np.exp(new[pair, at])) for at in range(TASKS)]
         for at, one in enumerate(compare(samples)):
             expected = corrected[pair, at], low[pair, at], high[pair, at]
             assert (one.p, one.low, one.high) == pytest.approx(expected)
@@ -309,7 +311,7 @@ def repeats_that_decided(runs: int, pairs: int) -> list[bool]:
 
     decided = []
     for pair in np.flatnonzero(undecided(runs)):
-        more = repeats_needed(Sample("Score", np.exp(base[pair, :runs]), np.exp(new[pair, :runs])), limit - 1)
+        more = repeats_needed(Sampled("Score", np.exp(base[pair, :runs]), np.exp(new[pair, :runs])), limit - 1)
         if more is not None:
             decided.append(not undecided(runs + more, [pair])[0])
     return decided
@@ -336,7 +338,7 @@ def test_repeats_advised_decide_as_often_as_is_said_of_many(runs: int, pairs: in
 def test_no_number_of_repeats_tells_a_ratio_from_itself() -> None:
     """At the limit, or next to it, none is advised."""
     for ratio in (1.05, 1.0501):
-        assert repeats_needed(Sample("Score", exactly(100, 0.1, 4), exactly(100 * ratio, 0.1, 4)), 0.05) is None
+        assert repeats_needed(Sampled("Score", exactly(100, 0.1, 4), exactly(100 * ratio, 0.1, 4)), 0.05) is None
 
 
 # --- several looks ----------------------------------------------------------------------------------------------
@@ -373,7 +375,7 @@ def test_corrected_for_looks_few_are_found_that_are_not_there() -> None:
 @example(base=[1.0, 1.0], new=[1.0, 258.0], looks=20)  # an interval beyond the largest number
 def test_looks_correct_everything_alike(base: list[float], new: list[float], looks: int) -> None:
     """p is as many times as large, the interval is wider, and a difference is one where the interval leaves out 1."""
-    (one,), (corrected,) = compare([Sample("READ", base, new)]), compare([Sample("READ", base, new)], looks)
+    (one,), (corrected,) = compare([Sampled("READ", base, new)]), compare([Sampled("READ", base, new)], looks)
     assert one.p is not None and corrected.low is not None and corrected.high is not None
     assert corrected.p == pytest.approx(min(1.0, looks * one.p))
     assert corrected.low <= (one.low or 0) <= (one.high or 0) <= corrected.high
@@ -402,9 +404,9 @@ def test_shares_are_tested_as_by_hand(found: tuple[int, int], runs: tuple[int, i
 
 def test_an_infinite_figure_leaves_others_as_they_are() -> None:
     """Other figures keep their intervals; p is corrected for all."""
-    finite = Sample("a", [100, 101, 102], [120, 121, 122])
+    finite = Sampled("a", [100, 101, 102], [120, 121, 122])
     (alone,) = compare([finite])
-    with_infinite, infinite = compare([finite, Sample("b", [100, 101, 102], [100, math.inf, math.inf])])
+    with_infinite, infinite = compare([finite, Sampled("b", [100, 101, 102], [100, math.inf, math.inf])])
     assert (with_infinite.low, with_infinite.high) == (alone.low, alone.high)
     assert with_infinite.p == pytest.approx(2 * (alone.p or 0))
     assert (infinite.new_ms, infinite.ratio, infinite.low, infinite.p) == (math.inf, math.inf, None, None)
@@ -413,5 +415,5 @@ def test_an_infinite_figure_leaves_others_as_they_are() -> None:
 @pytest.mark.parametrize("score_ms", [2.95, 16.15, 3.85, 0.001, 123456.789])
 def test_the_mean_of_a_single_run_is_its_own_figure(score_ms: float) -> None:
     """So that a comparison shows 3.0 where the answer of the run does; the error of logarithms would make it 2.9."""
-    (found,) = compare([Sample("score", [score_ms], [score_ms])])
+    (found,) = compare([Sampled("score", [score_ms], [score_ms])])
     assert (found.base_ms, found.new_ms, found.ratio) == (score_ms, score_ms, 1.0)

@@ -11,7 +11,7 @@ import pytest
 from compared_runs import HEADER, decided, write_run
 from timing_samples import LOGGED_ON, done, event
 
-from loadsim.analysis.statistics.comparison import Sample, larger_share_p
+from loadsim.analysis.statistics.comparison import Sampled, larger_share_p
 from loadsim.comparison.compared_run import DELIVERY, LEAST_DELIVERY_MS, RESPONSE_SCORE, SCORE, kind_of
 from loadsim.comparison.comparison import Comparison, compare_runs
 from loadsim.comparison.decision import (
@@ -155,7 +155,7 @@ def test_the_interval_decides(low: float, high: float, corrected: float, expecte
 @pytest.mark.parametrize("name", [SCORE, RESPONSE_SCORE, DELIVERY])
 def test_all_times_have_one_rule(name: str, factors: Sequence[float], expected: str) -> None:
     """A response score that is slower by 12 %, most likely between 4 and 20 %, is undecided: 5 % are allowed."""
-    sample = Sample(name, [485, 500, 515], [500 * factor for factor in factors])
+    sample = Sampled(name, [485, 500, 515], [500 * factor for factor in factors])
     (found,) = by_times([sample], {}, TERMS)
     assert found.decision == expected
 
@@ -172,7 +172,7 @@ def test_all_times_have_one_rule(name: str, factors: Sequence[float], expected: 
 )
 def test_infinite_runs_do_not_hide_the_others(base: Sequence[float], new: Sequence[float], expected: str) -> None:
     """They are decided with the criteria."""
-    assert by_times([Sample(RESPONSE_SCORE, base, new)], {}, TERMS)[0].decision == expected
+    assert by_times([Sampled(RESPONSE_SCORE, base, new)], {}, TERMS)[0].decision == expected
 
 
 def test_failures_are_corrected_for_the_number_of_shares() -> None:
@@ -317,7 +317,7 @@ def test_a_stretched_p_is_that_of_a_smaller_deviate() -> None:
 def test_runs_that_do_not_take_turns_decide_less(tmp_path: Path) -> None:
     """The same times, and the same misses."""
     terms, back_to_back = TERMS, Terms(0.05, 1, 2.032)
-    slower = [Sample(SCORE, [98, 100, 102], [113, 115, 117])]
+    slower = [Sampled(SCORE, [98, 100, 102], [113, 115, 117])]
     missed: Mapping[str, Sequence[Sequence[str]]] = {"base": [[]] * 3, "new": [["a"]] * 3}
     for each, expected in ((terms, "failed"), (back_to_back, "undecided")):
         assert by_times(slower, {}, each)[0].decision == expected

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadsim.monitor.counter_increase import Counters
+from loadsim.monitor.counter_increase import RisingCounters
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 10**12), st.booleans(), st.floats(0.001, 100, allow_nan=False)), min_size=1, max_size=20
@@ -17,7 +17,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_no_increase_is_of_two_starts(steps: list[tuple[int, bool, float]]) -> None:
     """With the start as era, the increases are those of the events without a restart between two samples."""
-    counters, total, at_s, start = Counters(), 0, 0.0, 0
+    counters, total, at_s, start = RisingCounters(), 0, 0.0, 0
     assert counters.increase({"a": total}, at_s, start) is None
     for events, restarts, wait_s in steps:
         total, start = (events, start + 1) if restarts else (total + events, start)
@@ -33,7 +33,7 @@ def test_no_increase_is_of_two_starts(steps: list[tuple[int, bool, float]]) -> N
 
 def test_one_counter_that_fell_means_that_all_were_reset() -> None:
     """The other one has grown beyond its old value since then. The sample after it has an increase again."""
-    counters = Counters()
+    counters = RisingCounters()
     counters.increase({"a": 5, "b": 5}, 1)
     assert counters.increase({"a": 4, "b": 900}, 2) is None
     increase = counters.increase({"a": 6, "b": 902}, 4)
@@ -43,7 +43,7 @@ def test_one_counter_that_fell_means_that_all_were_reset() -> None:
 
 def test_a_counter_that_is_gone_is_a_reset_and_a_new_one_has_no_increase_yet() -> None:
     """Neither is 0."""
-    counters = Counters()
+    counters = RisingCounters()
     counters.increase({"a": 5}, 1)
     increase = counters.increase({"a": 5, "b": 7}, 2)
     assert increase is not None
@@ -53,6 +53,6 @@ def test_a_counter_that_is_gone_is_a_reset_and_a_new_one_has_no_increase_yet() -
 
 def test_no_time_has_no_rate() -> None:
     """Two samples at one instant of the clock."""
-    counters = Counters()
+    counters = RisingCounters()
     counters.increase({"a": 5}, 1)
     assert counters.increase({"a": 6}, 1) is None

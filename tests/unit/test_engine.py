@@ -29,7 +29,7 @@ from loadsim.model.draws import draw
 from loadsim.model.ports import ALL_TASKS, Session
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission, Mail
+from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission, MailInMemory
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S
 
@@ -259,7 +259,7 @@ def test_lists_that_leave_out_the_sender_are_not_waited_for(tmp_path: Path) -> N
 
     def leaving_out(but_for: int) -> Callable[[Engine, InMemoryDriver], Awaitable[None]]:
         async def during(_: Engine, module: InMemoryDriver) -> None:
-            def post(mail: Mail, users: Sequence[int]) -> None:
+            def post(mail: MailInMemory, users: Sequence[int]) -> None:
                 sender = mail.tag.sender if mail.tag else 0
                 module.arrive(mail, [user for user in users if user != sender or user == but_for])
 

@@ -13,7 +13,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
 from loadsim.provisioning.export_maildir import Target, export_maildir
-from loadsim.provisioning.initialise import StartState
+from loadsim.provisioning.initialise import StoredState
 
 SCENARIO = """\
 server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}
@@ -36,7 +36,7 @@ def scenario(tmp_path: Path) -> Scenario:
 def test_a_tree_has_every_folder_and_message(tmp_path: Path, scenario: Scenario) -> None:
     """Maildir++; flags and sizes in the names of files, in order; dates as times of change; for the owner only."""
     done = export_maildir(scenario, Target(tmp_path / "out"), quiet, 1)
-    start = StartState(Workload(scenario))
+    start = StoredState(Workload(scenario))
     root = tmp_path / "out" / "u3" / "Maildir"
     expected = {
         "": "INBOX",
@@ -112,7 +112,7 @@ def test_the_names_of_the_scenario_s_folders(tmp_path: Path, scenario: Scenario)
     paths = {"Mail/Sent": "Sent Items"}
     found = manifest.parse(body, scenario.account(2), lambda path: paths.get(path, path))
     assert found.first_account == scenario.account(1).address
-    assert found.names == StartState(Workload(scenario)).folders(2).keys() - {"INBOX"}
+    assert found.names == StoredState(Workload(scenario)).folders(2).keys() - {"INBOX"}
 
 
 def test_a_full_or_closed_disk_is_one_line(tmp_path: Path, scenario: Scenario) -> None:

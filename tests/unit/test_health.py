@@ -16,7 +16,7 @@ import pytest
 from virtual_runs import live, quiet, scenario_of
 
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.health import TICK_NS, ClockSteps, CollectorPauses, Health, Lateness, LoopLag, open_files
+from loadsim.engine.health import TICK_NS, ClockSteps, CollectorPauses, EngineLateness, Health, LoopLag, open_files
 
 BLOCKED_NS = 100_000_000
 
@@ -97,7 +97,7 @@ def test_a_live_view_is_told_of_the_last_second(runner: asyncio.Runner) -> None:
     """The longest lag of the sample is that of the loop that was blocked; before a sample there is nothing to tell."""
 
     async def block() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        health = Health(MonotonicClock(), Lateness())
+        health = Health(MonotonicClock(), EngineLateness())
         health.start()
         try:
             before = health.figures()
@@ -122,7 +122,7 @@ def test_a_probe_leaves_nothing_behind(runner: asyncio.Runner) -> None:
     async def often() -> tuple[int, int]:
         before = listed()
         for _ in range(5):
-            health = Health(MonotonicClock(), Lateness())
+            health = Health(MonotonicClock(), EngineLateness())
             health.start()
             health.sample()
             health.stop()

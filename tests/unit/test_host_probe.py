@@ -16,7 +16,7 @@ from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
 from loadsim.monitor.host_probe import (
-    Reading,
+    HostSample,
     Sources,
     busiest_core,
     figures_between,
@@ -204,8 +204,8 @@ def test_pressure_is_the_share_of_the_time_between_readings() -> None:
 
 def test_rates_are_by_the_time_that_has_passed() -> None:
     """Not by one second; without time, there are none."""
-    zero = Reading(0, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, {("a_per_s", ""): 100}, {}, {})
-    later = Reading(4 * 10**9, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, {("a_per_s", ""): 110}, {}, {})
+    zero = HostSample(0, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, {("a_per_s", ""): 100}, {}, {})
+    later = HostSample(4 * 10**9, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, {("a_per_s", ""): 110}, {}, {})
     assert figures_between(zero, later) == {"a_per_s": 2.5}
     assert figures_between(zero, zero) == {}
 
@@ -224,12 +224,12 @@ def test_the_network_is_as_busy_as_its_busiest_direction() -> None:
     """Of the interfaces with a speed: 1 Gbit/s is 125 MB/s in each direction. Without one, the share is unknown."""
     speeds = {"eth0": 125e6, "eth2": 12.5e6}
 
-    def at(s: int, **sent: float) -> Reading:
+    def at(s: int, **sent: float) -> HostSample:
         counters: dict[tuple[str, str], float] = {}
         for name, received in (("eth0", 0.0), ("eth2", 0.0)):
             counters["network_sent_bytes_per_s", name] = sent[name]
             counters["network_received_bytes_per_s", name] = received
-        return Reading(s * 10**9, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, counters, {}, {})
+        return HostSample(s * 10**9, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, counters, {}, {})
 
     busy = figures_between(at(0, eth0=0, eth2=0), at(2, eth0=50e6, eth2=20e6), speeds)
     assert busy["network_busy_share"] == pytest.approx(0.8)

@@ -19,7 +19,7 @@ import pytest
 from patience import PATIENCE_S
 from proc_tools import on_recorded
 
-from loadsim.monitor.host_probe import Reading, Sources, figures_between, reading_of
+from loadsim.monitor.host_probe import HostSample, Sources, figures_between, reading_of
 
 pytestmark = pytest.mark.nightly(part="tools")
 
@@ -43,7 +43,7 @@ def written(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def reading(place: Path, *disks: str) -> Reading:
+def reading(place: Path, *disks: str) -> HostSample:
     """Our reading of a recorded directory, at the machine's uptime."""
     uptime_s = float((place / "proc" / "uptime").read_text().split()[0])
     return reading_of(lambda name: (place / "proc" / name).read_text(), Sources(disks, (), ()), round(uptime_s * 1e9))

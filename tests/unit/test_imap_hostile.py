@@ -16,7 +16,7 @@ from loadsim.protocols.imap.reading import LONGEST_TEXT_BYTES, evidence_of, stru
 from loadsim.protocols.imap.responses import Exists, Fetched, Leaf, MailboxStatus, Multipart, Search
 from loadsim.protocols.imap.sets import MOST_LISTED, NumberSet
 from loadsim.protocols.imap.values import DEEPEST, Value, body_of
-from loadsim.protocols.imap.wire import Wire
+from loadsim.protocols.imap.wire import ImapWire
 
 
 class Steps:
@@ -153,15 +153,15 @@ def test_a_few_bytes_are_held_as_a_few_numbers(raw: bytes, found: object) -> Non
 @pytest.mark.parametrize("mark", [b"{4294967295}", b"~{4294967295}", b"{999999999999999}", b"{67108865}"])
 def test_a_literal_too_large_is_refused_when_it_is_announced(mark: bytes) -> None:
     """Without waiting for it; of one within the limit, as many bytes are held as have arrived."""
-    refused(lambda: list(Wire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n")))
-    wire = Wire()
+    refused(lambda: list(ImapWire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n")))
+    wire = ImapWire()
     assert list(wire.feed(b"* 1 FETCH (BODY[1] {67108864}\r\nabc")) == []
     assert wire.held_bytes == len(b"* 1 FETCH (BODY[1] {67108864}\r\nabc")
 
 
 def test_an_empty_literal_is_a_text() -> None:
     for mark in (b"{0}", b"{0+}", b"~{0}"):
-        (found,) = Wire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n)\r\n")
+        (found,) = ImapWire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n)\r\n")
         assert isinstance(found, Fetched)
         assert found.sections == {"1": b""}
 

@@ -28,7 +28,7 @@ from loadsim.protocols.imap.reading import header_of, origin_of, structure_of
 from loadsim.protocols.imap.responses import Fetched, Leaf, Multipart
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.under_way import Untagged
-from loadsim.protocols.imap.wire import Wire
+from loadsim.protocols.imap.wire import ImapWire
 from loadsim.servers.running import RunningServer
 
 ACCOUNTS = numbered_accounts(42)
@@ -675,7 +675,7 @@ def test_after_an_expunge_only_uids_name_messages() -> None:
         b"* 2 FETCH (UID 5 RFC822.SIZE 9)", b"* 3 FETCH (UID 7 RFC822.SIZE 8)", b"* 1 EXPUNGE",
         b"* 1 FETCH (UID 5 FLAGS (a))", b"* 2 FETCH (FLAGS (b))", b"* 2 EXPUNGE", b'* 1 FETCH (UID 5 BODY[1] "x")',
     )  # fmt: skip
-    for response in Wire().feed(b"".join(line + b"\r\n" for line in lines)):
+    for response in ImapWire().feed(b"".join(line + b"\r\n" for line in lines)):
         data.take(response)
     fetched = [each for each in data.responses if isinstance(each, Fetched)]
     assert [(each.uid, each.size_bytes, each.flags, dict(each.sections)) for each in fetched] == [
@@ -713,7 +713,7 @@ def test_folded_header_fields_are_one_line() -> None:
     tag = b"X-LoadSim:\r\n " + evidence_of(1).header().encode().replace(b"; ", b";\r\n ") + b"\r\n"
     people = b'((NIL NIL "user1" "example.test"))'
     values = b"{%d}\r\n%b %b NIL NIL NIL NIL NIL NIL" % (len(subject), subject, people)
-    (fetched,) = Wire().feed(
+    (fetched,) = ImapWire().feed(
         b"* 1 FETCH (ENVELOPE (NIL %b {%d}\r\n%b) BODY[HEADER.FIELDS (X-LOADSIM)] {%d}\r\n%b)\r\n"
         % (values, len(message_id), message_id, len(tag), tag)
     )

@@ -34,7 +34,7 @@ from loadsim.protocols.imap.responses import (
     Tagged,
 )
 from loadsim.protocols.imap.values import DEEPEST
-from loadsim.protocols.imap.wire import Wire
+from loadsim.protocols.imap.wire import ImapWire
 
 quick = settings(deadline=None, max_examples=50)
 
@@ -70,7 +70,7 @@ MALFORMED = [
 
 def responses(pieces: Sequence[bytes]) -> list[Response]:
     """What a fresh wire makes of a stream that arrives in these pieces."""
-    wire = Wire()
+    wire = ImapWire()
     return [response for piece in pieces for response in wire.feed(piece)]
 
 
@@ -89,7 +89,7 @@ def test_each_response_becomes_its_value(raw: bytes, expected: Response | None) 
 def test_any_split_gives_the_same_responses(sent: list[tuple[bytes, Response | None]], places: list[int]) -> None:
     """However the network cuts the stream, the same responses come out, and nothing is held back."""
     stream = b"".join(raw + b"\r\n" for raw, _ in sent)
-    wire = Wire()
+    wire = ImapWire()
     found = [response for piece in cut(stream, places) for response in wire.feed(piece)]
     assert found == [expected for _, expected in sent if expected is not None]
     assert wire.held_bytes == 0
@@ -200,7 +200,7 @@ class CountingBuffer(bytearray):
 def test_a_tag_ends_with_its_line(cut: int) -> None:
     """Bytes behind a literal's mark are not read as the end of a tag: that would depend on the network's cuts."""
     stream = b"{3}\r\n1 OK x"
-    wire = Wire()
+    wire = ImapWire()
     assert [*wire.feed(stream[:cut]), *wire.feed(stream[cut:])] == []
     assert wire.held_bytes == len(stream)
     with pytest.raises(ProtocolError):
@@ -218,7 +218,7 @@ def test_work_is_linear_in_the_stream(piece_bytes: int) -> None:
         b"* 12345 EXISTS\r\n" * (size // 16),
         b"* 1 FETCH (BODY[1] {2}\r\nab BODY[2] {3}\r\nabc)\r\n" * (size // 48),
     ):
-        wire = Wire()
+        wire = ImapWire()
         buffer = wire._held = CountingBuffer()
         # The first byte comes alone, so that there is always something to hold.
         edges = [0, *range(1, len(stream), piece_bytes), len(stream)]
@@ -230,29 +230,29 @@ def test_work_is_linear_in_the_stream(piece_bytes: int) -> None:
 
 def test_memory_is_bounded() -> None:
     """Lines and literals beyond their limits are refused as soon as that shows, not when they have come."""
-    wire = Wire(longest_line_bytes=100, largest_literal_bytes=1000)
+    wire = ImapWire(longest_line_bytes=100, largest_literal_bytes=1000)
     assert (
         len(list(wire.feed(b"* 1 FETCH (BODY[] {1000}\r\n" + b"x" * 1000 + b")\r\n" + b"* OK " + b"y" * 95 + b"\r\n")))
         == 2
     )
     with pytest.raises(ProtocolError, match="literal too large"):
         list(wire.feed(b"* 1 FETCH (BODY[1] {600}\r\n" + b"x" * 600 + b" BODY[2] {401}\r\n"))
-    wire = Wire(longest_line_bytes=100)
+    wire = ImapWire(longest_line_bytes=100)
     with pytest.raises(ProtocolError, match="line too long"):
         for _ in range(12):
             list(wire.feed(b"* OK 67890"))
-    wire = Wire(longest_line_bytes=100)
+    wire = ImapWire(longest_line_bytes=100)
     with pytest.raises(ProtocolError, match="line too long"):
         for _ in range(12):
             list(wire.feed(b"* 1 FETCH (BODY[1] {3}\r\nabc " + b"UID 1 " * 2 + b"BODY[2] {3}\r\nabc"))
     with pytest.raises(ProtocolError, match="literal too large"):
-        list(Wire().feed(b"* 1 FETCH (BODY[] {99999999999999999999}\r\n"))
+        list(ImapWire().feed(b"* 1 FETCH (BODY[] {99999999999999999999}\r\n"))
 
 
 def test_what_came_before_an_error_is_given_out() -> None:
     found = []
     with pytest.raises(ProtocolError):
-        for response in Wire().feed(b"* 1 EXISTS\r\na OK\r\nb PERHAPS\r\n"):
+        for response in ImapWire().feed(b"* 1 EXISTS\r\na OK\r\nb PERHAPS\r\n"):
             found.append(response)
     assert found == [Exists(1), Tagged("a", "OK", None, "")]
 

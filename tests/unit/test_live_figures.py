@@ -14,7 +14,7 @@ from metrics_pages import fetched, samples, value
 from rich.console import Console
 from run_states import live_run, scenario_of_run, summary_of
 
-from loadsim.cli.live.figures import Lately, LiveFigures, TaskFigures, before
+from loadsim.cli.live.figures import Lately, LiveFigures, LiveTask, before
 from loadsim.cli.live.view import Screenful
 from loadsim.cli.metrics.prometheus import served_metrics
 from loadsim.cli.metrics.publish import RunMetrics
@@ -37,8 +37,8 @@ def test_rates_and_percentiles_are_those_of_the_last_minute(tmp_path: Path) -> N
         generator_ms=pytest.approx(250 / 1241),
     )
     assert figures.tasks == (
-        TaskFigures("READ", 2113, 0, pytest.approx(1038 / 60), pytest.approx((20 * 25.1) ** 0.5)),
-        TaskFigures("SEND", 420, 3, pytest.approx(200 / 60), 100_000.0),
+        LiveTask("READ", 2113, 0, pytest.approx(1038 / 60), pytest.approx((20 * 25.1) ** 0.5)),
+        LiveTask("SEND", 420, 3, pytest.approx(200 / 60), 100_000.0),
     )
     assert figures.failures == (("SEND: 450 RCPT", 2), ("SEND: no answer to DATA", 1))
     assert figures.load == WORK

@@ -34,7 +34,7 @@ from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload, may_be_made
 from loadsim.protocols.in_memory import parse_mail
-from loadsim.provisioning.initialise import StartState
+from loadsim.provisioning.initialise import StoredState
 
 FULL = (
     "mailbox={inbox: 300, deleted_items: 2, folders: 30, fan_out: 3, age_days: 90, sizes: {2K: 60%, 20K: 40%},"
@@ -54,7 +54,7 @@ def test_without_the_section_everything_is_as_in_older_versions() -> None:
     found = scenario(f"topology=[{groups}]", run)  # as quickstart was
     workload = Workload(found)
     assert workload.start_state_digest() == "eca347f94931203a971b2f40d27fd233e9eab5d9a45a407ebb081f6a6807ae16"
-    start, digest = StartState(workload), sha256()
+    start, digest = StoredState(workload), sha256()
     for user in (1, 7):
         for folder in start.folders(user):
             for wanted in start.messages(user, folder):
@@ -190,7 +190,7 @@ def test_a_stated_mailbox() -> None:
     unread = profile.start_state.inbox
     assert unread > 0 and seen == [True] * (300 - unread) + [False] * unread
     dates, sizes = [], Counter[int]()
-    for wanted in StartState(workload).messages(3, "INBOX"):
+    for wanted in StoredState(workload).messages(3, "INBOX"):
         assert wanted.received_us == wanted.tag.sent_us
         dates.append(datetime.fromtimestamp(wanted.received_us / 1e6, UTC))
         sizes[len(wanted.message)] += 1
@@ -257,9 +257,9 @@ def test_a_plan_knows_such_mailboxes() -> None:
 def test_mailboxes_of_a_population_do_not_depend_on_the_active_users(few: int, many: int, more: str) -> None:
     """Every byte and flag, and the digests by which a server's mailboxes count as prepared; also with other keys."""
 
-    def start(users: int) -> StartState:
+    def start(users: int) -> StoredState:
         group = f"topology=[{{profile: loadsim-5.5/medium, users: {users}}}]"
-        return StartState(Workload(scenario(group, "mailbox.population=60", *filter(None, (more,)))))
+        return StoredState(Workload(scenario(group, "mailbox.population=60", *filter(None, (more,)))))
 
     one, other = start(few), start(many)
     user = min(few, many)

@@ -22,7 +22,7 @@ from loadsim.model.scenario import load_scenario
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import clean_mailbox
 from loadsim.provisioning.holder import Holder
-from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
+from loadsim.provisioning.initialise import StoredState, initialise, restore_mailbox
 from loadsim.provisioning.manifest import Body, Manifest
 from loadsim.provisioning.sessions import accounts_on_server
 
@@ -298,7 +298,7 @@ class WithoutLastLineEnd:
 
 def test_a_server_may_drop_the_last_line_end(lab: Lab) -> None:
     """The manifest is still one, and no folder stays for good."""
-    start = StartState(lab.workload)
+    start = StoredState(lab.workload)
 
     async def work(account: Account, mailbox: Any) -> None:
         await restore_mailbox(account, WithoutLastLineEnd(mailbox), start, from_scratch=False)

@@ -22,7 +22,7 @@ from virtual_runs import quiet, scenario_of
 
 from loadsim.cli import INTERRUPTED, main
 from loadsim.dryrun.plan import join, make_plan, to_json
-from loadsim.dryrun.plan_engine import Planned, plan_users
+from loadsim.dryrun.plan_engine import PlannedEngine, plan_users
 from loadsim.dryrun.plan_process import other_engines
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.accounts import AccountPattern
@@ -43,7 +43,7 @@ class Place:
             (one, other): SimpleQueue() for one in self._engines for other in self._engines
         }
 
-    def plan(self, scenario: Scenario, part: int) -> Planned:
+    def plan(self, scenario: Scenario, part: int) -> PlannedEngine:
         try:
             return plan_users(scenario, part, len(self._engines), Side(self, part))
         except BaseException:

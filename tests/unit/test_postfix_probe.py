@@ -17,9 +17,9 @@ from loadsim.monitor.log_tail import LogTail
 from loadsim.monitor.postfix_probe import (
     LONGEST_MESSAGE_BYTES,
     QUEUES,
-    Listing,
     LogCounter,
     LogRates,
+    QueueListing,
     lines_of,
     open_probe,
     queue_figures,
@@ -92,12 +92,12 @@ def test_a_listing_is_followed_by_a_pause() -> None:
     """Without figures, and also after a listing that failed: neither takes the server's time again at once."""
     line = json.dumps(GOOD | {"recipients": [{}, {}]})
     command = [sys.executable, "-Sc", f"print({line!r})"]
-    without = Listing(command, pause_s=0)
+    without = QueueListing(command, pause_s=0)
     assert [without.sample()["recipients"] for _ in range(2)] == [2, 2]
-    having = Listing(command, pause_s=1e9)
+    having = QueueListing(command, pause_s=1e9)
     assert having.sample()["recipients"] == 2
     assert [having.sample() for _ in range(3)] == [{}, {}, {}]
-    failing = Listing(["false"], pause_s=1e9)
+    failing = QueueListing(["false"], pause_s=1e9)
     with pytest.raises(OSError, match="exit status 1"):
         failing.sample()
     assert failing.sample() == {}
@@ -107,7 +107,7 @@ def test_a_listing_that_fails_loses_no_deliveries(tmp_path: Path) -> None:
     """The next sample has the rates of both."""
     failing, log = tmp_path / "failing", tmp_path / "mail.log"
     log.touch()
-    listing = Listing(["sh", "-c", f"! test -e {failing}"], pause_s=0)
+    listing = QueueListing(["sh", "-c", f"! test -e {failing}"], pause_s=0)
     sample = sample_of(listing, LogRates(log, "postfix"))
     assert "sent_per_s" not in sample()
     log.write_text(f"{SENT}\n" * 10)

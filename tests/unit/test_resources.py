@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, HEADER, START_NS, done, sample_log
 
-from loadsim.analysis.probes.resources import Place, Resource, probe_places, ranked_resources
+from loadsim.analysis.probes.resources import Placed, Resource, probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import summary_of
 from loadsim.monitor.host_probe import open_probe
 from loadsim.report.resources import FULL_WORDS, resource_facts, resource_table
 from loadsim.timinglog.merge import merge
 
-PLACES = {"host": Place("mx1", True)}
+PLACES = {"host": Placed("mx1", True)}
 
 
 def statistics(mean: float | None, p95: float | None = None) -> ProbeStatistics:
@@ -155,7 +155,7 @@ def log_of(
 def test_the_answer_says_whose_they_are(server_here: bool | None, machine: str, tmp_path: Path) -> None:
     """The machine that samples may be one that only makes load."""
     log = log_of(tmp_path, server_here, {"cpu_busy_share": 0.875, "disk_sda_busy_share": 0.5})
-    assert probe_places(log) == {"host": Place("c1", server_here)}
+    assert probe_places(log) == {"host": Placed("c1", server_here)}
     summary = summary_of(log)
     assert summary.score["resources"][0] == {
         "name": "processor",

@@ -24,7 +24,7 @@ from loadsim.model.documents.yaml_dialect import Loader
 from loadsim.model.documents.yaml_reader import known, read_yaml, write_yaml
 from loadsim.model.limits import GeneratorLimits, Limits
 from loadsim.model.ports import Account, Endpoint
-from loadsim.model.run_times import Run
+from loadsim.model.run_times import RunTimes
 from loadsim.model.scenario import Scenario, load_scenario
 
 LOCAL = "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"
@@ -106,7 +106,7 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     assert scenario.users == 7
     assert scenario.account(7) == Account(7, "u0007x@load.test", "u0007x@load.test", "{x}007")
     assert scenario.lists == ListsSection(count=2, cover=None, size=Distribution(1, 1.5, 3), population=500, seed=9)
-    assert scenario.run == Run(
+    assert scenario.run == RunTimes(
         day_length_s=5400, duration_s=10800, ramp_up_s=0.5, warm_up_s=600, window_s=1800, seed=77
     )
     assert scenario.duration_s == 10800

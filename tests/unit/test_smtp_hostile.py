@@ -21,7 +21,7 @@ from loadsim.model.ports import Endpoint
 from loadsim.protocols.smtp.aiosmtplib import QUIT_LIMIT_S, LibrarySubmission
 from loadsim.protocols.smtp.codes import kind_of
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
-from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, Wire
+from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, SmtpWire
 from loadsim.protocols.tls import tls_context
 
 __all__ = ["small_heap"]
@@ -174,7 +174,7 @@ def test_kinds_of_refusals_are_bounded() -> None:
 @pytest.mark.parametrize("text", [b"250-x\r\n", b"250-" + b"x" * 4000 + b"\r\n", b"x", b"250 ok\r\n", b"\r\n"])
 def test_the_reader_holds_little_of_any_stream(text: bytes, piece: int) -> None:
     """At most one line and one reply are held of a stream in any pieces: each piece costs a bounded time."""
-    wire, stream = Wire(), text * ((4 * LONGEST_REPLY_BYTES) // len(text))
+    wire, stream = SmtpWire(), text * ((4 * LONGEST_REPLY_BYTES) // len(text))
     with contextlib.suppress(ProtocolError):
         for begin in range(0, len(stream), piece):
             for reply in wire.feed(stream[begin : begin + piece]):

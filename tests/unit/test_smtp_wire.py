@@ -14,7 +14,7 @@ from loadsim.errors import ProtocolError
 from loadsim.model.ports import Account
 from loadsim.protocols.sasl.exchange import in_base64, login
 from loadsim.protocols.smtp import commands
-from loadsim.protocols.smtp.wire import Reply, Wire
+from loadsim.protocols.smtp.wire import Reply, SmtpWire
 
 FAST = settings(deadline=None, max_examples=50)
 
@@ -35,7 +35,7 @@ def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
     return [stream[begin:end] for begin, end in pairwise(at)]
 
 
-def fed(wire: Wire, arriving: list[bytes]) -> list[Reply]:
+def fed(wire: SmtpWire, arriving: list[bytes]) -> list[Reply]:
     return [reply for piece in arriving for reply in wire.feed(piece)]
 
 
@@ -49,7 +49,7 @@ def test_replies_come_out_however_the_stream_is_cut(
 ) -> None:
     """Codes, texts and lengths are those that were written, at any split, and nothing is held back at the end."""
     sent = [written(code, lines, end) for code, lines in replies]
-    wire = Wire()
+    wire = SmtpWire()
     found = fed(wire, pieces(b"".join(sent), cuts))
     assert [(reply.code, list(reply.lines)) for reply in found] == replies
     assert [reply.size_bytes for reply in found] == [len(one) for one in sent]
@@ -68,13 +68,13 @@ def test_replies_come_out_however_the_stream_is_cut(
 )
 def test_a_reply_has_code_and_lines(stream: bytes, code: int, lines: tuple[bytes, ...]) -> None:
     """Single lines, many lines, and lines that are nothing but a code."""
-    (reply,) = Wire().feed(stream)
+    (reply,) = SmtpWire().feed(stream)
     assert (reply.code, reply.lines) == (code, lines)
 
 
 def test_a_replys_text_has_its_code_once() -> None:
     """Enhanced status codes stay in it; what is not UTF-8 is replaced."""
-    (reply,) = Wire().feed(b"550-5.7.1 not\r\n550 5.7.1 allowed \xff\r\n")
+    (reply,) = SmtpWire().feed(b"550-5.7.1 not\r\n550 5.7.1 allowed \xff\r\n")
     assert reply.text == "550 5.7.1 not 5.7.1 allowed \N{REPLACEMENT CHARACTER}"
 
 
@@ -96,7 +96,7 @@ def test_a_replys_text_has_its_code_once() -> None:
 )
 def test_what_is_no_reply_is_a_protocol_error(stream: bytes) -> None:
     """Another protocol's greeting, codes out of range, a reply that changes its mind; the line is kept for errors."""
-    wire = Wire()
+    wire = SmtpWire()
     with pytest.raises(ProtocolError):
         fed(wire, [stream])
     assert wire.rejected == stream.splitlines()[-1]

@@ -46,7 +46,7 @@ UNMEASURED = {"cpu_busy_share": "processor of all cores", "server_cores_busy_sha
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placed:
     """A machine on which probes run. `server_here`: the server under test is on it; None if unknown."""
 
     machine: str
@@ -73,7 +73,7 @@ class Resource:
 
 
 def ranked_resources(
-    probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapping[str, Place]
+    probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapping[str, Placed]
 ) -> tuple[Resource, ...]:
     """Return the resources by descending share of saturation, those that were not measured last.
 
@@ -92,7 +92,7 @@ def _order(resource: Resource) -> tuple[float]:
     return (-resource.share if resource.share is not None else 1.0,)
 
 
-def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapping[str, Place]) -> Iterator[Resource]:
+def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapping[str, Placed]) -> Iterator[Resource]:
     for probe, figures in probes.items():
         if kind_of(probe) != HOST:
             continue
@@ -138,7 +138,7 @@ def by_kind(probes: Iterable[str], kinds: Iterable[str]) -> list[str]:
     return sorted(probes, key=lambda probe: (places.get(kind_of(probe), len(places)), probe))
 
 
-def probe_places(log: TimingLog) -> Mapping[str, Place]:
+def probe_places(log: TimingLog) -> Mapping[str, Placed]:
     """Return the machine of each probe with samples; several machines of several runs are named together."""
     machines: dict[str, set[tuple[str, ...]]] = {}
     for sample in log.health:
@@ -149,5 +149,5 @@ def probe_places(log: TimingLog) -> Mapping[str, Place]:
     for probe, makers in machines.items():
         here = {server_here.get(maker) for maker in makers}
         clients = sorted({client for client, *_ in makers})
-        found[probe] = Place(", ".join(clients), here.pop() if len(here) == 1 else None)
+        found[probe] = Placed(", ".join(clients), here.pop() if len(here) == 1 else None)
     return found

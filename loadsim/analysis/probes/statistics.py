@@ -34,7 +34,7 @@ def longest_gap_allowed_s(window_s: Window) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SampleSeries:
     """The samples of a figure in the window of a run, at rising instants; at least one."""
 
     at_s: Sequence[float]
@@ -83,7 +83,7 @@ class ProbeStatistics:
     """Mean, percentiles and extremes over time; `null` if the gap is too long."""
 
     @classmethod
-    def of(cls, samples: Samples, window_s: Window) -> ProbeStatistics:
+    def of(cls, samples: SampleSeries, window_s: Window) -> ProbeStatistics:
         values, stand_for_s = samples.over_time()
         gap_s = samples.longest_gap_s(window_s)
         if gap_s > longest_gap_allowed_s(window_s):
@@ -133,7 +133,9 @@ def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
     return tuple(found)
 
 
-def _with_send_queue(samples: Mapping[tuple[str, str], Samples], window_s: Window) -> Mapping[tuple[str, str], Samples]:
+def _with_send_queue(
+    samples: Mapping[tuple[str, str], SampleSeries], window_s: Window
+) -> Mapping[tuple[str, str], SampleSeries]:
     """Return the samples with the figures of `send_queue` of each send queue.
 
     Without deliveries, or without measured ones, a queue has none of them.
@@ -146,7 +148,7 @@ def _with_send_queue(samples: Mapping[tuple[str, str], Samples], window_s: Windo
         for name, calculated in CALCULATED.items() if mean_per_s else ():
             values = calculated(queued.at_s, np.asarray(queued.values) / mean_per_s, window_s)
             if values is not None:
-                found[probe, name] = Samples(queued.at_s, values.tolist())
+                found[probe, name] = SampleSeries(queued.at_s, values.tolist())
     return found
 
 
@@ -171,10 +173,10 @@ def samples_of(log: TimingLog) -> Mapping[str, Mapping[str, list[tuple[float, fl
     }
 
 
-def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], Samples]:
+def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], SampleSeries]:
     """Return the samples of the window by probe and figure, in the order of their names."""
     return {
-        (probe, figure): Samples(*zip(*inside, strict=True))
+        (probe, figure): SampleSeries(*zip(*inside, strict=True))
         for probe, figures in samples_of(log).items()
         for figure, samples in figures.items()
         if (inside := [one for one in samples if window_s.begin_s <= one[0] < window_s.end_s])

@@ -144,7 +144,7 @@ def _hits(log: TimingLog) -> Iterator[Columns]:
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
+class ThroughputSeries:
     """Tasks per second: due, done (failed or not), and failed."""
 
     planned_per_s: Floats
@@ -152,7 +152,7 @@ class Throughput:
     failed_per_s: Floats
 
 
-def throughput_series(log: TimingLog, bins: Bins) -> Throughput:
+def throughput_series(log: TimingLog, bins: Bins) -> ThroughputSeries:
     """Return the rates of all tasks but LOGON and LOGOFF, by their due time or their end."""
     planned, done, failed = (np.zeros(len(bins), np.int64) for _ in range(3))
     for tasks in windowed(log):
@@ -161,7 +161,7 @@ def throughput_series(log: TimingLog, bins: Bins) -> Throughput:
         planned += bins.count(tasks["scheduled_us"])
         done += bins.count(ended_us[badly | (tasks["outcome"] == OUTCOME["ok"])])
         failed += bins.count(ended_us[badly])
-    return Throughput(*(count / bins.lengths_s for count in (planned, done, failed)))
+    return ThroughputSeries(*(count / bins.lengths_s for count in (planned, done, failed)))
 
 
 def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:

@@ -49,7 +49,7 @@ Decision = Literal["passed", "failed", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Sampled:
     """One figure of each run of two sets, in ms: the 95th percentile of a task, say, or the score."""
 
     name: str
@@ -57,9 +57,11 @@ class Sample:
     new_ms: Sequence[float]
 
     @property
-    def finite(self) -> Sample:
+    def finite(self) -> Sampled:
         """The figures of the runs that are not infinite."""
-        return Sample(self.name, *([one for one in side if math.isfinite(one)] for side in (self.base_ms, self.new_ms)))
+        return Sampled(
+            self.name, *([one for one in side if math.isfinite(one)] for side in (self.base_ms, self.new_ms))
+        )
 
     def interval(self, alpha: float, stretch: float = 1.0) -> tuple[float, float] | None:
         """Return the ends of the interval of new / base, of level 1 - `alpha`; None with a single run on a side."""
@@ -105,7 +107,7 @@ def level(looks: int) -> float:
     return 1 - ALPHA / looks
 
 
-def compare(samples: Sequence[Sample], looks: int = 1, stretch: float = 1.0) -> tuple[Difference, ...]:
+def compare(samples: Sequence[Sampled], looks: int = 1, stretch: float = 1.0) -> tuple[Difference, ...]:
     """Return the difference of each figure of the same runs; `p` is corrected for their number (Holm 1979).
 
     `looks` is the planned number of comparisons of the growing sets. `stretch`: that of `run_order`.
@@ -263,7 +265,7 @@ def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
 
 
 def repeats_needed(
-    sample: Sample, max_regression: float, looks: int = 1, corrected: float = 1.0, stretch: float = 1.0
+    sample: Sampled, max_regression: float, looks: int = 1, corrected: float = 1.0, stretch: float = 1.0
 ) -> int | None:
     """Return how many more runs of each set decide with probability `POWER`.
 

@@ -11,7 +11,7 @@ from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.summary import Summary, Tone
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
 from loadsim.model.records import FAILURES, GENERATOR
-from loadsim.model.run_times import Run
+from loadsim.model.run_times import RunTimes
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.runs.watcher import Stage, Watcher
@@ -32,7 +32,7 @@ RUN_PHASES = (
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFigures:
+class LiveTask:
     """A task: its counts since the start of the run; lately the rate, and about the 95th percentile if it is known."""
 
     name: str
@@ -65,7 +65,7 @@ class LiveFigures:
 
     scenario: str
     title: str
-    times: Run
+    times: RunTimes
     cpu_limit: float | None
     lag_limit_ms: float | None = None
     stage: Stage = "plan"
@@ -76,7 +76,7 @@ class LiveFigures:
     due: int | None = None
     made: int | None = None
     lately: Lately | None = None
-    tasks: tuple[TaskFigures, ...] = ()
+    tasks: tuple[LiveTask, ...] = ()
     failures: tuple[tuple[str, int], ...] = ()  # by task and kind, most frequent first
     probes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     summary: Summary | None = None
@@ -202,7 +202,7 @@ def _due_and_made(plan: PlannedLoad | None, load: LiveSnapshot) -> tuple[int, in
     return sum(due.values()), made
 
 
-def _share_of_phase(snapshot: LiveSnapshot, times: Run) -> float | None:
+def _share_of_phase(snapshot: LiveSnapshot, times: RunTimes) -> float | None:
     if snapshot.phase == "log-on":
         return snapshot.users_on / snapshot.users
     return min(max(snapshot.at_s or 0.0, 0.0) / times.duration_s, 1.0) if snapshot.phase == "work" else 1.0
@@ -222,7 +222,7 @@ def _lately(stretch: Stretch | None) -> Lately | None:
     )
 
 
-def _by_task(snapshot: LiveSnapshot, stretch: Stretch | None) -> tuple[TaskFigures, ...]:
+def _by_task(snapshot: LiveSnapshot, stretch: Stretch | None) -> tuple[LiveTask, ...]:
     """Return the figures of each task that ended; log-ons and log-offs are last."""
     of_plugins = sorted(snapshot.tasks.keys() - TASKS.keys())
     known = [task for task in (*TASKS, *of_plugins) if task in snapshot.tasks]
@@ -233,7 +233,7 @@ def _by_task(snapshot: LiveSnapshot, stretch: Stretch | None) -> tuple[TaskFigur
         lately = stretch.done(name) if stretch is not None and stretch.seconds > 0 else 0
         per_s = lately / stretch.seconds if stretch is not None and lately else None
         p95_ms = stretch.about_ms(name, 95) if stretch is not None and lately else None
-        found.append(TaskFigures(name, outcomes.get("ok", 0), failed, per_s, p95_ms))
+        found.append(LiveTask(name, outcomes.get("ok", 0), failed, per_s, p95_ms))
     return tuple(found)
 
 

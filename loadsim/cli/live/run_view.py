@@ -63,7 +63,7 @@ class RunView(View):
         if stage == "load":
             console = watched_terminal()
             if console is None:
-                return Lines().show
+                return RunLines().show
             from loadsim.cli.live.view import Screen  # imports rich
 
             return self._shown.enter_context(closing(Screen(console))).show
@@ -72,7 +72,7 @@ class RunView(View):
         return lambda _: None
 
 
-class Lines:
+class RunLines:
     """Prints a line at each change of the phase, and every ten seconds."""
 
     def __init__(self) -> None:

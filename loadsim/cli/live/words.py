@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from math import floor, log10
 
-from loadsim.cli.live.figures import LiveFigures, TaskFigures
+from loadsim.cli.live.figures import LiveFigures, LiveTask
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import printable
@@ -108,7 +108,7 @@ def _failures(figures: LiveFigures) -> Line:
     return "Failures", "; ".join(shown) or "none", bool(shown)
 
 
-def task_row(task: TaskFigures) -> tuple[str, ...]:
+def task_row(task: LiveTask) -> tuple[str, ...]:
     """Return the cells of a task, in the columns of `HEADINGS`."""
     rate = "" if task.per_s is None else f"{task.per_s:,.1f}"
     return task.name, f"{task.done:,}", f"{task.failed:,}", rate, _about(task.p95_ms)

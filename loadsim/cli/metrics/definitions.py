@@ -75,14 +75,14 @@ METRICS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class HistogramTimes:
     """Counts of times by bucket, and their sum."""
 
     counts: Sequence[int]
     total_s: float
 
 
-Value = tuple[str, tuple[str, ...], float | Times | None]
+Value = tuple[str, tuple[str, ...], float | HistogramTimes | None]
 """The name of a metric, the values of its labels, and its value for them; None is unknown."""
 
 
@@ -103,7 +103,7 @@ def values(figures: LiveFigures) -> Iterator[Value]:
 
 def _of_load(load: LiveSnapshot) -> Iterator[Value]:
     for task, counts in load.service_times.items():
-        times = Times([counts.get(label, 0) for label in LABELS], load.service_s[task])
+        times = HistogramTimes([counts.get(label, 0) for label in LABELS], load.service_s[task])
         yield "loadsim_task_seconds", (task,), times
     for name, counted in (("loadsim_tasks", load.tasks), ("loadsim_failures", load.failures)):
         for task, of_task in counted.items():

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from loadsim.cli.live.figures import LiveFigures
-from loadsim.cli.metrics.definitions import BOUNDS_S, METRICS, Times, values
+from loadsim.cli.metrics.definitions import BOUNDS_S, METRICS, HistogramTimes, values
 from loadsim.cli.options import listening_address
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import bracketed
@@ -61,7 +61,7 @@ class Exposition:
             metric.name: FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels) for metric in METRICS
         }
         for name, labels, value in values(self._figures()):
-            if isinstance(value, Times):
+            if isinstance(value, HistogramTimes):
                 buckets = zip(BUCKETS, map(float, accumulate(value.counts)), strict=True)
                 families[name].add_metric(labels, [*buckets], value.total_s)
             elif value is not None:

@@ -25,7 +25,7 @@ _REPEATS = ("", "", "", "RRULE:FREQ=WEEKLY;COUNT=8\r\n", "RRULE:FREQ=DAILY;COUNT
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Meeting:
     """An appointment: its folded content lines, and its time of day in the notation of iCalendar."""
 
     lines: str
@@ -33,12 +33,12 @@ class Event:
     end: str
 
 
-def make_event(seed: int, variant: int) -> Event:
+def make_event(seed: int, variant: int) -> Meeting:
     """Return one of `EVENTS` appointments of a seed."""
     summary, place, description = (escape(value) for value in prose.event(seed, variant))
     lines = fold(f"SUMMARY:{summary}") + fold(f"LOCATION:{place}") + fold(f"DESCRIPTION:{description}")
     quarter = pick(draw(seed, 0, "event time", variant), 40)  # from 8:00 to 17:45
-    return Event(
+    return Meeting(
         lines + _REPEATS[variant % len(_REPEATS)],
         _time_of_day(8 * 60 + 15 * quarter),
         _time_of_day(8 * 60 + 15 * (quarter + 1 + variant % 8)),
@@ -46,7 +46,7 @@ def make_event(seed: int, variant: int) -> Event:
 
 
 def calendar(
-    events: Callable[[int], Event], seed: int, user: int, mark: str, at_us: int, uid_suffix: str, size_bytes: int
+    events: Callable[[int], Meeting], seed: int, user: int, mark: str, at_us: int, uid_suffix: str, size_bytes: int
 ) -> bytes:
     """Return a calendar of exactly `size_bytes` with one appointment or more; ASCII, CRLF.
 

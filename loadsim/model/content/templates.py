@@ -46,7 +46,7 @@ def file_bytes(kind: Attached) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ContentKind:
     """A kind of message: the size of its text in bytes, and its file."""
 
     text_bytes: int
@@ -54,16 +54,18 @@ class Kind:
 
 
 KINDS = {
-    "ups1K": Kind(1024),
-    "ups2K": Kind(2048),
-    "ups4K": Kind(4096),
-    "ups10Kat": Kind(1024, Attached("notes-{}.txt", "text/plain; charset=us-ascii", 32, made_bytes=10 * 1024)),
+    "ups1K": ContentKind(1024),
+    "ups2K": ContentKind(2048),
+    "ups4K": ContentKind(4096),
+    "ups10Kat": ContentKind(1024, Attached("notes-{}.txt", "text/plain; charset=us-ascii", 32, made_bytes=10 * 1024)),
     # RFC 2387: the text is the root, and the picture belongs to it
-    "upsBMobj": Kind(1024, Attached("chart-{}.bmp", "image/bmp", 4, "inline", 'multipart/related; type="text/plain"')),
-    "upsWDatt": Kind(1024, Attached("paper-{}.docx", _DOCUMENT, 4)),
-    "upsXLatt": Kind(1024, Attached("sheet-{}.xlsx", _SHEET, 4)),
+    "upsBMobj": ContentKind(
+        1024, Attached("chart-{}.bmp", "image/bmp", 4, "inline", 'multipart/related; type="text/plain"')
+    ),
+    "upsWDatt": ContentKind(1024, Attached("paper-{}.docx", _DOCUMENT, 4)),
+    "upsXLatt": ContentKind(1024, Attached("sheet-{}.xlsx", _SHEET, 4)),
     # no mail client shows a sheet in a text: inline marks its place, mixed keeps it accessible
-    "upsXLobj": Kind(1024, Attached("object-{}.xlsx", _SHEET, 4, "inline")),
+    "upsXLobj": ContentKind(1024, Attached("object-{}.xlsx", _SHEET, 4, "inline")),
 }
 """LoadSim's message files by name."""
 

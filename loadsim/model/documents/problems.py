@@ -38,7 +38,7 @@ class Problems:
             raise together(self.found)
 
 
-class Lines:
+class SourceLines:
     """The lines of a YAML text in which its values begin, by their key paths."""
 
     def __init__(self, text: str = "") -> None:

@@ -22,7 +22,7 @@ from loadsim.model.documents.scenario_server import Server
 from loadsim.model.documents.schema import KeywordOr, ReadAs, Reads, Text, strict, word
 from loadsim.model.documents.yaml_reader import mismatch
 from loadsim.model.limits import Limits
-from loadsim.model.mailboxes import PROFILES, Mailbox
+from loadsim.model.mailboxes import PROFILES, MailboxSection
 from loadsim.model.ports import OF_SERVER
 from loadsim.model.profile import TASKS, load_weights, read_weights
 from loadsim.model.terms import UNSCORED
@@ -48,7 +48,7 @@ def _some_groups(groups: tuple[GroupSection, ...]) -> tuple[GroupSection, ...]:
 
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class ScenarioDocument:
     name: Text | None = None
     """Name of the run in results. Default: the file's name."""
     server: Annotated[Server | Literal["embedded"], KeywordOr(EMBEDDED, Server)]
@@ -61,7 +61,7 @@ class Document:
     """Log-on names and passwords of the users, who must exist on the server."""
     topology: Annotated[tuple[GroupSection, ...], ReadAs(tuple[GroupSection, ...], _some_groups)]
     """Groups of users, interleaved over the user numbers."""
-    mailbox: Mailbox = PROFILES
+    mailbox: MailboxSection = PROFILES
     """Mailboxes before the run, in place of those of the profiles."""
     lists: ListsSection = field(default_factory=ListsSection)
     """Distribution lists, which must exist on the server."""
@@ -90,4 +90,4 @@ class Document:
     """Hosts other than loopback that loadsim may put under load."""
 
 
-DOCUMENT = TypeAdapter(Document)
+DOCUMENT = TypeAdapter(ScenarioDocument)

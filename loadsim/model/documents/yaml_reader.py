@@ -15,7 +15,7 @@ from typing import Any, LiteralString, TypeVar
 from loadsim.errors import ConfigError, printable, together
 from loadsim.files import read_text
 from loadsim.model.documents import lazy_pydantic as pydantic
-from loadsim.model.documents.problems import Key, Lines, Problems
+from loadsim.model.documents.problems import Key, Problems, SourceLines
 
 T = TypeVar("T")
 _LONGEST_FOUND = 60
@@ -64,7 +64,7 @@ class Origin:
 
     file: str
     overridden: tuple[Key, ...] = ()
-    lines: Lines = field(default_factory=Lines, repr=False, compare=False)
+    lines: SourceLines = field(default_factory=SourceLines, repr=False, compare=False)
 
     def error(self, key: Key, expected: str, found: object) -> ConfigError:
         """Return the error for the value at `key`, which is shown unless it may be a password."""
@@ -218,7 +218,7 @@ def read_document(path: Path, name: str) -> tuple[dict[str, Any], Origin]:
     document = read_yaml(text, name)
     if not isinstance(document, dict):
         raise ConfigError(f"{name}: expected a mapping, found {show(document)}")
-    return document, Origin(name, lines=Lines(text))
+    return document, Origin(name, lines=SourceLines(text))
 
 
 def merge(base: Any, over: Any) -> Any:

@@ -32,8 +32,8 @@ from loadsim.protocols.imap.connection import (
 )
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
-from loadsim.protocols.imap.under_way import WANTED, Answer, Command
-from loadsim.protocols.imap.wire import Wire
+from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand
+from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -49,7 +49,7 @@ MOST_COPIED_BYTES = 256 << 20
 _LITERAL = re.compile(rb"\{(\d+)\}\r\n")
 
 
-class _Protocol(library.IMAP4ClientProtocol):
+class _ImapProtocol(library.IMAP4ClientProtocol):
     """The library's side of the connection. `on_data` gets the stream, and calls `read` with each response."""
 
     transport: Any
@@ -96,13 +96,13 @@ class LibraryConnection:
     failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
     method: str = field(default="", init=False)
     free_literal_bytes: int = field(default=-1, init=False)  # the library waits with each literal
-    _protocol: _Protocol = field(init=False)
-    _wire: Wire = field(init=False)
+    _protocol: _ImapProtocol = field(init=False)
+    _wire: ImapWire = field(init=False)
     _guard: Guard = field(init=False)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _greeting: asyncio.Future[Condition] = field(init=False)
     _ended: asyncio.Future[None] = field(init=False)
-    _under_way: Command | None = field(default=None, init=False)
+    _under_way: ImapCommand | None = field(default=None, init=False)
     _tagged: Tagged | None = field(default=None, init=False)  # the end of the command under way
     _idling: asyncio.Future[Any] | None = field(default=None, init=False)  # the library's IDLE, until DONE
     _quiet: asyncio.Future[Answer] | None = field(default=None, init=False)  # a command without a caller
@@ -115,8 +115,8 @@ class LibraryConnection:
         loop = asyncio.get_running_loop()
         self._greeting, self._ended = loop.create_future(), loop.create_future()
         self._guard = Guard(self._fail)
-        self._wire = Wire(read=self._read)
-        self._protocol = _Protocol(self._on_data, lambda error: self._fail(self._bye or loss(error)))
+        self._wire = ImapWire(read=self._read)
+        self._protocol = _ImapProtocol(self._on_data, lambda error: self._fail(self._bye or loss(error)))
 
     # --- the port ---
 
@@ -157,7 +157,7 @@ class LibraryConnection:
         self._check()
         if self._bye is not None:
             raise again(self._bye)
-        command = Command(name, then=then, wanted=WANTED.get(name, ()), challenged=challenged)
+        command = ImapCommand(name, then=then, wanted=WANTED.get(name, ()), challenged=challenged)
         return asyncio.get_running_loop().create_task(self._in_turn(command, arguments))
 
     def respond(self, line: bytes) -> None:
@@ -202,16 +202,16 @@ class LibraryConnection:
         if isinstance(error, TaskFailed):
             self._fail(error)
 
-    async def _in_turn(self, command: Command, arguments: Sequence[Argument]) -> Answer:
+    async def _in_turn(self, command: ImapCommand, arguments: Sequence[Argument]) -> Answer:
         """Send a command when those before it have ended, and end IDLE before. Raises `TaskFailed`."""
         async with self._turn:
             if self._idling is not None:
                 with suppress(ServerRefused):
-                    await self._perform(Command("DONE"), ())
+                    await self._perform(ImapCommand("DONE"), ())
                 self._idling = None
             return await self._perform(command, arguments)
 
-    async def _perform(self, command: Command, arguments: Sequence[Argument]) -> Answer:
+    async def _perform(self, command: ImapCommand, arguments: Sequence[Argument]) -> Answer:
         self._check()
         self._under_way, self._tagged, self._before = command, None, self._weight
         with self._reported(command.name):
@@ -233,7 +233,7 @@ class LibraryConnection:
                 if not task.cancelled():
                     task.exception()  # retrieved, or asyncio complains
 
-    def _answer(self, command: Command, task: asyncio.Future[Any]) -> Answer:
+    def _answer(self, command: ImapCommand, task: asyncio.Future[Any]) -> Answer:
         """Return the answer to a command whose call has ended. Raises `TaskFailed`."""
         if task.cancelled():
             self._check()
@@ -251,7 +251,7 @@ class LibraryConnection:
             raise refusal(command.name, tagged, self.account)
         return Answer(tagged, command.data.responses)
 
-    async def _call(self, command: Command, arguments: Sequence[Argument]) -> None:
+    async def _call(self, command: ImapCommand, arguments: Sequence[Argument]) -> None:
         """Make the library's call for a command; its result is not used."""
         protocol = self._protocol
         words = [argument.decode() for argument in arguments if isinstance(argument, bytes)]
@@ -278,7 +278,7 @@ class LibraryConnection:
                 prefix, _, verb = name.rpartition(" ")
                 await protocol.execute(library.Command(verb, protocol.new_tag(), *words, prefix=prefix))
 
-    async def _begin_idle(self, command: Command) -> None:
+    async def _begin_idle(self, command: ImapCommand) -> None:
         """Send IDLE; return at the server's "+"."""
         protocol = self._protocol
         command.future = asyncio.get_running_loop().create_future()
@@ -345,7 +345,7 @@ class LibraryConnection:
         self._protocol.state = library.AUTH if response.status == "PREAUTH" else library.NONAUTH
         self._greeting.set_result(response)
 
-    def _end(self, command: Command | None, tagged: Tagged) -> None:
+    def _end(self, command: ImapCommand | None, tagged: Tagged) -> None:
         """Take the end of the command under way."""
         if tagged.tag != f"{self._protocol.tagpre}{self._protocol.tagnum - 1}":
             raise ProtocolError("IMAP tag", "an answer to no command under way")
@@ -366,7 +366,7 @@ class LibraryConnection:
         if self._bye is not None and command.name != "LOGOUT":
             self._fail(self._bye)
 
-    def _continue(self, command: Command | None, response: Continuation) -> None:
+    def _continue(self, command: ImapCommand | None, response: Continuation) -> None:
         if command is not None and command.challenged is not None:
             command.challenged(response.text)
         elif command is not None and command.future is not None:

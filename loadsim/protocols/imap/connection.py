@@ -30,8 +30,8 @@ from loadsim.protocols.error_mapping import again, failing_as, internal, own_fai
 from loadsim.protocols.imap import states
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
-from loadsim.protocols.imap.under_way import WANTED, Answer, Command, Untagged
-from loadsim.protocols.imap.wire import Wire
+from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand, Untagged
+from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
     method: str = field(default="", init=False)  # the log-on method that was used
     free_literal_bytes: int = field(default=-1, init=False)  # literals up to this length need no waiting (RFC 7888)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
-    _wire: Wire = field(default_factory=Wire, init=False)
+    _wire: ImapWire = field(default_factory=ImapWire, init=False)
     _guard: Guard = field(init=False)
     _state: states.State = field(default=states.GREETING, init=False)
     _spare_plus: bool = field(default=False, init=False)  # one more "+" may follow IDLE's: a busy James 3.8 sends it
@@ -83,8 +83,8 @@ class Connection(asyncio.Protocol):
     _closed: asyncio.Future[None] = field(init=False)  # is set when the socket is closed
     _transport: asyncio.Transport | None = field(default=None, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
-    _under_way: dict[str, Command] = field(default_factory=dict, init=False)
-    _held_back: deque[Command] = field(default_factory=deque, init=False)
+    _under_way: dict[str, ImapCommand] = field(default_factory=dict, init=False)
+    _held_back: deque[ImapCommand] = field(default_factory=deque, init=False)
     _last_tag: int = field(default=0, init=False)
     _counted_bytes: int = field(default=0, init=False)  # received bytes that were counted for a command
     _taken: int = field(default=0, init=False)  # untagged responses so far
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
     @contextmanager
     def _reported(self, name: str) -> Iterator[None]:
         """Report the block as a command; close unless it succeeds."""
-        command, outcome = Command(name, since_ns=self.observer.now()), "lost"
+        command, outcome = ImapCommand(name, since_ns=self.observer.now()), "lost"
         try:
             yield
             outcome = "ok"
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
         belong to a later one. Raises `ServerLost` if the connection is over.
         """
         future: asyncio.Future[Answer] = self._loop.create_future()
-        self._submit(Command(name, future, then, resets, challenged, WANTED.get(name, ())), arguments)
+        self._submit(ImapCommand(name, future, then, resets, challenged, WANTED.get(name, ())), arguments)
         return future
 
     def respond(self, line: bytes) -> None:
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
     def send_quietly(self, name: str) -> None:
         """Send a command without a waiting caller; if it is refused, the connection ends."""
         if self.failure is None and self._bye is None:
-            self._submit(Command(name), ())
+            self._submit(ImapCommand(name), ())
 
     async def idle(self) -> None:
         """Begin IDLE (RFC 2177), and wait for the server's "+". The next command ends it."""
@@ -202,11 +202,11 @@ class Connection(asyncio.Protocol):
     # --- out ---
 
     @property
-    def _newest(self) -> Command:
+    def _newest(self) -> ImapCommand:
         """The last command that was sent: the one that the state is about."""
         return next(reversed(self._under_way.values()))
 
-    def _submit(self, command: Command, arguments: Sequence[Argument]) -> None:
+    def _submit(self, command: ImapCommand, arguments: Sequence[Argument]) -> None:
         if (end := self.failure or self._bye) is not None:
             raise again(end)
         self._last_tag += 1
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
             else:
                 break
 
-    def _begin(self, command: Command) -> None:
+    def _begin(self, command: ImapCommand) -> None:
         command.since_weight = self._weight
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
         self._start(command, command.pieces.pop(0))
         self._state = BEGUN.get("literal" if command.pieces else command.name, states.READY)
 
-    def _start(self, command: Command, data: bytes) -> None:
+    def _start(self, command: ImapCommand, data: bytes) -> None:
         """Write the first bytes of a command, whose time begins."""
         assert self._transport is not None
         command.since_ns, command.sent_bytes = self.observer.now(), len(data)
@@ -249,12 +249,12 @@ class Connection(asyncio.Protocol):
         if self._timer is None:
             self._timer = self._loop.call_at(command.deadline_s, self._check_deadlines)
 
-    def _write(self, command: Command, data: bytes) -> None:
+    def _write(self, command: ImapCommand, data: bytes) -> None:
         assert self._transport is not None
         command.sent_bytes += len(data)
         self._transport.write(data)
 
-    def _unanswered(self) -> list[Command]:
+    def _unanswered(self) -> list[ImapCommand]:
         """Return the commands to which the server owes an answer."""
         return [command for command in self._under_way.values() if command.deadline_s < math.inf]
 
@@ -446,7 +446,7 @@ class Connection(asyncio.Protocol):
 
     # --- ends ---
 
-    def _report(self, command: Command, outcome: str) -> None:
+    def _report(self, command: ImapCommand, outcome: str) -> None:
         received = self._wire.taken_bytes - self._counted_bytes
         self._counted_bytes = self._wire.taken_bytes
         self.observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)

@@ -17,7 +17,6 @@ from loadsim.protocols.imap.names import decode_name
 from loadsim.protocols.imap.responses import (
     Address,
     Capability,
-    Code,
     Condition,
     Continuation,
     Envelope,
@@ -30,6 +29,7 @@ from loadsim.protocols.imap.responses import (
     Namespaces,
     QuotaLimits,
     Response,
+    ResponseCode,
     Search,
     Tagged,
 )
@@ -100,7 +100,7 @@ def parse(raw: bytes) -> Response | None:
     return Tagged(
         decoded(tag),
         "OK" if status == b"OK" else decoded(status).upper(),
-        Code(decoded(code).upper(), decoded(arguments)) if code else None,
+        ResponseCode(decoded(code).upper(), decoded(arguments)) if code else None,
         decoded(text),
     )
 
@@ -148,7 +148,7 @@ def _untagged(raw: bytes) -> Response | None:
         text = _RESPONSE_TEXT.match(raw, at)
         assert text is not None, "it matches any text"
         code, arguments, shown = text.groups(b"")
-        named = Code(decoded(code).upper(), decoded(arguments)) if code else None
+        named = ResponseCode(decoded(code).upper(), decoded(arguments)) if code else None
         return Condition(decoded(name), named, decoded(shown))
     reader = _DATA.get(name)
     return reader(raw, at) if reader else None

@@ -27,7 +27,7 @@ REGISTERED = frozenset((
 """The response codes that IANA has registered (https://www.iana.org/assignments/imap-response-codes/)."""
 
 
-class Code(NamedTuple):
+class ResponseCode(NamedTuple):
     """A response code in brackets (RFC 9051 section 7.1): its name in capitals, and the unparsed rest."""
 
     name: str
@@ -44,7 +44,7 @@ class Tagged(NamedTuple):
 
     tag: str
     status: str
-    code: Code | None
+    code: ResponseCode | None
     text: str
 
 
@@ -52,7 +52,7 @@ class Condition(NamedTuple):
     """An untagged OK, NO, BAD, PREAUTH or BYE; the greeting is one too (RFC 9051 sections 7.1 and 7.1.4)."""
 
     status: str
-    code: Code | None
+    code: ResponseCode | None
     text: str
 
 

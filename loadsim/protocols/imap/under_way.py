@@ -86,7 +86,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Command:
+class ImapCommand:
     """A command that is under way, or waits to be sent."""
 
     name: str

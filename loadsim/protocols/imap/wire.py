@@ -29,7 +29,7 @@ _CLOSING_BRACE = ord("}")
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Wire:
+class ImapWire:
     """Turns pieces of the stream into whole responses. After a `ProtocolError` it must not be used again."""
 
     longest_line_bytes: int = LONGEST_LINE_BYTES

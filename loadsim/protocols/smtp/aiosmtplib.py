@@ -27,7 +27,7 @@ from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.smtp.codes import CHALLENGE, SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.commands import dialogue_of, method_of, offer_of
-from loadsim.protocols.smtp.wire import Reply, Wire
+from loadsim.protocols.smtp.wire import Reply, SmtpWire
 from loadsim.protocols.tls import handshakes_of, remember
 
 QUIT_LIMIT_S = 10.0
@@ -250,7 +250,7 @@ class _Protocol(SMTPProtocol):
         super().__init__(asyncio.get_running_loop())
         self.failure: TaskFailed | None = None
         self.sent_bytes = self.received_bytes = 0
-        self._wire = Wire()
+        self._wire = SmtpWire()
         self._replies = 0
         self._waiting = True  # for the greeting
 

@@ -23,7 +23,7 @@ _CR, _LF, _DOT = b"\r\n."
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
-class Command(NamedTuple):
+class SmtpCommand(NamedTuple):
     """A command by its name in the sub-timings. Each of `further` goes out when the server asks for more (3yz).
 
     `challenged` gets the text of each 334; the caller then calls `Connection.respond`.
@@ -35,18 +35,18 @@ class Command(NamedTuple):
     challenged: Callable[[str], None] | None = None
 
 
-GREETING = Command("CONNECT", b"")
+GREETING = SmtpCommand("CONNECT", b"")
 """Nothing is sent: the server begins (RFC 5321 section 3.1)."""
 
-STARTTLS = Command("STARTTLS", b"STARTTLS\r\n")
-RESET = Command("RSET", b"RSET\r\n")
+STARTTLS = SmtpCommand("STARTTLS", b"STARTTLS\r\n")
+RESET = SmtpCommand("RSET", b"RSET\r\n")
 QUIT = b"QUIT\r\n"
 
 
-def ehlo(host: str) -> Command:
+def ehlo(host: str) -> SmtpCommand:
     """Return EHLO with an address literal for a name (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
     name = f"IPv6:{host.partition('%')[0]}" if ":" in host else host
-    return Command("EHLO", b"EHLO [%b]\r\n" % name.encode())
+    return SmtpCommand("EHLO", b"EHLO [%b]\r\n" % name.encode())
 
 
 @lru_cache(maxsize=16)
@@ -72,12 +72,12 @@ def dialogue_of(exchange: Exchange) -> Dialogue:
     return Dialogue(exchange, LONGEST_LINE_BYTES - len(f"AUTH {exchange.mechanism} \r\n"))
 
 
-def auth(words: Sequence[bytes], challenged: Callable[[str], None] | None = None) -> Command:
+def auth(words: Sequence[bytes], challenged: Callable[[str], None] | None = None) -> SmtpCommand:
     """Return AUTH (RFC 4954 section 4) with these words."""
-    return Command("AUTH", b"AUTH %b\r\n" % b" ".join(words), challenged=challenged)
+    return SmtpCommand("AUTH", b"AUTH %b\r\n" % b" ".join(words), challenged=challenged)
 
 
-def auth_plain(account: Account) -> Command:
+def auth_plain(account: Account) -> SmtpCommand:
     """Return AUTH PLAIN with an initial response (RFC 4616)."""
     return auth((b"PLAIN", in_base64(plain(account))))
 
@@ -99,23 +99,23 @@ def method_of(endpoint: Endpoint, account: Account, offered: Mapping[str, str], 
     return method
 
 
-def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> Command:
+def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> SmtpCommand:
     """Return MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) if they are offered and apply."""
     line = f"MAIL FROM:<{sender}>"
     if "SIZE" in offered:
         line += f" SIZE={len(message)}"
     if "8BITMIME" in offered and not message.isascii():
         line += " BODY=8BITMIME"
-    return Command("MAIL", line.encode() + b"\r\n")
+    return SmtpCommand("MAIL", line.encode() + b"\r\n")
 
 
-def rcpt(recipient: str) -> Command:
-    return Command("RCPT", b"RCPT TO:<%b>\r\n" % recipient.encode())
+def rcpt(recipient: str) -> SmtpCommand:
+    return SmtpCommand("RCPT", b"RCPT TO:<%b>\r\n" % recipient.encode())
 
 
-def data(message: bytes) -> Command:
+def data(message: bytes) -> SmtpCommand:
     """Return DATA, and the message to send after the server's 354."""
-    return Command("DATA", b"DATA\r\n", (wire_format(message),))
+    return SmtpCommand("DATA", b"DATA\r\n", (wire_format(message),))
 
 
 def wire_format(message: bytes) -> tuple[bytes, bytes]:

@@ -27,8 +27,8 @@ from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
-from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions
-from loadsim.protocols.smtp.wire import Reply, Wire
+from loadsim.protocols.smtp.commands import QUIT, STARTTLS, SmtpCommand, extensions
+from loadsim.protocols.smtp.wire import Reply, SmtpWire
 from loadsim.protocols.tls import handshakes_of, remember
 
 QUIT_LIMIT_S = 10.0
@@ -37,7 +37,7 @@ QUIT_LIMIT_S = 10.0
 NOTHING: Mapping[str, str] = MappingProxyType({})
 """The extensions before EHLO."""
 
-Conversation = Iterator[Sequence[Command]]
+Conversation = Iterator[Sequence[SmtpCommand]]
 
 OVER: Conversation = iter(())
 """The conversation of a connection that has none."""
@@ -56,7 +56,7 @@ class _Pending:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Connection(asyncio.Protocol):
+class SmtpConnection(asyncio.Protocol):
     """A connection, also before it is made and after its end; `failure` is the reason of its end, None before.
 
     `offered` has the extensions of the last EHLO by their keywords. `succeeded` counts the successful commands of the
@@ -67,12 +67,12 @@ class Connection(asyncio.Protocol):
     account: Account
     observer: Observer
     limit_s: float
-    open_connections: list[Connection]
+    open_connections: list[SmtpConnection]
     failure: TaskFailed | None = field(default=None, init=False)
     offered: Mapping[str, str] = field(default_factory=lambda: NOTHING, init=False)
     succeeded: int = field(default=0, init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
-    _wire: Wire = field(default_factory=Wire, init=False)
+    _wire: SmtpWire = field(default_factory=SmtpWire, init=False)
     _transport: asyncio.Transport | None = field(default=None, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _deadline_s: float = field(default=math.inf, init=False)
@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
         if due is not None:
             due()
 
-    def _send(self, packet: Sequence[Command]) -> None:
+    def _send(self, packet: Sequence[SmtpCommand]) -> None:
         now = self.observer.now()
         for command in packet:
             self._pending.append(_Pending(command.verb, command.further, now, len(command.line), command.challenged))

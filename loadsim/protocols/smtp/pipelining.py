@@ -13,8 +13,8 @@ from loadsim.model.ports import Account, Endpoint, Observer, ServerOffer
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.smtp import commands
-from loadsim.protocols.smtp.commands import LONGEST_LINE_BYTES, Command
-from loadsim.protocols.smtp.connection import Connection, Conversation
+from loadsim.protocols.smtp.commands import LONGEST_LINE_BYTES, SmtpCommand
+from loadsim.protocols.smtp.connection import Conversation, SmtpConnection
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -30,8 +30,8 @@ class PipeliningSubmission:
     observer: Observer
     limit_s: float  # of each command
     tls_context: ssl.SSLContext | None  # shared: making one is slow
-    _kept: Connection | None = field(default=None, init=False)  # set only between two messages
-    _open: list[Connection] = field(default_factory=list, init=False)
+    _kept: SmtpConnection | None = field(default=None, init=False)  # set only between two messages
+    _open: list[SmtpConnection] = field(default_factory=list, init=False)
     _method: str = field(default="", init=False)  # the log-on method that was used last
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
@@ -98,7 +98,7 @@ class PipeliningSubmission:
             raise
         self._kept = connection
 
-    async def _reset(self, connection: Connection) -> None:
+    async def _reset(self, connection: SmtpConnection) -> None:
         """End a refused transaction, so that the connection can serve the next message."""
         try:
             await connection.converse(iter([[commands.RESET]]), last=False)
@@ -107,10 +107,10 @@ class PipeliningSubmission:
         else:
             self._kept = connection
 
-    def _connection(self) -> Connection:
-        return Connection(self.account, self.observer, self.limit_s, self._open)
+    def _connection(self) -> SmtpConnection:
+        return SmtpConnection(self.account, self.observer, self.limit_s, self._open)
 
-    async def _connect(self, connection: Connection, then: Conversation, *, last: bool) -> None:
+    async def _connect(self, connection: SmtpConnection, then: Conversation, *, last: bool) -> None:
         """Connect, secure and authenticate as the endpoint states, then run a conversation. After a refusal, QUIT.
 
         PLAIN, one round trip, is part of the conversation. Another method follows it, and the rest follows that.
@@ -138,8 +138,8 @@ class PipeliningSubmission:
             raise
 
     def _introduction(
-        self, connection: Connection, then: Conversation, chosen: list[str]
-    ) -> Iterator[Sequence[Command]]:
+        self, connection: SmtpConnection, then: Conversation, chosen: list[str]
+    ) -> Iterator[Sequence[SmtpCommand]]:
         """Yield EHLO, and AUTH PLAIN (RFC 4954) and the rest; if another method is chosen, add it to `chosen`."""
         yield [commands.ehlo(connection.own_address)]
         offer = commands.offer_of(connection.offered, self.endpoint)
@@ -153,7 +153,7 @@ class PipeliningSubmission:
             return
         yield from then
 
-    async def _authenticate(self, connection: Connection, method: str) -> None:
+    async def _authenticate(self, connection: SmtpConnection, method: str) -> None:
         """AUTH by a method of several messages, or with a token that may be renewed."""
 
         async def perform(exchange: Exchange) -> None:
@@ -172,7 +172,7 @@ class PipeliningSubmission:
         await sasl.log_on(method, self.endpoint, self.account, perform)
 
 
-def _until_tls(connection: Connection) -> Iterator[Sequence[Command]]:
+def _until_tls(connection: SmtpConnection) -> Iterator[Sequence[SmtpCommand]]:
     yield [commands.GREETING]
     yield [commands.ehlo(connection.own_address)]
     if "STARTTLS" not in connection.offered:
@@ -181,8 +181,8 @@ def _until_tls(connection: Connection) -> Iterator[Sequence[Command]]:
 
 
 def _transaction(
-    connection: Connection, sender: str, recipients: Sequence[str], message: bytes
-) -> Iterator[Sequence[Command]]:
+    connection: SmtpConnection, sender: str, recipients: Sequence[str], message: bytes
+) -> Iterator[Sequence[SmtpCommand]]:
     """Yield the commands of one message: in one packet with PIPELINING (RFC 2920 section 3.1), otherwise one by one."""
     steps = [
         commands.mail(sender, message, connection.offered),

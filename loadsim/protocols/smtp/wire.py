@@ -30,7 +30,7 @@ class Reply(NamedTuple):
         return f"{self.code} {b' '.join(self.lines).decode('utf-8', 'replace')}"
 
 
-class Wire:
+class SmtpWire:
     """Turns pieces of the stream into whole replies. After a `ProtocolError` it must not be used again.
 
     A line may end with LF alone, as some servers send it; this changes no reply's meaning.

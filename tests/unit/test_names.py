@@ -1,0 +1,19 @@
+"""Names: a class name occurs once in the package."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+from paths import ROOT
+
+
+def test_a_class_name_occurs_once() -> None:
+    """A reader who looks one up finds one."""
+    names = Counter(
+        node.name
+        for path in (ROOT / "loadsim").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
