@@ -236,6 +236,7 @@ def compare_runs(
                 *warnings_of(runs),
                 *(_unanswered(name, one) for name, one in rates.items() if one.more and name not in compared),
                 *_too_few(runs, decision, repeats),
+                *_regression(decisions, max_regression),
             ]
         ),
         of_runs=shared([run.verdict.warnings for run in of_both(runs)]),
@@ -284,6 +285,12 @@ def _not_measured(runs: Sides, times: Sequence[Sampled]) -> list[Decided]:
 
 def _unanswered(name: str, one: FailureRates) -> Finding:
     return finding(Code.FAILURE_RATES_DIFFER, name, base_share=one.base_share, new_share=one.new_share)
+
+
+def _regression(decisions: Sequence[Decided], most: float | None) -> list[Finding]:
+    """Return a finding if figures fail the limit."""
+    failed = tuple(one.name for one in decisions if one.decision == "failed")
+    return [finding(Code.REGRESSION, figures=failed, limit_share=most)] if failed else []
 
 
 def _too_few(runs: Sides, decision: Decision | None, more: int | None) -> list[Finding]:

@@ -381,6 +381,10 @@ class Code(Enum):
         " the servers; intervals are {stretch} times as wide",
         "alternate the runs of base and new",
     )
+    REGRESSION = _missed(
+        "new exceeds base by more than the {limit_share} allowed: {figures}",
+        "find the cause in the slower tasks of the table, and measure again",
+    )
     FEW_RUNS = _note(
         "with {runs:run} on a side, it is unknown how much runs vary",
         "make at least 3 runs of each, preferably 5, taking turns",

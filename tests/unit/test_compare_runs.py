@@ -210,6 +210,8 @@ def test_users_who_wait_longer_do_not_pass(tmp_path: Path) -> None:
     base, new = waiting(tmp_path, "base", [0] * 5), waiting(tmp_path, "new", [4500] * 5)
     found = compare_runs(base, new, max_regression=0.05)
     assert (found.document["decision"], found.exit_status) == ("failed", 1)
+    (regression,) = (one for one in found.figures.findings if one.code is Code.REGRESSION)
+    assert set(regression.values["figures"]) == {name for name, one in decided(found).items() if one == "failed"}
     assert by_name(found, "Score")["change"] is None
     response = by_name(found, "Response score")
     assert (response["change"], response["new_ms"]) == ("slower", pytest.approx(100 * 1.002**2 + 4500, rel=1e-3))
