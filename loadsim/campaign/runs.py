@@ -73,15 +73,15 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
 
 
 def nearest_to_failure(criteria: Sequence[CriterionResult], result: Result) -> float | None:
-    """Return the largest finite figure of a criterion, by its upper limit; None if it contradicts the result."""
+    """Return the largest figure of a criterion, by its upper limit, above 0; None if it contradicts the result."""
     shares = [
         one.figure / limit
         for one in criteria
         if one.figure is not None and math.isfinite(one.figure)
         if (limit := min((most for name, most in one.limits.items() if name != "min" and most), default=None))
     ]
-    largest = max(shares, default=None)
-    return largest if largest is None or (largest >= 1) == (result == FAILED) else None
+    largest = max(shares, default=0.0)
+    return largest if largest > 0 and (largest >= 1) == (result == FAILED) else None
 
 
 Validity = Literal["valid", "degraded", "invalid"]
@@ -241,8 +241,8 @@ class CampaignRun:
             raise ValueError(found.run)
         if found.validity is None and found.result != VOID:
             raise ValueError(found.result)
-        if any(resource.full <= 0 for resource in found.resources):
-            raise ValueError(found.resources)
+        if any(resource.full <= 0 for resource in found.resources) or (found.nearest or 1.0) <= 0:
+            raise ValueError(found.resources, found.nearest)
         if found.began is not None:
             datetime.fromisoformat(found.began)
         return found

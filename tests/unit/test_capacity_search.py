@@ -24,7 +24,17 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.criteria import missed_criteria
-from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result, judge_run
+from loadsim.campaign.runs import (
+    FAILED,
+    GENERATOR,
+    PASSED,
+    UNDECIDED,
+    VOID,
+    CampaignRun,
+    Result,
+    judge_run,
+    nearest_to_failure,
+)
 from loadsim.capacity.search import (
     AGREEING,
     MOST_STEPS,
@@ -653,3 +663,12 @@ def test_the_plan_of_one_seed_is_the_same_in_all_steps() -> None:
         assert isinstance(found, Found) and found.low is not None and found.high is not None
         contained += found.low <= truth < found.high
     assert contained >= 90
+
+
+@pytest.mark.parametrize(
+    ("figures", "nearest"), [([-5.0], None), ([0.0], None), ([-5.0, 3.0], 0.3), ([math.inf], None)]
+)
+def test_a_search_takes_the_logarithm_of_positive_figures_only(figures: list[float], nearest: float | None) -> None:
+    """A probe may measure a temperature below 0."""
+    criteria = [CriterionResult("probes.x.y.max", {"max": 10.0}, figure) for figure in figures]
+    assert nearest_to_failure(criteria, PASSED) == nearest
