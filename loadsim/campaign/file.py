@@ -16,6 +16,7 @@ from loadsim.campaign.runs import DAMAGED, Campaign, CampaignRun
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import locked, read_text
 from loadsim.findings.catalogue import Cause
+from loadsim.findings.finding import GREATEST
 from loadsim.runs.directory import create_directory, discard
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT
@@ -111,10 +112,6 @@ def read_campaign(directory: Path, *kinds: type[C]) -> C:
     except DAMAGED:
         expected = " or ".join(kind.KIND for kind in kinds)
         raise ConfigError(f"{path}: expected a campaign of loadsim ({expected}), found something else") from None
-
-
-GREATEST = 1e15
-"""No number of a campaign is greater: users and times of a thousand years in ms."""
 
 
 def _number(text: str) -> float:

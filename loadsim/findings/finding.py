@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.errors import printable
 from loadsim.findings.catalogue import Cause, Code, Severity
-from loadsim.findings.formats import Value, shown_range
+from loadsim.findings.formats import Value, in_short, shown_range
+
+GREATEST = 1e15
+"""No number of a document is greater: users, and times of a thousand years in ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class Finding:
             for name, value in document["values"].items()
         }
         if not all(
-            isinstance(value, str | tuple | None) or abs(value) <= sys.float_info.max for value in values.values()
+            isinstance(value, str | tuple | None) or (type(value) in (int, float) and abs(value) <= GREATEST)
+            for value in values.values()
         ):
             raise ValueError(values)
         return cls(Code.of(document["code"]), values, str(document["where"]), Severity(document["severity"]))
@@ -92,11 +94,11 @@ def sentence(alike: Sequence[Finding]) -> str:
     A sentence without a field for the place has it in front.
     """
     first = alike[0]
-    parts = [] if first.code.names_place or not first.where else [f"{printable(first.where)}: "]
+    parts = [] if first.code.names_place or not first.where else [f"{in_short(first.where)}: "]
     for text, name, noun in first.code.parts:
         parts.append(text)
         if name == "where":
-            parts.append(printable(first.where))
+            parts.append(in_short(first.where))
         elif name:
             parts.append(shown_range(name, [one.values[name] for one in alike], noun))
     return "".join(parts)
@@ -119,13 +121,13 @@ class Shared:
 def shared(of_runs: Sequence[Sequence[Finding]]) -> list[Shared]:
     """Return the kinds of findings of the runs, those of most runs first; `of_runs` has a sequence for each run.
 
-    Findings of one code, place and texts are of one kind, with any numbers. A run may have several of a kind.
+    Findings of one code, severity, place and texts are of one kind, with any numbers. A run may have several of a kind.
     """
     kinds: dict[tuple[Any, ...], list[tuple[int, Finding]]] = {}
     for run, findings in enumerate(of_runs):
         for one in findings:
             texts = tuple((name, value) for name, value in one.values.items() if isinstance(value, str))
-            kinds.setdefault((one.code, one.where, texts), []).append((run, one))
+            kinds.setdefault((one.code, one.severity, one.where, texts), []).append((run, one))
     merged = []
     for (code, *_), alike in kinds.items():
         runs = tuple(dict.fromkeys(run for run, _ in alike))

@@ -61,6 +61,11 @@ def percent(share: float) -> str:
     return f"{shown} %"
 
 
+def in_short(text: str) -> str:
+    """Return a printable text, of which `...` replaces what is too long: a figure may be cut."""
+    return printable(text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}...")
+
+
 def count(number: float, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
@@ -86,9 +91,9 @@ def shown(name: str, value: Value, noun: str = "") -> str:
     if value is None:
         return "unknown"
     if isinstance(value, str):
-        return printable(value[:LONGEST_TEXT])
+        return in_short(value)
     if isinstance(value, tuple):
-        return printable(", ".join(value)[:LONGEST_TEXT]) or "none"
+        return in_short(", ".join(value)) or "none"
     if noun:
         return count(value, noun)
     unit = unit_of(name)

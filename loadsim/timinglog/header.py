@@ -103,7 +103,7 @@ def _warning(document: Any) -> Finding:
         found = Finding.read(document)
     except (ValueError, TypeError, LookupError, AttributeError):
         raise Wrong("a finding", document) from None
-    if found.severity is not Severity.WARNING:
+    if not found.severity is found.code.severity is Severity.WARNING:
         raise Wrong("a warning", document)
     return found
 

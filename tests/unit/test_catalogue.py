@@ -18,8 +18,8 @@ from loadsim.cli.report import document_of
 from loadsim.comparison.comparison import compare_runs
 from loadsim.comparison.document import describe_comparison
 from loadsim.findings.catalogue import Cause, Code, Severity
-from loadsim.findings.finding import Finding, finding, shared
-from loadsim.findings.formats import Value
+from loadsim.findings.finding import GREATEST, Finding, finding, shared
+from loadsim.findings.formats import LONGEST_TEXT, Value
 from loadsim.findings.next_step import RULES, next_step
 
 LATE = finding(Code.GENERATOR_LATE, late_p95_ms=61.0, limit_ms=50.0)
@@ -27,8 +27,8 @@ LATE = finding(Code.GENERATOR_LATE, late_p95_ms=61.0, limit_ms=50.0)
 VALUES = st.one_of(
     st.none(),
     st.text(),
-    st.integers(),
-    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-int(GREATEST), int(GREATEST)),
+    st.floats(-GREATEST, GREATEST),
     st.lists(st.text(), max_size=3).map(tuple),
 )
 
@@ -74,12 +74,23 @@ def test_documents_are_read_back(code: Code, data: st.DataObject) -> None:
         {"values": None},
         {"severity": "grave"},
         {"code": None},
-        {"values": {"late_p95_ms": 10**400, "limit_ms": 50.0}},
+        {"values": {"late_p95_ms": 10**308, "limit_ms": 50.0}},
+        {"values": {"late_p95_ms": 1e308, "limit_ms": 50.0}},
+        {"values": {"late_p95_ms": True, "limit_ms": 50.0}},
     ],
 )
 def test_other_documents_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError, LookupError, AttributeError)):
         Finding.read(LATE.document | change)
+
+
+@pytest.mark.parametrize("figures", [", ".join(["READ 12,345.6 ms"] * 50), ("READ 12,345.6 ms",) * 50])
+def test_long_texts_are_cut_visibly(figures: Value) -> None:
+    """The last figure might look smaller than it is."""
+    words = finding(Code.CRITERION_MISSED, "x" * 1000, found=figures, limit="at most 1000 ms").words
+    assert words.startswith("x" * (LONGEST_TEXT - 3) + "...: READ 12,345.6 ms, ")
+    assert words.endswith("..., limit: at most 1000 ms")
+    assert len(words) < 3 * LONGEST_TEXT
 
 
 def test_a_lowered_limit_has_no_cause() -> None:
@@ -105,6 +116,13 @@ def test_findings_of_several_runs_are_merged_by_kind() -> None:
 def test_other_places_and_texts_are_other_kinds(other: Finding) -> None:
     one = finding(Code.MONITOR_DAMAGED, "mx1", damage="cut")
     assert [kind.runs for kind in shared([[one], [other], [one]])] == [(0, 2), (1,)]
+
+
+def test_invalid_and_degraded_runs_are_not_of_one_kind() -> None:
+    """Their limits differ: the range of both would say neither."""
+    values = {"made": 1, "planned": 2, "made_share": 0.5, "limit_share": 0.9}
+    invalid, degraded = (finding(Code.LOAD_MISSING, "", severity, **values) for severity in (None, Severity.DEGRADED))
+    assert [kind.runs for kind in shared([[invalid], [degraded], [invalid]])] == [(0, 2), (1,)]
 
 
 def test_several_runs_and_comparisons_have_the_findings_of_single_runs(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import ConfigError
-from loadsim.findings.catalogue import Code
+from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import finding
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.ports import Account
@@ -165,6 +165,14 @@ def test_the_answer_has_the_findings_of_the_header(capsys: Capture) -> None:
     log = write_sample(Path("c1.tlog"), tasks=tasks, mails=DELIVERED, header={"findings": [warning]})
     main(["log", "answer", str(log), "--json"])
     assert warning in json.loads(capsys.readouterr().out)["findings"]
+
+
+def test_only_warnings_are_findings_of_a_header(capsys: Capture) -> None:
+    """Others change the verdict, or say that the run ended early."""
+    ended = finding(Code.STOPPED, "", Severity.WARNING).document
+    log = write_sample(Path("c1.tlog"), tasks=[LOGGED_ON], header={"findings": [ended]})
+    assert main(["log", "answer", str(log)]) == 2
+    assert "findings: 0: expected a warning" in capsys.readouterr().err
 
 
 def test_the_commands_warn_at_their_start(capsys: Capture) -> None:
