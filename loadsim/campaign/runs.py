@@ -241,6 +241,11 @@ class CampaignRun:
             raise ValueError(found.run)
         if found.validity is None and found.result != VOID:
             raise ValueError(found.result)
+        passed = found.result == PASSED
+        if found.failure is None and passed == any(one.severity in DECIDING for one in found.findings):
+            raise ValueError(found.findings)
+        if passed and (found.validity != "valid" or found.broken):
+            raise ValueError(found.result)
         if any(resource.full <= 0 for resource in found.resources) or (found.nearest or 1.0) <= 0:
             raise ValueError(found.resources, found.nearest)
         if found.began is not None:

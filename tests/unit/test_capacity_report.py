@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from documents import all_tables
 from findings_of import codes
-from finished_searches import capacity
+from finished_searches import capacity, missed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +65,7 @@ WHOLE = replace(
             step,
             averages=(Average("host", "cpu_busy_share", 0.5),),
             nearest=0.9,
-            findings=(finding(Code.CORES_BUSY, "mx1", busy_share=0.9, engines_share=None),),
+            findings=(*step.findings, finding(Code.CORES_BUSY, "mx1", busy_share=0.9, engines_share=None)),
             load_share=0.97,
             received_share=0.7,
             taken_share=0.6,
@@ -119,6 +119,25 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
             assert "\x1b" not in text and "\x07" not in text
     with suppress(ConfigError):
         resumed(replace(WHOLE, directory=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("at", "change"),
+    [
+        (0, {"validity": "invalid"}),
+        (0, {"broken": True}),
+        (0, {"findings": [missed("failed_share", "2 %", "at most 1 %").document]}),
+        (-1, {"findings": []}),
+        (-1, {"result": "undecided", "broken": True, "findings": []}),
+    ],
+)
+def test_a_run_that_contradicts_itself_is_refused(tmp_path: Path, at: int, change: dict[str, Any]) -> None:
+    """One that passed, with a reason why it did not; one that failed, without any."""
+    document = json.loads(json.dumps(WHOLE.document))
+    document["runs"][at] |= change
+    (tmp_path / "campaign.json").write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match="found something else"):
+        read_campaign(tmp_path, Capacity)
 
 
 @pytest.mark.parametrize("key", ["name", "software"])
