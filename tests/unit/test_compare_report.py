@@ -95,6 +95,12 @@ def test_a_forced_comparison_is_never_good(tmp_path: Path) -> None:
     assert to_markdown(found).count("loads-differ") == 1
 
 
+def test_the_next_step_after_a_forced_comparison_is_to_mend_it(tmp_path: Path) -> None:
+    """More runs like these would not be comparable either."""
+    base, new = (write_run(tmp_path, name, facts=facts) for name, facts in (("b", {}), ("n", {"ended": "early"})))
+    assert f"Next: {Code.COMPARED_INVALID.remedy}." in section(described([base], [new], force=True), "Findings")
+
+
 def test_runs_that_differ_are_described_by_the_load_of_each(tmp_path: Path) -> None:
     """By force, and the report does not give one number of users as that of both sides."""
     base, new = (write_run(tmp_path, name, name=name, users=users) for name, users in (("small", 2), ("large", 3)))
