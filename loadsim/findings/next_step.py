@@ -14,10 +14,10 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Cause.GENERATOR, Code.CORES_SHARED),
     (Cause.GENERATOR, Code.CORES_BUSY_BY_OTHERS),
     (Cause.GENERATOR,),
+    (Cause.ENDED,),  # what is missing then is no fault of the load
     (Cause.LOAD,),
     (Cause.ABORTED,),
     (Cause.TERMS,),
-    (Cause.ENDED,),
     (Code.COMPARED_INVALID,),
     (Code.COMPARED_UNLIKE,),
     (Code.LOADS_DIFFER,),
@@ -46,15 +46,15 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Code.WIDE_INTERVAL,),
     (Code.HARDLY_USED,),
 )
-"""A rule holds if there is a finding of each of its kinds. The step is the remedy of the last one, if it has any."""
+"""A rule holds if there is a finding with a remedy of each of its kinds. The step is the remedy of the last one."""
 
 
 def next_step(findings: Iterable[Finding]) -> str:
     """Return the remedy of the first rule that holds; "" if none does."""
-    present = list(findings)
+    present = [one for one in findings if one.code.remedy]
     for rule in RULES:
         of_kinds = [next((one for one in present if _is(one, kind)), None) for kind in rule]
-        if None not in of_kinds and (last := of_kinds[-1]) and last.code.remedy:
+        if None not in of_kinds and (last := of_kinds[-1]):
             return last.code.remedy
     return ""
 
