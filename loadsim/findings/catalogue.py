@@ -281,7 +281,9 @@ class Code(Enum):
     SESSIONS_LOST = _warning(
         "{sessions:session} lost; users were without one for {down_share} of the window", LOOK_AT_LOG
     )
-    COMPANION_SESSIONS_LOST = _warning("{sessions:session} of additional mail programs lost", LOOK_AT_LOG)
+    COMPANION_SESSIONS_LOST = _warning(
+        "{sessions} of the lost sessions belonged to additional mail programs", LOOK_AT_LOG
+    )
     LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} failed", LOOK_AT_LOG)
     COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} of additional mail programs failed", LOOK_AT_LOG)
     LOG_OFFS_FAILED = _warning("{failed} of {tried:log-off} failed", LOOK_AT_LOG)
