@@ -190,7 +190,8 @@ class SuiteFigures:
         terms = checked(_TERMS, document["terms"])
         if unknown := {run.cell for run in runs} - terms.cells.keys():
             raise ValueError(unknown)
-        return cls(directory, terms, runs)
+        ended = [one for one in checked(_FINDINGS, document["findings"]) if one.code is Code.SUITE_ENDED]
+        return cls(directory, terms, runs, ended=ended[0] if ended else None)
 
     @property
     def name(self) -> str:
@@ -288,3 +289,4 @@ class SuiteFigures:
 
 
 _TERMS = TypeAdapter(SuiteTerms)
+_FINDINGS = TypeAdapter(tuple[Finding, ...])
