@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 from loadsim.errors import printable
 
@@ -15,6 +16,9 @@ MOST_DECIMALS = 1
 
 LONGEST_TEXT = 500
 """The most characters of a text: it may have a server's or a command's words."""
+
+OF_SPANS = ("begin_s", "end_s")
+"""The ends of a span, between which a sentence has a "to"."""
 
 NEVER = "never"
 """The word for an infinite time."""
@@ -112,9 +116,14 @@ def _digits(value: float) -> str:
 
 
 def shown_range(name: str, values: Sequence[Value], noun: str = "") -> str:
-    """Return the least and the greatest of some values in words, or the only one; of texts, all."""
+    """Return the least and the greatest of some values in words, or the only one; of texts, each once."""
     numbers = [value for value in values if isinstance(value, int | float)]
     if len(numbers) < len(values):
-        return ", ".join(dict.fromkeys(shown(name, value) for value in values))
+        if len({*values}) == 1:
+            return shown(name, values[0])
+        each = (value if isinstance(value, tuple) and value else (shown(name, value),) for value in values)
+        return in_short(", ".join(dict.fromkeys(chain.from_iterable(each))))
     low, high = (shown(name, end, noun) for end in (min(numbers), max(numbers)))
+    if low != high and name in OF_SPANS:
+        return f"between {low} and {high}"
     return low if low == high else f"{shown(name, min(numbers)) if noun else low} to {high}"

@@ -118,6 +118,15 @@ def test_other_places_and_texts_are_other_kinds(other: Finding) -> None:
     assert [kind.runs for kind in shared([[one], [other], [one]])] == [(0, 2), (1,)]
 
 
+def test_ends_of_spans_and_names_are_merged_readably() -> None:
+    gaps = [finding(Code.MONITOR_GAP, "db", begin_s=begin_s, end_s=begin_s + 60) for begin_s in (100, 700)]
+    (merged,) = shared([gaps])
+    assert "from between 100 s and 700 s to between 160 s and 760 s" in merged.words
+    unserved = [finding(Code.USERS_UNSERVED, unserved=2, judged=9, first=users) for users in (("1", "2"), ("1", "3"))]
+    (merged,) = shared([[one] for one in unserved])
+    assert merged.words.endswith("(user 1, 2, 3)")
+
+
 def test_invalid_and_degraded_runs_are_not_of_one_kind() -> None:
     """Their limits differ: the range of both would say neither."""
     values = {"made": 1, "planned": 2, "made_share": 0.5, "limit_share": 0.9}
