@@ -83,7 +83,9 @@ def test_a_row_has_the_figures_of_the_runs_own_report(tmp_path: Path) -> None:
     }
     assert own["Processor time (% of all cores)"] == pytest.approx(29)  # of n / 50 for n from 0 to 29
     search = replace(
-        capacity(Found(1000, None, "limit"), (1000, "pass")), runs=(replace(step, result="pass"),), directory=tmp_path
+        capacity(Found(1000, None, "limit"), (1000, "pass")),
+        runs=(replace(step, result="pass", validity="valid", findings=()),),
+        directory=tmp_path,
     )
     write(search)
     again = read_campaign(tmp_path, Capacity)

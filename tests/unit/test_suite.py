@@ -22,6 +22,7 @@ from loadsim.campaign.runs import CampaignRun, Result, Validity
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.suite import Suite, load_suite
 from loadsim.suite.cells import scenarios_of, terms_of
 from loadsim.suite.suite import CellFigures, CellTerms, SuiteFigures, SuiteTerms
@@ -279,6 +280,7 @@ def run(number: int = 1, result: str = "measured", score_ms: float | str | None 
         tasks_per_s=5.0 if validity else None,
         scored=("imap: READ",),
         failure="no answer" if result == "failed" else None,
+        findings=(finding(Code.NO_SCORE),) if validity == "invalid" else (),
     )
     return CampaignRun.read(to_json(made) | {"score_ms": score_ms if validity else None} | keys)
 
