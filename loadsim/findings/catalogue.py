@@ -456,7 +456,7 @@ class Code(Enum):
 
     # A suite, its cells, and its comparisons.
     SUITE_ENDED = _warning(
-        "the suite stopped: {runs:run} in a row gave no measurement (stop_after)",
+        "{runs:run} in a row gave no measurement (stop_after)",
         "fix the cause, then repeat the command: it makes only the remaining runs",
     )
     CELL_OVERLOADED = _warning(
