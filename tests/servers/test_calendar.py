@@ -82,7 +82,7 @@ def using(services: Services, account: Account, doing: Callable[[Mailbox], Await
 
 
 def test_schedules_of_an_earlier_run_go_and_foreign_mail_stays(services: Services) -> None:
-    """What an earlier run left is replaced; a message without loadsim's tag survives."""
+    """Replace schedules of an earlier run; a message without loadsim's tag survives."""
     foreign = b"From: boss@sim.test\r\nSubject: real\r\n\r\nreal appointment\r\n"
     forged = b"From: boss@sim.test\r\nX-LoadSim: not ours\r\n\r\nreal too\r\n"
     prepare(services, ACCOUNTS[1], [schedule(1), foreign, schedule(2), forged])

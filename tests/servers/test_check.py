@@ -324,7 +324,7 @@ async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 def lacks(report: ServerReport) -> dict[str, tuple[str, Finding | None]]:
-    """What the server lacks, by subject."""
+    """The findings against the server, by subject."""
     return {each.subject: (each.seen, each.finding) for each in report.server if each.lacks}
 
 

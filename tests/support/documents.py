@@ -12,12 +12,12 @@ from loadsim.report.text import to_text
 
 
 def full_answer(summary: Summary) -> str:
-    """What `--wide` prints."""
+    """The output of `--wide`."""
     return to_text(describe_answer(summary), whole=True)
 
 
 def short_answer(summary: Summary, width: int = 80) -> str:
-    """What a terminal shows."""
+    """The output on a terminal."""
     return to_text(describe_answer(summary), width)
 
 
