@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from loadsim.model.content.compose import Answered, Attachment, Contents, least_bytes
+from loadsim.model.content.prose import Writer
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import Header, Part
@@ -209,6 +210,18 @@ def test_header_says_who_when_and_what() -> None:
     subjects = {parse(message)["Subject"] for message in many("ups1K", 100)}
     assert len(subjects) > 60
     assert all(subject and len(subject) < 78 for subject in subjects)
+
+
+def test_a_slot_with_a_capital_is_capitalised() -> None:
+    """The same words, with a capital only where the pattern has one."""
+    for variant in range(20):
+        plain, *marked = (
+            Writer(42, "slots", variant).sentence(pattern)
+            for pattern in ("{modifier} {head}", "{Modifier} {head}", "{modifier} {Head}")
+        )
+        modifier, head = plain.split()
+        assert plain.islower()
+        assert marked == [f"{modifier.capitalize()} {head}", f"{modifier} {head.capitalize()}"]
 
 
 def test_many_recipients_are_folded() -> None:
