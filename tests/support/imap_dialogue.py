@@ -109,6 +109,9 @@ DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
         Fetched(1, None, None, None, None, Multipart("mixed", (
             Leaf("image/bmp", {}, "base64", 10, "inline", {}),
             Leaf("message/rfc822", {}, "7bit", 342, "attachment", {"filename": b"m.eml"}))), {})),
+    # A server may list an attached message without its envelope, body and lines.
+    (b'* 1 FETCH (BODYSTRUCTURE ("message" "rfc822" NIL NIL NIL "7bit" 342 NIL ("attachment" ("filename" "m.eml"))))',
+        Fetched(1, None, None, None, None, Leaf("message/rfc822", {}, "7bit", 342, "attachment", {"filename": b"m.eml"}), {})),
     # pymap 0.36: the disposition is the header field
     (b'* 1 FETCH (BODYSTRUCTURE ("image" "bmp" NIL NIL NIL "base64" 4 NIL "inline; filename=\\"dot 1.bmp\\"; size=4" NIL NIL))',
         Fetched(1, None, None, None, None, Leaf("image/bmp", {}, "base64", 4, "inline", {"filename": b"dot 1.bmp", "size": b"4"}), {})),
