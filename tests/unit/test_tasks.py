@@ -24,7 +24,7 @@ from virtual_runs import (
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import MessageTag, answer_id
-from loadsim.model.ports import ALL_TASKS, Flag, Header, MessageRef, Part
+from loadsim.model.ports import ALL_TASKS, INBOX, Flag, Header, MessageRef, Part
 from loadsim.model.workload import PROCESS_INBOX, Workload
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox
 from loadsim.users.activities import process_inbox
@@ -229,6 +229,23 @@ def test_what_is_sent_is_saved(busy: Lived) -> None:
     """Each message that was accepted lies in its sender's Sent Items, once."""
     saved = Counter(mail["message"] for mail in busy.mails("saved"))
     assert saved == Counter(set(recipients(busy)))
+
+
+def test_an_answer_flags_the_message_that_it_answers(tmp_path: Path) -> None:
+    """As answered or as forwarded once the copy is saved; no other message has a flag except seen."""
+    after = {"reply": "30%", "reply_all": "30%", "forward": "30%"}
+    profile = quiet(process_inbox={"per_day": 4}, start_state={"inbox": 12}, after_reading=after)
+    lived = live(scenario_of(tmp_path, (profile, 3), day="600s"), tmp_path)
+    saved = {mail["message"] for mail in lived.mails("saved")}
+    flags = {"reply": Flag.ANSWERED, "reply_all": Flag.ANSWERED, "forward": Flag.FORWARDED}
+    seen = Counter[str]()
+    for user, mailbox in lived.module.mailboxes.items():
+        for message in mailbox.folder(INBOX).messages.values():
+            if message is not None and message.mail.tag is not None:
+                answers = [how for how in flags if answer_id(user, message.mail.tag.id, how) in saved]
+                assert message.flags - {Flag.SEEN} == {flags[how] for how in answers}
+                seen.update(answers)
+    assert seen.keys() == flags.keys() and seen.total() == len(saved)
 
 
 def test_a_message_that_cannot_be_read_is_tried_the_next_time(tmp_path: Path) -> None:
