@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import mmap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib import import_module
@@ -16,7 +17,16 @@ import pytest
 from virtual_runs import live, quiet, scenario_of
 
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.health import TICK_NS, ClockSteps, CollectorPauses, EngineLateness, Health, LoopLag, open_files
+from loadsim.engine.health import (
+    TICK_NS,
+    ClockSteps,
+    CollectorPauses,
+    EngineLateness,
+    Health,
+    LoopLag,
+    OwnProcess,
+    open_files,
+)
 
 BLOCKED_NS = 100_000_000
 
@@ -114,6 +124,21 @@ def test_a_live_view_is_told_of_the_last_second(runner: asyncio.Runner) -> None:
     assert after["lag_max_ms"] >= after["lag_p99_ms"] >= (BLOCKED_NS - TICK_NS) * 1e-6
     assert 0 < after["cpu_share"] < 1
     assert after["rss_bytes"] > 1_000_000
+
+
+def test_the_memory_of_an_engine_is_all_that_is_resident() -> None:
+    """Pages of its own count, not only those that it shares with other processes."""
+    size_bytes = 32 << 20
+    process = OwnProcess(MonotonicClock())
+    try:
+        with mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as own:
+            before_bytes = process.take()["rss_bytes"]
+            for at in range(0, size_bytes, mmap.PAGESIZE):
+                own[at] = 1
+            # The kernel adds pages in batches for each core.
+            assert process.take()["rss_bytes"] - before_bytes > size_bytes // 2
+    finally:
+        process.close()
 
 
 def test_a_probe_leaves_nothing_behind(runner: asyncio.Runner) -> None:
