@@ -258,11 +258,12 @@ def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
         process.kill()
         assert process.stderr is not None
         process.stderr.read()  # to its end, which comes when the last engine has let go of it
-    answer = loadsim("log", "answer", "--wide", out)
+    answer = loadsim("log", "answer", "--json", out)
     assert answer.returncode == 3
-    why = "as the process that kept it in step is gone: its \\d+ users count as lost"
-    for engine in (1, 2):
-        assert re.search(rf"\.{engine} was given up after [\d.]+ s, {why}", answer.stdout)
+    given_up = [one for one in findings_in(json.loads(answer.stdout)) if one.code is Code.ENGINE_GIVEN_UP]
+    assert [one.where.rpartition(".")[2] for one in given_up] == ["1", "2"]
+    assert {one.values["why"] for one in given_up} == {"the process that kept it in step is gone"}
+    assert sum(one.values["users"] for one in given_up) == 6
     log = read_logs([out])
     assert [source.facts.ended for source in log.sources if source.simulates] == [GIVEN_UP, GIVEN_UP]
     assert len(log.tasks)
