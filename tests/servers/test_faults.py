@@ -269,7 +269,9 @@ def assert_late(ended: Ended, engine: str) -> None:
     assert (ended.verdict["validity"], ended.status) == ("invalid", 3), ended.verdict
     late = [one.where for one in ended.findings if one.code is Code.EVENT_LOOP_LATE]
     assert any(where.endswith(f".{engine}") for where in late)
-    assert "fewer users" in ended.score["next_step"]
+    # It depends on the machine whether others are to be stopped first, or cores be pinned.
+    by_rule = (Code.CORES_SHARED, Code.CORES_BUSY_BY_OTHERS, Code.EVENT_LOOP_LATE)
+    assert ended.score["next_step"] in [code.remedy for code in by_rule]
     assert ended.score["generator"]["lag_p99_ms"] > ended.score["generator"]["lag_limit_ms"]
     assert not [event for event in ended.events if event["event"] == "engine lost"]
     assert all(log.sources[0].ended for log in ended.logs().values())
