@@ -89,7 +89,7 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
         (killed,) = (one for one in findings_in(score) if one.where == "engine.1")
         assert killed.code is Code.LOG_WITHOUT_END and killed.values["users"] == 1 and killed.values["last_s"]
         (logs,) = (one for one in findings_in(score) if one.code is Code.LOGS_MISSING)
-        assert logs.values["missing"] == ("1 of client agent", "1 of client both", "1 of client frozen")
+        assert logs.values["missing"] == tuple(f"1 of client {name}" for name in ("agent", "both", "frozen", "orphan"))
 
         (left,) = (tmp_path / "orphan").iterdir()
         assert in_use(left)
@@ -105,7 +105,8 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
         for pid in [*machines.values(), *engines.values()]:
             wait_for_end(pid)
         collected = loadsim("cluster", "collect", "--cluster", address, left.name, "--out", out)
-        assert collected.returncode == 0, collected.stderr
+        # Whether the criteria are met depends on what the stopped engine was in the middle of, and for how long.
+        assert collected.returncode in (0, 1), collected.stderr
         assert not [file for name in names for file in (tmp_path / name).iterdir()]
         assert [text for path in out.glob("clients/*/complaints") if (text := path.read_text())] == []
     score = json.loads((out / "score.json").read_text())
