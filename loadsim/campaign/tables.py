@@ -95,6 +95,7 @@ def runs_table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table
             lambda run: interval_words(run.score_interval_ms) if run.measured else None,
         ),
         ("8-hour equivalent, in users", 0, lambda run: run.load_equivalent_users),
+        ("Delivered per minute", 1, lambda run: run.delivered_per_min),
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
+from loadsim.analysis.probes.averages import Counted, counted
+from loadsim.analysis.probes.resources import kind_of
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
 from loadsim.campaign.runs import FAILED, PASSED, VOID, CampaignRun, Result
 from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, results_of, runs_table
-from loadsim.capacity.averages import averages_by_number
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.curves import EXPLAINED, curves_of, in_full
 from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED, ends_so_far
@@ -19,7 +21,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding, shared
 from loadsim.report.answer_facts import AS_USUAL
 from loadsim.report.answer_tables import facts_table
-from loadsim.report.document import Block, Document, Listing, Section
+from loadsim.report.document import Block, ColumnOf, Document, Listing, Section, table_of
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
@@ -47,9 +49,8 @@ def describe_capacity(
             Section("", curves[:1]),
             Section("Summary", tuple(_summary(capacity)), brief=True),
             Section("Limits", (stated,) if (stated := limits(capacity)) else ()),
-            Section("Resources", tuple(_resources(capacity))),
+            Section("Resources", tuple(_resources(capacity, of_search))),
             Section("Users and throughput", (*curves[1:], EXPLAINED) if curves else ("No run has a figure to draw.",)),
-            *averages_by_number(of_search),
             Section("Runs", (runs_table("The runs, by their users", of_search, place),), brief=True),
             *results_of(of_search),
             Section("What differs between the runs", tuple(_what_differs(runs, len(of_search)))),
@@ -68,14 +69,36 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
         yield f"Next: {step}."
 
 
-def _resources(capacity: Capacity) -> Iterable[Block]:
-    """Yield the resources of the run that came nearest to saturation; nothing without samples."""
+def _resources(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Block]:
+    """Yield the resources of the run that came nearest to saturation, and the counters that runs measured."""
     if run := capacity.nearest_to_full:
         yield replace(
             resource_table(run.resources, with_figures=False),
             caption=f"Resources with {run.users:,} users ({run.run}), the nearest to saturation first",
         )
         yield NO_PROOF
+    if columns := list(_counters(runs)):
+        run_name: ColumnOf[CampaignRun] = ("Run", None, lambda run: run.run)
+        yield table_of("Averages of the probes over the window of each run, by users", runs, run_name, *columns)
+
+
+def _counters(runs: Sequence[CampaignRun]) -> Iterator[ColumnOf[CampaignRun]]:
+    """Yield the column of each counter that a run measured over its whole window."""
+    figures: dict[str, dict[str, None]] = {}
+    for average in (average for run in runs for average in run.averages if average.mean is not None):
+        figures.setdefault(average.probe, {})[average.figure] = None
+    kinds = [kind_of(probe) for probe in figures]
+    for counter in counted({probe: [*names] for probe, names in figures.items()}):
+        several = kinds.count(kind_of(counter.probe)) > 1
+        title = f"{counter.words}, {counter.probe}" if several else counter.words
+        yield title, counter.digits, partial(_average, counter)
+
+
+def _average(counter: Counted, run: CampaignRun) -> float | None:
+    """Return the mean of a counter in a run, in the unit of its words."""
+    means = {(average.probe, average.figure): average.mean for average in run.averages}
+    mean = means.get((counter.probe, counter.figure))
+    return None if mean is None else mean * counter.factor
 
 
 def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]:

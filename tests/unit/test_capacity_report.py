@@ -22,9 +22,11 @@ from findings_of import codes
 from finished_searches import capacity, missed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from timing_samples import DELIVERED, ENDED, START_NS, done, write_sample
 
 from loadsim.analysis.probes.resources import Resource
-from loadsim.campaign.file import read_campaign, resumed, write
+from loadsim.analysis.recorded_run import read_run
+from loadsim.campaign.file import finished_summary, read_campaign, resumed, write
 from loadsim.campaign.runs import Average
 from loadsim.capacity.capacity import Capacity, RefusedNumber
 from loadsim.capacity.document import describe_capacity
@@ -36,6 +38,7 @@ from loadsim.findings.finding import finding
 from loadsim.report.document import Chart, Document, Link, Panel, Table
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
+from loadsim.report.one_run import describe_run
 from loadsim.report.text import to_text
 
 FOUND = Found(1000, 1200, "criteria")
@@ -330,6 +333,46 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
     passed = capacity(Found(1000, None, "limit"), (1000, "pass"), resources=resources)
     assert passed.nearest_to_full is not None and passed.nearest_to_full.users == 1000
     assert capacity(Found(1000, 1100, "criteria"), (1000, "pass"), (1100, "fail")).document["resources"] is None
+
+
+def test_the_counters_of_a_run_are_those_of_its_own_report(tmp_path: Path) -> None:
+    """Also after the search was written and read. A probe that failed in a run does not look idle."""
+    at_s = range(40)
+    host = {"disk_sda_queue_requests": 1.5, "memory_available_bytes": 2.0**29}
+    samples = [
+        *({"probe": "host", "figures": host | {"cpu_busy_share": second / 50}} for second in at_s),
+        *({"probe": "postfix", "figures": {"send_queue_messages": 12.0}} for _ in at_s),
+    ]
+    health = [sample | {"at_ns": START_NS + at % 40 * 10**9} for at, sample in enumerate(samples)]
+    write_sample(
+        tmp_path / "run" / "logs" / "c1.0.tlog",
+        [done("READ", 1000 * second + 500, 40) for second in range(28)],
+        DELIVERED,
+        header={"window_s": [0.0, 30.0], "limits": {"hits": 1, "window_s": 1}},
+        health=health,
+        facts=ENDED | {"probes": {}},
+    )
+    own = table(describe_run(read_run(str(tmp_path / "run")), {}), "Averages over the window")
+    summary = finished_summary(tmp_path / "run")
+    assert summary is not None
+    failed, read = (replace(SEARCHED.runs[at], run=f"runs/{at}") for at in (0, 1))
+    runs = (replace(failed, averages=(Average("host", "cpu_busy_share", None),)), read.with_summary(summary))
+    write(replace(SEARCHED, runs=runs, found=Found(None, None, "generator"), directory=tmp_path))
+    averages = table(described(read_campaign(tmp_path, Capacity)), "Averages of the probes")
+    figures = dict(zip((column.title for column in averages.columns), zip(*averages.rows, strict=True), strict=True))
+    assert figures.pop("Run") == ("runs/0", "runs/1")
+    assert figures["Processor time (% of all cores)"] == (None, pytest.approx(29))  # of n / 50 for n from 0 to 29
+    assert runs[1].delivered_per_min == 2  # one copy in half a minute
+    of_run = {row[0]: row[1] for row in own.rows}
+    assert of_run.pop("Messages delivered to users (copies per minute)") == 2
+    assert {title: mean for title, (_, mean) in figures.items()} == of_run
+
+
+@pytest.mark.parametrize(("second", "titles"), [("postfix", ""), ("host/b", ", host")])
+def test_counters_of_probes_of_one_kind_are_told_apart(second: str, titles: str) -> None:
+    averages = tuple(Average(probe, "cpu_busy_share", 0.5) for probe in ("host", second))
+    found = described(replace(SEARCHED, runs=(replace(SEARCHED.runs[0], averages=averages), *SEARCHED.runs[1:])))
+    assert f"Processor time (% of all cores){titles}" in [each.title for each in table(found, "Averages").columns]
 
 
 def test_texts_of_a_server_stay_texts() -> None:
