@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 from loadsim.analysis.recorded_run import RecordedRun
@@ -39,25 +38,8 @@ def difference(key: str, one: Header, another: Header, places: tuple[str, str]) 
     return "; ".join(found) or None
 
 
-def separate_loads(runs: Sequence[RecordedRun]) -> tuple[list[str], str]:
-    """Return the name of each run's load, and a sentence on the loads; empty texts if all runs have one load.
-
-    Runs of one load differ in users, server, seed and limits at most. Names have as few keys as tell the loads apart.
-    """
+def different_loads(runs: Sequence[RecordedRun]) -> list[str]:
+    """Return the keys in which the loads of runs differ, in words. Numbers of users may differ, and the limits."""
     known = all(run.scenario for run in runs)
     headers = [{**run.log.header.by_key(), MAILBOX: run.scenario.get(MAILBOX) if known else None} for run in runs]
-    differing = [key for key in OF_REPEATS if any(header.get(key) != headers[0].get(key) for header in headers)]
-    if not differing:
-        return [""] * len(runs), ""
-
-    def loads(keys: Sequence[str]) -> int:
-        return len({str([header.get(key) for key in keys]) for header in headers})
-
-    enough = next(keys for keys in accumulate([key] for key in differing) if loads(keys) == loads(differing))
-    values = {key: shown(key, [header.get(key) for header in headers]) for key in enough}
-    names = [
-        ", ".join(f"{LABELS[key].partition(' (')[0]} {value}" for key, value in zip(enough, of_run, strict=True))
-        for of_run in zip(*values.values(), strict=True)
-    ]
-    stated = "; ".join(f"{LABELS[key]}: {' or '.join(dict.fromkeys(values[key]))}" for key in enough)
-    return names, f"These runs have different loads, and their scores are not comparable: {stated}."
+    return [LABELS[key] for key in OF_REPEATS if any(header.get(key) != headers[0].get(key) for header in headers)]

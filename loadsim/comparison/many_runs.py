@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import isfinite
 
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.verdict import server_failed
-from loadsim.comparison.comparability import separate_loads
+from loadsim.comparison.comparability import different_loads
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.finding import Finding, shared
 from loadsim.findings.formats import count, shown_range
+from loadsim.findings.next_step import next_step
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.answer_facts import AS_USUAL, load_of_a_user
-from loadsim.report.document import Cell, ColumnOf, Document, Item, Listing, Section, Table, table_of
+from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 
 
@@ -25,7 +27,6 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
     tones = [run.summary.tone for run in runs]
     bad = tones.count("bad")
     facts = facts_of(runs, notes)
-    loads, different_loads = separate_loads(runs)
     scenarios = ", ".join(sorted({str(run.figures.name or "unnamed") for run in runs}))
     return Document(
         title=f"{len(runs)} runs: {scenarios}",
@@ -37,8 +38,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                 "Runs",
                 (
                     runs_table(runs, names, ("Users", 0, lambda one: one[0].figures.users)),
-                    *filter(None, (different_loads,)),
-                    *_capacity(runs, loads),
+                    _capacity(runs),
                     *filter(None, (_equivalent(runs),)),
                     *_reasons(runs, names),
                 ),
@@ -125,19 +125,18 @@ def _only(each: Iterable[float | None]) -> Cell:
     return ", ".join("-" if one is None else f"{one:.1f}" for one in found) or None
 
 
-def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each load: the most users whose runs all met their criteria, and the fewest whose did not."""
-    for load in dict.fromkeys(loads):
-        of_load = [run for run, of_run in zip(runs, loads, strict=True) if of_run == load]
-        missed = {run.figures.users for run in of_load if misses(run)}
-        met = {run.figures.users for run in of_load if meets(run)} - missed
-        unknown = sum(not misses(run) and not meets(run) for run in of_load)
-        words = [f"{load[:1].upper()}{load[1:]}:"] if load else []
-        words += [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
-        words += ["With no number of users did every run meet its criteria."] if missed and not met else []
-        words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
-        words += [f"{count(unknown, 'run')} decided nothing: invalid or degraded."] if unknown else []
-        yield " ".join(words)
+def _capacity(runs: Sequence[RecordedRun]) -> str:
+    """Return the most users whose runs all met their criteria, and the fewest whose did not, if the loads are alike."""
+    if different := different_loads(runs):
+        return f"These runs have different loads, and their scores are not comparable: {'; '.join(different)}."
+    missed = {run.figures.users for run in runs if misses(run)}
+    met = {run.figures.users for run in runs if meets(run)} - missed
+    unknown = sum(not misses(run) and not meets(run) for run in runs)
+    words = [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
+    words += ["With no number of users did every run meet its criteria."] if missed and not met else []
+    words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
+    words += [f"{count(unknown, 'run')} decided nothing: invalid or degraded."] if unknown else []
+    return " ".join(words)
 
 
 def misses(run: RecordedRun) -> bool:
@@ -151,13 +150,15 @@ def meets(run: RecordedRun) -> bool:
     return run.summary.verdict.validity == "valid" and run.summary.verdict.passed
 
 
-def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
-    """Yield why runs are invalid or degraded, and the warnings."""
+def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Block]:
+    """Yield why runs are invalid or degraded, the warnings, and the next step."""
     verdicts = [run.summary.verdict for run in runs]
     invalid = any(verdict.validity == "invalid" for verdict in verdicts)
     defects = [verdict.defects for verdict in verdicts]
     yield from _listing(f"Why runs are {'not valid' if invalid else 'degraded'}", defects, names)
     yield from _listing("Warnings", [verdict.warnings for verdict in verdicts], names)
+    if step := next_step(chain.from_iterable((*one.defects, *one.missed, *one.warnings) for one in verdicts)):
+        yield f"Next: {step}."
 
 
 def _listing(caption: str, of_runs: Sequence[Sequence[Finding]], names: Sequence[str]) -> Iterator[Listing]:
