@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import locked, read_text
 from loadsim.findings.catalogue import Cause
 from loadsim.findings.finding import GREATEST
-from loadsim.runs.directory import create_directory, discard
+from loadsim.runs.directory import create_directory, dated, discard, hand_over
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.documents import harmless
@@ -44,20 +45,23 @@ MOST_BYTES = 1 << 27
 def own_directory(out: Path | None, name: str) -> Iterator[Path]:
     """Yield the directory `out`, created unless it has a campaign, and keep other processes out.
 
-    None creates one with a name in `runs`. A directory without `FILE_NAME` at the end is given up. Raises `ConfigError`
-    for a directory with other files, and while another process uses it.
+    None creates one in `runs`, named after the time and `name`. At the end, the user who called sudo owns it; without
+    `FILE_NAME`, it is given up. Raises `ConfigError` for a directory with other files, and while another process uses
+    it.
     """
     created: list[Path] = []
     # A crash may have come before the first file was whole.
     if out is None or not ((out / FILE_NAME).exists() or (out / NEW_NAME).exists()):
-        out, created = create_directory(out, name, NEW_NAME)
+        out, created = create_directory(out, dated(datetime.now(UTC), name), NEW_NAME)
     with locked(out, "--out", "search or suite"):
         if not (out / FILE_NAME).exists() and any(each.name != NEW_NAME for each in out.iterdir()):
             raise ConfigError(f"--out {out}: expected a new or empty directory, found files in it")
         try:
             yield out
         finally:
-            if not (out / FILE_NAME).exists():
+            if (out / FILE_NAME).exists():
+                hand_over(out)
+            else:
                 discard(out, created)  # still locked: no other process has begun to use it
 
 

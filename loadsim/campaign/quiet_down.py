@@ -78,11 +78,10 @@ class QuietDown:
     open: Callable[[Scenario], Sequence[OpenedProbe]] = open_queues
     longest_s: float = LONGEST_S
 
-    def until_empty(self, scenario: Scenario, watcher: Watcher, *, first: bool = False) -> str | None:
+    def until_empty(self, scenario: Scenario, watcher: Watcher) -> str | None:
         """Wait until all send queues that a scenario's probes see are empty. Return why it is not known that they are.
 
-        Held messages do not count. Before the `first` run, deferred messages are not waited for: the user, who is still
-        there, decides on them. Raises `ConfigError` if a probe cannot be opened.
+        Held messages do not count. Raises `ConfigError` if a probe cannot be opened.
         """
         if not sees_send_queue(scenario):
             return None
@@ -96,8 +95,6 @@ class QuietDown:
             if all(queue.empty >= EMPTY_SAMPLES for queue in queues):
                 return None
             words = ", ".join(f"{queue.probe.name}: {queue.left}" for queue in queues if queue.left)
-            if first and words and all(queue.inactive >= EMPTY_SAMPLES for queue in queues):
-                return f"the send queue has deferred messages ({words})"
             if self.now() >= until_s:
                 return f"the send queue is not known to be empty after {limit} ({words or 'emptied just now'})"
             if words and not told:
@@ -113,14 +110,14 @@ QUIET_DOWN = QuietDown()
 class _Queue:
     """A send queue as its probe lists it.
 
-    `left` are the messages in words, or the failure of the last listing, "" for none. `empty` and `inactive` are the
-    last listings in a row without any messages, and with none but deferred ones.
+    `left` are the messages in words, or the failure of the last listing, "" for none. `empty` counts the last listings
+    in a row without any messages.
     """
 
     def __init__(self, probe: OpenedProbe) -> None:
         self.probe = probe
         self.left = "no sample"
-        self.empty = self.inactive = 0
+        self.empty = 0
 
     def look(self) -> None:
         """Take a listing. In the pause of the probe after one, nothing changes."""
@@ -128,7 +125,7 @@ class _Queue:
             figures = checked(self.probe.sample())
         except (OSError, ValueError) as failure:
             self.left = printable(f"{failure}")[:200] or type(failure).__name__
-            self.empty = self.inactive = 0
+            self.empty = 0
             return
         if TO_SEND not in figures:
             return
@@ -136,4 +133,3 @@ class _Queue:
         of_these = f", {deferred:,.0f} of them deferred" if deferred else ""
         self.left = f"{count(round(to_send), 'message')}{of_these}" if to_send else ""
         self.empty = 0 if to_send else self.empty + 1
-        self.inactive = 0 if to_send > deferred else self.inactive + 1

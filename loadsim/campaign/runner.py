@@ -104,12 +104,6 @@ class Interrupted(Exception):
         super().__init__()
         self.kept = kept
 
-    def in_words(self, resume: str) -> str:
-        """Return what happened in a run, and what `resume` does."""
-        if self.kept:
-            return f"interrupted after a run, which is kept: {resume} makes the others"
-        return f"interrupted in a run, which {resume} repeats"
-
 
 @dataclass(frozen=True, slots=True)
 class Making:
@@ -133,6 +127,7 @@ class Making:
         Raises `Interrupted`, also after a run that had done its work when a signal came, and what `next_run` and the
         runner raise.
         """
+        self.watcher.begun(campaign)
         signalled = noticed_signals()
         while True:
             campaign, planned = next_run(campaign)
@@ -149,7 +144,6 @@ class Making:
         """Return a run that has ended, or make it between its commands."""
         out = campaign.directory
         directory = out / planned.run.run
-        follows = bool(campaign.runs) or any((out / RUNS).glob("*"))
         run, began_s = planned.run, time.monotonic()
         before: tuple[HookResult, ...] = ()
         failure: str | None = None
@@ -159,7 +153,7 @@ class Making:
         if summary is None:
             if directory.exists():
                 set_aside(directory)
-            if self.pause_s and follows:
+            if self.pause_s and (campaign.runs or any((out / RUNS).glob("*"))):
                 self.watcher.message(f"Pause of {self.pause_s:g} s, for mail that the server has queued.")
                 self.quiet_down.sleep(self.pause_s)
 
@@ -170,7 +164,7 @@ class Making:
                 run = replace(run, began=datetime.now(UTC).isoformat(timespec="seconds"))
                 before, failure = self._hooks("before", out, planned)
                 if failure is None:
-                    summary, failure = self._measure(planned, directory, follows)
+                    summary, failure = self._measure(planned, directory)
             interrupted = signalled() if summary is None else Cause.ENDED in summary.verdict.causes
         finally:
             with handled_by(lambda _: None):  # a signal ends the campaign after these commands
@@ -188,17 +182,11 @@ class Making:
             return replace(run, failure=printable(failure or "")[:LONGEST_FAILURE])
         return run.with_summary(summary)
 
-    def _measure(self, planned: PlannedRun, directory: Path, follows: bool) -> tuple[Summary | None, str | None]:
-        """Run once the send queues that probes show are empty. Return the summary, or why there is none.
-
-        `follows` is False for the first run of the campaign.
-        """
+    def _measure(self, planned: PlannedRun, directory: Path) -> tuple[Summary | None, str | None]:
+        """Run once the send queues that probes show are empty. Return the summary, or why there is none."""
         with self.watcher.watch(planned.scenario) as watcher:
             try:
-                full = None
-                if not self.on_cluster:
-                    full = self.quiet_down.until_empty(planned.scenario, watcher, first=not follows)
-                if full:
+                if not self.on_cluster and (full := self.quiet_down.until_empty(planned.scenario, watcher)):
                     raise RunInvalid(
                         f"{full}, and this run would deliver what is left, too; deliver (postqueue -f), delete or hold"
                         " it (postsuper -d or -h), and resume"

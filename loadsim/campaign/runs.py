@@ -116,13 +116,12 @@ class CampaignRun:
     `attempt` counts its runs. `began` (ISO 8601) and `took_s` are None for a run that a crash kept from being recorded
     until the campaign was resumed. A run that could not be made has a `failure`, no validity and no figures.
 
-    `scored` are the tasks in the score. `load_equivalent_users` have a day of 8 h.
-    `resources` are those of the server's machine, the nearest to saturation first; none without the probe `host`.
-    `averages` are those of `COUNTERS`. `nearest` is how near the run was to a failure (`nearest_to_failure`). `broken`:
-    what must never happen (`max: 0`) did happen. `load_share` is the made part of the planned load. `received_share` is
-    the mail that users receive, of the published mail. `taken_share` is the part of the server's cores that other
-    programs and other virtual machines took, by the probe `host`. `on_generators_cores`: the generator used the
-    server's cores, too. `stolen`: other virtual machines took much of the server's machine.
+    `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine, the nearest to saturation
+    first; none without the probe `host`. `averages` are those of `COUNTERS`. `nearest` is how near the run was to a
+    failure (`nearest_to_failure`). `broken`: what must never happen (`max: 0`) did happen. `received_share` is the mail
+    that users receive, of the published mail. `taken_share` is the part of the server's cores that other programs and
+    other virtual machines took, by the probe `host`. `on_generators_cores`: the generator used the server's cores, too.
+    `stolen`: other virtual machines took much of the server's machine.
     """
 
     run: str
@@ -149,7 +148,6 @@ class CampaignRun:
     averages: tuple[Average, ...] = ()
     nearest: float | None = None
     broken: bool = False
-    load_share: float | None = None
     received_share: float | None = None
     taken_share: float | None = None
     on_generators_cores: bool = False
@@ -222,7 +220,6 @@ class CampaignRun:
             averages=_averages(probes),
             nearest=nearest_to_failure(summary.criteria, result),
             broken=any(one.limits.get("max") == 0 and bool(one.figure) for one in summary.criteria),
-            load_share=figures.load.share if figures.load else None,
             received_share=figures.received_share,
             taken_share=_taken_share(probes),
             on_generators_cores=any(bool(machine.shares_cpus) for machine in machines),

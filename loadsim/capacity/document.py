@@ -15,7 +15,7 @@ from loadsim.campaign.runs import FAILED, PASSED, VOID, CampaignRun, Result
 from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, results_of, runs_table
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.curves import EXPLAINED, curves_of, in_full
-from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED, ends_so_far
+from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding, shared
@@ -123,13 +123,6 @@ def tone(capacity: Capacity) -> Tone:
 def verdict(capacity: Capacity) -> str:
     """Return the capacity and its interval, or what ended the search, and whether other work makes it doubtful."""
     return "; ".join(one.words for one in capacity.answer)
-
-
-def so_far(capacity: Capacity) -> str:
-    """Return what the runs of an unfinished search have found."""
-    low, high = ends_so_far(capacity.measured, capacity.terms.settings)
-    passed = "no number passed" if low is None else f"{low:,} users passed"
-    return f"so far {passed}, {'no larger one' if high is None else f'{high:,} users'} failed"
 
 
 def facts(capacity: Capacity) -> list[tuple[str, str]]:

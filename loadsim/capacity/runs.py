@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from itertools import takewhile
@@ -29,7 +28,6 @@ from loadsim.model.documents.scenario_server import Server
 from loadsim.model.population import resized
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import MOST_USERS, STRESS
-from loadsim.runs.directory import dated, hand_over
 from loadsim.runs.local import check_machine, run_locally
 from loadsim.version import __version__
 
@@ -93,14 +91,13 @@ def find_capacity(
 
     sized(most)  # check the accounts before anything is measured
 
-    with own_directory(out, dated(datetime.now(UTC), f"capacity-{scenario.name}")) as out:
+    with own_directory(out, f"capacity-{scenario.name}") as out:
         kept = ("pause_s",) if wanted.pause_s is None else ()
         capacity = resumed(Capacity(out, terms, ()), may_change=("settings.evidence",), kept=kept)
         terms, capacity = capacity.terms, _without_last_void(capacity)
         if not capacity.runs:
             check(sized(most))  # rather than after hours
         write(capacity)
-        watcher.begun(capacity)
         making = Making(
             runner=runner or partial(run_locally, engines=terms.engines, pin=terms.pin),
             pause_s=terms.pause_s,
@@ -112,8 +109,7 @@ def find_capacity(
         )
         capacity = making.all(capacity, _Search(sized, check, watcher).next_run)
         write(capacity)
-        hand_over(out)
-        return capacity
+    return capacity
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,12 +204,6 @@ def _by_order(steps: Sequence[SearchStep], settings: Settings) -> bool:
     return depends_on_order([step.users for step in judged], figures if known else results)
 
 
-def ends_so_far(steps: Sequence[SearchStep], settings: Settings) -> tuple[int | None, int | None]:
-    """Return the largest number that has passed so far, and the smallest that has failed above it."""
-    state = _State.of(_by_users(steps), settings)
-    return state.low, state.high
-
-
 def decision(results: Sequence[Result]) -> Result | None:
     """Return the result of all steps with one number; None if another step is needed.
 

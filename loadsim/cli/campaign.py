@@ -91,20 +91,17 @@ class CampaignView(CampaignWatcher):
     def planning(self) -> AbstractContextManager[Callable[[float], None]]:
         return shown_share("Planning")
 
-    def made(self, make: Callable[[], C], so_far: Callable[[C], str]) -> C | None:
-        """Return the campaign that has ended; None if a user ended it in a run. After errors, print what is known."""
+    def made(self, make: Callable[[], C]) -> C | None:
+        """Return the campaign that has ended; None if a user ended it in a run. A line says how to resume it."""
         try:
             return make()
         except Interrupted as interrupted:
-            print_line(f"loadsim: {interrupted.in_words(self.resume)}")
+            last = "after a run, which is kept" if interrupted.kept else "in a run, which will be repeated"
+            print_line(f"loadsim: interrupted {last}; {self.resume} goes on")
             return None
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, ConfigError, RunInvalid):
             if self.campaign is not None:
                 print_line(f"loadsim: {self.resume} resumes these runs")
-            raise
-        except (ConfigError, RunInvalid):
-            if self.campaign is not None and self.campaign.runs:
-                print_line(f"loadsim: {so_far(self.campaign)}; {self.resume} goes on")
             raise
 
     def answer(self, campaign: Campaign, document: Document) -> None:

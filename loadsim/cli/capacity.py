@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from loadsim.campaign.quiet_down import PAUSE_S, SETTLING_S
 from loadsim.campaign.runner import Runner
-from loadsim.capacity.document import describe_capacity, so_far
+from loadsim.capacity.document import describe_capacity
 from loadsim.capacity.runs import Wanted, find_capacity
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
@@ -102,7 +102,7 @@ def run_capacity(args: argparse.Namespace) -> int:
 
     with shown_page(args, scenario) as page:
         view = CampaignView(args, page, scenario.name)
-        capacity = view.made(lambda: find_capacity(read, wanted, args.out, runner=runner, watcher=view), so_far)
+        capacity = view.made(lambda: find_capacity(read, wanted, args.out, runner=runner, watcher=view))
         if capacity is None:
             return ENDED_EARLY
         view.answer(capacity, describe_capacity(capacity, (), {}))

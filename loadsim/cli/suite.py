@@ -14,7 +14,7 @@ from loadsim.findings.formats import count
 from loadsim.model.suite import GIVEN, Suite, load_suite
 from loadsim.report.text import table
 from loadsim.suite.cells import scenarios_of
-from loadsim.suite.document import describe_suite, headline
+from loadsim.suite.document import describe_suite
 from loadsim.suite.runs import planned_s, run_suite, status_of, time_left_s
 
 
@@ -42,7 +42,7 @@ def run_command(args: argparse.Namespace) -> int:
         print_line(f"loadsim: warning: {warning}")
     with shown_page(args, next(iter(scenarios.values())), suite.name) as page:
         view = CampaignView(args, page, suite.name)
-        figures = view.made(lambda: run_suite(suite, args.out, watcher=view), headline)
+        figures = view.made(lambda: run_suite(suite, args.out, watcher=view))
         if figures is None:
             return ENDED_EARLY
         view.answer(figures, describe_suite(figures, ()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -21,7 +20,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Slot, Suite
-from loadsim.runs.directory import dated, hand_over, path_component
+from loadsim.runs.directory import path_component
 from loadsim.runs.local import run_locally
 from loadsim.runs.quick_load import quick_load
 from loadsim.suite.cells import scenarios_of, terms_of
@@ -48,28 +47,24 @@ def run_suite(
     continues. After a signal in a run that had done its work, the suite ends if runs are left.
     """
     scenarios: Scenarios = scenarios_of(suite, passwords=False)
-    with own_directory(out, dated(datetime.now(UTC), f"suite-{suite.name}")) as out:
-        try:
-            # 1. Read the runs that it has, and check all cells before the first of the others.
-            figures = resumed(SuiteFigures(out, terms_of(suite, scenarios)), may_change=MAY_CHANGE)
-            if figures.left:  # else, the file has the answer
-                scenarios = _checked(suite, watcher)
-                write(figures)
-            watcher.begun(figures)
-            # 2. Make the runs that are left.
-            making = Making(
-                runner=partial(run_locally, engines=suite.engines, pin=suite.pin),
-                pause_s=suite.pause_s,
-                goes_on=True,
-                watcher=watcher,
-                quiet_down=quiet_down,
-            )
-            figures = making.all(figures, _Order(suite, scenarios, len(figures.runs)).next_run)
-            # 3. Compare.
-            figures = replace(figures, comparisons=compared(figures))
+    with own_directory(out, f"suite-{suite.name}") as out:
+        # 1. Read the runs that it has, and check all cells before the first of the others.
+        figures = resumed(SuiteFigures(out, terms_of(suite, scenarios)), may_change=MAY_CHANGE)
+        if figures.left:  # else, the file has the answer
+            scenarios = _checked(suite, watcher)
             write(figures)
-        finally:
-            hand_over(out)
+        # 2. Make the runs that are left.
+        making = Making(
+            runner=partial(run_locally, engines=suite.engines, pin=suite.pin),
+            pause_s=suite.pause_s,
+            goes_on=True,
+            watcher=watcher,
+            quiet_down=quiet_down,
+        )
+        figures = making.all(figures, _Order(suite, scenarios, len(figures.runs)).next_run)
+        # 3. Compare.
+        figures = replace(figures, comparisons=compared(figures))
+        write(figures)
     return figures
 
 

@@ -69,7 +69,6 @@ WHOLE = replace(
             averages=(Average("host", "cpu_busy_share", 0.5),),
             nearest=0.9,
             findings=(*step.findings, finding(Code.CORES_BUSY, "mx1", busy_share=0.9, engines_share=None)),
-            load_share=0.97,
             received_share=0.7,
             taken_share=0.6,
         )

@@ -3,8 +3,7 @@
 Seen from outside, it could be wrong so: a run begins while mail of the last one is delivered, because one listing was
 empty, or failed, or was left out; a queue that is empty is waited for; a queue that stays full is waited for without an
 end, or is passed over; a search without the probe waits for it, or one on a cluster looks at the wrong machine. Mail of
-other work before the first run, or of an interrupted first step, is delivered in a step. A message that was deferred
-long before ends a search in the night, and not at its begin.
+other work before the first run, or of an interrupted first step, is delivered in a step.
 
 The listings are given in turn, in virtual time; `tests/servers/test_mail_probes.py` waits for a real Postfix.
 """
@@ -86,9 +85,9 @@ def scenario(tmp_path: Path, probes: dict[str, Any] = PROBES, **keys: Any) -> Pa
     return written(tmp_path / "small.yaml", **SERVER | {"probes": probes} | keys)
 
 
-def waited(path: Path, queues: Queues, *, first: bool = False) -> tuple[str | None, list[str]]:
+def waited(path: Path, queues: Queues) -> tuple[str | None, list[str]]:
     watcher = Messages()
-    return queues.quiet_down.until_empty(load_scenario(str(path)), watcher, first=first), watcher.lines
+    return queues.quiet_down.until_empty(load_scenario(str(path)), watcher), watcher.lines
 
 
 # --- the queue --------------------------------------------------------------------------------------------------------
@@ -128,28 +127,6 @@ def test_a_queue_that_stays_full_ends_the_wait_with_a_reason(last: Listing, foun
     assert why == f"the send queue is not known to be empty after 1.5 min ({found})"
     assert lines == [f"Waiting until the send queue is empty, at most 1.5 min ({found})"]
     assert queues.now_s == 90
-
-
-@pytest.mark.parametrize(
-    ("listings", "taken", "why"),
-    [
-        ([0], 3, None),
-        ([5, 5, 5, 0], 6, None),
-        ([DEFERRED], 3, "the send queue has deferred messages (postfix: 1 message, 1 of them deferred)"),
-        ([DEFERRED, DEFERRED, 0], 5, None),
-        ([5, DEFERRED, FAIL, DEFERRED, 5, REST, DEFERRED], 9, "the send queue has deferred messages (postfix: 1 m"),
-        ([DEFERRED, 0], 4, None),
-    ],
-)
-def test_before_the_first_run_deferred_messages_are_not_waited_for(
-    listings: Sequence[Listing], taken: int, why: str | None, tmp_path: Path
-) -> None:
-    """Three listings in a row show that nothing is delivered, as they show an empty queue."""
-    queues = Queues(*listings)
-    found, _ = waited(scenario(tmp_path), queues, first=True)
-    assert (found is None) == (why is None)
-    assert (found or "").startswith(why or "")
-    assert queues.taken == taken
 
 
 def test_a_probe_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,33 +201,6 @@ def test_the_pause_of_a_search_is_the_least_with_the_probe_and_fixed_without(
     assert queues.slept == slept
 
 
-def begin(path: Path, out: Path, queues: Queues) -> None:
-    """Begin a search, up to the run of its first step."""
-
-    def run(scenario: Scenario, *, out: Path, watcher: Watcher) -> RunResult:
-        out.mkdir(parents=True)
-        raise StepBegunError
-
-    find_capacity(
-        lambda settings: load_scenario(str(path), settings),
-        Wanted(steps=(4, 8), quick=True),
-        out,
-        runner=run,
-        quiet_down=queues.quiet_down,
-    )
-
-
-def test_a_search_does_not_begin_with_deferred_messages(tmp_path: Path) -> None:
-    """It says so at once. Delivered or held, the same directory serves."""
-    path, out, queues = scenario(tmp_path), tmp_path / "out", Queues(DEFERRED)
-    with pytest.raises(RunInvalid) as stopped:
-        begin(path, out, queues)
-    assert str(stopped.value).startswith("the send queue has deferred messages (postfi")
-    assert (queues.slept, (out / "runs").exists()) == ([1.0, 1.0], False)
-    with pytest.raises(StepBegunError):
-        begin(path, out, Queues(0))
-
-
 def test_a_search_stops_at_a_queue_that_stays_full_and_goes_on_once_it_is_empty(tmp_path: Path) -> None:
     path, out, wanted = scenario(tmp_path), tmp_path / "out", Wanted(steps=(4, 8), quick=True)
     with pytest.raises(RunInvalid) as stopped:
@@ -281,17 +231,3 @@ def test_a_run_of_a_suite_is_made_once_the_queue_is_empty(tmp_path: Path, monkey
     assert all("send queue" not in reason for reason in reasons[:2])
     assert reasons[2].startswith("the send queue is not known to be empty after 0.333 min (postfix: 1 message, 1")
     assert queues.slept == [*[1.0] * 3, 7.0, *[1.0] * 2, 7.0, *[1.0] * 20]
-
-
-def test_a_suite_does_not_wait_for_mail_deferred_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first run is not made, and says why at once; mail deferred in a run is waited for."""
-    monkeypatch.chdir(tmp_path)
-    scenario(tmp_path)
-    text = yaml.safe_dump({"scenario": "small.yaml", "repeats": 2, "retries": 0, "pause": "0s", "order": "given"})
-    Path("suite.yaml").write_text(text)
-    queues = Queues(*[DEFERRED] * 8, 0)
-    figures = run_suite(load_suite("suite.yaml"), tmp_path / "out", quiet_down=queues.quiet_down)
-    first, second = [run.reasons[0] for run in figures.runs]
-    assert first.startswith("the send queue has deferred messages (postfix: 1 message, 1 of them deferred)")
-    assert "send queue" not in second
-    assert (queues.taken, queues.slept) == (3 + 8, [1.0] * (2 + 7))

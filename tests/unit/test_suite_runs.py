@@ -272,7 +272,7 @@ def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(caps
     with_runs(suite(repeats=2, after=after))
     with kept_signals():
         assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
-    said = "loadsim: interrupted after a run, which is kept: the same command with --out out makes the others\n"
+    said = "loadsim: interrupted after a run, which is kept; the same command with --out out goes on\n"
     assert capsys.readouterr().err == said
     assert Path("order").read_text().split() == ["first", "second"]
     assert ([run["result"] for run in state()["runs"]], state()["left"]) == (["pass"], 1)
