@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,64 +29,46 @@ class Demand:
     why_not: Finding | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DiskOperations:
-    """Operations of all sampled disks.
-
-    A figure is None if it is unknown. If all are, `why_not` has the reason.
-    """
-
-    per_s: Estimate | None = None
-    read_share: float | None = None
-    per_message: Estimate | None = None
-    per_delivery: Estimate | None = None
-    why_not: Finding | None = None
-
-
 def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
-    """Return the processor time of the server's processes for each task, message and IMAP command.
+    """Return the processor time of the server's processes for units of load, and the operations of all sampled disks.
 
-    All of it is divided by each of them in turn: the figures describe the same time, and do not add up.
+    All of it is divided by each unit in turn: the figures describe the same time, and do not add up.
     """
-    found = []
-    for name, blocks in (
-        ("task", rates.tasks),
-        ("submitted message", rates.messages),
-        ("IMAP command", rates.imap_commands),
-    ):
-        try:
-            taken = ratio(work_cores(host, window_s), blocks)
-            found.append(Demand(name, "ms of processor", taken.times(1000)))
-        except NotKnown as reason:
-            found.append(Demand(name, "ms of processor", None, reason.of(name)))
-    return found
 
+    def work_ms() -> Blocks:
+        return 1000 * work_cores(host, window_s)
 
-def disk_operations(host: Series, rates: Rates, window_s: Window) -> DiskOperations:
-    """Return the operations of all sampled disks."""
-    disks = [disk[1] for figure in sorted(host) if (disk := DISK.fullmatch(figure))]
+    messages = "submitted message"
+    found = [
+        _demand("task", "ms of processor", work_ms, rates.tasks),
+        _demand(messages, "ms of processor", work_ms, rates.messages),
+        _demand("IMAP command", "ms of processor", work_ms, rates.imap_commands),
+    ]
     try:
-        if not disks:
-            raise NotKnown(Code.NO_DISKS)
-        if len(disks) > 1 and (stacked := [disk for disk in disks if STACKED.fullmatch(disk)]):
-            raise NotKnown(Code.DISKS_STACKED, disks=tuple(disks), stacked=tuple(stacked))
-        reads = sum((means(host, f"disk_{disk}_reads_per_s", window_s) for disk in disks), np.zeros(1))
-        writes = sum((means(host, f"disk_{disk}_writes_per_s", window_s) for disk in disks), np.zeros(1))
-        both = reads + writes
-        per_s = ratio(both, 1.0)
+        reads, writes = (_disk_operations(host, kind, window_s) for kind in ("reads", "writes"))
     except NotKnown as reason:
-        return DiskOperations(why_not=reason.of("disks"))
-    return DiskOperations(
-        per_s=per_s,
-        read_share=float(reads.sum() / both.sum()) if both.any() else None,
-        per_message=_for_each(both, rates.messages),
-        per_delivery=_for_each(both, rates.deliveries),
-    )
+        return [*found, Demand("second", "disk operations", None, reason.of("disks"))]
+    return [
+        *found,
+        _demand("second", "disk reads", lambda: reads, 1.0),
+        _demand("second", "disk writes", lambda: writes, 1.0),
+        _demand(messages, "disk operations", lambda: reads + writes, rates.messages),
+        _demand("delivered copy", "disk operations", lambda: reads + writes, rates.deliveries),
+    ]
 
 
-def _for_each(operations: Blocks, units: Blocks) -> Estimate | None:
-    """Return the operations for each unit of load; None without such units, or if the ratio drifts."""
+def _demand(name: str, unit: str, used: Callable[[], Blocks], units: Blocks | float) -> Demand:
     try:
-        return ratio(operations, units)
-    except NotKnown:
-        return None
+        return Demand(name, unit, ratio(used(), units))
+    except NotKnown as reason:
+        return Demand(name, unit, None, reason.of(name))
+
+
+def _disk_operations(host: Series, kind: str, window_s: Window) -> Blocks:
+    """Return the reads or writes per second of all disks. Raises `NotKnown` without any, and for stacked ones."""
+    disks = [disk[1] for figure in sorted(host) if (disk := DISK.fullmatch(figure))]
+    if not disks:
+        raise NotKnown(Code.NO_DISKS)
+    if len(disks) > 1 and (stacked := [disk for disk in disks if STACKED.fullmatch(disk)]):
+        raise NotKnown(Code.DISKS_STACKED, disks=tuple(disks), stacked=tuple(stacked))
+    return sum((means(host, f"disk_{disk}_{kind}_per_s", window_s) for disk in disks), np.zeros(1))

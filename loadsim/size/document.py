@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import floor, inf, log10
 
 from loadsim.report.document import Block, Document, Listing, Section, table_of
-from loadsim.size.demands import Demand, DiskOperations
+from loadsim.size.demands import Demand
 from loadsim.size.resources import AT_LEAST, BUSY_SHARE, SizedResource
 from loadsim.size.sizing import Sizing
 from loadsim.size.utilisation import Estimate
@@ -79,7 +79,6 @@ def _blocks(sizing: Sizing) -> Iterator[Block]:
         ("95 %", 0, lambda each: _interval(each.users) if each.users and each.bound != AT_LEAST else None),
     )
     yield Listing("Demands (of each alone; they do not add up)", tuple(map(_demand, sizing.demands)))
-    yield Listing("Disk operations (of all programs)", tuple(_disk(sizing.disk)))
     for caption, items in (("Doubts", sizing.doubts), ("Not covered", sizing.not_covered)):
         if items:
             yield Listing(caption, tuple(one.text for one in items))
@@ -95,24 +94,11 @@ def _amount(resource: SizedResource, amount: float | None) -> str | None:
 
 
 def _demand(demand: Demand) -> str:
-    if demand.value is None:
+    value = demand.value
+    if value is None:
         return demand.why_not.text if demand.why_not else demand.name
-    return f"{demand.name}: {_with_interval(demand.value)} {demand.unit}"
-
-
-def _disk(disk: DiskOperations) -> Iterator[str]:
-    if disk.per_s is None:
-        yield disk.why_not.text if disk.why_not else ""
-        return
-    reads = "" if disk.read_share is None else f", {100 * disk.read_share:.0f} % of them reads"
-    yield f"{_with_interval(disk.per_s)} per second{reads}"
-    for name, value in (("submitted message", disk.per_message), ("delivered copy", disk.per_delivery)):
-        if value is not None:
-            yield f"for each {name}: {_with_interval(value)}"
-
-
-def _with_interval(value: Estimate) -> str:
-    return f"{_digits(value.value)} ({_digits(max(value.low, 0))} to {_digits(value.high)})"
+    interval = f"{_digits(max(value.low, 0))} to {_digits(value.high)}"
+    return f"for each {demand.name}: {_digits(value.value)} ({interval}) {demand.unit}"
 
 
 def _users(users: Estimate, at_least: bool, sign: str = "at least ") -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from loadsim.findings.catalogue import Code
-from loadsim.findings.finding import Finding, finding
+from loadsim.findings.finding import Finding
 from loadsim.model.terms import Window
 from loadsim.size.server_blocks import Series, means
 from loadsim.size.utilisation import (
@@ -67,14 +68,20 @@ class SizedResource:
 
 
 def resources_of(host: Series, users: int, window_s: Window) -> list[SizedResource]:
-    """Return the resources that the probe sampled, and processor and memory in any case."""
-    return [
-        _processor(host, users, window_s),
-        *_quota(host, users, window_s),
-        _memory(host, users, window_s),
-        *_disks(host, users, window_s),
-        *_network(host, users, window_s),
-    ]
+    """Return the resources that the probe sampled, and processor and memory in any case.
+
+    Disks and network are used by all programs, and many disks serve several requests at once: more users may fit.
+    """
+    busy = {f"disk {disk[1]}": figure for figure in sorted(host) if (disk := DISK.fullmatch(figure))}
+    if "network_busy_share" in host:
+        busy["network"] = "network_busy_share"
+    found = [_resource("processor", "cores", ESTIMATE, users, lambda: _processor(host, window_s))]
+    if "quota_cores" in host:
+        found.append(_resource("processor quota", BUSY_SHARE, AT_LEAST, users, lambda: (_quota(host, window_s), 1.0)))
+    found.append(_resource("memory", "GB", AT_LEAST, users, lambda: _memory(host, window_s), levels))
+    for name, figure in busy.items():
+        found.append(_resource(name, BUSY_SHARE, AT_LEAST, users, partial(_busy, host, figure, window_s)))
+    return found
 
 
 def named_groups(host: Series) -> list[str]:
@@ -115,12 +122,6 @@ def server_cores(host: Series, window_s: Window) -> float:
     return float(cores.mean())
 
 
-def background_cores(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
-    """Return what other programs took of the server's cores, and what other virtual machines took."""
-    stolen = means(host, "server_cores_steal_share", window_s) * server_cores(host, window_s)
-    return means(host, "server_cores_taken_by_others", window_s), stolen
-
-
 def left_to_server(host: Series, window_s: Window) -> tuple[float, float] | None:
     """Return the server's cores, and those of the machine; None if the server may use all, or if it is unknown."""
     try:
@@ -137,21 +138,24 @@ def _resource(
     name: str,
     unit: str,
     bound: str,
-    used: Blocks,
-    available: Blocks | float,
     users: int,
+    use: Callable[[], tuple[Blocks, Blocks | float]],
     estimate: Callable[[Blocks, Blocks | float], Estimate] = ratio,
 ) -> SizedResource:
-    known = SizedResource(name, unit, bound, float(used.mean()), float(np.mean(available)))
+    """Return a resource by its use, the used and the available amounts. `use` raises `NotKnown` if it has none."""
+    found = SizedResource(name, unit, bound)
     try:
-        utilisation = estimate(used, available)
+        used, available = use()
+        found = replace(
+            found,
+            used=float(used.mean()),
+            available=float(np.mean(available)),
+            users_beyond=_hardly_used(used, available, users),
+        )
+        found = replace(found, utilisation=(utilisation := estimate(used, available)), users_beyond=None)
+        return replace(found, users=users_at(users, utilisation))
     except NotKnown as reason:
-        return replace(known, why_not=reason.of(name), users_beyond=_hardly_used(used, available, users))
-    try:
-        full = users_at(users, utilisation)
-    except NotKnown as reason:
-        return replace(known, utilisation=utilisation, users_beyond=reason.users_beyond, why_not=reason.of(name))
-    return replace(known, utilisation=utilisation, users=full)
+        return replace(found, users_beyond=reason.users_beyond or found.users_beyond, why_not=reason.of(name))
 
 
 def _hardly_used(used: Blocks, available: Blocks | float, users: int) -> float | None:
@@ -162,76 +166,36 @@ def _hardly_used(used: Blocks, available: Blocks | float, users: int) -> float |
     return None
 
 
-def _missing(name: str, unit: str, reason: NotKnown) -> SizedResource:
-    return SizedResource(name, unit, ESTIMATE, why_not=reason.of(name))
-
-
-def _processor(host: Series, users: int, window_s: Window) -> SizedResource:
-    """Return the processor: the server's cores but what other programs and other virtual machines take of them."""
-    try:
-        used = work_cores(host, window_s)
-        cores = server_cores(host, window_s)
-        others, stolen = background_cores(host, window_s)
-    except NotKnown as reason:
-        return _missing("processor", "cores", reason)
-    left = cores - others - stolen
+def _processor(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
+    """Return the server's work, and its cores but what other programs and other virtual machines take of them."""
+    used, cores = work_cores(host, window_s), server_cores(host, window_s)
+    stolen = means(host, "server_cores_steal_share", window_s) * cores
+    others = means(host, "server_cores_taken_by_others", window_s)
     if float((others + stolen).mean()) > MOST_BY_OTHERS * cores:
         taken = {"programs": round(float(others.mean()), 2), "machines": round(float(stolen.mean()), 2)}
-        why_not = finding(Code.CORES_MOSTLY_TAKEN, "processor", cores=cores, **taken)
-        return SizedResource("processor", "cores", ESTIMATE, float(used.mean()), float(left.mean()), why_not=why_not)
-    return _resource("processor", "cores", ESTIMATE, used, left, users)
+        raise NotKnown(Code.CORES_MOSTLY_TAKEN, cores=cores, **taken)
+    return used, cores - others - stolen
 
 
-def _quota(host: Series, users: int, window_s: Window) -> list[SizedResource]:
-    """Return the quota of the control group that was nearest to its own; nothing if the probe saw none.
+def _quota(host: Series, window_s: Window) -> Blocks:
+    """Return the used share of the quota of the control group that was nearest to its own.
 
     It may be another group in each sample, the one with the highest share of either kind: no group has used a larger
     share of its quota. All programs in a group count. So more users may fit.
     """
-    if "quota_cores" not in host:
-        return []
-    name = "processor quota"
-    try:
-        if "quota_busy_share" not in host:
-            raise NotKnown(Code.QUOTA_UNKNOWN)
-        throttled = dict(host.get("quota_throttled_share", ()))
-        nearest = [(at_s, max(busy, throttled.get(at_s, 0.0))) for at_s, busy in host["quota_busy_share"]]
-        used = block_means(nearest, window_s)
-    except NotKnown as reason:
-        return [_missing(name, BUSY_SHARE, reason)]
-    return [_resource(name, BUSY_SHARE, AT_LEAST, used, 1.0, users)]
+    if "quota_busy_share" not in host:
+        raise NotKnown(Code.QUOTA_UNKNOWN)
+    throttled = dict(host.get("quota_throttled_share", ()))
+    nearest = [(at_s, max(busy, throttled.get(at_s, 0.0))) for at_s, busy in host["quota_busy_share"]]
+    return block_means(nearest, window_s)
 
 
-def _memory(host: Series, users: int, window_s: Window) -> SizedResource:
+def _memory(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
     """Return the memory of the server's processes. Pages that they share count for each of them: more users fit."""
-    try:
-        groups = ("server", *named_groups(host))
-        used = sum((means(host, f"{group}_rss_bytes", window_s) / 1e9 for group in groups), np.zeros(1))
-        available = means(host, "memory_available_bytes", window_s) / 1e9
-    except NotKnown as reason:
-        return _missing("memory", "GB", reason)
-    return _resource("memory", "GB", AT_LEAST, used, used + available, users, levels)
+    groups = ("server", *named_groups(host))
+    used = sum((means(host, f"{group}_rss_bytes", window_s) / 1e9 for group in groups), np.zeros(1))
+    return used, used + means(host, "memory_available_bytes", window_s) / 1e9
 
 
-def _disks(host: Series, users: int, window_s: Window) -> list[SizedResource]:
-    """Return the sampled disks. Their use is that of all programs, and many serve several requests at once."""
-    figures = {f"disk {disk[1]}": figure for figure in sorted(host) if (disk := DISK.fullmatch(figure))}
-    return _busy(host, figures, users, window_s)
-
-
-def _network(host: Series, users: int, window_s: Window) -> list[SizedResource]:
-    """Return the busiest direction of an interface, by all programs; nothing if no interface states its speed."""
-    figures = {"network": "network_busy_share"} if "network_busy_share" in host else {}
-    return _busy(host, figures, users, window_s)
-
-
-def _busy(host: Series, figures: Mapping[str, str], users: int, window_s: Window) -> list[SizedResource]:
-    found = []
-    for name, figure in figures.items():
-        try:
-            busy = means(host, figure, window_s)
-        except NotKnown as reason:
-            found.append(_missing(name, BUSY_SHARE, reason))
-            continue
-        found.append(_resource(name, BUSY_SHARE, AT_LEAST, busy, 1.0, users))
-    return found
+def _busy(host: Series, figure: str, window_s: Window) -> tuple[Blocks, float]:
+    return means(host, figure, window_s), 1.0

@@ -17,7 +17,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
 from loadsim.model.terms import STRESS, Window
-from loadsim.size.demands import Demand, DiskOperations, demands, disk_operations
+from loadsim.size.demands import Demand, demands
 from loadsim.size.resources import SizedResource, left_to_server, resources_of
 from loadsim.size.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of
 from loadsim.size.utilisation import NotKnown
@@ -49,7 +49,6 @@ class Sizing:
     server_cores: tuple[float, float] | None
     resources: Sequence[SizedResource]
     demands: Sequence[Demand]
-    disk: DiskOperations
     missed: Sequence[Finding]
     doubts: Sequence[Finding]
     not_covered: Sequence[Finding]
@@ -102,7 +101,6 @@ def size(run: RecordedRun) -> Sizing:
         server_cores=left_to_server(host, window_s),
         resources=resources,
         demands=demands(host, rates, window_s),
-        disk=disk_operations(host, rates, window_s),
         missed=() if verdict.passed else (*verdict.defects, *verdict.missed),
         doubts=_doubts(run, series, rates, resources),
         not_covered=[
