@@ -23,9 +23,8 @@ from loadsim.suite.suite import CellTerms, SuiteTerms
 from loadsim.timinglog.header_words import differences
 from loadsim.version import __version__
 
-SETTING, NO_SCENARIO = "--set ", "scenario: "
-"""The beginnings of the errors of `load_scenario` on a setting, and on an unknown scenario."""
-
+SETTING = "--set "
+"""The beginning of the errors of `load_scenario` on a setting."""
 
 OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "monitors", "criteria")
 """Keys of a scenario that two cells with comparable scores may have different."""
@@ -94,10 +93,8 @@ def _terms_of_score(scenario: Scenario) -> tuple[object, ...]:
 
 
 def _of_cell(problem: ConfigError, cell: Cell, suite: Suite) -> ConfigError:
-    """Return the error of a setting, or of the name of a scenario, with the file of the suite; any other as it is."""
-    if str(problem).startswith(NO_SCENARIO):
-        return ConfigError(f"{suite.origin.file}: {problem}", suite.origin.file, suite.origin.lines.of(("scenario",)))
-    if not str(problem).startswith(SETTING):
+    """Return the error of a setting, or of an unknown scenario, with the file of the suite; one of a file as it is."""
+    if problem.file:
         return problem
     where = f"{suite.origin.file}: cell {cell.name}" if suite.cells[1:] else suite.origin.file
     return ConfigError(f"{where}: {str(problem).removeprefix(SETTING)}", suite.origin.file)
@@ -126,8 +123,8 @@ def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
         settings += _sized(cell, suite, settings)
     scenario = load_scenario(cell.scenario, settings, passwords=passwords)
     if scenario.run.mode == STRESS:
-        raise ConfigError(f"{SETTING}run.mode: expected canonical for a suite, found {STRESS}: it has no score")
-    refuse_monitors(scenario.criteria, scenario.monitors, SETTING)
+        raise ConfigError(f"run.mode: expected canonical for a suite, found {STRESS}: it has no score")
+    refuse_monitors(scenario.criteria, scenario.monitors, "")
     return scenario
 
 

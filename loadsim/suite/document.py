@@ -67,23 +67,20 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
     if figures.findings:
         yield Listing("What limits these figures", tuple(one.text for one in figures.findings))
     if figures.comparisons:
-        yield Listing("Comparisons", tuple(map(comparison_text, figures.comparisons)))
+        yield Listing("Comparisons", tuple(f"{_names(one)}: {_outcome(one)}" for one in figures.comparisons))
     for one in figures.comparisons or ():
         for block in findings_of(one.comparison) if one.comparison else ():
             if isinstance(block, Listing):
-                yield replace(block, caption=f"{one.new} against {one.base}: {block.caption.lower()}")
+                yield replace(block, caption=f"{_names(one)}: {block.caption.lower()}")
     if figures.next_step:
         yield f"Next: {figures.next_step}."
 
 
 def _comparison(one: ComparedCells) -> Section:
     """Return the tasks of a comparison."""
-    title = f"{one.new} against {one.base}"
-    if one.comparison is None:
-        return Section(title, (f"Not compared: {'; '.join(each.text for each in one.refused)}.",))
-    figures = one.comparison.figures
-    words = verdict_line(figures)
-    return Section(title, (f"{words[:1].upper()}{words[1:]}.", *task_blocks(figures)))
+    words = _outcome(one)
+    tasks = task_blocks(one.comparison.figures) if one.comparison else ()
+    return Section(_names(one), (f"{words[:1].upper()}{words[1:]}.", *tasks))
 
 
 # --- words and tables -------------------------------------------------------------------------------------------------
@@ -94,6 +91,8 @@ def headline(figures: SuiteFigures) -> str:
     planned = sum(cell.planned for cell in figures.cells)
     measured = sum(cell.measured for cell in figures.cells)
     answered = sum(cell.answered for cell in figures.cells)
+    doubts = ", ".join(f"{number} {words}" for words, number in _doubts(figures).items())
+    compared = f"; comparisons: {doubts}" if doubts else ""
     nothing = NO_MEASUREMENT if figures.terms.embedded else ""
     of_cells = f"{measured} of {count(planned, 'run')} measured, in {count(len(figures.cells), 'cell')}"
     missed = sum(cell.verdict == "missed" for cell in figures.cells)
@@ -103,29 +102,20 @@ def headline(figures: SuiteFigures) -> str:
     if not figures.complete:
         return f"not complete, {count(figures.left, 'run')} left; {of_cells}{nothing}"
     if answered < planned:
-        return f"complete with gaps; {of_cells}{_doubtful(figures)}{nothing}"
+        return f"complete with gaps; {of_cells}{compared}{nothing}"
     criteria = f"criteria missed in {missed} of them" if missed else "criteria met in all"
     of_runs = f"; {degraded} of the runs degraded" if degraded else ""
-    return f"complete; {of_cells}; {criteria}{_doubtful(figures)}{of_runs}{nothing}"
+    return f"complete; {of_cells}; {criteria}{compared}{of_runs}{nothing}"
 
 
-def _doubtful(figures: SuiteFigures) -> str:
-    """Return the number of comparisons that failed, are undecided, were refused, or are worse; "" if none is."""
-    found = [f"{number} {outcome}" for outcome in DOUBTFUL if (number := figures.outcomes[outcome])]
-    found += [f"{worse} worse (without a limit)"] if (worse := worse_without_limit(figures)) else []
-    found += [f"{number} under unequal conditions"] if (number := under_unequal_conditions(figures)) else []
-    return f"; comparisons: {', '.join(found)}" if found else ""
-
-
-def worse_without_limit(figures: SuiteFigures) -> int:
-    """Return the number of comparisons that found the new cell worse, and that no `max_regression` decides."""
-    compared = (one.comparison for one in figures.comparisons or () if one.comparison)
-    return sum(one.figures.decision is None and compare_report.tone(one) == "bad" for one in compared)
-
-
-def under_unequal_conditions(figures: SuiteFigures) -> int:
-    """Return the number of comparisons in which more than the server may differ, as a warning says."""
-    return sum(bool(one.comparison.figures.unequal_conditions) for one in figures.comparisons or () if one.comparison)
+def _doubts(figures: SuiteFigures) -> dict[str, int]:
+    """Return the numbers of comparisons that are no pass, by the words for them."""
+    compared = [one.comparison for one in figures.comparisons or () if one.comparison]
+    worse = sum(one.figures.decision is None and compare_report.tone(one) == "bad" for one in compared)
+    unequal = sum(bool(one.figures.unequal_conditions) for one in compared)
+    numbers: dict[str, int] = {outcome: figures.outcomes[outcome] for outcome in DOUBTFUL}
+    numbers |= {"worse (without a limit)": worse, "under unequal conditions": unequal}
+    return {words: number for words, number in numbers.items() if number}
 
 
 def tone(figures: SuiteFigures) -> Tone:
@@ -133,7 +123,7 @@ def tone(figures: SuiteFigures) -> Tone:
     if figures.exit_status in (1, 3):
         return "bad"
     degraded = any(cell.degraded for cell in figures.cells)
-    doubtful = figures.terms.embedded or degraded or worse_without_limit(figures) or under_unequal_conditions(figures)
+    doubtful = figures.terms.embedded or degraded or _doubts(figures)
     return "good" if figures.exit_status == 0 and not doubtful else "doubtful"
 
 
@@ -143,7 +133,7 @@ def cells_table(cells: Sequence[CellFigures]) -> Table:
         cells,
         ("Cell", None, lambda one: one.name),
         ("Runs", None, lambda one: f"{one.measured}/{one.planned}"),
-        ("Score", "time", lambda one: None if one.score is None else one.score.mean),
+        ("Score", "time", lambda one: None if one.score_ms is None else one.score_ms.mean),
         ("95 % interval", None, _interval),
         ("Verdict", None, cell_verdict),
         ("Tasks/s", 1, lambda one: one.tasks_per_s),
@@ -151,7 +141,7 @@ def cells_table(cells: Sequence[CellFigures]) -> Table:
 
 
 def _interval(cell: CellFigures) -> str | None:
-    score = cell.score
+    score = cell.score_ms
     return None if score is None or score.low is None or score.high is None else interval_words((score.low, score.high))
 
 
@@ -161,9 +151,12 @@ def cell_verdict(cell: CellFigures) -> str:
     return f"{words}, degraded" if cell.degraded else words
 
 
-def comparison_text(one: ComparedCells) -> str:
-    """Return a comparison in a sentence."""
-    names = f"{one.new} against {one.base}"
+def _names(one: ComparedCells) -> str:
+    return f"{one.new} against {one.base}"
+
+
+def _outcome(one: ComparedCells) -> str:
+    """Return the verdict of a comparison, or why there is none."""
     if one.comparison is None:
-        return f"{names}: not compared: {'; '.join(each.text for each in one.refused)}"
-    return f"{names}: {verdict_line(one.comparison.figures)}"
+        return f"not compared: {'; '.join(each.text for each in one.refused)}"
+    return verdict_line(one.comparison.figures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -27,16 +27,9 @@ Outcome = Literal["failed", "undecided", "refused", "passed"]
 """The outcomes of a comparison with a limit, the worst first. Without a limit, `refused` is the only one."""
 
 
-COMPARED = (
-    *("decision", "max_regression", "scores", "response_scores", "further", "decisions", "missed_more"),
-    *("findings", "of_runs"),
-)
-"""The figures of a comparison that `campaign.json` has."""
-
-
 @dataclass(frozen=True, slots=True)
 class CellFigures:
-    """The figures of a cell over its repeats. `score` is None unless all measured runs have a finite score, over the
+    """The figures of a cell over its repeats. `score_ms` is None unless all measured runs have a finite score, over the
     same tasks, and none is overloaded; `no_score` is the reason.
 
     `verdict` is `missed` if a measured run misses criteria or one is overloaded, `met` if all repeats are measured and
@@ -53,7 +46,7 @@ class CellFigures:
     degraded: int
     passed: int
     verdict: CellVerdict
-    score: Spread | None
+    score_ms: Spread | None
     no_score: Finding | None
     tasks_per_s: float | None
     runs: tuple[str, ...]
@@ -80,7 +73,7 @@ class CellFigures:
             degraded=sum(run.validity == "degraded" for run in measured),
             passed=passed,
             verdict="missed" if missed else "met" if passed == planned else "incomplete",
-            score=None if no_score else spread([run.score_ms or 0.0 for run in measured]),
+            score_ms=None if no_score else spread([run.score_ms or 0.0 for run in measured]),
             no_score=no_score,
             tasks_per_s=sum(rates) / len(rates) if rates else None,
             runs=tuple(run.run for run in measured),
@@ -90,18 +83,6 @@ class CellFigures:
     def answered(self) -> int:
         """The number of repeats that have an answer on the server."""
         return self.measured + self.overloaded
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The entry of the cell in `campaign.json`."""
-        found = {each.name: to_json(getattr(self, each.name)) for each in fields(self) if each.name != "score"}
-        interval = None if self.score is None or self.score.low is None else [self.score.low, self.score.high]
-        return {
-            **found,
-            "score_ms": None if self.score is None else self.score.mean,
-            "score_interval_ms": interval,
-            "score_stddev_ms": None if self.score is None else self.score.stddev,
-        }
 
 
 def _no_score(cell: str, measured: Sequence[CampaignRun], overloaded: int) -> Finding | None:
@@ -133,10 +114,9 @@ class ComparedCells:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The entry of the comparison in `campaign.json`: figures of `loadsim compare --json`, null without one."""
-        figures = self.comparison.document if self.comparison else {}
-        known = {name: figures.get(name) for name in COMPARED}
-        return {"base": self.base, "new": self.new, "refused": to_json(self.refused), **known}
+        """The entry in `campaign.json`, with the output of `loadsim compare --json`; null without a comparison."""
+        comparison = self.comparison.document if self.comparison else None
+        return {"base": self.base, "new": self.new, "refused": to_json(self.refused), "comparison": comparison}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +153,7 @@ class SuiteTerms:
 class SuiteFigures:
     """A suite with its runs so far. Each place in the order needs a run with an answer.
 
-    `ended` is the reason of an early end. `comparisons` are None until they are made, at
-    the end.
+    `ended` is the reason of an early end. `comparisons` are None until they are made, at the end.
     """
 
     KIND: ClassVar[str] = "suite"
@@ -281,7 +260,7 @@ class SuiteFigures:
             "findings": to_json(self.findings),
             "next_step": self.next_step,
             "left": self.left,
-            "cells": [cell.document for cell in self.cells],
+            "cells": to_json(self.cells),
             "comparisons": [one.document for one in self.comparisons or ()],
             "terms": to_json(self.terms),
             "runs": to_json(self.runs),

@@ -110,7 +110,7 @@ def test_a_killed_suite_is_resumed_complete_with_nothing_twice(
     # 4. The comparison, and a finished suite that only answers.
     (one,) = after["comparisons"]
     assert one["refused"] == []
-    assert [score["name"] for score in one["scores"]] == ["Score"]
+    assert [score["name"] for score in one["comparison"]["scores"]] == ["Score"]
     again = loadsim(*command, "--quiet")
     assert (json.loads((out / "campaign.json").read_text()), again.returncode) == (after, resumed.returncode)
     assert len((tmp_path / "begun").read_text().splitlines()) == 3

@@ -222,7 +222,7 @@ def test_a_run_in_which_the_server_failed_is_an_answer_and_not_repeated(overload
     ]
     assert (figures.complete, figures.exit_status) == (True, 1)
     refused = finding(Code.CELL_OVERLOADED, "new", overloaded=1, answered=2)
-    assert (figures.cells[1].score, figures.comparisons[0].refused) == (None, (refused,))
+    assert (figures.cells[1].score_ms, figures.comparisons[0].refused) == (None, (refused,))
     assert refused in figures.findings
     assert "complete; 3 of 4 runs measured, in 2 cells; criteria missed in 1 of them" in headline(figures)
 
@@ -366,7 +366,7 @@ def test_a_comparison_is_that_of_loadsim_compare() -> None:
     sides = [[OUT / run for run in cell.runs] for cell in figures.cells]
     assert one.comparison is not None
     assert one.comparison.document == compare_runs(*sides).document
-    (score,) = state()["comparisons"][0]["scores"]
+    (score,) = state()["comparisons"][0]["comparison"]["scores"]
     assert score["change"] == "slower"
     # The score is (10 READ + 1 SEND of 50 ms) / 11; runs vary by 1.5 %, and t is about 2.3.
     assert score["ratio"] == pytest.approx(1350 / 1050, rel=1e-3)
@@ -380,9 +380,9 @@ def test_a_cell_that_misses_criteria_fails_its_comparison() -> None:
     with_runs(found, lambda cell, repeat: (600.0 if cell == "old" else 1120.0) * (1 + 0.01 * (repeat - 3)))
     figures = run_suite(found, OUT)
     (one,) = figures.comparisons
-    assert one.document["missed_more"] == ["score_ms"]
-    assert (one.document["decision"], figures.exit_status) == ("failed", 1)
-    assert [each["name"] for each in one.document["response_scores"]] == ["Response score"]
+    assert one.comparison is not None
+    assert one.comparison.figures.missed_more == ["score_ms"]
+    assert (one.comparison.figures.decision, figures.exit_status) == ("failed", 1)
     assert "failed: new missed criteria more often than base: score" in to_text(describe_suite(figures, ()), 200)
 
 
