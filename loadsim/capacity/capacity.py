@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from loadsim.analysis.json_values import to_json
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, checked
-from loadsim.capacity.search import Found, SearchStep, Settings, StoppedBy, interval
+from loadsim.capacity.search import Found, Settings, StoppedBy, interval
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.formats import Value
 from loadsim.findings.next_step import next_step
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.terms import MOST_USERS
@@ -73,10 +74,6 @@ class Capacity:
         return cls(directory, terms, runs, _found(document, runs), refused)
 
     @property
-    def measured(self) -> Sequence[SearchStep]:
-        return [SearchStep(run.users, run.result, run.nearest, run.broken) for run in self.runs]
-
-    @property
     def users(self) -> int | None:
         """The largest number of users that passed; None if none did, or until the search ends."""
         return self.found.low if self.found else None
@@ -110,7 +107,7 @@ class Capacity:
     @property
     def interval(self) -> tuple[int | None, int | None] | None:
         """The interval of the search (`capacity_search.interval`); None until it ends."""
-        return interval(self.measured, self.found) if self.found else None
+        return interval(self.runs, self.found) if self.found else None
 
     @property
     def certain(self) -> bool:
@@ -138,19 +135,24 @@ class Capacity:
         found, most = self.found, self.terms.settings.most
         if found is None:
             return ()
-        low, high, why = found.low, found.high, _why(found, most)
-        if found.stopped_by in _UNDECIDED:
+        low, high, why = found.low, found.high, _WHY.get(found.stopped_by)
+        if found.stopped_by in ("broken", "order", "noise"):
             first = finding(Code.CAPACITY_UNDECIDED, low=low or 0, high=high or most)
         elif low and high and self.certain:
             ends = dict(zip(("low", "high"), self.interval or (), strict=True))
-            first, why = finding(Code.CAPACITY_FOUND, users=low, failed=high, **ends), []
+            first = finding(Code.CAPACITY_FOUND, users=low, failed=high, **ends)
         elif low and high:
-            first, why = finding(Code.CAPACITY_ABOUT, users=low), []
+            first = finding(Code.CAPACITY_ABOUT, users=low)
         elif high:
             first = finding(Code.CAPACITY_NONE, failed=high)
         else:
             first = finding(Code.CAPACITY_AT_LEAST, users=low) if low else finding(Code.CAPACITY_UNKNOWN)
-        return (first, *why, *([finding(Code.CORES_CONTENDED)] if self.contended else []))
+        of_why: dict[StoppedBy, dict[str, Value]] = {
+            "limit": {"most": most},
+            "refused": {"which": "fewer" if high else "more"},
+        }
+        reasons = [finding(why, **of_why.get(found.stopped_by, {}))] if why else []
+        return (first, *reasons, *([finding(Code.CORES_CONTENDED)] if self.contended else []))
 
     @property
     def doubts(self) -> tuple[Finding, ...]:
@@ -211,25 +213,15 @@ _REFUSED = TypeAdapter(tuple[RefusedNumber, ...])
 _FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
 
 
-_UNDECIDED: Mapping[StoppedBy, Code] = {
+_WHY: Mapping[StoppedBy, Code] = {
     "broken": Code.MUST_NEVER_HAPPEN,
     "order": Code.ORDER_MATTERS,
     "noise": Code.RESULTS_DIFFER,
+    "generator": Code.GENERATOR_TOO_SLOW,
+    "limit": Code.MOST_MEASURED,
+    "refused": Code.NOT_MEASURABLE,
 }
-"""The ends of a search without a capacity, although runs passed or failed."""
-
-
-def _why(found: Found, most: int) -> list[Finding]:
-    """Return why a search ended, unless its criteria decided."""
-    if code := _UNDECIDED.get(found.stopped_by):
-        return [finding(code)]
-    if found.stopped_by == "generator":
-        return [finding(Code.GENERATOR_TOO_SLOW)]
-    if found.stopped_by == "limit":
-        return [finding(Code.MOST_MEASURED, most=most)]
-    return (
-        [finding(Code.NOT_MEASURABLE, which="fewer" if found.high else "more")] if found.stopped_by == "refused" else []
-    )
+"""The reasons for the ends of a search, other than its criteria."""
 
 
 def _found(document: Mapping[str, Any], runs: Collection[CampaignRun]) -> Found | None:

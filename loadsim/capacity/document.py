@@ -14,12 +14,11 @@ from loadsim.analysis.summary import Tone
 from loadsim.campaign.runs import FAILED, PASSED, VOID, CampaignRun, Result
 from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, results_of, runs_table
 from loadsim.capacity.capacity import Capacity
-from loadsim.capacity.curves import EXPLAINED, curves_of, in_full
+from loadsim.capacity.curves import EXPLAINED, curves_of
 from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding, shared
-from loadsim.report.answer_facts import AS_USUAL
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import Block, ColumnOf, Document, Listing, Section, table_of
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
@@ -48,7 +47,6 @@ def describe_capacity(
         sections=(
             Section("", curves[:1]),
             Section("Summary", tuple(_summary(capacity)), brief=True),
-            Section("Limits", (stated,) if (stated := limits(capacity)) else ()),
             Section("Resources", tuple(_resources(capacity, of_search))),
             Section("Users and throughput", (*curves[1:], EXPLAINED) if curves else ("No run has a figure to draw.",)),
             Section("Runs", (runs_table("The runs, by their users", of_search, place),), brief=True),
@@ -109,9 +107,6 @@ def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]
         yield f"The logs of {all_runs - len(runs)} of {all_runs} runs cannot be read."
 
 
-# --- the answer in sentences ---
-
-
 def tone(capacity: Capacity) -> Tone:
     """Return the rating: an answer that may be quoted is good, and a missing capacity bad."""
     if capacity.users is None:
@@ -147,15 +142,9 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
 
 
 def _users(capacity: Capacity) -> str:
-    """Return the day of the users, and the load that each makes if it is not that of one user of a usual day."""
-    terms, users = capacity.terms, capacity.users or 1
-    each = (capacity.load_equivalent_users or users) / users
-    if abs(each - 1) < AS_USUAL:
-        day = f"each with a day of {length(terms.day_s)}"
-    else:
-        day = f"each makes the load of about {each:,.3g} users with a day of 8 h; their day has {length(terms.day_s)}"
+    terms = capacity.terms
     pace = f", {terms.compression:g} times as fast as their profile's" if terms.compression != 1 else ""
-    return f"{day}{pace}, by the plan of run.seed {terms.seed}"
+    return f"each with a day of {length(terms.day_s)}{pace}, by the plan of run.seed {terms.seed}"
 
 
 def _equivalent(capacity: Capacity) -> str:
@@ -188,12 +177,8 @@ def interval(capacity: Capacity) -> str:
     if found.low is None:
         return f"{seen}; no number passed"
     low, high = (users or 0 for users in capacity.interval or ())
-    return f"{_ends(capacity)} users with 90 % confidence, as runs vary (+-{(high - low) / (high + low):.1%}): {seen}"
-
-
-def _ends(capacity: Capacity) -> str:
-    """Return the interval in users, which has both ends."""
-    return " to ".join(f"{users or 0:,}" for users in capacity.interval or ())
+    half = (high - low) / (high + low)
+    return f"{low:,} to {high:,} users with 90 % confidence, as runs vary (+-{half:.1%}): {seen}"
 
 
 def _times(capacity: Capacity, users: int, result: Result) -> str:
@@ -214,20 +199,6 @@ def missed(capacity: Capacity) -> str:
     more = [f"{len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
     which = f", the last of {len(failed)} that failed" if len(failed) > 1 else ""
     return f"{'; '.join([*reasons[:MOST_REASONS], *more])}; by {failed[-1].run}{which}"
-
-
-def limits(capacity: Capacity) -> str:
-    """Return the limits of the scores in words; "" without any. A limit may be of `max` or of `below`."""
-    terms = capacity.terms
-    each = [
-        f"{name} {in_full(limit)}"
-        for name, limit in (("score", terms.score_limit_ms), ("response score", terms.response_score_limit_ms))
-        if limit is not None
-    ]
-    return f"Limits: {', '.join(each)}; all other criteria of the scenario decide, too." if each else ""
-
-
-# --- doubts ----------------------------------------------------------------------------------------------------------
 
 
 def _of_runs(runs: Sequence[CampaignRun]) -> Iterator[str]:

@@ -129,9 +129,7 @@ class _Search:
         Raises `ConfigError` if no run can be made at all, and `RunInvalid` for a search without an answer.
         """
         settings = capacity.terms.settings
-        while isinstance(
-            step := next_step(capacity.measured, settings, [one.users for one in capacity.refused]), Measure
-        ):
+        while isinstance(step := next_step(capacity.runs, settings, [one.users for one in capacity.refused]), Measure):
             scenario = self.sized(step.users)
             number = 1 + sum(run.users == step.users for run in capacity.runs)
             directory = f"{RUNS}/{step.users:05d}-{number}"
@@ -216,7 +214,7 @@ def _without_last_void(capacity: Capacity) -> Capacity:
 
     Raises `ConfigError` if one cannot be renamed.
     """
-    while isinstance(end := next_step(capacity.measured, capacity.terms.settings), NoAnswer):
+    while isinstance(end := next_step(capacity.runs, capacity.terms.settings), NoAnswer):
         own = [run for run in reversed(capacity.runs) if run.users == end.users]
         void = {one.run for one in takewhile(lambda run: run.result == VOID, own)}
         for directory in sorted(void):

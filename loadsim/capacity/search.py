@@ -15,7 +15,7 @@ from itertools import takewhile
 from statistics import fmean, variance
 from typing import Literal
 
-from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
 from loadsim.capacity.order import depends_on_order
 from loadsim.model.draws import draw
 
@@ -77,19 +77,6 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchStep:
-    """A measured step, as far as the search knows it.
-
-    `figure` is how near it was to a failure, None if unknown. `broken`: what must never happen did.
-    """
-
-    users: int
-    result: Result
-    figure: float | None = None
-    broken: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Measure:
     """The next number of users, and why it is measured."""
 
@@ -114,7 +101,7 @@ class NoAnswer:
 
 
 def next_step(
-    steps: Sequence[SearchStep], settings: Settings, refused: Collection[int] = ()
+    steps: Sequence[CampaignRun], settings: Settings, refused: Collection[int] = ()
 ) -> Measure | Found | NoAnswer:
     """Return the next number to measure, or the end. No runs can be made with the numbers `refused`."""
     # 1. A number that is not decided yet.
@@ -145,7 +132,7 @@ def next_step(
     return Measure(users, why[users])
 
 
-def _next_end(steps: Sequence[SearchStep], ends: Sequence[int], evidence: int) -> int:
+def _next_end(steps: Sequence[CampaignRun], ends: Sequence[int], evidence: int) -> int:
     """Return the end of the interval to measure next, at random, so that a change of the server meets both.
 
     If they took turns, a server with two states by turns would show each end one of them. After two runs with an end,
@@ -158,7 +145,7 @@ def _next_end(steps: Sequence[SearchStep], ends: Sequence[int], evidence: int) -
     return next(users for users in (first, *ends) if numbers[-2:] != [users, users] or len(ends) == 1 or quick)
 
 
-def interval(steps: Sequence[SearchStep], found: Found) -> tuple[int | None, int | None] | None:
+def interval(steps: Sequence[CampaignRun], found: Found) -> tuple[int | None, int | None] | None:
     """Return the ends of the interval for which enough results agree, each None otherwise; None without either.
 
     Results that depend on the order of the runs, or that hide a broken one, are no evidence. Measured ends
@@ -171,9 +158,9 @@ def interval(steps: Sequence[SearchStep], found: Found) -> tuple[int | None, int
         return None if low is high else (low, high)
     figures = [
         [
-            math.log(step.figure)
+            math.log(step.nearest)
             for step in steps
-            if step.users == end and step.result in (PASSED, FAILED) and step.figure
+            if step.users == end and step.result in (PASSED, FAILED) and step.nearest
         ]
         for end in (low, high)
     ]
@@ -186,20 +173,20 @@ def interval(steps: Sequence[SearchStep], found: Found) -> tuple[int | None, int
     return max(0, math.floor(low - below)), math.ceil(high + above)
 
 
-def _unless_doubtful(steps: Sequence[SearchStep], settings: Settings, low: int | None, wanted: StoppedBy) -> StoppedBy:
+def _unless_doubtful(steps: Sequence[CampaignRun], settings: Settings, low: int | None, wanted: StoppedBy) -> StoppedBy:
     """Return the wanted end, or why results that agree are no evidence for it."""
     if any(step.broken and step.users <= (low or 0) for step in steps):
         return "broken"
     return "order" if wanted in ("criteria", "noise") and _by_order(steps, settings) else wanted
 
 
-def _by_order(steps: Sequence[SearchStep], settings: Settings) -> bool:
+def _by_order(steps: Sequence[CampaignRun], settings: Settings) -> bool:
     """Return True if the figures depend on the order of the runs, or the results if there are no figures."""
     if settings.evidence < EVIDENCE:
         return False
     judged = [step for step in steps if step.result in (PASSED, FAILED)]
-    known = [step for step in judged if step.figure]
-    figures = [math.log(step.figure) if step.figure else None for step in judged]
+    known = [step for step in judged if step.nearest]
+    figures = [math.log(step.nearest) if step.nearest else None for step in judged]
     results = [float(step.result == PASSED) for step in judged]
     return depends_on_order([step.users for step in judged], figures if known else results)
 
@@ -216,7 +203,7 @@ def decision(results: Sequence[Result]) -> Result | None:
     return next((each for each in possible if judged.count(each) >= AGREEING), None if possible else UNDECIDED)
 
 
-def established(steps: Sequence[SearchStep], users: int, wanted: int = EVIDENCE) -> bool:
+def established(steps: Sequence[CampaignRun], users: int, wanted: int = EVIDENCE) -> bool:
     """Return True if enough results of a number agree to make it an end of a stated interval."""
     own = [step for step in steps if step.users == users and step.result != VOID]
     result = decision([step.result for step in own])
@@ -230,7 +217,7 @@ def _last_void(results: Sequence[Result]) -> int:
     return sum(1 for _ in takewhile(lambda result: result == VOID, reversed(results)))
 
 
-def _by_users(steps: Sequence[SearchStep]) -> dict[int, list[Result]]:
+def _by_users(steps: Sequence[CampaignRun]) -> dict[int, list[Result]]:
     found: dict[int, list[Result]] = {}
     for step in steps:
         found.setdefault(step.users, []).append(step.result)

@@ -14,6 +14,11 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 
 
+def measured(users: int, result: Result, nearest: float | None = None, *, broken: bool = False) -> CampaignRun:
+    """A run of a search, as far as the search knows it."""
+    return CampaignRun("runs/x", f"{users} users", users, result=result, nearest=nearest, broken=broken)
+
+
 def missed(name: str, found: str, limit: str) -> Finding:
     return finding(Code.CRITERION_MISSED, name, found=found, limit=limit)
 

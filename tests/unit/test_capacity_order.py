@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from finished_searches import probed
+from finished_searches import measured, probed
 
 from loadsim.analysis.criteria import Result as CriterionResult
-from loadsim.campaign.runs import FAILED, PASSED, UNDECIDED, Result, nearest_to_failure
+from loadsim.campaign.runs import FAILED, PASSED, UNDECIDED, CampaignRun, Result, nearest_to_failure
 from loadsim.capacity.document import interval as interval_words
 from loadsim.capacity.order import depends_on_order
-from loadsim.capacity.search import Found, Measure, SearchStep, Settings, interval, next_step
+from loadsim.capacity.search import Found, Measure, Settings, interval, next_step
 
 LOW, HIGH = 1000, 1200
 
 
 def test_the_ends_take_turns_at_random() -> None:
     """So a server that changes changes both, also one by turns; no end is measured three times in a row."""
-    steps = [SearchStep(LOW, PASSED), SearchStep(HIGH, FAILED), SearchStep(HIGH, FAILED)]
+    steps = [measured(LOW, PASSED), measured(HIGH, FAILED), measured(HIGH, FAILED)]
     while isinstance(step := next_step(steps, Settings(LOW, 10_000)), Measure):
-        steps.append(SearchStep(step.users, PASSED if step.users == LOW else FAILED))
+        steps.append(measured(step.users, PASSED if step.users == LOW else FAILED))
     assert step == Found(LOW, HIGH, "criteria")
     ends = [each.users for each in steps]
     assert min(map(ends.count, (LOW, HIGH))) == 5
@@ -56,8 +56,8 @@ def test_independent_runs_rarely_depend_on_their_order() -> None:
     assert sum(found) <= 16
 
 
-def of(users: int, result: Result, *logarithms: float) -> list[SearchStep]:
-    return [SearchStep(users, result, math.exp(each)) for each in logarithms]
+def of(users: int, result: Result, *logarithms: float) -> list[CampaignRun]:
+    return [measured(users, result, math.exp(each)) for each in logarithms]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_ends_near_the_limit_are_moved_outwards(
 
 
 def test_results_without_figures_keep_the_measured_ends() -> None:
-    steps = [*of(LOW, PASSED, *[-0.3, -0.1] * 3), *[SearchStep(HIGH, FAILED)] * 5]
+    steps = [*of(LOW, PASSED, *[-0.3, -0.1] * 3), *[measured(HIGH, FAILED)] * 5]
     assert interval(steps, Found(LOW, HIGH, "criteria")) == (LOW, HIGH)
 
 
@@ -102,7 +102,7 @@ def test_the_answer_states_the_ends_that_were_moved() -> None:
 
 def test_a_full_search_is_tested_for_order() -> None:
     """A leak may keep a search going until its last step."""
-    drifting = [SearchStep(LOW, UNDECIDED)] * 2 + [SearchStep(HIGH, FAILED, 2 + 0.1 * at) for at in range(10)]
+    drifting = [measured(LOW, UNDECIDED)] * 2 + [measured(HIGH, FAILED, 2 + 0.1 * at) for at in range(10)]
     assert next_step(drifting, Settings(LOW, HIGH, most_steps=12)) == Found(None, HIGH, "order")
 
 
@@ -121,11 +121,11 @@ class Server:
         """Return the end of a search, its interval, and the capacity by then."""
         draw = np.random.default_rng((seed, 31))
         truth, state = float(draw.integers(300, 5000)), draw.normal()
-        steps: list[SearchStep] = []
+        steps: list[CampaignRun] = []
         while isinstance(step := next_step(steps, Settings(100, 10_000)), Measure):
             now = truth * math.exp(self.spread * state - self.drift * len(steps))
             figure = (step.users / now) ** 1.5 * math.exp(0.03 * draw.normal())
-            steps.append(SearchStep(step.users, PASSED if step.users <= now else FAILED, figure))
+            steps.append(measured(step.users, PASSED if step.users <= now else FAILED, figure))
             state = self.rho * state + math.sqrt(1 - self.rho**2) * draw.normal()
         assert isinstance(step, Found)
         return step, interval(steps, step), truth * math.exp(-self.drift * (len(steps) - 1))

@@ -7,7 +7,6 @@ failure, is believed; a busy generator counts as the server's failure; an unmeas
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from findings_of import codes
+from finished_searches import measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged_runs import OF_CAUSE, verdict
@@ -41,7 +41,6 @@ from loadsim.capacity.search import (
     Found,
     Measure,
     NoAnswer,
-    SearchStep,
     Settings,
     decision,
     established,
@@ -52,19 +51,30 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
 
-Server = Callable[[int], Result | SearchStep]
+Server = Callable[[int], Result | CampaignRun]
 
 
-def searched(server: Server, settings: Settings) -> tuple[list[SearchStep], Found | NoAnswer]:
-    """Search to the end; it always ends within the bound, and stays within its numbers."""
-    steps: list[SearchStep] = []
-    for _ in range(settings.most_steps + 1):
-        found = next_step(steps, settings)
+def searched(
+    server: Server, settings: Settings, refused: Callable[[int], bool] = lambda _: False
+) -> tuple[list[CampaignRun], Found | NoAnswer]:
+    """Search to the end; it always ends within the bound, and stays within its numbers.
+
+    No run can be made with the numbers `refused`, but for the first. None of these is asked for twice.
+    """
+    steps: list[CampaignRun] = []
+    without: list[int] = []
+    for _ in range(settings.most_steps + 200):
+        found = next_step(steps, settings, without)
         if not isinstance(found, Measure):
+            assert len(steps) <= settings.most_steps and len(without) <= 40
             return steps, found
-        assert settings.least <= found.users <= settings.most
+        assert settings.least <= found.users <= settings.most and found.users not in without
+        if steps and refused(found.users):
+            assert all(step.users != found.users for step in steps)
+            without.append(found.users)
+            continue
         result = server(found.users)
-        steps.append(result if isinstance(result, SearchStep) else SearchStep(found.users, result))
+        steps.append(result if isinstance(result, CampaignRun) else measured(found.users, result))
     pytest.fail(f"no end after {len(steps)} steps")
 
 
@@ -72,7 +82,7 @@ def exact(capacity: int) -> Callable[[int], Result]:
     return lambda users: PASSED if users <= capacity else FAILED
 
 
-def numbers(steps: Sequence[SearchStep]) -> list[int]:
+def numbers(steps: Sequence[CampaignRun]) -> list[int]:
     return [step.users for step in steps]
 
 
@@ -144,26 +154,6 @@ def test_the_generator_ends_the_search_unless_the_server_fails_before(capacity: 
 # --- numbers with which no run can be made ---
 
 
-def searched_without(refused: Callable[[int], bool], server: Server, settings: Settings) -> Found | NoAnswer:
-    """Search to the end, as `searched` does; no refused number is asked for twice."""
-    steps: list[SearchStep] = []
-    without: list[int] = []
-    for _ in range(settings.most_steps + 200):
-        found = next_step(steps, settings, without)
-        if not isinstance(found, Measure):
-            assert len(without) <= 40
-            return found
-        assert settings.least <= found.users <= settings.most and found.users not in without
-        if steps and refused(found.users):
-            assert all(step.users != found.users for step in steps)
-            without.append(found.users)
-            continue
-        judged = server(found.users)
-        assert not isinstance(judged, SearchStep)
-        steps.append(SearchStep(found.users, judged))
-    pytest.fail(f"no end after {len(steps)} steps")
-
-
 @settings(max_examples=40)
 @given(st.integers(2, 5000), st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 5000))
 def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewest: int, greatest: int) -> None:
@@ -173,7 +163,7 @@ def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewe
     def refused(users: int) -> bool:
         return not fewest <= users <= greatest
 
-    found = searched_without(refused, exact(capacity), Settings(first, 5000))
+    _, found = searched(exact(capacity), Settings(first, 5000), refused)
     assert isinstance(found, Found)
     for end in (found.low, found.high):
         assert end is None or fewest <= end <= greatest
@@ -201,13 +191,13 @@ def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewe
 def test_any_refused_numbers_end_in_an_answer(results: list[Result], every: int, first: int, listed: bool) -> None:
     given_results = iter(results)
     settings = Settings(first, 500, steps=tuple(range(first, 501, 50)) if listed else ())
-    searched_without(lambda users: users % every == 0 and users != first, lambda _: next(given_results), settings)
+    searched(lambda _: next(given_results), settings, lambda users: users % every == 0 and users != first)
 
 
 def test_a_refused_step_of_the_papers_ends_them() -> None:
     settings = Settings(500, 2000, steps=(500, 1000, 1500, 2000))
-    assert searched_without(lambda users: users > 1000, exact(1300), settings) == Found(1000, None, "refused")
-    assert searched_without(lambda users: users > 1500, exact(1300), settings) == Found(1000, 1500, "criteria")
+    assert searched(exact(1300), settings, lambda users: users > 1000)[1] == Found(1000, None, "refused")
+    assert searched(exact(1300), settings, lambda users: users > 1500)[1] == Found(1000, 1500, "criteria")
 
 
 # --- noise ---
@@ -295,8 +285,8 @@ def test_two_of_three_results_decide(results: list[Result], decided: Result | No
     ],
 )
 def test_an_end_needs_evidence(results: list[Result], enough: bool) -> None:
-    steps = [SearchStep(7, result) for result in results]
-    assert established([SearchStep(8, FAILED), *steps], 7) == enough
+    steps = [measured(7, result) for result in results]
+    assert established([measured(8, FAILED), *steps], 7) == enough
 
 
 def test_the_evidence_errs_rarely_by_definition() -> None:
@@ -307,7 +297,7 @@ def test_the_evidence_errs_rarely_by_definition() -> None:
         for results, share in open_:
             for result in (PASSED, FAILED):
                 own = (*results, result)
-                if decision(own) == PASSED and established([SearchStep(7, each) for each in own], 7):
+                if decision(own) == PASSED and established([measured(7, each) for each in own], 7):
                     wrong += share / 2
                 else:
                     following.append((own, share / 2))
@@ -333,9 +323,9 @@ def test_lost_mail_with_a_number_that_passed_is_out_voted_by_no_run() -> None:
     for broken, stopped_by in ((1250, "broken"), (1500, "criteria")):
         lossy = iter([True])
 
-        def server(users: int, broken: int = broken, lossy: Iterator[bool] = lossy) -> SearchStep:
+        def server(users: int, broken: int = broken, lossy: Iterator[bool] = lossy) -> CampaignRun:
             lost = users == broken and next(lossy, False)
-            return SearchStep(users, FAILED if lost else exact(1300)(users), broken=lost)
+            return measured(users, FAILED if lost else exact(1300)(users), broken=lost)
 
         steps, found = searched(server, Settings(500, 8000))
         assert found == Found(1250, 1500, stopped_by)
@@ -365,7 +355,7 @@ def test_void_steps_are_repeated_once() -> None:
     in_between = iter([PASSED, VOID, PASSED, VOID, *[PASSED] * 3])
     steps, found = searched(lambda users: next(in_between) if users == 10 else FAILED, Settings(10, 11))
     assert (numbers(steps).count(10), found) == (7, Found(10, 11, "criteria"))
-    assert searched(lambda _: VOID, Settings(10, 100)) == ([SearchStep(10, VOID), SearchStep(10, VOID)], NoAnswer(10))
+    assert searched(lambda _: VOID, Settings(10, 100)) == ([measured(10, VOID), measured(10, VOID)], NoAnswer(10))
 
 
 def test_undecided_numbers_widen_the_interval() -> None:
@@ -522,8 +512,11 @@ HOUR_S, MINUTES_S = Window(600, 4200), Window(600, 900)
 """Windows of an hour and of five minutes, after ten minutes of warm-up; all in virtual time."""
 
 LIMIT_MS = 1000.0
-RATE_PER_S = 0.01
-"""The requests of each user."""
+RATE_PER_S, SERVED_PER_S = 0.01, 10.0
+"""The requests of each user, and those that the server serves at most."""
+
+CAPACITY = (SERVED_PER_S - math.log(20) / (LIMIT_MS / 1000)) / RATE_PER_S
+"""The users whose 95th percentile is the limit: in M/M/1, the sojourn time is exponential with the rate mu - lambda."""
 
 
 def lindley(came: NDArray[np.float64], service: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -532,98 +525,42 @@ def lindley(came: NDArray[np.float64], service: NDArray[np.float64]) -> NDArray[
     return walk - np.minimum.accumulate(walk) + service
 
 
-def sojourns_us(
-    random: np.random.Generator, per_s: float, served_per_s: float, servers: int, window_s: Window
-) -> NDArray[np.int64]:
-    """Sojourn times of a queue with Poisson arrivals and exponential service: M/M/c."""
-    arrivals = int(window_s.end_s * per_s) + 1
-    came = np.cumsum(random.exponential(1 / per_s, arrivals))
-    service = random.exponential(1 / served_per_s, arrivals)
-    if servers == 1:
-        took = lindley(came, service)
-    else:
-        free = [0.0] * servers
-        took = np.empty(arrivals)
-        for at, (begin, length) in enumerate(zip(came, service, strict=True)):
-            end = max(begin, heapq.heappop(free)) + length
-            heapq.heappush(free, end)
-            took[at] = end - begin
-    within = (came >= window_s.begin_s) & (came < window_s.end_s)
-    return (took[within] * 1e6).astype(np.int64)
+def queue(seed: int, window_s: Window) -> Server:
+    """A queue with Poisson arrivals and exponential service (M/M/1): each step has draws of its own.
 
-
-def queue(seed: int, served_per_s: float, servers: int, window_s: Window) -> Server:
-    """A queueing server: each step has draws of its own, and is measured by the 95th percentile of the sample."""
+    It is measured by the 95th percentile of the sample.
+    """
     number = count()
 
-    def measure(users: int) -> SearchStep:
+    def measure(users: int) -> CampaignRun:
         random = np.random.default_rng((seed, next(number)))
-        took_us = sojourns_us(random, users * RATE_PER_S, served_per_s, servers, window_s)
-        score_ms = float(np.percentile(took_us, 95)) / 1000
-        return SearchStep(users, judged(score_ms=score_ms, limit_ms=LIMIT_MS), score_ms / LIMIT_MS)
+        arrivals = int(window_s.end_s * users * RATE_PER_S) + 1
+        came = np.cumsum(random.exponential(1 / (users * RATE_PER_S), arrivals))
+        took_s = lindley(came, random.exponential(1 / SERVED_PER_S, arrivals))
+        within = (came >= window_s.begin_s) & (came < window_s.end_s)
+        score_ms = float(np.percentile(took_s[within], 95)) * 1000
+        return measured(users, judged(score_ms=score_ms, limit_ms=LIMIT_MS), score_ms / LIMIT_MS)
 
     return measure
 
 
-def p95_s(per_s: float, served_per_s: float, servers: int) -> float:
-    """The 95th percentile of the sojourn time in M/M/c (Gross and Harris, "Fundamentals of queueing theory")."""
-    offered = per_s / served_per_s
-    waiting = offered**servers / math.factorial(servers) * servers / (servers - offered)
-    waits = waiting / (sum(offered**k / math.factorial(k) for k in range(servers)) + waiting)
-    spare = servers - 1 - offered
-
-    def slower(time_s: float) -> float:
-        decay = math.exp(-served_per_s * time_s)
-        if not spare:
-            return decay * (1 + waits * served_per_s * time_s)
-        return decay + waits * (decay - math.exp(-served_per_s * time_s * (1 + spare))) / spare
-
-    return root(lambda time_s: 0.05 - slower(time_s), 0.0, 50.0)
-
-
-def root(rising: Callable[[float], float], low: float, high: float) -> float:
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
-    return low
-
-
-def capacity_of(served_per_s: float, servers: int) -> float:
-    """The number of users whose 95th percentile is the limit."""
-    most_per_s = served_per_s * servers
-    per_s = root(lambda x: p95_s(x, served_per_s, servers) - LIMIT_MS / 1000, 0.0, most_per_s * (1 - 1e-9))
-    return per_s / RATE_PER_S
-
-
-def test_theory_agrees_with_itself() -> None:
-    """M/M/1: the sojourn time is exponential with the rate mu - lambda."""
-    assert p95_s(7.0, 10.0, 1) == pytest.approx(math.log(20) / 3)
-    assert capacity_of(10.0, 1) == pytest.approx((10 - math.log(20)) / RATE_PER_S)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("served_per_s", "servers", "window_s", "seeds", "most_steps", "most_wide"),
-    [
-        (10.0, 1, HOUR_S, 40, 24, 0.0),
-        (10.0, 1, MINUTES_S, 60, 34, 0.25),
-        (4.0, 3, MINUTES_S, 10, 40, 0.25),
-    ],
+    ("window_s", "seeds", "most_steps", "most_wide"), [(HOUR_S, 40, 24, 0.0), (MINUTES_S, 60, 34, 0.25)]
 )
 def test_the_capacity_of_a_queue_is_within_the_interval(
-    served_per_s: float, servers: int, window_s: Window, seeds: int, most_steps: float, most_wide: float
+    window_s: Window, seeds: int, most_steps: float, most_wide: float
 ) -> None:
     """In at least 95 % of the seeds; the interval is at most +-10 % wide, or the search says that it is not.
 
     The mean number of steps of 10 seeds has a standard error of about 3.
     """
-    truth = capacity_of(served_per_s, servers)
     contained, lengths, wide = 0, 0, 0
     for seed in range(seeds):
-        steps, found = searched(queue(seed, served_per_s, servers, window_s), Settings(100, 5000))
+        steps, found = searched(queue(seed, window_s), Settings(100, 5000))
         assert isinstance(found, Found) and found.low is not None and found.high is not None
         low, high = interval(steps, found) or (0, None)
-        contained += (low or 0) <= truth < (high or math.inf)
+        contained += (low or 0) <= CAPACITY < (high or math.inf)
         lengths += len(steps)
         short = found.high - found.low <= 0.2 * (found.high + found.low) / 2
         assert found.stopped_by == "order" or short == (found.stopped_by == "criteria")
@@ -640,7 +577,7 @@ def test_the_plan_of_one_seed_is_the_same_in_all_steps() -> None:
     The interval is that of the plan then. In windows of five minutes, it still holds the capacity of theory in at least
     90 of 100 seeds.
     """
-    most, truth, window_s, contained = 5000, capacity_of(10.0, 1), MINUTES_S, 0
+    most, window_s, contained = 5000, MINUTES_S, 0
     for seed in range(100):
         planned = np.random.default_rng((seed, 5))
         arrivals = planned.poisson(most * RATE_PER_S * window_s.end_s)
@@ -661,7 +598,7 @@ def test_the_plan_of_one_seed_is_the_same_in_all_steps() -> None:
 
         _, found = searched(measure, Settings(100, most))
         assert isinstance(found, Found) and found.low is not None and found.high is not None
-        contained += found.low <= truth < found.high
+        contained += found.low <= CAPACITY < found.high
     assert contained >= 90
 
 
