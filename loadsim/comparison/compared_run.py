@@ -152,16 +152,16 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Compared
     if log.header.mode == STRESS:
         raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
     summary = summary_of(log, criteria=criteria)
-    modules, totals = summary.figures.by_protocol, summary.figures.totals
+    drivers, totals = summary.figures.by_protocol, summary.figures.totals
     began = (source.wall_clock_start for source in log.sources if not source.is_monitor)
     entry = RunFigures(
         path=str(argument),
         run=log.sources[0].run,
         began=min(filter(None, began), default=None),
         server=summary.figures.server,
-        scores_ms=_by_driver(SCORE, {module: found.score_ms for module, found in modules.items()}),
+        scores_ms=_by_driver(SCORE, {driver: found.score_ms for driver, found in drivers.items()}),
         response_scores_ms=_by_driver(
-            RESPONSE_SCORE, {module: found.response_score_ms for module, found in modules.items()}
+            RESPONSE_SCORE, {driver: found.response_score_ms for driver, found in drivers.items()}
         ),
         further_ms=_further(summary),
         done=totals.done,
@@ -176,8 +176,8 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Compared
 def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, float]:
     """Return the figures of the drivers that have one, by their names in the comparison."""
     return {
-        name if len(figures) == 1 else f"{module}: {name}": found
-        for module, found in figures.items()
+        name if len(figures) == 1 else f"{driver}: {name}": found
+        for driver, found in figures.items()
         if found is not None
     }
 

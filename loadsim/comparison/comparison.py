@@ -66,14 +66,6 @@ class ComparedFigure:
     p50_ratio: float | None = field(default=None, metadata=OPTIONAL)
     unanswered: Mapping[str, float] | None = field(default=None, metadata=OPTIONAL)
 
-    @property
-    def by_itself(self) -> bool:
-        """True if the interval excludes 1, but the corrected p shows nothing."""
-        low, high = self.difference.low, self.difference.high
-        if self.change or self.answered_less or low is None or high is None:
-            return False
-        return not low <= 1 <= high
-
 
 @dataclass(frozen=True, slots=True)
 class ComparisonFigures:
@@ -116,11 +108,6 @@ class ComparisonFigures:
     def all_figures(self) -> Sequence[ComparedFigure]:
         """The rows of the table: the tasks, then the scores."""
         return (*self.tasks, *self.all_scores)
-
-    @property
-    def base_passed(self) -> bool:
-        """True if all runs of base meet their criteria."""
-        return all(run.passed for run in self.base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +221,11 @@ def compare_runs(
             [
                 *conditions,
                 *warnings_of(runs),
-                *(_unanswered(name, one) for name, one in rates.items() if one.more and name not in compared),
+                *(
+                    finding(Code.FAILURE_RATES_DIFFER, name, base_share=one.base_share, new_share=one.new_share)
+                    for name, one in rates.items()
+                    if one.more and name not in compared
+                ),
                 *_too_few(runs, decision, repeats),
                 *_regression(decisions, max_regression),
             ]
@@ -281,10 +272,6 @@ def _not_measured(runs: Sides, times: Sequence[Sampled]) -> list[Decided]:
     names = (name for one in entries for name in (*one.scores_ms, *one.response_scores_ms, *one.further_ms))
     known = {one.name for one in times}
     return [Decided(name, "time", "undecided") for name in dict.fromkeys(names) if name not in known]
-
-
-def _unanswered(name: str, one: FailureRates) -> Finding:
-    return finding(Code.FAILURE_RATES_DIFFER, name, base_share=one.base_share, new_share=one.new_share)
 
 
 def _regression(decisions: Sequence[Decided], most: float | None) -> list[Finding]:

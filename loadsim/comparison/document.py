@@ -174,7 +174,9 @@ def _result(one: ComparedFigure) -> Cell:
         return f"higher failure rate in {one.answered_less}"
     if one.difference.p is None:
         return "infinite in some runs" if has_infinite(one) else "inconclusive"
-    return one.change or ("by itself" if one.by_itself else "no difference")
+    low, high = one.difference.low, one.difference.high
+    excludes_1 = low is not None and high is not None and not low <= 1 <= high
+    return one.change or ("by itself" if excludes_1 else "no difference")  # the corrected p shows nothing
 
 
 def _rate(one: ComparedFigure, side: str) -> Cell:
@@ -253,7 +255,9 @@ def tone(comparison: Comparison) -> Tone:
     figures = comparison.figures
     changes = {one.change for one in figures.scores}
     less = {one.answered_less for one in figures.scores}
-    worse = "slower" in {one.change for one in figures.all_scores} or (figures.missed_more and figures.base_passed)
+    worse = "slower" in {one.change for one in figures.all_scores} or (
+        figures.missed_more and all(run.passed for run in figures.base)
+    )
     if figures.ignored or figures.decision == "failed" or (figures.decision is None and worse):
         return "bad"
     runs = (*figures.base, *figures.new)

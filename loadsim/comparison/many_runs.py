@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import isfinite
 
@@ -12,10 +12,9 @@ from loadsim.analysis.verdict import server_failed
 from loadsim.comparison.comparability import different_loads
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.finding import Finding, shared
-from loadsim.findings.formats import count, shown_range
+from loadsim.findings.formats import count
 from loadsim.findings.next_step import next_step
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
-from loadsim.report.answer_facts import AS_USUAL, load_of_a_user
 from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 
@@ -39,7 +38,6 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                 (
                     runs_table(runs, names, ("Users", 0, lambda one: one[0].figures.users)),
                     _capacity(runs),
-                    *filter(None, (_equivalent(runs),)),
                     *_reasons(runs, names),
                 ),
             ),
@@ -68,17 +66,8 @@ def runs_table(runs: Sequence[RecordedRun], names: Sequence[str], second: Column
         ("Came due (tasks/s)", 1, lambda one: one[0].figures.offered_per_s),
         ("Achieved (tasks/s)", 1, lambda one: one[0].figures.achieved_per_s),
         ("Engine CPU (%)", 0, lambda one: _percent(one[0].figures.generator.cpu_share)),
-        ("Cores busy (%)", None, lambda one: _busy(one[0])),
         ("Begun", None, lambda one: one[0].begun),
     )
-
-
-def _equivalent(runs: Sequence[RecordedRun]) -> str:
-    """Return how many users with a day of 8 h have the task rate of each user; "" for one, or if none is known."""
-    each = [ratio for run in runs if (ratio := load_of_a_user(run.figures)) is not None]
-    if all(abs(ratio - 1) < AS_USUAL for ratio in each):
-        return ""
-    return f"Each user has the task rate of {shown_range('', each)} users with a day of 8 h."
 
 
 def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
@@ -99,7 +88,10 @@ def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
 
 
 def _of_drivers(run: RecordedRun, time_ms: Callable[[DriverFigures], float | None]) -> Cell:
-    return _time(run, _only(map(time_ms, run.figures.by_protocol.values())))
+    """Return the time of the only driver. Of several drivers, list the times: they must not be mixed."""
+    times = [*map(time_ms, run.figures.by_protocol.values())]
+    listed = ", ".join("-" if each is None else f"{each:.1f}" for each in times) or None
+    return _time(run, times[0] if len(times) == 1 else listed)
 
 
 def _time(run: RecordedRun, found: Cell) -> Cell:
@@ -109,20 +101,6 @@ def _time(run: RecordedRun, found: Cell) -> Cell:
 
 def _percent(share: float | None) -> float | None:
     return None if share is None or not isfinite(share) else 100 * share
-
-
-def _busy(run: RecordedRun) -> Cell:
-    """Return the busy share of the cores of each machine, by all programs."""
-    shares = [machine.cpu_share for machine in run.figures.machines if machine.cpu_share is not None]
-    return ", ".join(f"{100 * share:.0f}" for share in shares) or None
-
-
-def _only(each: Iterable[float | None]) -> Cell:
-    """Return the figure of the only driver. Of several drivers, list the figures: they must not be mixed."""
-    found = list(each)
-    if len(found) == 1:
-        return found[0]
-    return ", ".join("-" if one is None else f"{one:.1f}" for one in found) or None
 
 
 def _capacity(runs: Sequence[RecordedRun]) -> str:

@@ -49,26 +49,17 @@ def complaints(runs: Sides) -> list[Finding]:
         for run in of_both(runs)
         if run.verdict.validity == "invalid"
     ]
-    differing = [
-        next(
-            filter(
-                None,
-                (
-                    difference(key, first.header.by_key(), run.header.by_key(), (first.name, run.name))
-                    for run in of_both(runs)
-                ),
-            ),
-            "",
-        )
-        for key in SAME
-    ]
-    unlike = [
-        *filter(None, differing),
+    by_key: dict[str, str] = {}
+    for key, run in product(SAME, of_both(runs)):
+        if unlike := difference(key, first.header.by_key(), run.header.by_key(), (first.name, run.name)):
+            by_key.setdefault(key, unlike)
+    differences_found = [
+        *by_key.values(),
         *_differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol)),
         *_differing(runs, "tasks in the score", _scored),
     ]
-    found += [finding(Code.COMPARED_UNLIKE, difference=one) for one in unlike]
-    return found if any(differing) else [*found, *_differing_loads(runs)]
+    found += [finding(Code.COMPARED_UNLIKE, difference=one) for one in differences_found]
+    return found if by_key else [*found, *_differing_loads(runs)]
 
 
 def _scored(run: ComparedRun) -> str:
@@ -77,11 +68,8 @@ def _scored(run: ComparedRun) -> str:
 
 def _differing(runs: Sides, key: str, of: Callable[[ComparedRun], Any]) -> list[str]:
     first = runs[BASE][0]
-    other = next((run for run in of_both(runs) if of(run) != of(first)), None)
-    if other is None:
-        return []
-    found = f"{of(first)} in {first.name} and {of(other)} in {other.name}"
-    return [f"{key}: {found}"]
+    others = [run for run in of_both(runs) if of(run) != of(first)]
+    return [f"{key}: {of(first)} in {first.name} and {of(other)} in {other.name}" for other in others[:1]]
 
 
 def _differing_loads(runs: Sides) -> list[Finding]:
@@ -118,13 +106,13 @@ def warnings_of(runs: Sides) -> list[Finding]:
     found += _differing_criteria(runs)
     if any(run.header.start_state_digest is None for run in of_both(runs)):
         found.append(finding(Code.START_STATE_NOT_STATED))
-    should_agree: dict[str, Callable[[ComparedRun], Any]] = {
-        "software": lambda run: run.header.software,
-        "engines": lambda run: run.figures.engines,
-        "client machines": lambda run: run.figures.clients,
+    circumstances = {
+        "software": {str(run.header.software) for run in of_both(runs)},
+        "engines": {str(run.figures.engines) for run in of_both(runs)},
+        "client machines": {str(run.figures.clients) for run in of_both(runs)},
     }
-    for what, of in should_agree.items():
-        if len(values := {str(of(run)) for run in of_both(runs)}) > 1:
+    for what, values in circumstances.items():
+        if len(values) > 1:
             found.append(finding(Code.CIRCUMSTANCES_DIFFER, what=what, values=tuple(sorted(values))))
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.probes.resources import HOST, kind_of
@@ -15,37 +15,43 @@ APART_SHARE = 0.1
 STOLEN_APART_SHARE = 0.05
 """The least distance of what others on the same hardware took: it stops programs on all cores."""
 
-ShareOf = Callable[[Figures], float | None]
+Sides = Mapping[str, Sequence[Figures]]
 
 
-def unequal_machines(sides: Mapping[str, Sequence[Figures]]) -> list[Finding]:
+def unequal_machines(sides: Sides) -> list[Finding]:
     """Return a finding for each of these: what others on the hardware took, and what other programs took.
 
     Where the server shares the machine and no probe `host` ran, its part is unknown: then the finding has what all
     programs took. Sides whose runs overlap are equal.
     """
-    found = [
-        _more(Code.MORE_STOLEN, _apart(sides, _stolen_share, STOLEN_APART_SHARE)),
-        _more(Code.MORE_OTHER_WORK, _apart(sides, _others_share, APART_SHARE)),
+    stolen = _shares(sides, lambda figures: _most(machine.stolen_share for machine in figures.machines))
+    others = _shares(sides, _others_share)
+    busy = _shares(sides, lambda figures: _most(machine.cpu_share for machine in figures.machines))
+    return [
+        *_busier(Code.MORE_STOLEN, stolen, STOLEN_APART_SHARE),
+        *_busier(Code.MORE_OTHER_WORK, others, APART_SHARE),
+        *_busier(Code.BUSIER_MACHINE, {} if others else busy, APART_SHARE),
     ]
-    if not _known(sides, _others_share):
-        found.append(_more(Code.BUSIER_MACHINE, _apart(sides, _busy_share, APART_SHARE)))
-    return [one for one in found if one is not None]
 
 
-def _more(code: Code, apart: tuple[tuple[str, str], tuple[str, str]] | None) -> Finding | None:
-    if apart is None:
-        return None
-    (busier, more), (other, less) = apart
-    return finding(code, busier=busier, more=more, other=other, less=less)
+def _shares(sides: Sides, share_of: Callable[[Figures], float | None]) -> dict[str, list[float]]:
+    """Return the rising shares of the runs of each side; nothing if that of a run is unknown."""
+    found: dict[str, list[float]] = {}
+    for side, of_side in sides.items():
+        shares = [share for figures in of_side if (share := share_of(figures)) is not None]
+        if len(shares) < len(of_side):
+            return {}
+        found[side] = sorted(shares)
+    return found
 
 
-def _stolen_share(figures: Figures) -> float | None:
-    return _most([machine.stolen_share for machine in figures.machines])
-
-
-def _busy_share(figures: Figures) -> float | None:
-    return _most([machine.cpu_share for machine in figures.machines])
+def _busier(code: Code, shares: Mapping[str, Sequence[float]], least: float) -> list[Finding]:
+    """Return a finding with the ranges of both sides if they are apart by the least distance."""
+    if not shares:
+        return []
+    (other, low), (busier, high) = sorted(shares.items(), key=lambda side: side[1][0])
+    apart = high[0] - low[-1] >= least
+    return [finding(code, busier=busier, more=_range(high), other=other, less=_range(low))] if apart else []
 
 
 def _others_share(figures: Figures) -> float | None:
@@ -54,45 +60,25 @@ def _others_share(figures: Figures) -> float | None:
     by_probe: list[float | None] = []
     for name, probe in (figures.probes or {}).items():
         # Without the server's processes, the others include them.
-        found = {"others_cpu_cores", "cores"} <= probe.keys() and (elsewhere or "server_cpu_cores" in probe)
-        if kind_of(name) == HOST and found:
+        known = {"others_cpu_cores", "cores"} <= probe.keys() and (elsewhere or "server_cpu_cores" in probe)
+        if kind_of(name) == HOST and known:
             others, cores = probe["others_cpu_cores"].mean, probe["cores"].mean
             by_probe.append(others / cores if others is not None and cores else None)
-    if by_probe:
+    if by_probe or not elsewhere:
         return _most(by_probe)
-    if not elsewhere:
-        return None
     return _most(
-        [
-            None
-            if machine.cpu_share is None or machine.engines_share is None
-            else max(0.0, machine.cpu_share - machine.engines_share)
-            for machine in figures.machines
-        ]
+        None
+        if machine.cpu_share is None or machine.engines_share is None
+        else max(0.0, machine.cpu_share - machine.engines_share)
+        for machine in figures.machines
     )
 
 
-def _most(shares: Sequence[float | None]) -> float | None:
+def _most(shares: Iterable[float | None]) -> float | None:
     """Return the largest share; None if there is none, or if one is unknown."""
-    known = [share for share in shares if share is not None]
-    return max(known) if known and len(known) == len(shares) else None
-
-
-def _known(sides: Mapping[str, Sequence[Figures]], share_of: ShareOf) -> bool:
-    return all(share_of(figures) is not None for of_side in sides.values() for figures in of_side)
-
-
-def _apart(
-    sides: Mapping[str, Sequence[Figures]], share_of: ShareOf, least: float
-) -> tuple[tuple[str, str], tuple[str, str]] | None:
-    """Return name and range of the busier side and of the other one; None if they are not apart, or not known."""
-    if not _known(sides, share_of):
-        return None
-    shares = {side: sorted(share_of(figures) or 0.0 for figures in of_side) for side, of_side in sides.items()}
-    (other, low), (busier, high) = sorted(shares.items(), key=lambda one: one[1][0])
-    if high[0] - low[-1] < least:
-        return None
-    return (busier, _range(high)), (other, _range(low))
+    found = [*shares]
+    known = [share for share in found if share is not None]
+    return max(known) if known and len(known) == len(found) else None
 
 
 def _range(shares: Sequence[float]) -> str:
