@@ -69,10 +69,6 @@ class CampaignWatcher:
         """Return the watcher of a run with this scenario, for as long as the block."""
         return nullcontext(SILENT)
 
-    def planning(self) -> AbstractContextManager[Callable[[float], None]]:
-        """Return a function that receives the planned share of all runs, for as long as the block."""
-        return nullcontext(lambda _: None)
-
 
 class EachRun(CampaignWatcher):
     """Passes the progress of each run, and the words for it, to a watcher."""

@@ -43,21 +43,11 @@ class SearchTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedNumber:
-    """A number of users with which no run can be made here.
-
-    A resumed search tries it again: more hits of a task, memory or open files may be allowed then.
-    """
-
-    users: int
-    why: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Capacity:
     """A capacity search, with the runs so far. `found` is None until it ends.
 
-    `refused` were to be measured, and could not be.
+    `refused` has a finding for each number with which no run can be made here. A resumed search tries it again: more
+    hits of a task, memory or open files may be allowed then.
     """
 
     KIND: ClassVar[str] = "capacity"
@@ -65,13 +55,18 @@ class Capacity:
     terms: SearchTerms
     runs: tuple[CampaignRun, ...]
     found: Found | None = None
-    refused: tuple[RefusedNumber, ...] = ()
+    refused: tuple[Finding, ...] = ()
 
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> Capacity:
         """Return the search with this document. Raises one of `DAMAGED` for any other."""
-        terms, refused = checked(_TERMS, document["terms"]), checked(_REFUSED, document["refused"])
-        return cls(directory, terms, runs, _found(document, runs), refused)
+        findings = checked(_FINDINGS, document["findings"])
+        refused = tuple(one for one in findings if one.code is Code.NUMBER_REFUSED)
+        return cls(directory, checked(_TERMS, document["terms"]), runs, _found(document, runs), refused)
+
+    @property
+    def refused_users(self) -> Sequence[int]:
+        return [int(str(one.values["users"])) for one in self.refused]
 
     @property
     def users(self) -> int | None:
@@ -161,9 +156,7 @@ class Capacity:
         if self.found and self.found.stopped_by == "broken":
             broken = [run for run in self.judged if run.broken and run.users <= (self.users or 0)]
             found += [finding(Code.BROKEN_RUN, run.run, why=run.reasons[0]) for run in broken]
-        for refused in self.refused:
-            why = tuple(one.words for one in refused.why)
-            found.append(finding(Code.NUMBER_REFUSED, f"{refused.users:,} users", why=why))
+        found += self.refused
         if self.terms.embedded:
             found.append(finding(Code.EMBEDDED))
         elif not any(run.resources or run.averages for run in self.runs):
@@ -202,14 +195,13 @@ class Capacity:
             "findings": to_json((*self.answer, *self.doubts)),
             "next_step": self.next_step,
             "resources": to_json(self.nearest_to_full.resources) if self.nearest_to_full else None,
-            "refused": to_json(self.refused),
             "terms": to_json(self.terms),
             "runs": to_json(self.runs),
         }
 
 
 _TERMS = TypeAdapter(SearchTerms)
-_REFUSED = TypeAdapter(tuple[RefusedNumber, ...])
+_FINDINGS = TypeAdapter(tuple[Finding, ...])
 _FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
 
 

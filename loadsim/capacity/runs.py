@@ -15,8 +15,8 @@ from loadsim.campaign.file import RUNS, finished_summary, own_directory, resumed
 from loadsim.campaign.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
 from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, PlannedRun, Runner
 from loadsim.campaign.runs import VOID, CampaignRun
-from loadsim.capacity.capacity import Capacity, RefusedNumber, SearchTerms
-from loadsim.capacity.search import AGREEING, EVIDENCE, Found, Measure, NoAnswer, Settings, next_step
+from loadsim.capacity.capacity import Capacity, SearchTerms
+from loadsim.capacity.search import AGREEING, EVIDENCE, NoAnswer, Settings, next_step
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
@@ -129,18 +129,17 @@ class _Search:
         Raises `ConfigError` if no run can be made at all, and `RunInvalid` for a search without an answer.
         """
         settings = capacity.terms.settings
-        while isinstance(step := next_step(capacity.runs, settings, [one.users for one in capacity.refused]), Measure):
-            scenario = self.sized(step.users)
-            number = 1 + sum(run.users == step.users for run in capacity.runs)
-            directory = f"{RUNS}/{step.users:05d}-{number}"
-            run = CampaignRun(directory, f"{step.users} users", step.users, len(capacity.runs) + 1, number)
+        while isinstance(users := next_step(capacity.runs, settings, capacity.refused_users), int):
+            scenario = self.sized(users)
+            number = 1 + sum(run.users == users for run in capacity.runs)
+            directory = f"{RUNS}/{users:05d}-{number}"
+            run = CampaignRun(directory, f"{users} users", users, len(capacity.runs) + 1, number)
             if (capacity.directory / directory).exists() or not (why := self._refused(scenario)):
-                return capacity, PlannedRun(run, scenario, f"Run {run.number}: {step.users:,} users, {step.why}")
-            capacity = _with_refused(capacity, RefusedNumber(step.users, why))
-        if isinstance(step, NoAnswer):
-            raise _no_answer(capacity, step)
-        assert isinstance(step, Found)
-        return replace(capacity, found=step), None
+                return capacity, PlannedRun(run, scenario, f"Run {run.number}: {users:,} users")
+            capacity = _with_refused(capacity, users, why)
+        if isinstance(users, NoAnswer):
+            raise _no_answer(capacity, users)
+        return replace(capacity, found=users), None
 
     def _refused(self, scenario: Scenario) -> tuple[Finding, ...]:
         """Return why no run can be made: this machine cannot, or it could not be valid by its plan; () if it can."""
@@ -202,10 +201,11 @@ def _limit(scenario: Scenario, name: str) -> float | None:
     return min((limit for limit in (bound.max, bound.below) if limit is not None), default=None) if bound else None
 
 
-def _with_refused(capacity: Capacity, refused: RefusedNumber) -> Capacity:
+def _with_refused(capacity: Capacity, users: int, why: Sequence[Finding]) -> Capacity:
     """Return a search without a number. Raises `ConfigError` if nothing else is measured, or the number already was."""
-    if not capacity.runs or any(run.users == refused.users for run in capacity.runs):
-        raise ConfigError(f"{refused.users} users: {'; '.join(one.text for one in refused.why)}")
+    if not capacity.runs or any(run.users == users for run in capacity.runs):
+        raise ConfigError(f"{users} users: {'; '.join(one.text for one in why)}")
+    refused = finding(Code.NUMBER_REFUSED, users=users, why=tuple(one.words for one in why))
     return replace(capacity, refused=(*capacity.refused, refused))
 
 

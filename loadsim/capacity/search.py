@@ -77,14 +77,6 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """The next number of users, and why it is measured."""
-
-    users: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """The end of a search: the largest number that passed, and the smallest that failed; None if there is none."""
 
@@ -102,7 +94,7 @@ class NoAnswer:
 
 def next_step(
     steps: Sequence[CampaignRun], settings: Settings, refused: Collection[int] = ()
-) -> Measure | Found | NoAnswer:
+) -> int | Found | NoAnswer:
     """Return the next number to measure, or the end. No runs can be made with the numbers `refused`."""
     # 1. A number that is not decided yet.
     results = _by_users(steps)
@@ -113,23 +105,21 @@ def next_step(
     full = len(steps) >= settings.most_steps
     again = next((users for users, own in results.items() if decision(own) is None), None)
     if again is not None and not full:
-        return Measure(again, _why_again(results[again]))
+        return again
 
     # 2. The next number, unless the interval is as short as wanted.
     if full:
         return Found(state.low, state.high, _unless_doubtful(steps, settings, state.low, "noise"))
     wanted = _from_list(results, state, settings, refused) if settings.steps else _between(state, settings)
-    if isinstance(wanted, Measure):
+    if isinstance(wanted, int):
         return wanted
 
     # 3. Both ends of the interval need evidence before the answer.
     high = state.high if wanted in ("criteria", "noise", "refused") else None
-    why = {state.low: "the largest number that passed, again", high: "the smallest number that failed, again"}
-    ends = [users for users in why if users is not None]
+    ends = [users for users in (state.low, high) if users is not None]
     if all(established(steps, users, settings.evidence) for users in ends):
         return Found(state.low, high, _unless_doubtful(steps, settings, state.low, wanted))
-    users = _next_end(steps, ends, settings.evidence)
-    return Measure(users, why[users])
+    return _next_end(steps, ends, settings.evidence)
 
 
 def _next_end(steps: Sequence[CampaignRun], ends: Sequence[int], evidence: int) -> int:
@@ -224,17 +214,6 @@ def _by_users(steps: Sequence[CampaignRun]) -> dict[int, list[Result]]:
     return found
 
 
-def _why_again(results: Sequence[Result]) -> str:
-    """Return why a number is measured again."""
-    return {
-        FAILED: "a failure is retried before it counts",
-        PASSED: "its results differ",
-        UNDECIDED: "it was undecided",
-        GENERATOR: "the generator was too slow; once more before it counts",
-        VOID: "its step was void",
-    }[results[-1]]
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """The decided numbers. `low` is the largest pass below all failures, `high` the smallest failure above all passes.
@@ -282,23 +261,23 @@ class _State:
 
 def _from_list(
     results: Mapping[int, Sequence[Result]], state: _State, settings: Settings, refused: Collection[int]
-) -> Measure | StoppedBy:
+) -> int | StoppedBy:
     """Return the next of the listed numbers, or why there is none."""
     for users in settings.steps:
         if users in refused:
             return "refused"
         if users not in results:
-            return Measure(users, "the next step")
+            return users
         if decision(results[users]) in (FAILED, GENERATOR):
             break
     return state.reached
 
 
-def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
+def _between(state: _State, settings: Settings) -> int | StoppedBy:
     """Return the next number of the search, or why there is none."""
     low, doubtful = state.low, state.doubtful
     if low is None and not doubtful and state.high is None and state.wall is None:
-        return Measure(settings.first, "the first step")
+        return settings.first
 
     # 1. Rise until a number fails.
     top = state.high or state.wall
@@ -308,7 +287,7 @@ def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
         if highest < settings.most:
             share = settings.width / 2 * 2 ** (len(doubtful) - 1)
             rising = 2 * highest if not doubtful else max(highest + 1, round(highest * (1 + share)))
-            return Measure(min(rising, settings.most), "a rising step")
+            return min(rising, settings.most)
         if not doubtful:
             return state.reached
         top = settings.most  # it is undecided
@@ -328,8 +307,8 @@ def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
         return state.reached
     if low is None:  # fall as fast as rising steps rise
         falling = max(settings.least, end // 2)
-        return Measure(falling if falling > begin else (begin + end) // 2, "a falling step")
-    return Measure((begin + end) // 2, "between a pass and a failure" if state.high else "below the top")
+        return falling if falling > begin else (begin + end) // 2
+    return (begin + end) // 2
 
 
 def _short_enough(low: int | None, top: int, width: float) -> bool:

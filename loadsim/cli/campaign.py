@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,6 @@ from loadsim.campaign.runner import CampaignWatcher, Interrupted, PlannedRun
 from loadsim.campaign.runs import Campaign
 from loadsim.campaign.tables import TONES, length_words, run_text
 from loadsim.cli.live.figures import LiveRun, Page
-from loadsim.cli.live.progress import shown_share
 from loadsim.cli.live.run_view import RunView
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import shown, width_and_colours
@@ -87,9 +86,6 @@ class CampaignView(CampaignWatcher):
         title = f"{self._name}: {self._words}" if self._words else self._name
         with closing(RunView(quiet=self._args.quiet)) as view:
             yield LiveRun(scenario, self._page, view, title=title)
-
-    def planning(self) -> AbstractContextManager[Callable[[float], None]]:
-        return shown_share("Planning")
 
     def made(self, make: Callable[[], C]) -> C | None:
         """Return the campaign that has ended; None if a user ended it in a run. A line says how to resume it."""

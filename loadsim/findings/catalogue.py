@@ -442,7 +442,7 @@ class Code(Enum):
         "keep other work off the server's cores (--pin, or an idle machine), and search again",
     )
     BROKEN_RUN = _warning("{why}: one such run decides")
-    NUMBER_REFUSED = _warning("{where} cannot be measured: {why}")
+    NUMBER_REFUSED = _warning("{users} users cannot be measured: {why}")
     MACHINE_LACKS = _invalid(Cause.GENERATOR, "{why}", "raise the limit that is named, or use another machine")
     SERVER_NOT_MEASURED = _warning(
         "processor, disks and memory of the server were not measured",

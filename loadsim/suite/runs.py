@@ -51,7 +51,7 @@ def run_suite(
         # 1. Read the runs that it has, and check all cells before the first of the others.
         figures = resumed(SuiteFigures(out, terms_of(suite, scenarios)), may_change=MAY_CHANGE)
         if figures.left:  # else, the file has the answer
-            scenarios = _checked(suite, watcher)
+            scenarios = _checked(suite)
             write(figures)
         # 2. Make the runs that are left.
         making = Making(
@@ -95,20 +95,19 @@ def time_left_s(suite: Suite, figures: SuiteFigures, scenarios: Scenarios) -> fl
     return sum(each[name] for name in left) + suite.pause_s * max(0, len(left) - 1)
 
 
-def _checked(suite: Suite, watcher: CampaignWatcher) -> Scenarios:
+def _checked(suite: Suite) -> Scenarios:
     """Return the scenarios with passwords. Raises `ConfigError` for one whose runs cannot become valid by their plan.
 
     A scenario that takes long to plan is planned by its first run.
     """
     scenarios = scenarios_of(suite, passwords=True)
-    found = []
-    with watcher.planning() as progress:
-        for at, (name, scenario) in enumerate(scenarios.items()):
-            progress(at / len(scenarios))
-            if why := refusal(forecast(scenario, quick_load(scenario))):
-                found.append(f"{suite.origin.file}: cell {name}: {why}")
-    if found:
-        raise together([ConfigError(text, suite.origin.file) for text in found])
+    problems = [
+        ConfigError(f"{suite.origin.file}: cell {name}: {why}", suite.origin.file)
+        for name, scenario in scenarios.items()
+        if (why := refusal(forecast(scenario, quick_load(scenario))))
+    ]
+    if problems:
+        raise together(problems)
     return scenarios
 
 

@@ -13,7 +13,7 @@ from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.campaign.runs import FAILED, PASSED, UNDECIDED, CampaignRun, Result, nearest_to_failure
 from loadsim.capacity.document import interval as interval_words
 from loadsim.capacity.order import depends_on_order
-from loadsim.capacity.search import Found, Measure, Settings, interval, next_step
+from loadsim.capacity.search import Found, Settings, interval, next_step
 
 LOW, HIGH = 1000, 1200
 
@@ -21,8 +21,8 @@ LOW, HIGH = 1000, 1200
 def test_the_ends_take_turns_at_random() -> None:
     """So a server that changes changes both, also one by turns; no end is measured three times in a row."""
     steps = [measured(LOW, PASSED), measured(HIGH, FAILED), measured(HIGH, FAILED)]
-    while isinstance(step := next_step(steps, Settings(LOW, 10_000)), Measure):
-        steps.append(measured(step.users, PASSED if step.users == LOW else FAILED))
+    while isinstance(step := next_step(steps, Settings(LOW, 10_000)), int):
+        steps.append(measured(step, PASSED if step == LOW else FAILED))
     assert step == Found(LOW, HIGH, "criteria")
     ends = [each.users for each in steps]
     assert min(map(ends.count, (LOW, HIGH))) == 5
@@ -122,10 +122,10 @@ class Server:
         draw = np.random.default_rng((seed, 31))
         truth, state = float(draw.integers(300, 5000)), draw.normal()
         steps: list[CampaignRun] = []
-        while isinstance(step := next_step(steps, Settings(100, 10_000)), Measure):
+        while isinstance(step := next_step(steps, Settings(100, 10_000)), int):
             now = truth * math.exp(self.spread * state - self.drift * len(steps))
-            figure = (step.users / now) ** 1.5 * math.exp(0.03 * draw.normal())
-            steps.append(measured(step.users, PASSED if step.users <= now else FAILED, figure))
+            figure = (step / now) ** 1.5 * math.exp(0.03 * draw.normal())
+            steps.append(measured(step, PASSED if step <= now else FAILED, figure))
             state = self.rho * state + math.sqrt(1 - self.rho**2) * draw.normal()
         assert isinstance(step, Found)
         return step, interval(steps, step), truth * math.exp(-self.drift * (len(steps) - 1))

@@ -28,7 +28,7 @@ from loadsim.analysis.probes.resources import Resource
 from loadsim.analysis.recorded_run import read_run
 from loadsim.campaign.file import finished_summary, read_campaign, resumed, write
 from loadsim.campaign.runs import Average
-from loadsim.capacity.capacity import Capacity, RefusedNumber
+from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.document import describe_capacity
 from loadsim.capacity.search import Found
 from loadsim.cli import main
@@ -74,7 +74,7 @@ WHOLE = replace(
         )
         for step in SEARCHED.runs
     ),
-    refused=(RefusedNumber(2000, (finding(Code.SHORT_WINDOW, window_s=10.0, limit_s=30.0),)),),
+    refused=(finding(Code.NUMBER_REFUSED, users=2000, why=("too few hits",)),),
 )
 
 

@@ -39,7 +39,6 @@ from loadsim.capacity.search import (
     AGREEING,
     MOST_STEPS,
     Found,
-    Measure,
     NoAnswer,
     Settings,
     decision,
@@ -65,16 +64,16 @@ def searched(
     without: list[int] = []
     for _ in range(settings.most_steps + 200):
         found = next_step(steps, settings, without)
-        if not isinstance(found, Measure):
+        if not isinstance(found, int):
             assert len(steps) <= settings.most_steps and len(without) <= 40
             return steps, found
-        assert settings.least <= found.users <= settings.most and found.users not in without
-        if steps and refused(found.users):
-            assert all(step.users != found.users for step in steps)
-            without.append(found.users)
+        assert settings.least <= found <= settings.most and found not in without
+        if steps and refused(found):
+            assert all(step.users != found for step in steps)
+            without.append(found)
             continue
-        result = server(found.users)
-        steps.append(result if isinstance(result, CampaignRun) else measured(found.users, result))
+        result = server(found)
+        steps.append(result if isinstance(result, CampaignRun) else measured(found, result))
     pytest.fail(f"no end after {len(steps)} steps")
 
 
@@ -218,8 +217,7 @@ def test_any_results_end_in_an_interval_that_they_allow(
     given_results = iter(results)
     steps, found = searched(lambda _: next(given_results), settings)
     for length, step in enumerate(steps):
-        again = next_step(steps[:length], settings)
-        assert isinstance(again, Measure) and again.users == step.users
+        assert next_step(steps[:length], settings) == step.users
     if isinstance(found, NoAnswer):
         assert [step.result for step in steps if step.users == found.users][-2:] == [VOID, VOID]
         return

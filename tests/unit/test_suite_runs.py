@@ -12,8 +12,7 @@ import os
 import select
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from watched_campaigns import Watching
 
 from loadsim.campaign.hooks import run_hook
 from loadsim.campaign.quiet_down import QuietDown
-from loadsim.campaign.runner import CampaignWatcher
 from loadsim.cli import INTERRUPTED, main
 from loadsim.cli.report import document_of
 from loadsim.comparison.comparison import compare_runs
@@ -152,17 +150,14 @@ def test_a_directory_at_work_or_with_other_files_is_refused(capsys: Capture) -> 
 
 
 def test_two_suites_that_begin_together_do_not_share_a_directory() -> None:
-    """The second is refused while the first plans: else the first would take the runs of the second for its own."""
+    """The second is refused: else the first would take the runs of the second for its own."""
     found = suite(repeats=1, retries=0, **FAILS)
 
-    class Planning(CampaignWatcher):
-        @contextmanager
-        def planning(self) -> Iterator[Callable[[float], None]]:
-            with pytest.raises(ConfigError, match="of its own, found another search or suite at work"):
-                run_suite(found, OUT)
-            yield lambda _: None
+    def begin_another(_: object) -> None:
+        with pytest.raises(ConfigError, match="of its own, found another search or suite at work"):
+            run_suite(found, OUT)
 
-    assert len(run_suite(found, OUT, watcher=Planning()).runs) == 1
+    assert len(run_suite(found, OUT, watcher=Watching(begin_another)).runs) == 1
 
 
 def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
