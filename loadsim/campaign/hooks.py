@@ -42,7 +42,6 @@ def run_hook(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
 
 
 def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: int) -> str | None:
-    """Return why a command failed, or None."""
     process, failed = None, True
     try:
         with delayed_signals():  # an exception within Popen would leave a process behind
@@ -70,7 +69,6 @@ def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of a command."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):  # it runs as another user, and may not be killed

@@ -199,7 +199,6 @@ class CampaignRun:
         return self.on_generators_cores or self.stolen or by_others
 
     def with_summary(self, summary: Summary) -> CampaignRun:
-        """Return the run with the figures of its summary."""
         verdict, figures, probes = summary.verdict, summary.figures, summary.figures.probes or {}
         result, machines = judge_run(verdict, summary.criteria), () if figures.embedded else figures.machines
         drivers, equivalent = figures.by_protocol.items(), figures.load_equivalent_users

@@ -75,7 +75,6 @@ class Capacity:
 
     @property
     def at_capacity(self) -> Sequence[CampaignRun]:
-        """The steps in which the largest number passed."""
         return [run for run in self.runs if run.users == self.users and run.result == PASSED]
 
     @property
@@ -179,7 +178,6 @@ class Capacity:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content of `campaign.json`."""
         found = self.found
         return {
             "kind": self.KIND,

@@ -42,7 +42,7 @@ def describe_capacity(
     return Document(
         title=f"Capacity: {terms.name}",
         subtitle=f"{len(of_search)} runs, each with a day of {length(terms.day_s)}; searched by {terms.software}",
-        verdict=verdict(capacity),
+        verdict="; ".join(one.words for one in capacity.answer),
         tone=tone(capacity),
         sections=(
             Section("", curves[:1]),
@@ -113,11 +113,6 @@ def tone(capacity: Capacity) -> Tone:
         return "bad"
     doubtful = capacity.exit_status or capacity.terms.embedded or capacity.contended
     return "doubtful" if doubtful else "good"
-
-
-def verdict(capacity: Capacity) -> str:
-    """Return the capacity and its interval, or what ended the search, and whether other work makes it doubtful."""
-    return "; ".join(one.words for one in capacity.answer)
 
 
 def facts(capacity: Capacity) -> list[tuple[str, str]]:

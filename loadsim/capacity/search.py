@@ -203,7 +203,6 @@ def established(steps: Sequence[CampaignRun], users: int, wanted: int = EVIDENCE
 
 
 def _last_void(results: Sequence[Result]) -> int:
-    """Return the number of void results after the last other one."""
     return sum(1 for _ in takewhile(lambda result: result == VOID, reversed(results)))
 
 

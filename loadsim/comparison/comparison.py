@@ -57,13 +57,12 @@ class ComparedFigure:
     """A task or a score in two sets of runs.
 
     `answered_less` is the side with more failures. `change` is that of `difference`, but None if it favours this side.
-    Only tasks have `p50_ratio`, and `unanswered`, the failure rates by side.
+    Only tasks have `unanswered`, the failure rates by side.
     """
 
     difference: Difference = field(metadata=INLINE)
     change: str | None
     answered_less: Side | None
-    p50_ratio: float | None = field(default=None, metadata=OPTIONAL)
     unanswered: Mapping[str, float] | None = field(default=None, metadata=OPTIONAL)
 
 
@@ -125,7 +124,6 @@ class Comparison:
 
     @property
     def exit_status(self) -> int:
-        """The exit status of `loadsim compare`."""
         return EXIT_STATUS[self.figures.decision]
 
 
@@ -186,8 +184,7 @@ def compare_runs(
         repeats = more_repeats(decisions, all_times, terms) if decision == "undecided" else None
 
     # 4. All figures.
-    found = compare(_samples(_of_each(tasks, "p95_ms")), looks, wider)
-    medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
+    found = compare(_samples(_times(tasks)), looks, wider)
     compared = {one.name for one in found}
     first = runs[BASE][0].figures
     conditions = unequal_conditions(runs, wider)
@@ -200,7 +197,6 @@ def compare_runs(
         tasks=[
             replace(
                 _compared(one, rates[one.name].more),
-                p50_ratio=medians[one.name],
                 unanswered={BASE: rates[one.name].base_share, NEW: rates[one.name].new_share},
             )
             for one in found
@@ -239,11 +235,13 @@ def compare_runs(
 # --- figures ----------------------------------------------------------------------------------------------------
 
 
-def _of_each(tasks: Tasks, key: str) -> dict[str, list[dict[str, float]]]:
-    return {
-        side: [{name: getattr(task.service, key) for name, task in of_run.items() if task.hits} for of_run in of_side]
-        for side, of_side in tasks.items()
-    }
+def _times(tasks: Tasks) -> dict[str, list[dict[str, float]]]:
+    """Return the 95th percentiles of the tasks with hits, by side and run."""
+
+    def times(of_run: Mapping[str, TaskFigures]) -> dict[str, float]:
+        return {name: p95_ms for name, task in of_run.items() if (p95_ms := task.service.p95_ms) is not None}
+
+    return {side: [times(of_run) for of_run in of_side] for side, of_side in tasks.items()}
 
 
 def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sampled]:
@@ -275,7 +273,6 @@ def _not_measured(runs: Sides, times: Sequence[Sampled]) -> list[Decided]:
 
 
 def _regression(decisions: Sequence[Decided], most: float | None) -> list[Finding]:
-    """Return a finding if figures fail the limit."""
     failed = tuple(one.name for one in decisions if one.decision == "failed")
     return [finding(Code.REGRESSION, figures=failed, limit_share=most)] if failed else []
 

@@ -199,7 +199,6 @@ def by_criteria(missed: Missed, terms: Terms) -> Decided:
 
 
 def together(found: Sequence[Decided]) -> Decision:
-    """Return the worst decision."""
     return next(decision for decision in _WORST_FIRST if decision in {one.decision for one in found})
 
 

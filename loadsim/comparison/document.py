@@ -59,7 +59,6 @@ def compare_junit(comparison: Comparison) -> str:
 
 
 def describe_comparison(comparison: Comparison) -> Document:
-    """Return the report on a comparison."""
     figures = comparison.figures
     runs = [*comparison.runs[BASE], *comparison.runs[NEW]]
     side = dict(zip(names := names_of(runs), _sides(comparison), strict=True))
@@ -141,7 +140,6 @@ def task_blocks(figures: ComparisonFigures, load: str = "") -> Iterable[Block]:
         ("p", 4, lambda one: "< 0.0001" if (p := one.difference.p) is not None and p < 0.0001 else p),
         ("Failure rate, base (%)", 2, lambda one: _rate(one, BASE)),
         ("Failure rate, new (%)", 2, lambda one: _rate(one, NEW)),
-        ("Medians, new / base", 3, lambda one: one.p50_ratio),
     )
     if figures.max_regression is not None:
         yield decisions_table(figures, figures.max_regression)

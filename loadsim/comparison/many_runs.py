@@ -9,7 +9,6 @@ from math import isfinite
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.verdict import server_failed
-from loadsim.comparison.comparability import different_loads
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.finding import Finding, shared
 from loadsim.findings.formats import count
@@ -17,6 +16,10 @@ from loadsim.findings.next_step import next_step
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
+from loadsim.timinglog.header_words import LABELS, LIMITS
+
+OF_LOAD = tuple(key for key in LABELS if key not in ("users", LIMITS))
+"""Keys on which runs must agree to be points of one curve over users. Limits change the verdict, not the score."""
 
 
 def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Document:
@@ -105,7 +108,7 @@ def _percent(share: float | None) -> float | None:
 
 def _capacity(runs: Sequence[RecordedRun]) -> str:
     """Return the most users whose runs all met their criteria, and the fewest whose did not, if the loads are alike."""
-    if different := different_loads(runs):
+    if different := _different_loads(runs):
         return f"These runs have different loads, and their scores are not comparable: {'; '.join(different)}."
     missed = {run.figures.users for run in runs if misses(run)}
     met = {run.figures.users for run in runs if meets(run)} - missed
@@ -115,6 +118,13 @@ def _capacity(runs: Sequence[RecordedRun]) -> str:
     words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
     words += [f"{count(unknown, 'run')} decided nothing: invalid or degraded."] if unknown else []
     return " ".join(words)
+
+
+def _different_loads(runs: Sequence[RecordedRun]) -> list[str]:
+    """Return the keys in which the loads of runs differ, in words."""
+    known = all(run.scenario for run in runs)
+    headers = [{**run.log.header.by_key(), "mailbox": run.scenario.get("mailbox") if known else None} for run in runs]
+    return [LABELS[key] for key in OF_LOAD if any(header.get(key) != headers[0].get(key) for header in headers)]
 
 
 def misses(run: RecordedRun) -> bool:
@@ -129,7 +139,6 @@ def meets(run: RecordedRun) -> bool:
 
 
 def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Block]:
-    """Yield why runs are invalid or degraded, the warnings, and the next step."""
     verdicts = [run.summary.verdict for run in runs]
     invalid = any(verdict.validity == "invalid" for verdict in verdicts)
     defects = [verdict.defects for verdict in verdicts]

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.criteria import Result
-from loadsim.comparison.comparability import SAME, difference
 from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Criteria, Sides, of_both
 from loadsim.comparison.unequal_machines import unequal_machines
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
-from loadsim.timinglog.header_words import OFF, differences
+from loadsim.model.limits import Limits
+from loadsim.timinglog.header_words import LABELS, LIMITS, OFF, differences, shown
+
+SAME = tuple(key for key in LABELS if key not in ("profiles", "mailbox"))
+"""Header keys on which all runs must agree."""
 
 LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
 """Header keys that depend on the seed: they must agree, or occur equally often on both sides."""
@@ -51,7 +54,7 @@ def complaints(runs: Sides) -> list[Finding]:
     ]
     by_key: dict[str, str] = {}
     for key, run in product(SAME, of_both(runs)):
-        if unlike := difference(key, first.header.by_key(), run.header.by_key(), (first.name, run.name)):
+        if unlike := _difference(key, first, run):
             by_key.setdefault(key, unlike)
     differences_found = [
         *by_key.values(),
@@ -60,6 +63,20 @@ def complaints(runs: Sides) -> list[Finding]:
     ]
     found += [finding(Code.COMPARED_UNLIKE, difference=one) for one in differences_found]
     return found if by_key else [*found, *_differing_loads(runs)]
+
+
+def _difference(key: str, one: ComparedRun, another: ComparedRun) -> str | None:
+    """Return the difference of the headers of two runs in a key, in words; None if there is none."""
+    values_of = [run.header.by_key().get(key) for run in (one, another)]
+    if key == LIMITS:
+        values_of = [{**Limits().in_header(), **(stated or {})} for stated in values_of]
+    found = []
+    for name, *values in differences({key: values_of[0]}, {key: values_of[1]}, (key,)):
+        entry = name.partition(".")[2]
+        first, second = shown(entry or key, values)
+        label = f"{key}.{entry}" if entry else LABELS[key]
+        found.append(f"{label}: {first} in {one.name}, {second} in {another.name}")
+    return "; ".join(found) or None
 
 
 def _scored(run: ComparedRun) -> str:

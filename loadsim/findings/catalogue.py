@@ -466,7 +466,6 @@ class Code(Enum):
     CELL_NOT_FINITE = _warning("no score: not every run has a finite one", LOOK_AT_LOG)
     CELL_TASKS_DIFFER = _warning("no score: the scores of its runs are over different tasks", MORE_HITS)
     RUNS_NOT_COUNTED = _warning("{invalid:invalid run} and {failed:failed run} are not in its figures")
-    RUNS_OUT_OF_ORDER = _warning("made out of order: {runs}; slow changes of the machine may favour {cells}")
     COMMANDS_FAILED = _warning("{commands:command} after a run failed; campaign.json has the reasons")
     NOT_COMPARED = _refused("{why}")
 

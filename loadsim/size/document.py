@@ -18,7 +18,6 @@ FEWER = (
 
 
 def describe_sizing(sizing: Sizing) -> Document:
-    """Return the answer."""
     return Document(
         title=f"Size: {sizing.run}",
         subtitle="",

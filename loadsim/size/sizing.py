@@ -160,7 +160,6 @@ def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) ->
 
 
 def _not_covered(host: Series, resources: Sequence[SizedResource], window_s: Window) -> list[Finding]:
-    """Return why resources have no number of users."""
     found = [each.why_not for each in resources if each.why_not is not None]
     sampled = {each.name.partition(" ")[0] for each in resources}
     if "disk" not in sampled:

@@ -117,7 +117,6 @@ def _check_hooks(cell: Cell, suite: Suite) -> None:
 
 
 def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
-    """Read the scenario of a cell. Raises `ConfigError`."""
     settings = [f"{key}={_as_yaml(value)}" for each in cell.set for key, value in each.items()]
     if cell.profile is not None or cell.users is not None:
         settings += _sized(cell, suite, settings)

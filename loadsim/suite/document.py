@@ -77,7 +77,6 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
 
 
 def _comparison(one: ComparedCells) -> Section:
-    """Return the tasks of a comparison."""
     words = _outcome(one)
     tasks = task_blocks(one.comparison.figures) if one.comparison else ()
     return Section(_names(one), (f"{words[:1].upper()}{words[1:]}.", *tasks))
@@ -87,7 +86,6 @@ def _comparison(one: ComparedCells) -> Section:
 
 
 def headline(figures: SuiteFigures) -> str:
-    """Return the state of a suite in a sentence."""
     planned = sum(cell.planned for cell in figures.cells)
     measured = sum(cell.measured for cell in figures.cells)
     answered = sum(cell.answered for cell in figures.cells)

@@ -114,7 +114,6 @@ class ComparedCells:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The entry in `campaign.json`, with the output of `loadsim compare --json`; null without a comparison."""
         comparison = self.comparison.document if self.comparison else None
         return {"base": self.base, "new": self.new, "refused": to_json(self.refused), "comparison": comparison}
 
@@ -178,7 +177,6 @@ class SuiteFigures:
 
     @property
     def total(self) -> int:
-        """The number of places in the order."""
         return self.terms.repeats * len(self.terms.cells)
 
     @property
@@ -202,15 +200,7 @@ class SuiteFigures:
         return self.total - len(self.done)
 
     @property
-    def late(self) -> tuple[CampaignRun, ...]:
-        """The runs that were made after one of a later place, as after a rise of `retries`: out of their block."""
-        return tuple(
-            run for at, run in enumerate(self.runs) if any(earlier.number > run.number for earlier in self.runs[:at])
-        )
-
-    @property
     def outcomes(self) -> Counter[Outcome]:
-        """The number of comparisons with each outcome."""
         return Counter(one.outcome for one in self.comparisons or () if one.outcome)
 
     @property
@@ -224,10 +214,6 @@ class SuiteFigures:
                 found.append(cell.no_score)
             if cell.invalid or cell.failed:
                 found.append(finding(Code.RUNS_NOT_COUNTED, cell.name, invalid=cell.invalid, failed=cell.failed))
-        if self.late:
-            names = tuple(run.run.rpartition("/")[2] for run in self.late)
-            cells = tuple(dict.fromkeys(run.cell for run in self.late))
-            found.append(finding(Code.RUNS_OUT_OF_ORDER, runs=names, cells=cells))
         if failures := sum(len(run.failed_after) for run in self.runs):
             found.append(finding(Code.COMMANDS_FAILED, commands=failures))
         return tuple(found)
@@ -252,7 +238,6 @@ class SuiteFigures:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content of `campaign.json`."""
         return {
             "kind": self.KIND,
             "exit_status": None if self.comparisons is None or not self.complete else self.exit_status,
