@@ -10,18 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from compared_runs import write_run
 from finished_searches import capacity
+from finished_suites import OUT, suite, with_runs
 from paths import ROOT
 from small_runs import written
 
-from loadsim.campaign.file import write
 from loadsim.capacity.search import Found
-from loadsim.model.suite import load_suite
-from loadsim.suite.cells import scenarios_of, terms_of
-from loadsim.suite.runs import run_name, run_suite
-from loadsim.suite.suite import SuiteFigures
+from loadsim.suite.runs import run_suite
 
 PAGE = (ROOT / "docs" / "reference" / "suite.md").read_text(encoding="utf-8")
 DIRECTORY = (ROOT / "docs" / "reference" / "run-directory.md").read_text(encoding="utf-8")
@@ -60,8 +55,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The state of a suite of two cells, and in `environment` what a command had."""
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "small.yaml", topology=[{"profile": "loadsim-5.5/light", "users": 2}])
-    document = {
-        "scenario": "small.yaml",
+    document: dict[str, Any] = {
         "servers": [{"name": "old"}, {"name": "new"}],
         "profiles": ["loadsim-5.5/light"],
         "users": [4],
@@ -70,14 +64,10 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "after": [{"shell": "env > environment"}],
         "compare": [{"base": {"server": "old"}, "new": {"server": "new"}}],
     }
-    Path("suite.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    suite, out = load_suite("suite.yaml"), Path("out")
-    out.mkdir()
-    write(SuiteFigures(out, terms_of(suite, scenarios_of(suite, passwords=False))))
-    for slot in suite.slots:
-        write_run(out / "runs", run_name(suite, slot, 1))
-    run_suite(suite, out)
-    return dict(json.loads((out / "campaign.json").read_text(encoding="utf-8")))
+    whole = suite(**document)
+    with_runs(whole)
+    run_suite(whole, OUT)
+    return dict(json.loads((OUT / "campaign.json").read_text(encoding="utf-8")))
 
 
 def test_every_key_of_campaign_json_is_described(made: dict[str, Any]) -> None:

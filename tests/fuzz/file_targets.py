@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from atexit import register
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from io import StringIO
@@ -15,14 +16,16 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from finished_searches import WHOLE
 from hostile_logs import Parts, write_engine, write_machine
 
 from loadsim.analysis.criteria import criteria_of
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
-from loadsim.campaign.file import FILE_NAME, read_campaign
+from loadsim.campaign.file import FILE_NAME, read_campaign, resumed
 from loadsim.campaign.runs import CampaignRun, HookResult
 from loadsim.capacity.capacity import Capacity
+from loadsim.capacity.document import describe_capacity
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.accounts import read_table
 from loadsim.model.documents.scenario_document import DOCUMENT
@@ -212,16 +215,21 @@ def _sound_state() -> Mapping[str, Any]:
 
 
 def _odd_state(random: Random) -> bytes:
-    """A sound `campaign.json` with odd values."""
-    return json.dumps(odd_document(random, dict(_sound_state()), LOG_WORDS)).encode()
+    """A sound `campaign.json` of a suite or a search with odd values."""
+    sound = random.choice((_sound_state(), WHOLE.document))
+    return json.dumps(odd_document(random, dict(sound), LOG_WORDS)).encode()
 
 
-def _suite_state(data: bytes) -> None:
-    """Read a state, and show what it has."""
+def _campaign(data: bytes) -> None:
+    """Read a state, show what it has, and resume it."""
     _file(FILE_NAME, data)
     found = read_campaign(place(), SuiteFigures, Capacity)
     if isinstance(found, SuiteFigures):
         to_text(describe_suite(found, ()), 80)
+    elif found.found is not None:
+        to_text(describe_capacity(found, (), {}), 80)
+    with suppress(ConfigError):
+        resumed(replace(WHOLE, directory=place()))
 
 
 def _profile(data: bytes) -> None:
@@ -359,7 +367,7 @@ TARGETS = (
     Target("yaml", mutated((OWN, *CRITERIA, *SCENARIOS), YAML_WORDS), _yaml, BAD_INPUT, steps_per_byte=YAML_STEPS),
     _document("scenario", _first(mutated((OWN,), YAML_WORDS), _odd_yaml((OWN, *SCENARIOS))), _scenario),
     _document("suite", _first(mutated(SUITES, YAML_WORDS), _odd_yaml(SUITES)), _suite),
-    Target("suite-state", _odd_state, _suite_state, BAD_INPUT, memory_per_byte=4000),
+    Target("campaign", _odd_state, _campaign, BAD_INPUT, memory_per_byte=4000),
     _document("profile", _first(mutated(PROFILES, YAML_WORDS), _odd_yaml(PROFILES)), _profile, share=0.5),
     _document("set", mutated(SETTINGS, SETTING_WORDS), _settings),
     Target("accounts", mutated(TABLES, TABLE_WORDS), _table, BAD_INPUT),

@@ -70,6 +70,28 @@ def capacity(
     return Capacity(Path("out"), terms, tuple(steps), found)
 
 
+_OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0, 0.5)
+_PLAIN = capacity(
+    Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"), resources=(_OWN,), interval_ms=(1.0, 2.0)
+)
+WHOLE = replace(
+    _PLAIN,
+    runs=tuple(
+        replace(
+            run,
+            averages=(Average("host", "cpu_busy_share", 0.5),),
+            nearest=0.9,
+            findings=(*run.findings, finding(Code.CORES_BUSY, "mx1", busy_share=0.9, engines_share=None)),
+            received_share=0.7,
+            taken_share=0.6,
+        )
+        for run in _PLAIN.runs
+    ),
+    refused=(finding(Code.NUMBER_REFUSED, users=2000, why=("too few hits",)),),
+)
+"""A search with every figure that a run and an answer can have."""
+
+
 def probed() -> Capacity:
     """A search on a server whose processor is full at about 1,600 users, with the probes of its machine."""
     found = capacity(Found(1250, 1500, "criteria"), (500, "pass"), (1000, "pass"), (1250, "pass"), (1500, "fail"))

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -457,47 +457,29 @@ def test_a_limit_needs_scores(tmp_path: Path) -> None:
 # --- warnings ---------------------------------------------------------------------------------------------------
 
 
-def _fine(place: Path) -> tuple[list[Path], list[Path]]:
-    return three(place, "base", 102), three(place, "new", 102)
-
-
-def _one_after_the_other(place: Path) -> tuple[list[Path], list[Path]]:
-    return [write_run(place, f"b{at}", 100 + at, hour=at) for at in (1, 2)], [
-        write_run(place, f"n{at}", 100 + at, hour=10 + at) for at in (1, 2)
-    ]
-
-
-def _other(**header: Any) -> Callable[[Path], tuple[list[Path], list[Path]]]:
-    def runs(place: Path) -> tuple[list[Path], list[Path]]:
-        base, _ = _fine(place)
-        return base, [write_run(place, f"n{at}", 100 + at, hour=2 * at, **header) for at in (1, 2, 3)]
-
-    return runs
-
-
 @pytest.mark.parametrize(
-    ("runs", "code", "values"),
+    ("first_hour", "header", "code", "values"),
     [
-        (_fine, None, {}),
-        (_one_after_the_other, Code.NO_TURNS, {}),
-        (_other(embedded=True), Code.EMBEDDED, {}),
+        (3, {}, None, {}),
+        (13, {}, Code.NO_TURNS, {}),
+        (3, {"embedded": True}, Code.EMBEDDED, {}),
         (
-            _other(software="loadsim 0.2.0"),
+            3,
+            {"software": "loadsim 0.2.0"},
             Code.CIRCUMSTANCES_DIFFER,
             {"what": "software", "values": ("loadsim 0.1.0", "loadsim 0.2.0")},
         ),
-        (_other(criteria={"score_ms": {"below": 10}}), Code.CRITERIA_DIFFER, {"own": "below 10 ms", "run": "n1"}),
+        (3, {"criteria": {"score_ms": {"below": 10}}}, Code.CRITERIA_DIFFER, {"own": "below 10 ms", "run": "n0"}),
     ],
 )
 def test_warnings(
-    tmp_path: Path,
-    runs: Callable[[Path], tuple[list[Path], list[Path]]],
-    code: Code | None,
-    values: Mapping[str, Value],
+    tmp_path: Path, first_hour: int, header: dict[str, Any], code: Code | None, values: Mapping[str, Value]
 ) -> None:
     """What does not forbid a comparison is told, once; where nothing is wrong, nothing is."""
-    comparison = compare_runs(*runs(tmp_path))
-    assert verdict_line(comparison.figures).endswith(RESERVATION) == (runs is _one_after_the_other)
+    base = three(tmp_path, "base", 102)
+    new = [write_run(tmp_path, f"n{at}", 101 + at, hour=first_hour + 2 * at, **header) for at in range(3)]
+    comparison = compare_runs(base, new)
+    assert verdict_line(comparison.figures).endswith(RESERVATION) == (code is Code.NO_TURNS)
     warnings = [one for one in comparison.figures.findings if one.severity is Severity.WARNING]
     assert codes(warnings) == ([code] if code else [])
     for warning in warnings:
@@ -572,18 +554,6 @@ def test_junit_names_the_criteria_that_decide(tmp_path: Path) -> None:
     assert main(["compare", "--base", *base, "--new", *new, "--max-regression", "10%", "--junit", str(file)]) == 1
     said = "failed: new missed criteria more often than base: tasks.READ.p95_ms"
     assert cases_of(file)["loadsim.compare/criteria"] == ("failure", said)
-
-
-def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:
-    """A run that is not there, and a file that cannot be made: exit status 2."""
-    one, two = (str(write_run(tmp_path, name)) for name in ("one", "two"))
-    assert main(["compare", "--base", str(tmp_path / "none"), "--new", two]) == 2
-    assert "expected a timing log or a run directory" in capsys.readouterr().err
-    assert main(["compare", "--base", one, "--new", two, "--junit", str(tmp_path / "no" / "x.xml")]) == 2
-    assert (
-        "x.xml: expected a file or directory that can be used, found: No such file or directory"
-        in capsys.readouterr().err
-    )
 
 
 def test_more_looks_are_corrected_for(tmp_path: Path) -> None:

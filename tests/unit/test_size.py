@@ -97,25 +97,6 @@ def test_named_groups_are_a_part_of_the_server(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"imap_cpu_cores": 0.3, "cpu_busy_share": 0.6}, "groups-overlap"),
-        ({"imap_cpu_cores": 0.3}, "no-figure"),
-        ({"imap_cpu_cores": 0.3, "cpu_busy_share": 0.6, "loadsim_cpu_cores": None}, "no-figure"),
-    ],
-)
-def test_groups_that_may_count_twice_are_refused(
-    change: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The server's 0.4 cores include the 0.3 of `imap`: with loadsim's 0.3 and 0.5 of others, 1.2 of 2 are busy."""
-    place = busy_run(tmp_path, **{"imap_rss_bytes": 1e9, **change})
-    status, found = sized(place, capsys)
-    assert (status, found["first"]) == (4, None)
-    assert resource(found, "processor")["why_not"]["code"] == reason
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
     ("figures", "name", "users"),
     [
         ({"quota_cores": 0.45, "quota_busy_share": 0.88, "quota_throttled_share": 0.4}, "processor quota", 227),
@@ -184,28 +165,6 @@ def test_others_on_the_generators_core_leave_the_server_its_own(
     assert resource(found, "processor")["why_not"]["values"] == {"programs": 0.6, "machines": 0.0, "cores": 1.0}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (
-            {"server_core_sets": lambda at_s: 2.0 if at_s > 600 else 1.0},
-            "cores-of-some",
-        ),
-        ({"server_cores": lambda at_s: 1.0 if at_s > 300 else 2.0}, "cores-changed"),
-        ({"server_cores": None}, "no-figure"),
-        ({"server_cores_taken_by_others": lambda at_s: 0.1 if at_s < 200 else None}, "no-samples"),
-    ],
-)
-def test_a_server_whose_cores_are_unknown_has_no_number(
-    change: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A number by the cores of others, or by those before, would be too large."""
-    status, found = sized(busy_run(tmp_path, **PINNED | change), capsys)
-    assert (status, found["first"]) == (4, None)
-    assert resource(found, "processor")["why_not"]["code"] == reason
-
-
 # --- disk operations --------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +222,10 @@ def test_the_probe_of_a_monitor_sizes_the_server(name: str, tmp_path: Path, caps
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
+OVERLAPPING = {"imap_cpu_cores": 0.3, "imap_rss_bytes": 1e9}
+"""The server's 0.4 cores include the 0.3 of `imap`: with loadsim's 0.3 and 0.5 of others, 1.2 of 2 are busy."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
@@ -270,18 +233,27 @@ def test_the_probe_of_a_monitor_sizes_the_server(name: str, tmp_path: Path, caps
         ({"others_cpu_cores": 1.2}, "cores-mostly-taken"),
         ({"others_cpu_cores": None}, "no-figure"),
         ({"disk_sda_busy_share": -1.0, "others_cpu_cores": 1.1}, "cores-mostly-taken"),
+        (OVERLAPPING | {"cpu_busy_share": 0.6}, "groups-overlap"),
+        (OVERLAPPING, "no-figure"),
+        (OVERLAPPING | {"cpu_busy_share": 0.6, "loadsim_cpu_cores": None}, "no-figure"),
+        # A number by the cores of others, or by those before, would be too large.
+        (PINNED | {"server_core_sets": lambda at_s: 2.0 if at_s > 600 else 1.0}, "cores-of-some"),
+        (PINNED | {"server_cores": lambda at_s: 1.0 if at_s > 300 else 2.0}, "cores-changed"),
+        (PINNED | {"server_cores": None}, "no-figure"),
+        (PINNED | {"server_cores_taken_by_others": lambda at_s: 0.1 if at_s < 200 else None}, "no-samples"),
     ],
 )
 def test_a_processor_without_a_number_decides_nothing(
     change: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The disk has a number, but the processor may be full before it: no verdict, exit status 4."""
-    status, found = sized(busy_run(tmp_path, **change), capsys)
-    assert status == 4
-    assert found["first"] is None
+    place = busy_run(tmp_path, **change)
+    status, found = sized(place, capsys)
+    assert (status, found["first"]) == (4, None)
     assert resource(found, "processor")["why_not"]["code"] == reason
-    assert main(["size", str(tmp_path)]) == 4
-    assert capsys.readouterr().out.startswith("Size: not decided, since a resource without a number may be full first:")
+    status, text = answer(place, capsys)
+    assert status == 4
+    assert text.startswith("Size: not decided, since a resource without a number may be full first:")
 
 
 @pytest.mark.slow
