@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from mailservers import StartDovecotPostfix
 from patience import PATIENT_CRITERIA
-from small_runs import loadsim, on, population_of, written
+from small_runs import kill_in_run, loadsim, on, population_of, written
 
 from loadsim.cli import main
 from loadsim.model.scenario import load_scenario
@@ -36,18 +34,7 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(
     command = ("capacity", scenario, "--steps", "2,6", "--quick", "--pause", "0", "--out", out)
 
     # 1. Kill the search in the repetition of six users.
-    with subprocess.Popen(
-        [sys.executable, "-m", "loadsim", *map(str, command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        lines = iter(process.stdout)
-        failed = next((line for line in lines if line.startswith("6 users, repeat 1: failed")), None)
-        assert failed is not None, "no step of six users ended"
-        assert any(line.startswith(("warm-up: ", "window: ")) for line in lines)
-        process.kill()
+    kill_in_run(command, "6 users, repeat 1: failed")
     before = json.loads((out / "campaign.json").read_text())
     scores = {step["run"]: (out / step["run"] / "score.json").read_bytes() for step in before["runs"]}
     assert [step["users"] for step in before["runs"]][-1] == 6

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import yaml
 from kept_signals import kept_signals
 from mailservers import StartDovecotPostfix
 from patience import PATIENT_CRITERIA
-from small_runs import loadsim, on, population_of, written
+from small_runs import kill_in_run, loadsim, on, population_of, written
 
 from loadsim.campaign.runner import EachRun, Interrupted
 from loadsim.engine.signals import ended_by_signals
@@ -60,22 +60,6 @@ def suite(place: Path, start: StartDovecotPostfix | None = None, repeats: int = 
     return path
 
 
-def kill_in_run(number: int, of: int, command: Sequence[str | Path]) -> None:
-    """Start a suite, and kill it with -9 while users of this run are at work."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "loadsim", *map(str, command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        shown: list[str] = []
-        lines = (shown.append(line) or line for line in process.stdout)  # type: ignore[func-returns-value]
-        assert any(line.startswith(f"Run {number} of {of}: ") for line in lines), "".join(shown)
-        assert any(line.startswith(("warm-up: ", "window: ")) for line in lines), "".join(shown)
-        process.kill()
-
-
 def test_a_killed_suite_is_resumed_complete_with_nothing_twice(
     dovecot_postfix: StartDovecotPostfix, tmp_path: Path
 ) -> None:
@@ -83,7 +67,7 @@ def test_a_killed_suite_is_resumed_complete_with_nothing_twice(
     command = ("suite", suite(tmp_path, dovecot_postfix, repeats=1), "--out", out)
 
     # 1. Kill the suite in its second run.
-    kill_in_run(2, 2, command)
+    kill_in_run(command, "Run 2 of 2: ")
     before = json.loads((out / "campaign.json").read_text())
     assert (len(before["runs"]), before["left"], before["complete"], before["exit_status"]) == (1, 1, False, None)
     first = before["runs"][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,26 @@ def loadsim(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Compl
         cwd=cwd,
         check=False,
     )
+
+
+def kill_in_run(command: Sequence[str | Path], begin: str) -> None:
+    """Start a search or suite, and kill it with -9 while users are at work in the run after a line with this begin."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "loadsim", *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        shown: list[str] = []
+        for begins in (begin, ("warm-up: ", "window: ")):
+            for line in process.stdout:
+                shown.append(line)
+                if line.startswith(begins):
+                    break
+            else:
+                pytest.fail("".join(shown))
+        process.kill()
 
 
 def written(path: Path, **changes: Any) -> Path:

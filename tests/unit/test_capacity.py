@@ -56,12 +56,6 @@ def begun(path: Path, out: Path, wanted: Wanted = WANTED) -> None:
         find_capacity(reader(path), wanted, out, watcher=Watching(stop))
 
 
-def searched(out: Path) -> Capacity:
-    found = read_campaign(out, Capacity)
-    assert isinstance(found, Capacity)
-    return found
-
-
 # --- users of groups ---
 
 
@@ -211,7 +205,7 @@ def test_a_run_that_a_signal_ended_is_set_aside(tmp_path: Path, begun: bool) -> 
 
     with pytest.raises(Interrupted) as interrupted:
         find_capacity(reader(written(tmp_path / "small.yaml")), WANTED, out, runner=ended)
-    assert (searched(out).runs, interrupted.value.kept) == ((), False)
+    assert (read_campaign(out, Capacity).runs, interrupted.value.kept) == ((), False)
     assert [each.name for each in out.glob("runs/*")] == ["00004-1.incomplete-1"] * begun
 
 
@@ -271,21 +265,15 @@ def test_a_closed_loop_has_no_capacity(tmp_path: Path) -> None:
 
 
 def test_a_criterion_on_a_monitor_cannot_be_judged_in_a_search(tmp_path: Path) -> None:
-    """Its file is there after the run: each step would miss it. One that is off, or of a declared monitor, is none."""
+    """Its file is there after the run: each step would miss it. That of a declared monitor is collected before."""
     criteria: dict[str, Any] = {"probes.host@mx1.cpu_busy_share.mean": {"max": 0.8}}
     path = written(tmp_path / "small.yaml", criteria=criteria)
     with pytest.raises(
         ConfigError, match=r"criteria: expected figures .* end of each run, found those of the monitor mx1"
     ):
         find_capacity(reader(path), WANTED, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    written(path, criteria=dict.fromkeys(criteria))
-    begun(path, tmp_path / "out")
-    written(path, criteria=criteria, monitors={"mx2": {"command": "ssh mx2"}})
-    with pytest.raises(ConfigError, match="those of the monitor mx1"):
-        find_capacity(reader(path), WANTED, tmp_path / "other")
     written(path, criteria=criteria, monitors={"mx1": {"command": "ssh mx1"}})
-    begun(path, tmp_path / "other")
+    begun(path, tmp_path / "out")
 
 
 @pytest.mark.slow  # plans in another process
@@ -312,7 +300,7 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
     assert found.refused == tuple(finding(Code.NUMBER_REFUSED, users=users, why=why) for users in (3, 4))
     assert codes(found.answer) == [Code.CAPACITY_NONE, Code.NOT_MEASURABLE]
     assert found.doubts[:2] == found.refused
-    assert searched(out) == found
+    assert read_campaign(out, Capacity) == found
     assert main(["report", str(out), "-o", str(tmp_path / "report.md")]) == 0
     assert "4 users cannot be measured" in (tmp_path / "report.md").read_text()
     assert find_capacity(reader(path), wanted, out) == found
@@ -328,14 +316,10 @@ def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest
         limits={"hits": 0},
     )
     out = tmp_path / "out"
-    wanted = Wanted(steps=(4, 8), quick=True)
-    begun(path, out, wanted)
+    begun(path, out, Wanted(steps=(4, 8), quick=True, pause_s=0.0))
     for number in (1, 2):
         write_run(out / "runs", f"00004-{number}")
     command = ("capacity", str(path), "--steps", "4,8", "--quick", "--pause", "0", "--quiet", "--out", str(out))
-    begun_anew = json.loads((out / "campaign.json").read_text())
-    begun_anew["terms"]["pause_s"] = 0.0
-    (out / "campaign.json").write_text(json.dumps(begun_anew))
     assert main([*command]) == 2
     captured = capsys.readouterr()
     assert f"the same command with --out {out} resumes these runs" in captured.err
@@ -343,7 +327,6 @@ def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest
     for number in (1, 2):
         write_run(out / "runs", f"00008-{number}", 2000.0)
     assert main([*command]) == 4
-    assert "Capacity: about 4 users: too few runs agree" in capsys.readouterr().out
 
 
 def test_each_engine_has_a_user_in_all_steps(tmp_path: Path) -> None:
@@ -403,7 +386,7 @@ def test_each_way_to_end_has_its_form_in_the_file(
     document = json.loads((out / "campaign.json").read_text())
     assert tuple(document[key] for key in ANSWER) == answer
     assert found.exit_status == status
-    assert searched(out) == found
+    assert read_campaign(out, Capacity) == found
 
 
 CAPACITY = [finding(Code.CAPACITY_FOUND, users=1000, low=1000, high=1200, failed=1200)]
@@ -457,10 +440,10 @@ def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, ans
 def test_an_answer_that_its_runs_do_not_have_is_refused(tmp_path: Path, answer: dict[str, Any]) -> None:
     ended = replace(capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail")), directory=tmp_path)
     write(ended)
-    assert searched(tmp_path).found == ended.found
+    assert read_campaign(tmp_path, Capacity).found == ended.found
     (tmp_path / "campaign.json").write_text(json.dumps(ended.document | answer))
     with pytest.raises(ConfigError):
-        searched(tmp_path)
+        read_campaign(tmp_path, Capacity)
 
 
 @pytest.mark.parametrize("found", [Found(1000, 1200, "criteria"), Found(None, 1200, "criteria")])
@@ -478,17 +461,6 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
 
 
 # --- the command ---
-
-
-@pytest.mark.parametrize(
-    "options",
-    [("--from", "0"), ("--most", "x"), ("--steps", "4,,8"), ("--width", "0"), ("--width", "0.5%"), ("--pause", "-1s")],
-)
-def test_wrong_options_are_bad_input(options: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["capacity", "quickstart", *options])
-    assert ended.value.code == 2
-    assert f"argument {options[0]}: expected" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

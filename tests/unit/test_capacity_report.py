@@ -259,7 +259,6 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
     ]
     write(found)
     again = read_campaign(tmp_path, Capacity)
-    assert isinstance(again, Capacity)
     assert again.document["resources"][0]["name"] == "processor"
     assert again.document == found.document
     passed = capacity(Found(1000, None, "limit"), (1000, "pass"), resources=resources)
