@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from loadsim.analysis.probes.averages import Counted, counted
 from loadsim.analysis.probes.resources import kind_of
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.statistics.repeats import medians_by
 from loadsim.analysis.summary import Tone
-from loadsim.campaign.runs import FAILED, PASSED, VOID, CampaignRun, Result
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
 from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, results_of, runs_table
 from loadsim.capacity.capacity import Capacity
-from loadsim.capacity.curves import EXPLAINED, curves_of
 from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding, shared
 from loadsim.report.answer_tables import facts_table
-from loadsim.report.document import Block, ColumnOf, Document, Listing, Section, table_of
+from loadsim.report.document import (
+    Axis,
+    Block,
+    Chart,
+    Column,
+    ColumnOf,
+    Document,
+    Limit,
+    Line,
+    Listing,
+    Panel,
+    Section,
+    drawable,
+    table_of,
+)
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
@@ -31,6 +46,15 @@ BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scena
 NOTED_BY_OTHERS = 0.1
 """The part of the server's cores from which on the work of others is a doubt."""
 
+DRAWN: tuple[Result, ...] = (FAILED, PASSED, UNDECIDED, GENERATOR, VOID)
+"""The results in the order of their looks, which are the same in all reports: failures are orange, passes green."""
+
+EXPLAINED = (
+    "Each point is a run, and its colour and shape are the result; times of hollow points must not be quoted. The line"
+    " joins the medians, of times up to the first number with an invalid run. All criteria decide, not only the limits"
+    " that are drawn. A triangle at the upper edge is infinite."
+)
+
 
 def describe_capacity(
     capacity: Capacity, runs: Sequence[RecordedRun], notes: Mapping[str, str], place: Place = str
@@ -38,7 +62,7 @@ def describe_capacity(
     """Return the report on a search that has ended. `runs` are those that can be read."""
     terms = capacity.terms
     of_search = sorted(capacity.runs, key=lambda run: run.users)
-    curves = tuple(curves_of(capacity, of_search))
+    curves = tuple(_curves(capacity, of_search))
     return Document(
         title=f"Capacity: {terms.name}",
         subtitle=f"{len(of_search)} runs, each with a day of {length(terms.day_s)}; searched by {terms.software}",
@@ -205,3 +229,77 @@ def _of_runs(runs: Sequence[CampaignRun]) -> Iterator[str]:
 def _cores_taken(run: CampaignRun) -> Sequence[Finding]:
     share = run.taken_share
     return [finding(Code.CORES_TAKEN, taken_share=share)] if share and share > NOTED_BY_OTHERS else []
+
+
+def _curves(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Chart]:
+    """Yield the charts over users, all on one axis; `runs` are by rising users."""
+    terms = capacity.terms
+    times = (
+        _panel(
+            runs,
+            lambda run: run.score_ms,
+            "Score: weighted 95th percentile",
+            limits=_limit("score", terms.score_limit_ms),
+            intervals=True,
+        ),
+        _panel(
+            runs,
+            lambda run: run.response_score_ms,
+            "Response score: the same, from when tasks were due",
+            limits=_limit("response score", terms.response_score_limit_ms),
+        ),
+    )
+    rate = _panel(runs, lambda run: run.tasks_per_s, "", "tasks per second")
+    yield from _chart(capacity, runs, "Response time by number of users", *times)
+    yield from _chart(capacity, runs, "Throughput by number of users, in successful tasks per second", rate)
+
+
+def _chart(capacity: Capacity, runs: Sequence[CampaignRun], caption: str, *panels: Panel) -> Iterable[Chart]:
+    """Yield the chart of these panels, unless they are empty."""
+    low, high = (capacity.certain and capacity.interval) or (None, None)
+    shaded = (float(low), float(high)) if low is not None and high is not None else None
+    users = tuple(run.users for run in runs)
+    axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), users)
+    if drawn := drawable(Chart(caption, axis, panels, across=2, shaded=shaded, shaded_names=("interval", ""))):
+        yield drawn
+
+
+def _panel(
+    runs: Sequence[CampaignRun],
+    figure: Callable[[CampaignRun], float | None],
+    title: str,
+    unit: str = "ms",
+    limits: tuple[Limit, ...] = (),
+    *,
+    intervals: bool = False,
+) -> Panel:
+    """Return a marker for each run, of the colour and shape of its result, and the line of the medians.
+
+    A marker is hollow if its run is invalid. Such a run made less load than planned: its time is no lower bound, so
+    medians of times end there. `intervals` are those of the score.
+    """
+    is_time = unit == "ms"
+    judged = [run.result not in (GENERATOR, VOID) for run in runs]
+    invalid = [run.users for run, judges in zip(runs, judged, strict=True) if judges and run.validity == "invalid"]
+    end = min(invalid, default=math.inf) if is_time else math.inf
+    known = [figure(run) if judges and run.users < end else None for run, judges in zip(runs, judged, strict=True)]
+    lines = [Line("median", medians_by([float(run.users) for run in runs], known))]
+    for look, result in enumerate(DRAWN, start=1):
+        for hollow in (False, True):
+            own = [run if run.result == result and (run.validity == "invalid") == hollow else None for run in runs]
+            lines.append(
+                Line(
+                    RESULTS[result] + (", run invalid" if hollow else ""),
+                    tuple(figure(run) if run else None for run in own),
+                    joined=False,
+                    intervals=tuple(run.score_interval_ms if run and intervals and not hollow else None for run in own),
+                    look=look,
+                    hollow=hollow,
+                )
+            )
+    return Panel(title, unit, tuple(lines), "log" if is_time else "linear", limits=limits)
+
+
+def _limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
+    """Return a limit with all digits that a scenario may state."""
+    return () if limit_ms is None else (Limit(f"limit of the {name}: {limit_ms:,.10g} ms", limit_ms),)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from math import floor, inf, log10
 
 from loadsim.report.document import Block, Document, Listing, Section, table_of
-from loadsim.size.demands import Demand
-from loadsim.size.resources import AT_LEAST, BUSY_SHARE, SizedResource
+from loadsim.size.resources import AT_LEAST, BUSY_SHARE, Demand, SizedResource
 from loadsim.size.sizing import Sizing
 from loadsim.size.utilisation import Estimate
 

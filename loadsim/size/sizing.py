@@ -17,8 +17,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
 from loadsim.model.terms import STRESS, Window
-from loadsim.size.demands import Demand, demands
-from loadsim.size.resources import SizedResource, left_to_server, resources_of
+from loadsim.size.resources import Demand, SizedResource, demands, left_to_server, resources_of
 from loadsim.size.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of
 from loadsim.size.utilisation import NotKnown
 

@@ -17,7 +17,7 @@ from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import summarise
 from loadsim.comparison.comparison import compare_runs
 from loadsim.comparison.document import RESERVATION, describe_comparison, tone
-from loadsim.comparison.unequal_machines import unequal_machines
+from loadsim.comparison.obstacles import unequal_machines
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.report.text import to_text
