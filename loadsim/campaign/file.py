@@ -132,11 +132,11 @@ def _whole(text: str) -> int:
 # --- resuming ---------------------------------------------------------------------------------------------------------
 
 
-def resumed(campaign: C, *, may_change: Collection[str] = (), kept: Collection[str] = ()) -> C:
+def resumed(campaign: C, *, may_change: Collection[str]) -> C:
     """Return a campaign with the runs of its directory; without a file there, as it is.
 
-    Its terms must be the same, but for those that `may_change` and those that are `kept`. Raises `ConfigError` for
-    others, unless it has no run yet, and for a damaged file or another kind.
+    Its terms must be the same, but for those that `may_change`. Raises `ConfigError` for others, unless it has no run
+    yet, and for a damaged file or another kind.
     """
     directory = campaign.directory
     if not is_campaign(directory):
@@ -145,14 +145,13 @@ def resumed(campaign: C, *, may_change: Collection[str] = (), kept: Collection[s
     # A crash may have kept runs from their file.
     if not before.runs and all(INCOMPLETE in each.name for each in (directory / RUNS).glob("*")):
         return campaign
-    terms = replace(campaign.terms, **{name: getattr(before.terms, name) for name in kept})
-    changed = sorted(differing(to_json(before.terms), to_json(terms)) - {*may_change})
+    changed = sorted(differing(to_json(before.terms), to_json(campaign.terms)) - {*may_change})
     if changed:
         raise ConfigError(
             f"--out {directory}: expected the terms of the campaign that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"
         )
-    return replace(campaign, terms=terms, runs=before.runs)
+    return replace(campaign, runs=before.runs)
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from itertools import takewhile
 from pathlib import Path
 
 from loadsim.analysis.summary import Summary
-from loadsim.campaign.file import RUNS, finished_summary, own_directory, resumed, set_aside, write
+from loadsim.campaign.file import RUNS, finished_summary, own_directory, resumed, write
 from loadsim.campaign.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
 from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, PlannedRun, Runner
 from loadsim.campaign.runs import VOID, CampaignRun
 from loadsim.capacity.capacity import Capacity, SearchTerms
-from loadsim.capacity.search import AGREEING, EVIDENCE, NoAnswer, Settings, next_step
+from loadsim.capacity.search import AGREEING, EVIDENCE, Settings, next_step
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
@@ -33,6 +31,9 @@ from loadsim.version import __version__
 
 COARSE = 8
 """The first number is this part of the most by default: three doublings before the last."""
+
+MOST_VOID = 2
+"""The search stops after this number of void runs with one number in a row; resumed, it measures the number again."""
 
 Overridden = Callable[[Sequence[str]], Scenario]
 """Reads the scenario with further settings, such as `topology.0.users=200`. Raises `ConfigError`."""
@@ -92,9 +93,7 @@ def find_capacity(
     sized(most)  # check the accounts before anything is measured
 
     with own_directory(out, f"capacity-{scenario.name}") as out:
-        kept = ("pause_s",) if wanted.pause_s is None else ()
-        capacity = resumed(Capacity(out, terms, ()), may_change=("settings.evidence",), kept=kept)
-        terms, capacity = capacity.terms, _without_last_void(capacity)
+        capacity = resumed(Capacity(out, terms, ()), may_change=("settings.evidence",))
         if not capacity.runs:
             check(sized(most))  # rather than after hours
         write(capacity)
@@ -107,7 +106,7 @@ def find_capacity(
             quiet_down=quiet_down,
             finished=finished,
         )
-        capacity = making.all(capacity, _Search(sized, check, watcher).next_run)
+        capacity = making.all(capacity, _Search(sized, check, watcher, len(capacity.runs)).next_run)
         write(capacity)
     return capacity
 
@@ -117,18 +116,26 @@ class _Search:
     """Plans the runs of a search.
 
     `sized` is the scenario with a number of users. `check` raises `ConfigError` for one that this machine cannot run.
+    `resumed` runs count in no series of void ones.
     """
 
     sized: Callable[[int], Scenario]
     check: Callable[[Scenario], None]
     watcher: CampaignWatcher
+    resumed: int
 
     def next_run(self, capacity: Capacity) -> tuple[Capacity, PlannedRun | None]:
         """Return the search and its next run; the search with its end, and None.
 
         Raises `ConfigError` if no run can be made at all, and `RunInvalid` for a search without an answer.
         """
-        settings = capacity.terms.settings
+        settings, made = capacity.terms.settings, capacity.runs[self.resumed :]
+        last = [run for run in made if run.users == made[-1].users][-MOST_VOID:]
+        if [run.result for run in last] == [VOID] * MOST_VOID:
+            reasons, place = "; ".join(last[-1].reasons), capacity.directory / last[-1].run
+            raise RunInvalid(
+                f"the search stops without a capacity: {last[-1].users} users were invalid twice: {reasons} ({place})"
+            )
         while isinstance(users := next_step(capacity.runs, settings, capacity.refused_users), int):
             scenario = self.sized(users)
             number = 1 + sum(run.users == users for run in capacity.runs)
@@ -137,8 +144,6 @@ class _Search:
             if (capacity.directory / directory).exists() or not (why := self._refused(scenario)):
                 return capacity, PlannedRun(run, scenario, f"Run {run.number}: {users:,} users")
             capacity = _with_refused(capacity, users, why)
-        if isinstance(users, NoAnswer):
-            raise _no_answer(capacity, users)
         return replace(capacity, found=users), None
 
     def _refused(self, scenario: Scenario) -> tuple[Finding, ...]:
@@ -207,28 +212,3 @@ def _with_refused(capacity: Capacity, users: int, why: Sequence[Finding]) -> Cap
         raise ConfigError(f"{users} users: {'; '.join(one.text for one in why)}")
     refused = finding(Code.NUMBER_REFUSED, users=users, why=tuple(one.words for one in why))
     return replace(capacity, refused=(*capacity.refused, refused))
-
-
-def _without_last_void(capacity: Capacity) -> Capacity:
-    """Return a search that void steps had ended without them, so that it goes on. Their directories are renamed.
-
-    Raises `ConfigError` if one cannot be renamed.
-    """
-    while isinstance(end := next_step(capacity.runs, capacity.terms.settings), NoAnswer):
-        own = [run for run in reversed(capacity.runs) if run.users == end.users]
-        void = {one.run for one in takewhile(lambda run: run.result == VOID, own)}
-        for directory in sorted(void):
-            if (capacity.directory / directory).exists():  # a crash may have come after it was renamed
-                set_aside(capacity.directory / directory)
-        capacity = replace(capacity, runs=tuple(run for run in capacity.runs if run.run not in void))
-    return capacity
-
-
-def _no_answer(capacity: Capacity, step: NoAnswer) -> RunInvalid:
-    last = [one for one in capacity.runs if one.users == step.users][-1]
-    reasons = "; ".join(last.reasons)
-    place = capacity.directory / last.run
-    return RunInvalid(
-        f"the search stops without a capacity: {step.users} users were invalid twice: {reasons} ({place}); the same"
-        f" command with --out {shlex.quote(str(capacity.directory))} measures them again"
-    )

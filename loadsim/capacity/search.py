@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from statistics import fmean, variance
 from typing import Literal
 
@@ -48,9 +47,6 @@ REACH = 4
 Runs that are alike in a row differ less than the server does. With correlations to 0.9, this holds the capacity in nine
 of ten stated intervals (decision 51)."""
 
-MOST_VOID = 2
-"""The search stops after this number of void steps with one number since its last other result."""
-
 MOST_STEPS = 100
 """The most steps of a search. Without noise, one over ten million users needs at most 60."""
 
@@ -85,22 +81,10 @@ class Found:
     stopped_by: StoppedBy
 
 
-@dataclass(frozen=True, slots=True)
-class NoAnswer:
-    """The end of a search without an answer: the last two steps with this number are void."""
-
-    users: int
-
-
-def next_step(
-    steps: Sequence[CampaignRun], settings: Settings, refused: Collection[int] = ()
-) -> int | Found | NoAnswer:
+def next_step(steps: Sequence[CampaignRun], settings: Settings, refused: Collection[int] = ()) -> int | Found:
     """Return the next number to measure, or the end. No runs can be made with the numbers `refused`."""
     # 1. A number that is not decided yet.
     results = _by_users(steps)
-    for users, own in results.items():
-        if _last_void(own) >= MOST_VOID:
-            return NoAnswer(users)
     state = _State.of(results, settings, refused)
     full = len(steps) >= settings.most_steps
     again = next((users for users, own in results.items() if decision(own) is None), None)
@@ -200,10 +184,6 @@ def established(steps: Sequence[CampaignRun], users: int, wanted: int = EVIDENCE
     equal = [step for step in own if step.result == result]
     needed = wanted if len(equal) == len(own) else wanted + EVIDENCE_OF_MIXED - EVIDENCE
     return result in (PASSED, FAILED) and len(equal) >= needed
-
-
-def _last_void(results: Sequence[Result]) -> int:
-    return sum(1 for _ in takewhile(lambda result: result == VOID, reversed(results)))
 
 
 def _by_users(steps: Sequence[CampaignRun]) -> dict[int, list[Result]]:

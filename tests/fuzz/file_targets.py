@@ -229,7 +229,7 @@ def _campaign(data: bytes) -> None:
     elif found.found is not None:
         to_text(describe_capacity(found, (), {}), 80)
     with suppress(ConfigError):
-        resumed(replace(WHOLE, directory=place()))
+        resumed(replace(WHOLE, directory=place()), may_change=())
 
 
 def _profile(data: bytes) -> None:

@@ -149,7 +149,7 @@ def test_a_search_goes_on_from_any_step(tmp_path: Path) -> None:
         (Wanted(first=4, most=64, width=0.1), (), "settings.width"),
         (Wanted(first=4, most=64, pin=True), (), "pin"),
         (Wanted(first=4, most=64, engines=1), (), "engines"),
-        (Wanted(first=4, most=64, clients=2), (), "clients"),
+        (Wanted(first=4, most=64, clients=2), (), "clients, pause_s"),
         (WANTED, ("limits.hits=5",), "scenario"),
         (WANTED, ("criteria.score_ms.max=5",), "scenario, score_limit_ms"),
     ],
@@ -210,30 +210,20 @@ def test_a_run_that_a_signal_ended_is_set_aside(tmp_path: Path, begun: bool) -> 
 
 
 def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
-    """As after a full disk. Void runs are kept under other names; the other steps are not repeated."""
+    """As after a full disk. Void runs are kept, and the number is measured again."""
     path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
     begun(path, out)
-    finished, place = all_finished(out, capacity=20), out / "runs"
+    finished = all_finished(out, capacity=20)
     for number in (2, 4, 5):  # the second is void, and the third passes: that ends nothing
         finished.put(20, number, True, "fault")
-    with pytest.raises(RunInvalid, match=r"20 users were invalid twice: .*\[no-end\].* measures them again"):
+    with pytest.raises(RunInvalid, match=r"20 users were invalid twice: .*\[no-end\]"):
         find_capacity(reader(path), WANTED, out, finished=finished)
     before = json.loads((out / "campaign.json").read_text())
     assert {key: before[key] for key in ANSWER} == dict.fromkeys(ANSWER)  # not the server's failure
-    results = [step["result"] for step in before["runs"] if step["users"] == 20]
-    assert results == ["pass", "void", "pass", "void", "void"]
-
-    def mended(_: object) -> None:
-        for number in (4, 5):
-            finished.put(20, number, True)
-
-    (place / "00020-5").rename(place / "00020-5.incomplete-1")  # a crash came after it
-    watching = Watching(mended)
-    whole = find_capacity(reader(path), WANTED, out, watcher=watching, finished=finished)
+    whole = find_capacity(reader(path), WANTED, out, finished=finished)
     assert (whole.found, whole.exit_status) == (Found(20, 24, "criteria"), 0)
-    made = [run.run for run in watching.runs]
-    assert {"runs/00020-4", "runs/00020-5"} <= {*made} and "runs/00020-3" not in made
-    assert all((place / f"00020-{at}.incomplete-1").is_dir() for at in (4, 5))
+    results = [run.result for run in whole.runs if run.users == 20]
+    assert results == ["pass", "void", "pass", "void", "void", "pass", "pass", "pass"]
     assert find_capacity(reader(path), WANTED, out, finished=finished) == whole
 
 

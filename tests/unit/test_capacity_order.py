@@ -127,7 +127,6 @@ class Server:
             figure = (step / now) ** 1.5 * math.exp(0.03 * draw.normal())
             steps.append(measured(step, PASSED if step <= now else FAILED, figure))
             state = self.rho * state + math.sqrt(1 - self.rho**2) * draw.normal()
-        assert isinstance(step, Found)
         return step, interval(steps, step), truth * math.exp(-self.drift * (len(steps) - 1))
 
     def shares(self, searches: int) -> tuple[float, float, float]:

@@ -39,7 +39,6 @@ from loadsim.capacity.search import (
     AGREEING,
     MOST_STEPS,
     Found,
-    NoAnswer,
     Settings,
     decision,
     established,
@@ -55,7 +54,7 @@ Server = Callable[[int], Result | CampaignRun]
 
 def searched(
     server: Server, settings: Settings, refused: Callable[[int], bool] = lambda _: False
-) -> tuple[list[CampaignRun], Found | NoAnswer]:
+) -> tuple[list[CampaignRun], Found]:
     """Search to the end; it always ends within the bound, and stays within its numbers.
 
     No run can be made with the numbers `refused`, but for the first. None of these is asked for twice.
@@ -93,7 +92,6 @@ def numbers(steps: Sequence[CampaignRun]) -> list[int]:
 def test_a_server_without_noise_is_found(capacity: int, first: int, most: int, width: float) -> None:
     first, most = min(first, most), max(first, most)
     steps, found = searched(exact(capacity), Settings(first, most, width=width))
-    assert isinstance(found, Found)
     assert len(steps) <= 70
     if capacity >= most:
         assert found == Found(most, None, "limit")
@@ -138,7 +136,6 @@ def test_the_generator_ends_the_search_unless_the_server_fails_before(capacity: 
         return GENERATOR if users >= wall else exact(capacity)(users)
 
     _, found = searched(server, Settings(first, 100_000))
-    assert isinstance(found, Found)
     assert found.low is None or found.low <= min(capacity, wall - 1)
     if found.stopped_by == "criteria":
         assert found.low is not None and found.high is not None
@@ -163,7 +160,6 @@ def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewe
         return not fewest <= users <= greatest
 
     _, found = searched(exact(capacity), Settings(first, 5000), refused)
-    assert isinstance(found, Found)
     for end in (found.low, found.high):
         assert end is None or fewest <= end <= greatest
     assert found.low is None or found.low <= capacity
@@ -218,9 +214,6 @@ def test_any_results_end_in_an_interval_that_they_allow(
     steps, found = searched(lambda _: next(given_results), settings)
     for length, step in enumerate(steps):
         assert next_step(steps[:length], settings) == step.users
-    if isinstance(found, NoAnswer):
-        assert [step.result for step in steps if step.users == found.users][-2:] == [VOID, VOID]
-        return
     for end, result in ((found.low, PASSED), (found.high, FAILED)):
         if end is not None and len(steps) < MOST_STEPS:
             of_end = [step.result for step in steps if step.users == end and step.result != VOID]
@@ -339,21 +332,15 @@ def test_two_states_by_turns_are_no_capacity() -> None:
             return exact((1300, 1000)[next(runs) % 2])(users)
 
         _, found = searched(server, Settings(500, 8000))
-        assert not isinstance(found, Found) or found.stopped_by != "criteria" or (found.low or 0) <= 1000
+        assert found.stopped_by != "criteria" or (found.low or 0) <= 1000
 
 
-def test_void_steps_are_repeated_once() -> None:
-    """Also those that measure the last pass again, after its first step was not void. Another result begins anew."""
-    late = iter([PASSED])
-    steps, found = searched(lambda users: next(late, VOID) if users == 10 else FAILED, Settings(10, 11))
-    assert (numbers(steps), found) == ([10, 11, 11, 10, 10], NoAnswer(10))
-    late = iter([PASSED] * 5)
-    steps, found = searched(lambda users: next(late, VOID) if users == 10 else FAILED, Settings(10, 11))
-    assert (Counter(numbers(steps)), found) == ({10: 5, 11: 5}, Found(10, 11, "criteria"))
+def test_void_steps_say_nothing_about_a_number() -> None:
+    """It is measured again, also as an end of the interval."""
     in_between = iter([PASSED, VOID, PASSED, VOID, *[PASSED] * 3])
     steps, found = searched(lambda users: next(in_between) if users == 10 else FAILED, Settings(10, 11))
     assert (numbers(steps).count(10), found) == (7, Found(10, 11, "criteria"))
-    assert searched(lambda _: VOID, Settings(10, 100)) == ([measured(10, VOID), measured(10, VOID)], NoAnswer(10))
+    assert searched(lambda _: VOID, Settings(10, 100))[1] == Found(None, None, "noise")
 
 
 def test_undecided_numbers_widen_the_interval() -> None:
@@ -363,7 +350,7 @@ def test_undecided_numbers_widen_the_interval() -> None:
         return PASSED if users < 800 else FAILED if users > 1400 else UNDECIDED
 
     _, found = searched(server, Settings(500, 8000))
-    assert isinstance(found, Found) and found.low is not None and found.high is not None
+    assert found.low is not None and found.high is not None
     assert found.stopped_by == "noise"
     assert 720 < found.low < 800 and 1400 < found.high < 1500
 
@@ -375,7 +362,7 @@ def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
     settings = Settings(100, 900, steps=(100, 300, 500, 700, 900) if listed else ())
     given_results = iter(results)
     steps, found = searched(lambda _: next(given_results), settings)
-    if isinstance(found, NoAnswer) or len(steps) == MOST_STEPS:
+    if len(steps) == MOST_STEPS:
         return
     decided = {users: decision([step.result for step in steps if step.users == users]) for users in numbers(steps)}
     undecided = [
@@ -414,7 +401,7 @@ def test_the_interval_holds_the_capacity_at_each_noise(noise: float, most_steps:
             return PASSED if users <= truth * math.exp(random.normal(0, noise)) else FAILED
 
         steps, found = searched(server, Settings(100, 10_000))
-        assert isinstance(found, Found) and found.low is not None and found.high is not None
+        assert found.low is not None and found.high is not None
         contained += found.low <= truth < found.high
         if found.stopped_by == "criteria":
             narrow.append(found.low <= truth < found.high)
@@ -556,7 +543,7 @@ def test_the_capacity_of_a_queue_is_within_the_interval(
     contained, lengths, wide = 0, 0, 0
     for seed in range(seeds):
         steps, found = searched(queue(seed, window_s), Settings(100, 5000))
-        assert isinstance(found, Found) and found.low is not None and found.high is not None
+        assert found.low is not None and found.high is not None
         low, high = interval(steps, found) or (0, None)
         contained += (low or 0) <= CAPACITY < (high or math.inf)
         lengths += len(steps)
@@ -595,7 +582,7 @@ def test_the_plan_of_one_seed_is_the_same_in_all_steps() -> None:
             return PASSED if np.percentile(took, 95) * 1000 < LIMIT_MS else FAILED
 
         _, found = searched(measure, Settings(100, most))
-        assert isinstance(found, Found) and found.low is not None and found.high is not None
+        assert found.low is not None and found.high is not None
         contained += found.low <= CAPACITY < found.high
     assert contained >= 90
 
