@@ -109,7 +109,9 @@ def read_campaign(directory: Path, *kinds: type[C]) -> C:
     path = directory / FILE_NAME
     content = read_text(path, str(path), most_bytes=MOST_BYTES)
     try:
-        document = json.loads(content, parse_constant=_number, parse_float=_number, parse_int=_whole)
+        document = json.loads(
+            content, parse_constant=_number, parse_float=_number, parse_int=lambda text: int(_number(text))
+        )
         document = harmless("campaign", document)
         by_name = {kind.KIND: kind for kind in kinds}
         return by_name[document["kind"]].read(directory, document, tuple(map(CampaignRun.read, document["runs"])))
@@ -119,14 +121,10 @@ def read_campaign(directory: Path, *kinds: type[C]) -> C:
 
 
 def _number(text: str) -> float:
-    found = float(text)
-    if not (isfinite(found) and abs(found) <= GREATEST):
+    number = float(text)
+    if not (isfinite(number) and abs(number) <= GREATEST):
         raise ValueError(text)
-    return found
-
-
-def _whole(text: str) -> int:
-    return int(text) if _number(text) else 0
+    return number
 
 
 # --- resuming ---------------------------------------------------------------------------------------------------------

@@ -65,14 +65,10 @@ def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
         return f"signal {-status}" if status < 0 else f"exit status {status}" if failed else None
     finally:
         if process is not None and failed:
-            _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):  # it runs as another user, and may not be killed
-        process.wait(KILLED_S)
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):  # it runs as another user, and may not be killed
+                process.wait(KILLED_S)
 
 
 def _last_line(output: Path) -> str:

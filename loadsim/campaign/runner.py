@@ -198,18 +198,17 @@ class Making:
     ) -> tuple[tuple[HookResult, ...], str | None]:
         """Execute the commands before a run up to the first that fails, or all after it.
 
-        Return their ends, and the first failure. Their outputs are files in the directory `HOOKS`, which keeps those of
-        interrupted runs.
+        Return their ends, and a failure before the run. Their outputs are files in the directory `HOOKS`, which keeps
+        those of interrupted runs.
         """
         hooks = planned.before if when == "before" else planned.after
-        found: list[HookResult] = []
+        results: list[HookResult] = []
         for number, hook in enumerate(hooks, 1):
             output = out / HOOKS / f"{Path(planned.run.run).name}.{when}-{number}.txt"
             output.parent.mkdir(exist_ok=True)
             if output.exists():
                 set_aside(output)
-            found.append(run_hook(hook, planned.place, planned.variables, output))
-            if found[-1].failure is not None and when == "before":
-                break
-        failure = next((one.failure for one in found if one.failure is not None), None)
-        return tuple(found), None if failure is None else f"command {when} the run failed: {failure}"
+            results.append(run_hook(hook, planned.place, planned.variables, output))
+            if results[-1].failure is not None and when == "before":
+                return tuple(results), f"command before the run failed: {results[-1].failure}"
+        return tuple(results), None

@@ -120,8 +120,8 @@ class CampaignRun:
     first; none without the probe `host`. `averages` are those of `COUNTERS`. `nearest` is how near the run was to a
     failure (`nearest_to_failure`). `broken`: what must never happen (`max: 0`) did happen. `received_share` is the mail
     that users receive, of the published mail. `taken_share` is the part of the server's cores that other programs and
-    other virtual machines took, by the probe `host`. `on_generators_cores`: the generator used the server's cores, too.
-    `stolen`: other virtual machines took much of the server's machine.
+    other virtual machines took, by the probe `host`. `shared_cores`: the generator used the server's cores, too, or
+    other virtual machines took much of its machine.
     """
 
     run: str
@@ -150,8 +150,7 @@ class CampaignRun:
     broken: bool = False
     received_share: float | None = None
     taken_share: float | None = None
-    on_generators_cores: bool = False
-    stolen: bool = False
+    shared_cores: bool = False
     before: tuple[HookResult, ...] = ()
     after: tuple[HookResult, ...] = ()
 
@@ -195,8 +194,7 @@ class CampaignRun:
     @property
     def contended(self) -> bool:
         """True if other work than the server's had so much of its cores that the run measures both."""
-        by_others = self.taken_share is not None and self.taken_share > CONTENDED_SHARE
-        return self.on_generators_cores or self.stolen or by_others
+        return self.shared_cores or (self.taken_share or 0.0) > CONTENDED_SHARE
 
     def with_summary(self, summary: Summary) -> CampaignRun:
         verdict, figures, probes = summary.verdict, summary.figures, summary.figures.probes or {}
@@ -216,14 +214,18 @@ class CampaignRun:
             load_equivalent_users=None if equivalent is None else round(equivalent),
             delivered_per_min=delivered_per_min(figures.delivery.delivered, figures.window_s.length_s),
             resources=tuple(figures.resources or ()),
-            averages=_averages(probes),
+            averages=tuple(
+                Average(one.probe, one.figure, probes[one.probe][one.figure].mean)
+                for one in counted({probe: [*figures_of] for probe, figures_of in probes.items()})
+            ),
             nearest=nearest_to_failure(summary.criteria, result),
             broken=any(one.limits.get("max") == 0 and bool(one.figure) for one in summary.criteria),
             received_share=figures.received_share,
             taken_share=_taken_share(probes),
-            on_generators_cores=any(bool(machine.shares_cpus) for machine in machines),
-            stolen=any(
-                bool(machine.server_here) and (machine.stolen_share or 0.0) > STOLEN_SHARE for machine in machines
+            shared_cores=any(
+                bool(machine.shares_cpus)
+                or (bool(machine.server_here) and (machine.stolen_share or 0.0) > STOLEN_SHARE)
+                for machine in machines
             ),
         )
 
@@ -255,11 +257,6 @@ _RUN = TypeAdapter(CampaignRun)
 def checked(adapter: TypeAdapter[T], document: object) -> T:
     """Return the value of a document whose types are exact: no text is taken for a number, such as "nan"."""
     return adapter.validate_json(json.dumps(document), strict=True)
-
-
-def _averages(probes: Probes) -> tuple[Average, ...]:
-    names = {probe: [*figures] for probe, figures in probes.items()}
-    return tuple(Average(one.probe, one.figure, probes[one.probe][one.figure].mean) for one in counted(names))
 
 
 def _taken_share(probes: Probes) -> float | None:

@@ -151,18 +151,14 @@ def _unless_doubtful(steps: Sequence[CampaignRun], settings: Settings, low: int 
     """Return the wanted end, or why results that agree are no evidence for it."""
     if any(step.broken and step.users <= (low or 0) for step in steps):
         return "broken"
-    return "order" if wanted in ("criteria", "noise") and _by_order(steps, settings) else wanted
-
-
-def _by_order(steps: Sequence[CampaignRun], settings: Settings) -> bool:
-    """Return True if the figures depend on the order of the runs, or the results if there are no figures."""
-    if settings.evidence < EVIDENCE:
-        return False
+    if wanted not in ("criteria", "noise") or settings.evidence < EVIDENCE:
+        return wanted
+    # The figures may depend on the order of the runs, or the results if there are no figures.
     judged = [step for step in steps if step.result in (PASSED, FAILED)]
-    known = [step for step in judged if step.nearest]
-    figures = [math.log(step.nearest) if step.nearest else None for step in judged]
-    results = [float(step.result == PASSED) for step in judged]
-    return depends_on_order([step.users for step in judged], figures if known else results)
+    figures: list[float | None] = [math.log(step.nearest) if step.nearest else None for step in judged]
+    if not any(step.nearest for step in judged):
+        figures = [float(step.result == PASSED) for step in judged]
+    return "order" if depends_on_order([step.users for step in judged], figures) else wanted
 
 
 def decision(results: Sequence[Result]) -> Result | None:
@@ -272,7 +268,7 @@ def _between(state: _State, settings: Settings) -> int | StoppedBy:
         top = settings.most  # it is undecided
 
     # 2. Narrow the gap between the largest pass and the top, or the gaps around the undecided numbers.
-    if _short_enough(low, top, settings.width):
+    if low is not None and top - low <= max(1, settings.width * (top + low) / 2):
         return "criteria" if state.high else state.reached
     doubtful = tuple(users for users in doubtful if users < top)
     bottom = low or state.floor or settings.least - 1
@@ -288,7 +284,3 @@ def _between(state: _State, settings: Settings) -> int | StoppedBy:
         falling = max(settings.least, end // 2)
         return falling if falling > begin else (begin + end) // 2
     return (begin + end) // 2
-
-
-def _short_enough(low: int | None, top: int, width: float) -> bool:
-    return low is not None and (top - low <= 1 or top - low <= width * (top + low) / 2)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadsim.analysis.probes.resources import HOST, kind_of
 from loadsim.errors import ConfigError
@@ -70,23 +69,18 @@ def rates_of(log: TimingLog, window_s: Window) -> Rates:
     """Return the rates of tasks that ended, of messages and copies accepted, and of IMAP commands begun."""
     names = np.array(log.strings)
     spans = np.isin(names, SPANS)
-    tasks: list[NDArray[np.int64]] = []
-    for piece in log.pieces("tasks"):
-        ok = (piece["outcome"] == OUTCOME["ok"]) & ~spans[piece["task"]]
-        tasks.append(piece["ended_us"][ok])
     data = names == "SMTP DATA"
     imap = np.char.startswith(names, "IMAP ") & ~np.isin(names, NO_COMMANDS)
-    messages: list[NDArray[np.int64]] = []
-    commands: list[NDArray[np.int64]] = []
+    none = np.zeros(0, np.int64)
+    tasks, messages, deliveries, commands = [none], [none], [none], [none]
+    for piece in log.pieces("tasks"):
+        tasks.append(piece["ended_us"][(piece["outcome"] == OUTCOME["ok"]) & ~spans[piece["task"]]])
     for piece in log.pieces("commands"):
         messages.append(piece["started_us"][data[piece["command"]] & (piece["outcome"] == OUTCOME["ok"])])
         commands.append(piece["started_us"][imap[piece["command"]]])
-    deliveries = [piece["at_us"][piece["event"] == EVENT["accepted"]] for piece in log.pieces("mails")]
-    return Rates(*(block_rates(_joined(each), window_s) for each in (tasks, messages, deliveries, commands)))
-
-
-def _joined(pieces: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+    for piece in log.pieces("mails"):
+        deliveries.append(piece["at_us"][piece["event"] == EVENT["accepted"]])
+    return Rates(*(block_rates(np.concatenate(each), window_s) for each in (tasks, messages, deliveries, commands)))
 
 
 def means(host: Series, figure: str, window_s: Window) -> Blocks:

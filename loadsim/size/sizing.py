@@ -21,8 +21,6 @@ from loadsim.size.resources import Demand, SizedResource, demands, left_to_serve
 from loadsim.size.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of
 from loadsim.size.utilisation import NotKnown
 
-POSTFIX, DOVECOT = "postfix", "dovecot"
-
 OTHER_LOAD = 1.1
 """A server that counts this many times as much mail or commands as loadsim made has other load, too."""
 
@@ -141,8 +139,8 @@ def _doubts(
 def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) -> list[Finding]:
     """Return a doubt for each probe of a mail server that counted more than loadsim made."""
     counted = {
-        POSTFIX: ("queued_per_s", "messages", float(rates.messages.mean())),
-        DOVECOT: ("commands_per_s", "IMAP commands", float(rates.imap_commands.mean())),
+        "postfix": ("queued_per_s", "messages", float(rates.messages.mean())),
+        "dovecot": ("commands_per_s", "IMAP commands", float(rates.imap_commands.mean())),
     }
     found = []
     for probe in series:
@@ -170,8 +168,10 @@ def _not_covered(host: Series, resources: Sequence[SizedResource], window_s: Win
 
 def _network_without_speed(host: Series, window_s: Window) -> Finding:
     try:
-        sent = float(means(host, "network_sent_bytes_per_s", window_s).mean()) / 1e6
-        received = float(means(host, "network_received_bytes_per_s", window_s).mean()) / 1e6
+        sent, received = (
+            round(float(means(host, f"network_{way}_bytes_per_s", window_s).mean()) / 1e6, 2)
+            for way in ("sent", "received")
+        )
     except NotKnown:
         return finding(Code.NO_NETWORK, "network")
-    return finding(Code.NETWORK_SPEED_UNKNOWN, "network", sent=round(sent, 2), received=round(received, 2))
+    return finding(Code.NETWORK_SPEED_UNKNOWN, "network", sent=sent, received=received)
