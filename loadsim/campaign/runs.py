@@ -27,12 +27,12 @@ from loadsim.model.terms import MOST_USERS
 
 T = TypeVar("T")
 
-Result = Literal["pass", "fail", "undecided", "generator", "void"]
+Result = Literal["passed", "failed", "undecided", "generator", "void"]
 """The result of a run. `generator`: the load generator was the bottleneck. `void`: invalid for another reason, or
 without figures."""
 
-PASSED: Result = "pass"
-FAILED: Result = "fail"
+PASSED: Result = "passed"
+FAILED: Result = "failed"
 UNDECIDED: Result = "undecided"
 GENERATOR: Result = "generator"
 VOID: Result = "void"

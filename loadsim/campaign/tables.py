@@ -6,24 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from loadsim.analysis.summary import Tone
-from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
+from loadsim.campaign.runs import FAILED, PASSED, CampaignRun, Result
 from loadsim.errors import printable
 from loadsim.model.run_times import in_words
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
-from loadsim.report.document import Column, Link, Listing, Section, Table, table_of
+from loadsim.report.document import Cell, Column, Link, Listing, Section, Table, table_of
 from loadsim.report.text import LEAST_WIDTH, wrapped
 
-RESULTS: Mapping[Result, str] = {
-    PASSED: "passed",
-    FAILED: "failed",
-    UNDECIDED: "undecided",
-    GENERATOR: "generator",
-    VOID: "void",
-}
-
-RATED = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
+RATED: Mapping[Result, Cell] = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
 """The results with a sign."""
 
 TONES: Mapping[Result, Tone] = {PASSED: "good", FAILED: "bad"}
@@ -31,9 +23,6 @@ TONES: Mapping[Result, Tone] = {PASSED: "good", FAILED: "bad"}
 
 MOST_REASONS = 3
 """The most reasons of a run that are shown; its run directory has all."""
-
-NOT_SHOWN = "not shown"
-"""Stands for a time of an invalid run."""
 
 Place = Callable[[str], str]
 """Returns the place of a run directory of the campaign, relative to the report."""
@@ -44,7 +33,7 @@ def run_text(run: CampaignRun, width: int) -> str:
     interval = run.score_interval_ms
     known = f" ({interval[0]:,.1f} to {interval[1]:,.1f} ms)" if run.measured and interval else ""
     facts = [
-        RESULTS[run.result],
+        run.result,
         *([f"score {Column('', 'time').shown(time_of(run, run.score_ms))}{known}"] if run.validity else []),
         *([] if run.took_s is None else [length_words(run.took_s)]),
         run.run,
@@ -73,7 +62,7 @@ def length_words(time_s: float) -> str:
 
 def time_of(run: CampaignRun, time_ms: float | None) -> float | str | None:
     """Return a time of a run for a table; that of an invalid run is not to be quoted."""
-    return NOT_SHOWN if time_ms is not None and run.validity == "invalid" else time_ms
+    return "not shown" if time_ms is not None and run.validity == "invalid" else time_ms
 
 
 def runs_table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table:
@@ -82,7 +71,7 @@ def runs_table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table
         caption,
         runs,
         ("Cell", None, lambda run: run.cell),
-        ("Result", None, lambda run: RATED.get(run.result, RESULTS[run.result])),
+        ("Result", None, lambda run: RATED.get(run.result, run.result)),
         ("Tasks/s", 1, lambda run: run.tasks_per_s),
         ("Score", "time", lambda run: time_of(run, run.score_ms)),
         ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),

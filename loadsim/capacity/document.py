@@ -14,7 +14,7 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.statistics.repeats import medians_by
 from loadsim.analysis.summary import Tone
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
-from loadsim.campaign.tables import MOST_REASONS, RESULTS, Place, results_of, runs_table
+from loadsim.campaign.tables import MOST_REASONS, Place, results_of, runs_table
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED
 from loadsim.comparison.differences import facts_of, same_table, what_differs
@@ -205,7 +205,7 @@ def _times(capacity: Capacity, users: int, result: Result) -> str:
     judged = [run.result for run in capacity.runs if run.users == users and run.result != VOID]
     equal = judged.count(result)
     often = f"{equal} times" if equal == len(judged) else f"{equal} of {len(judged)} times"
-    return f"{RESULTS[result]} {often}"
+    return f"{result} {often}"
 
 
 def missed(capacity: Capacity) -> str:
@@ -289,7 +289,7 @@ def _panel(
             own = [run if run.result == result and (run.validity == "invalid") == hollow else None for run in runs]
             lines.append(
                 Line(
-                    RESULTS[result] + (", run invalid" if hollow else ""),
+                    result + (", run invalid" if hollow else ""),
                     tuple(figure(run) if run else None for run in own),
                     joined=False,
                     intervals=tuple(run.score_interval_ms if run and intervals and not hollow else None for run in own),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from loadsim.campaign.tables import RESULTS, length_words
+from loadsim.campaign.tables import length_words
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.web.publish import shown_page
@@ -52,7 +52,7 @@ def run_command(args: argparse.Namespace) -> int:
 def _list(suite: Suite, args: argparse.Namespace) -> int:
     """Print the order of the runs, and their time."""
     figures, scenarios = status_of(suite, args.out)
-    results = {run.number: RESULTS[run.result] for run in figures.runs}
+    results: dict[int, str] = {run.number: run.result for run in figures.runs}
     order = "given order, every second repeat reversed" if suite.order == GIVEN else f"random order, seed {suite.seed}"
     rows = [
         (

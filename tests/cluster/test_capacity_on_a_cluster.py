@@ -27,7 +27,7 @@ def test_each_step_is_a_run_on_all_clients(embedded_server: StartEmbedded, tmp_p
         done = loadsim(*search, "--cluster", address, "--clients", "2")
     assert done.returncode == 4, done.stderr  # quick: no evidence
     document = json.loads((out / "campaign.json").read_text())
-    assert [(step["users"], step["result"]) for step in document["runs"]] == [(4, "fail"), (4, "fail")]
+    assert [(step["users"], step["result"]) for step in document["runs"]] == [(4, "failed"), (4, "failed")]
     assert (document["users"], document["failed_users"], document["terms"]["clients"]) == (None, 4, 2)
     removed = []
     for step in document["runs"]:

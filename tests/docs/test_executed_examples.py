@@ -95,7 +95,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for users in (200, 400, 800):
         _write_run(runs, str(users), users / 100)
     _write_run(home / "results", "run")
-    write(replace(capacity(Found(1250, 1500, "criteria"), (1250, "pass"), (1500, "fail")), directory=runs / "capacity"))
+    write(
+        replace(
+            capacity(Found(1250, 1500, "criteria"), (1250, "passed"), (1500, "failed")), directory=runs / "capacity"
+        )
+    )
     busy_run(runs / "sizing")
     return home
 

@@ -72,7 +72,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_every_key_of_campaign_json_is_described(made: dict[str, Any]) -> None:
     """Of suites and searches; no other is."""
-    searched = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail")).document
+    searched = capacity(Found(1000, 1200, "criteria"), (1000, "passed"), (1200, "failed")).document
     section = DIRECTORY.partition("## `campaign.json`")[2].partition("###")[0]
     described = {
         key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall("`([^`]+)`", row)

@@ -203,7 +203,7 @@ def _sound_state() -> Mapping[str, Any]:
         users=2,
         began="2026-01-05T08:00:00+00:00",
         took_s=61.0,
-        result="pass",
+        result="passed",
         validity="valid",
         passed=True,
         score_ms=10.0,

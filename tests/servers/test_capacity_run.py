@@ -50,7 +50,7 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(
     assert len({step["run"] for step in after["runs"]}) == len(after["runs"])
 
     # 3. The answer.
-    passed = [step["users"] for step in after["runs"] if step["result"] == "pass"].count(2) >= 2
+    passed = [step["users"] for step in after["runs"] if step["result"] == "passed"].count(2) >= 2
     assert (after["users"], after["failed_users"], after["stopped_by"]) == (2 if passed else None, 6, "criteria")
     assert (after["interval"], resumed.returncode) == (None, 4), resumed.stderr  # quick: no evidence
     assert resumed.stdout.count("6 users, repeat 2: failed") == 1

@@ -132,7 +132,7 @@ def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> No
     ended = loadsim("capacity", monitored(tmp_path), "--steps", "2", "--quick", "--pause", "0", "--out", out, "--quiet")
     assert ended.returncode == 4, ended.stderr  # the only number passes, so the capacity is above it
     document = json.loads((out / "campaign.json").read_text())
-    assert {step["result"] for step in document["runs"]} == {"pass"}
+    assert {step["result"] for step in document["runs"]} == {"passed"}
     for step in document["runs"]:
         score = json.loads((out / step["run"] / "score.json").read_text())
         assert criterion(score)["passed"] is True

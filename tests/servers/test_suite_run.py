@@ -80,7 +80,7 @@ def test_a_killed_suite_is_resumed_complete_with_nothing_twice(
     assert after["runs"][0] == first
     assert {path: path.read_bytes() for path in logs} == logs
     assert [run["number"] for run in after["runs"]] == [1, 2]
-    assert {run["result"] for run in after["runs"]} == {"pass"}
+    assert {run["result"] for run in after["runs"]} == {"passed"}
     assert {(run["cell"], run["repeat"]) for run in after["runs"]} == {("old", 1), ("new", 1)}
     assert len(list((out / "runs").glob("*.incomplete-1"))) == 1
     assert len(list((out / "runs").glob("002-*"))) == 2
@@ -163,6 +163,6 @@ def test_a_signal_after_the_work_keeps_the_run_and_ends_the_suite(tmp_path: Path
         run_suite(found, tmp_path / "out", watcher=EachRun(Ending(when)))
     assert interrupted.value.kept
     state = json.loads((tmp_path / "out" / "campaign.json").read_text())
-    assert ([run["result"] for run in state["runs"]], state["left"]) == (["pass"], 3)
+    assert ([run["result"] for run in state["runs"]], state["left"]) == (["passed"], 3)
     assert len((tmp_path / "begun").read_text().splitlines()) == 1
     assert len((tmp_path / "ended").read_text().splitlines()) == 1

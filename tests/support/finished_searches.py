@@ -56,10 +56,10 @@ def capacity(
             score_ms=float(users),
             run=f"runs/{users:05d}-1",
             score_interval_ms=interval_ms,
-            response_score_ms=inf if result == "fail" else 2.0 * users,
+            response_score_ms=inf if result == "failed" else 2.0 * users,
             tasks_per_s=users / 10,
             load_equivalent_users=users,
-            findings=() if result == "pass" else (missed("score_ms", "1100.0 ms", "below 1000 ms"),),
+            findings=() if result == "passed" else (missed("score_ms", "1100.0 ms", "below 1000 ms"),),
             resources=resources,
             validity="valid",
             delivered_per_min=2.0 * users,
@@ -72,7 +72,7 @@ def capacity(
 
 _OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0, 0.5)
 _PLAIN = capacity(
-    Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"), resources=(_OWN,), interval_ms=(1.0, 2.0)
+    Found(1000, 1200, "criteria"), (1000, "passed"), (1200, "failed"), resources=(_OWN,), interval_ms=(1.0, 2.0)
 )
 WHOLE = replace(
     _PLAIN,
@@ -94,7 +94,9 @@ WHOLE = replace(
 
 def probed() -> Capacity:
     """A search on a server whose processor is full at about 1,600 users, with the probes of its machine."""
-    found = capacity(Found(1250, 1500, "criteria"), (500, "pass"), (1000, "pass"), (1250, "pass"), (1500, "fail"))
+    found = capacity(
+        Found(1250, 1500, "criteria"), (500, "passed"), (1000, "passed"), (1250, "passed"), (1500, "failed")
+    )
     return replace(found, runs=tuple(_probed(step, number) for number, step in enumerate(found.runs)))
 
 
@@ -124,7 +126,7 @@ def _probed(step: CampaignRun, number: int) -> CampaignRun:
             for figure in ranked
         ),
         averages=tuple(Average(probe, figure, mean) for (probe, figure), mean in figures.items()),
-        nearest=share if (share >= 1) == (step.result == "fail") else None,
+        nearest=share if (share >= 1) == (step.result == "failed") else None,
     )
 
 

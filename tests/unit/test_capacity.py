@@ -22,6 +22,7 @@ from small_runs import written
 from timing_samples import ENDED, START_NS
 from watched_campaigns import Watching, stop
 
+from loadsim.analysis.generator.health import MachineHealth
 from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.campaign.file import finished_summary, read_campaign, write
 from loadsim.campaign.runner import Interrupted
@@ -99,8 +100,8 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     assert (of_four["nearest"], of_four["broken"]) == (None, False)
     assert (document["tasks_per_s"], document["load_equivalent_users"], document["certain"]) == (2.0, 80, True)
     assert [(step["users"], step["result"], step["score_ms"], step["run"]) for step in document["runs"][2:4]] == [
-        (16, "pass", 160.0, "runs/00016-1"),
-        (32, "fail", 320.0, "runs/00032-1"),
+        (16, "passed", 160.0, "runs/00016-1"),
+        (32, "failed", 320.0, "runs/00032-1"),
     ]
     assert find_capacity(reader(path), WANTED, out) == capacity
 
@@ -123,6 +124,23 @@ def test_the_cores_that_others_took_make_a_run_contended() -> None:
     probes = {"host": {figure: ProbeStatistics(60, 1.0, *[mean] * 5) for figure, mean in means.items()}}
     run = CampaignRun("runs/x", "x", 4).with_summary(summary(4, True, probes=probes))
     assert (run.taken_share, run.contended) == (pytest.approx(0.35), True)
+
+
+@pytest.mark.parametrize(
+    ("machine", "contended"),
+    [
+        ({"shares_cpus": True}, True),
+        ({"server_here": True, "stolen_share": 0.06}, True),
+        ({"server_here": True, "stolen_share": 0.05}, False),
+        ({"server_here": False, "stolen_share": 0.9}, False),
+    ],
+)
+def test_shared_cores_make_a_run_contended(machine: dict[str, Any], contended: bool) -> None:
+    """The generator's, or stolen ones of the server's machine."""
+    machines = (MachineHealth("c1", 2, **machine),)
+    run = CampaignRun("runs/x", "x", 4)
+    assert run.with_summary(summary(4, True, machines=machines, embedded=False)).contended is contended
+    assert not run.with_summary(summary(4, True, machines=machines, embedded=True)).contended
 
 
 @pytest.mark.slow
@@ -223,7 +241,7 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
     whole = find_capacity(reader(path), WANTED, out, finished=finished)
     assert (whole.found, whole.exit_status) == (Found(20, 24, "criteria"), 0)
     results = [run.result for run in whole.runs if run.users == 20]
-    assert results == ["pass", "void", "pass", "void", "void", "pass", "pass", "pass"]
+    assert results == ["passed", "void", "passed", "void", "void", "passed", "passed", "passed"]
     assert find_capacity(reader(path), WANTED, out, finished=finished) == whole
 
 
@@ -347,14 +365,14 @@ ANSWER = ("users", "failed_users", "interval", "stopped_by", "certain")
 @pytest.mark.parametrize(
     ("results", "wanted", "answer", "status"),
     [
-        pytest.param({20: "pass", 64: "fail"}, {}, (20, 24, [20, 24], "criteria", True), 0, id="criteria"),
-        pytest.param({64: "fail"}, {}, (None, 3, [None, 3], "criteria", True), 1, id="none-passes"),
-        pytest.param({64: "pass"}, {}, (64, None, [64, None], "limit", True), 4, id="limit"),
-        pytest.param({20: "pass", 64: "generator"}, {}, (20, None, [20, None], "generator", True), 4, id="generator"),
+        pytest.param({20: "passed", 64: "failed"}, {}, (20, 24, [20, 24], "criteria", True), 0, id="criteria"),
+        pytest.param({64: "failed"}, {}, (None, 3, [None, 3], "criteria", True), 1, id="none-passes"),
+        pytest.param({64: "passed"}, {}, (64, None, [64, None], "limit", True), 4, id="limit"),
+        pytest.param({20: "passed", 64: "generator"}, {}, (20, None, [20, None], "generator", True), 4, id="generator"),
         pytest.param({64: "generator"}, {}, (None, None, None, "generator", False), 4, id="generator-at-once"),
-        pytest.param({15: "pass", 30: "both", 64: "fail"}, {}, (15, 31, [15, 31], "noise", True), 4, id="noise"),
+        pytest.param({15: "passed", 30: "both", 64: "failed"}, {}, (15, 31, [15, 31], "noise", True), 4, id="noise"),
         pytest.param({64: "both"}, {}, (None, None, None, "noise", False), 4, id="noise-at-once"),
-        pytest.param({20: "pass", 64: "fail"}, {"quick": True}, (20, 24, None, "criteria", False), 4, id="quick"),
+        pytest.param({20: "passed", 64: "failed"}, {"quick": True}, (20, 24, None, "criteria", False), 4, id="quick"),
     ],
 )
 def test_each_way_to_end_has_its_form_in_the_file(
@@ -370,7 +388,7 @@ def test_each_way_to_end_has_its_form_in_the_file(
     for users in range(1, 65):
         result = next(each for most, each in results.items() if users <= most)
         for number in range(1, 20):
-            passed = result == "pass" or (result == "both" and number % 2 == 0)
+            passed = result == "passed" or (result == "both" and number % 2 == 0)
             finished.put(users, number, passed, *(["generator"] if result == "generator" else []))
     found = find_capacity(reader(path), search, out, finished=finished)
     document = json.loads((out / "campaign.json").read_text())
@@ -413,7 +431,7 @@ AT_LEAST = finding(Code.CAPACITY_AT_LEAST, users=1000)
     ],
 )
 def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, answer: list[Finding]) -> None:
-    ends = [(found.low, "pass"), (found.high, "fail")]
+    ends = [(found.low, "passed"), (found.high, "failed")]
     ended = capacity(found, *((users, result) for users, result in ends if users))
     lines = to_text(describe_capacity(ended, (), {}), 80).splitlines()
     assert (ended.exit_status, list(ended.answer)) == (status, answer)
@@ -428,7 +446,7 @@ def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, ans
 
 @pytest.mark.parametrize("answer", [{"users": 1100}, {"failed_users": 1000}, {"failed_users": None}])
 def test_an_answer_that_its_runs_do_not_have_is_refused(tmp_path: Path, answer: dict[str, Any]) -> None:
-    ended = replace(capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail")), directory=tmp_path)
+    ended = replace(capacity(Found(1000, 1200, "criteria"), (1000, "passed"), (1200, "failed")), directory=tmp_path)
     write(ended)
     assert read_campaign(tmp_path, Capacity).found == ended.found
     (tmp_path / "campaign.json").write_text(json.dumps(ended.document | answer))
@@ -439,7 +457,7 @@ def test_an_answer_that_its_runs_do_not_have_is_refused(tmp_path: Path, answer: 
 @pytest.mark.parametrize("found", [Found(1000, 1200, "criteria"), Found(None, 1200, "criteria")])
 def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     """A search with --quick: also a missing capacity is not certain then."""
-    ended = capacity(found, (1000, "pass"), (1200, "fail"), runs=2)
+    ended = capacity(found, (1000, "passed"), (1200, "failed"), runs=2)
     assert (ended.exit_status, ended.certain, ended.document["interval"]) == (4, False, None)
     assert ended.document["failed_users"] == 1200
     text = to_text(describe_capacity(ended, (), {}), 80)

@@ -40,7 +40,7 @@ FOUND = Found(1000, 1200, "criteria")
 
 
 def searched(found: Found = FOUND, **options: Any) -> Capacity:
-    return capacity(found, (500, "pass"), (1000, "pass"), (1200, "fail"), (2000, "undecided"), **options)
+    return capacity(found, (500, "passed"), (1000, "passed"), (1200, "failed"), (2000, "undecided"), **options)
 
 
 def described(found: Capacity) -> Document:
@@ -247,7 +247,8 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
         for name, figure, share in (("processor", "cpu_busy_share", 0.97), ("disk vda", "disk_vda_busy_share", 0.1))
     )
     found = replace(
-        capacity(Found(1000, 1100, "criteria"), (1000, "pass"), (1100, "fail"), resources=resources), directory=tmp_path
+        capacity(Found(1000, 1100, "criteria"), (1000, "passed"), (1100, "failed"), resources=resources),
+        directory=tmp_path,
     )
     line = "Nearest to full on mx1, where the server is, with 1,100 users: processor 97 % (95th 97 %), disk vda 10 %"
     assert line in " ".join(to_text(describe_capacity(found, (), {}), 80).split())
@@ -261,9 +262,9 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
     again = read_campaign(tmp_path, Capacity)
     assert again.document["resources"][0]["name"] == "processor"
     assert again.document == found.document
-    passed = capacity(Found(1000, None, "limit"), (1000, "pass"), resources=resources)
+    passed = capacity(Found(1000, None, "limit"), (1000, "passed"), resources=resources)
     assert passed.nearest_to_full is not None and passed.nearest_to_full.users == 1000
-    assert capacity(Found(1000, 1100, "criteria"), (1000, "pass"), (1100, "fail")).document["resources"] is None
+    assert capacity(Found(1000, 1100, "criteria"), (1000, "passed"), (1100, "failed")).document["resources"] is None
 
 
 def test_the_counters_of_a_run_are_those_of_its_own_report(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def refused(task: str, *due_s: float) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("facts", "cause", "step"),
     [
-        (ABORTED, "aborted", "fail"),
+        (ABORTED, "aborted", "failed"),
         ({"ended_by": "users lost", "ended_why": LOSS}, "fault", "void"),
         ({"ended_by": "accounts taken", "ended_why": "another loadsim used them"}, "fault", "void"),
         ({"ended": "completed", "ended_by": "accounts taken", "ended_why": "noticed at the end"}, "fault", "void"),
@@ -70,7 +70,7 @@ def test_an_abort_is_an_answer_whenever_it_comes(
     """Tasks that would have been due later are no fault: a retry might meet the criteria by chance."""
     found = ended(tmp_path, tasks, ABORTED, window_s=[100.0, 200.0])
     assert found.verdict.causes == causes
-    assert judge_run(found.verdict, found.criteria) == "fail"
+    assert judge_run(found.verdict, found.criteria) == "failed"
     kept = finished_summary(tmp_path)  # as a suite or a search reads it after a crash
     assert kept is not None and kept.verdict == found.verdict
 

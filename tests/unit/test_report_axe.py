@@ -86,7 +86,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
     documents = {words: document_of([str(path) for path in paths], {}) for words, paths in runs.items()}
     documents["Failed"] = describe_comparison(compare_runs(base, new, max_regression=0.05))
-    searched = capacity(Found(1000, 1200, "criteria"), (500, "pass"), (1000, "pass"), (1200, "fail"))
+    searched = capacity(Found(1000, 1200, "criteria"), (500, "passed"), (1000, "passed"), (1200, "failed"))
     documents["1,000 users"] = describe_capacity(searched, (), {})
     documents["Suite suite"] = _of_suite(place / "suite")
     documents["With probes"] = _with_probes(place / "probed")

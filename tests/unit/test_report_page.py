@@ -43,7 +43,7 @@ def test_the_page_of_a_comparison_asks_nobody(tmp_path: Path) -> None:
 def test_the_page_of_a_search_asks_nobody_and_fits(tmp_path: Path) -> None:
     """With intervals, missed criteria, and the figures of probes."""
     found = Found(1000, 1200, "criteria")
-    searched = capacity(found, (500, "pass"), (1000, "pass"), (1200, "fail"), interval_ms=(400.0, 1300.0))
+    searched = capacity(found, (500, "passed"), (1000, "passed"), (1200, "failed"), interval_ms=(400.0, 1300.0))
     pages = [to_html(describe_capacity(one, (), {})) for one in (searched, probed())]
     for number, page in enumerate(pages):
         assert browsed(page, tmp_path / f"browsed-{number}") == ([], [])

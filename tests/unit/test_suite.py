@@ -257,8 +257,8 @@ def test_the_given_order_is_reversed_in_every_second_block() -> None:
 
 
 RESULTS: Mapping[str, tuple[Result, Validity | None]] = {
-    "measured": ("pass", "valid"),
-    "overloaded": ("fail", "invalid"),
+    "measured": ("passed", "valid"),
+    "overloaded": ("failed", "invalid"),
     "invalid": ("void", "invalid"),
     "failed": ("void", None),
 }

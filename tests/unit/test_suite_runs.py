@@ -71,7 +71,7 @@ def test_finished_runs_are_read_and_not_made_again() -> None:
     found = suite(servers=SERVERS, repeats=2, before=[{"run": ["false"]}])
     with_runs(found)
     figures = run_suite(found, OUT)
-    assert [run.result for run in figures.runs] == ["pass"] * 4
+    assert [run.result for run in figures.runs] == ["passed"] * 4
     assert figures.complete
     before = state()
     again = run_suite(found, OUT, watcher=Watching(began=no_run))
@@ -183,7 +183,7 @@ def test_a_run_in_which_the_server_failed_is_an_answer_and_not_repeated(overload
     shutil.rmtree(OUT / "runs" / run_name(found, slot, 1))
     write_run(OUT / "runs", run_name(found, slot, 1), **overloaded)
     figures = run_suite(found, OUT)
-    assert Counter(run.result for run in figures.runs) == {"pass": 3, "fail": 1}
+    assert Counter(run.result for run in figures.runs) == {"passed": 3, "failed": 1}
     assert [(cell.name, cell.verdict, cell.measured, cell.overloaded) for cell in figures.cells] == [
         ("old", "met", 2, 0),
         ("new", "missed", 1, 1),
@@ -229,7 +229,7 @@ def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
     place = OUT.absolute() / "runs" / "001-old-a-1"
     assert Path("order").read_text().splitlines() == ["settings", "server", f"suite old/a 1 {place}"]
     (run,) = figures.runs
-    assert (run.result, run.failed_after, figures.exit_status) == ("pass", ("sh: exit status 1",), 0)
+    assert (run.result, run.failed_after, figures.exit_status) == ("passed", ("sh: exit status 1",), 0)
     (failed,) = (each for each in section(describe_suite(figures, ()), "Results") if isinstance(each, Listing))
     assert failed.items == ("old/a, repeat 1: sh: exit status 1",)
 
@@ -243,7 +243,7 @@ def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(caps
     said = "loadsim: interrupted after a run, which is kept; the same command with --out out goes on\n"
     assert capsys.readouterr().err == said
     assert Path("order").read_text().split() == ["first", "second"]
-    assert ([run["result"] for run in state()["runs"]], state()["left"]) == (["pass"], 1)
+    assert ([run["result"] for run in state()["runs"]], state()["left"]) == (["passed"], 1)
     assert state()["runs"][0]["after"][0]["failure"] is None
     with kept_signals():
         assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 0, "no run was left after the last signal"
