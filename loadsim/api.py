@@ -169,7 +169,7 @@ def find_capacity(
     for other reasons than server or generator, or if a send queue is not empty, and `RuntimeError` in a thread with a
     running event loop.
     """
-    from loadsim.campaign.runner import EachRun, Interrupted
+    from loadsim.campaign.runner import CampaignWatcher, Interrupted
     from loadsim.capacity.runs import Wanted
     from loadsim.capacity.runs import find_capacity as search_capacity
 
@@ -188,7 +188,7 @@ def find_capacity(
 
     wanted = Wanted(first, most, tuple(steps), width, pause_s, engines, pin, quick=quick)
     try:
-        return search_capacity(read, wanted, None if out is None else Path(out), watcher=EachRun(shown))
+        return search_capacity(read, wanted, None if out is None else Path(out), watcher=CampaignWatcher(shown))
     except Interrupted:
         raise KeyboardInterrupt from None
 

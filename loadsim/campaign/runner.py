@@ -51,38 +51,27 @@ class PlannedRun:
 
 
 class CampaignWatcher:
-    """Receives the progress of a campaign. Subclass it and override the methods of interest: the others do nothing."""
+    """Receives the progress of a campaign, and passes that of its runs on. Override the methods of interest."""
+
+    def __init__(self, watcher: Watcher = SILENT) -> None:
+        self._watcher = watcher
 
     def begun(self, campaign: Campaign) -> None:
         """Report the campaign with the runs that it already has, before the first one."""
 
     def began(self, planned: PlannedRun) -> None:
         """Report that a run is next."""
+        self._watcher.message(planned.words)
 
     def ended(self, campaign: Campaign) -> None:
         """Report that the last run of the campaign has ended."""
 
     def message(self, line: str) -> None:
         """Report a fact that needs no action, as one line."""
-
-    def watch(self, scenario: Scenario) -> AbstractContextManager[Watcher]:
-        """Return the watcher of a run with this scenario, for as long as the block."""
-        return nullcontext(SILENT)
-
-
-class EachRun(CampaignWatcher):
-    """Passes the progress of each run, and the words for it, to a watcher."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
-
-    def began(self, planned: PlannedRun) -> None:
-        self._watcher.message(planned.words)
-
-    def message(self, line: str) -> None:
         self._watcher.message(line)
 
     def watch(self, scenario: Scenario) -> AbstractContextManager[Watcher]:
+        """Return the watcher of a run with this scenario, for as long as the block."""
         return nullcontext(self._watcher)
 
 

@@ -46,6 +46,7 @@ class CampaignView(CampaignWatcher):
     """Shows a campaign: its ended runs on standard output, and the progress on standard error."""
 
     def __init__(self, args: argparse.Namespace, page: Page, name: str) -> None:
+        super().__init__()
         self._args = args
         self._page = page
         self._name = name

@@ -117,10 +117,10 @@ def of_both(sides: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
 
 
 def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[str, list[ComparedRun]]:
-    """Read the runs, and judge all of them by the same criteria.
+    """Read the runs, judge all of them by the same criteria, and give them names that are short and differ.
 
-    They are those of base. Criteria that only new states hold also for runs of base that have their figures. Raises as
-    `read_run`.
+    The criteria are those of base. Those that only new states hold also for runs of base that have their figures.
+    Raises as `read_run`.
     """
     sides = {BASE: [*map(read_run, base)], NEW: [*map(read_run, new)]}
     of_base, of_new = (_stated(runs) for runs in sides.values())
@@ -132,7 +132,8 @@ def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[st
         criteria = {name: limits for name, limits in (of_new | of_base).items() if name not in unknown}
         return run if run.criteria == criteria else read_run(run.entry.path, criteria)
 
-    return {side: [judged(run, side) for run in runs] for side, runs in sides.items()}
+    names = iter(names_of([run.recorded for run in of_both(sides)]))
+    return {side: [replace(judged(run, side), name=next(names)) for run in runs] for side, runs in sides.items()}
 
 
 def _stated(runs: Iterable[ComparedRun]) -> dict[str, Limits | None]:
@@ -192,9 +193,3 @@ def _further(summary: Summary) -> dict[str, float]:
     }
     found.pop(_OF_DELIVERY, None)
     return {name: time_ms for name, time_ms in found.items() if time_ms is not None}
-
-
-def named(runs: Sides) -> dict[str, list[ComparedRun]]:
-    """Return the runs with names that are short and differ."""
-    names = iter(names_of([run.recorded for run in of_both(runs)]))
-    return {side: [replace(run, name=next(names)) for run in of_side] for side, of_side in runs.items()}

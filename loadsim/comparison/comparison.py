@@ -12,7 +12,7 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import TaskFigures
 from loadsim.analysis.statistics.comparison import FIRST_LOOK, Decision, Difference, Sampled, compare
 from loadsim.analysis.verdict import by_severity
-from loadsim.comparison.compared_run import BASE, NEW, SCORE, RunFigures, Sides, named, of_both, read_sides
+from loadsim.comparison.compared_run import BASE, NEW, SCORE, RunFigures, Sides, of_both, read_sides
 from loadsim.comparison.decision import (
     Decided,
     Terms,
@@ -64,6 +64,11 @@ class ComparedFigure:
     change: str | None
     answered_less: Side | None
     unanswered: Mapping[str, float] | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        low, high = self.difference.low, self.difference.high
+        return None if low is None or high is None else (low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ def compare_runs(
     the reasons against it. Raises `ConfigError` for runs that cannot be read or compared.
     """
     # 1. The runs.
-    runs = named(read_sides(base, new))
+    runs = read_sides(base, new)
     check_distinct(runs)
     ignored = complaints(runs)
     if ignored and not force:

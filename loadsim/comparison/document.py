@@ -151,20 +151,21 @@ def task_blocks(figures: ComparisonFigures, load: str = "") -> Iterable[Block]:
 
 def _widest(figures: Sequence[ComparedFigure]) -> float:
     """Return the logarithm of the ratio at the end of the axis on which intervals are drawn."""
-    ends = [end for one in figures for end in (one.difference.low, one.difference.high) if end]
+    ends = [end for one in figures for end in one.interval or () if end]
     return min(max(LEAST_AXIS, *(abs(math.log(end)) for end in ends)), MOST_AXIS) if ends else LEAST_AXIS
 
 
 def _bar(one: ComparedFigure, end: float) -> Bar | None:
     """Return the interval, on an axis of logarithms around equal times."""
-    found, words = one.difference, interval_words(one)
-    if words is None or found.low is None or found.high is None:
+    if one.interval is None:
         return None
     low, at, high = (
         0.5 + 0.5 * min(max(math.log(ratio) / end, -1), 1) if ratio else 0.0
-        for ratio in (found.low, found.ratio, found.high)
+        for ratio in (one.interval[0], one.difference.ratio, one.interval[1])
     )
-    return Bar(words, low, at, high, look={"slower": "worse", "faster": "better"}.get(one.change or "", ""))
+    return Bar(
+        interval_words(one) or "", low, at, high, look={"slower": "worse", "faster": "better"}.get(one.change or "", "")
+    )
 
 
 def _result(one: ComparedFigure) -> Cell:
@@ -172,9 +173,8 @@ def _result(one: ComparedFigure) -> Cell:
         return f"higher failure rate in {one.answered_less}"
     if one.difference.p is None:
         return "infinite in some runs" if has_infinite(one) else "inconclusive"
-    low, high = one.difference.low, one.difference.high
-    excludes_1 = low is not None and high is not None and not low <= 1 <= high
-    return one.change or ("by itself" if excludes_1 else "no difference")  # the corrected p shows nothing
+    includes_1 = one.interval is None or one.interval[0] <= 1 <= one.interval[1]
+    return one.change or ("no difference" if includes_1 else "by itself")  # the corrected p shows nothing
 
 
 def _rate(one: ComparedFigure, side: str) -> Cell:
@@ -229,12 +229,12 @@ def _longer_waits(figures: ComparisonFigures) -> list[str]:
 
 def _explained(response: ComparedFigure, score: ComparedFigure, max_regression: float | None) -> bool:
     """Return True if the score is slower by about as much, and the response score alone does not exceed the limit."""
-    one, other = response.difference, score.difference
-    if one.low is None or one.high is None or other.low is None or other.high is None or score.change != "slower":
+    if response.interval is None or score.interval is None or score.change != "slower":
         return False
-    if max_regression is not None and other.low <= 1 + max_regression < one.low:
+    (low, high), (score_low, score_high) = response.interval, score.interval
+    if max_regression is not None and score_low <= 1 + max_regression < low:
         return False
-    return one.low <= other.high and other.low <= one.high
+    return low <= score_high and score_low <= high
 
 
 def has_infinite(one: ComparedFigure) -> bool:

@@ -17,7 +17,7 @@ from mailservers import StartDovecotPostfix
 from patience import PATIENT_CRITERIA
 from small_runs import kill_in_run, loadsim, on, population_of, written
 
-from loadsim.campaign.runner import EachRun, Interrupted
+from loadsim.campaign.runner import CampaignWatcher, Interrupted
 from loadsim.engine.signals import ended_by_signals
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import load_scenario
@@ -160,7 +160,7 @@ def test_a_signal_after_the_work_keeps_the_run_and_ends_the_suite(tmp_path: Path
     """At the end of the load, and while the verdict is computed: no second run begins."""
     found = load_suite(str(suite(tmp_path)))
     with kept_signals(), ended_by_signals(), pytest.raises(Interrupted) as interrupted:
-        run_suite(found, tmp_path / "out", watcher=EachRun(Ending(when)))
+        run_suite(found, tmp_path / "out", watcher=CampaignWatcher(Ending(when)))
     assert interrupted.value.kept
     state = json.loads((tmp_path / "out" / "campaign.json").read_text())
     assert ([run["result"] for run in state["runs"]], state["left"]) == (["passed"], 3)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from loadsim.campaign.runner import CampaignWatcher, PlannedRun
 from loadsim.campaign.runs import Campaign, CampaignRun
-from loadsim.model.scenario import Scenario
 from loadsim.runs.watcher import SILENT, Watcher
 
 
@@ -22,8 +20,9 @@ class Watching(CampaignWatcher):
         ended: Callable[[Any], None] = lambda _: None,
         run: Watcher = SILENT,
     ) -> None:
+        super().__init__(run)
         self.runs: list[CampaignRun] = []
-        self._begun, self._began, self._ended, self._run = begun, began, ended, run
+        self._begun, self._began, self._ended = begun, began, ended
 
     def begun(self, campaign: Campaign) -> None:
         self._begun(campaign)
@@ -34,9 +33,6 @@ class Watching(CampaignWatcher):
     def ended(self, campaign: Campaign) -> None:
         self.runs.append(campaign.runs[-1])
         self._ended(campaign)
-
-    def watch(self, scenario: Scenario) -> AbstractContextManager[Watcher]:
-        return nullcontext(self._run)
 
 
 def stop(*_: Any) -> None:
