@@ -38,8 +38,6 @@ DELIVERY = "Delivery"
 LEAST_DELIVERY_MS = 100.0
 """Compared delivery times are at least this: users do not notice less, and clocks or lag may cause it."""
 
-_OF_DELIVERY = "delivery.p95_ms"
-
 _OF_MACHINES = (PROBES, "generator.", "lateness_p95_ms.generator", "delivery.clock_error_ms")
 """The beginnings of names of figures of machines, which may change without harm to a user."""
 
@@ -191,5 +189,5 @@ def _further(summary: Summary) -> dict[str, float]:
         for one in summary.criteria
         if kind_of(one.name) == "time" and not one.each and one.name.rpartition(".")[2] not in SCORES
     }
-    found.pop(_OF_DELIVERY, None)
+    found.pop("delivery.p95_ms", None)
     return {name: time_ms for name, time_ms in found.items() if time_ms is not None}

@@ -46,8 +46,6 @@ class NotComparable(ConfigErrors):
 UNDECIDED = 4
 """The exit status if valid runs are too few to decide."""
 
-EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}
-
 Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
 """By side, the tasks of each run."""
 
@@ -129,7 +127,7 @@ class Comparison:
 
     @property
     def exit_status(self) -> int:
-        return EXIT_STATUS[self.figures.decision]
+        return {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}[self.figures.decision]
 
 
 def compare_runs(

@@ -11,12 +11,6 @@ from loadsim.report.test_environment import UNKNOWN, comparable_facts, scenario_
 SCENARIO_KEY = "Scenario key "
 """Precedes a key of a scenario among the facts."""
 
-NOT_SET = "not set"
-"""The value of a key that a scenario lacks."""
-
-NO_MORE = "nothing more"
-"""The value of a list that has only what all lists have."""
-
 SAME = "The runs have the same server, settings, machines and versions, as far as loadsim knows."
 
 Facts = Mapping[str, Sequence[str]]
@@ -29,7 +23,7 @@ def facts_of(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Facts:
     found = {name: [one.get(name, UNKNOWN) for one in disclosed] for one in disclosed for name in one}
     if all(run.scenario for run in runs):
         keys = [dict(scenario_keys(run.scenario)) for run in runs]
-        found |= {f"{SCENARIO_KEY}{key}": [one.get(key, NOT_SET) for one in keys] for one in keys for key in one}
+        found |= {f"{SCENARIO_KEY}{key}": [one.get(key, "not set") for one in keys] for one in keys for key in one}
     return found
 
 
@@ -67,5 +61,5 @@ def _differing_items(values: Sequence[str]) -> list[str]:
     if max(map(len, lists)) == 1:
         return list(values)
     of_all = set[str].intersection(*map(set, lists))
-    shown = [between_items.join(item for item in items if item not in of_all) or NO_MORE for items in lists]
+    shown = [between_items.join(item for item in items if item not in of_all) or "nothing more" for items in lists]
     return shown if len(set(shown)) == len(set(values)) else list(values)  # lists may differ in their order only

@@ -21,9 +21,6 @@ from loadsim.report.document import Bar, Block, Cell, Document, Item, Section, T
 from loadsim.report.glossary import GLOSSARY
 from loadsim.report.junit import Case, Outcome, junit
 
-FORCED = "Warning (--force): these runs should not be compared"
-"""The heading of the reasons that `--force` overruled."""
-
 INCONCLUSIVE = "inconclusive: "
 
 RESERVATION = "but read the warnings: more than the server may differ"
@@ -104,7 +101,8 @@ def _load(comparison: Comparison) -> list[str]:
 def findings_of(comparison: Comparison) -> Iterable[Block]:
     """Yield the findings of the comparison and of its runs, and the next step."""
     figures = comparison.figures
-    return findings([*figures.ignored, *figures.findings], _of_runs(comparison), FORCED)
+    forced = "Warning (--force): these runs should not be compared"
+    return findings([*figures.ignored, *figures.findings], _of_runs(comparison), forced)
 
 
 def _of_runs(comparison: Comparison) -> list[Item]:

@@ -17,12 +17,9 @@ from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.document import Block, Document, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
-from loadsim.suite.suite import CellFigures, ComparedCells, Outcome, SuiteFigures
+from loadsim.suite.suite import CellFigures, ComparedCells, SuiteFigures
 
 CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete": "incomplete"}
-
-DOUBTFUL: tuple[Outcome, ...] = ("failed", "undecided", "refused")
-"""The outcomes of comparisons that the headline counts: with any of them, the exit status is not 0."""
 
 
 def measured_runs(figures: SuiteFigures) -> list[RecordedRun]:
@@ -35,7 +32,7 @@ def describe_suite(figures: SuiteFigures, runs: Sequence[RecordedRun], place: Pl
     cells = [run.cell for run in figures.runs if run.measured]
     facts = facts_of(runs, {}) if runs else {}
     return Document(
-        title=f"Suite {figures.name}: {count(len(figures.cells), 'cell')}",
+        title=f"Suite {figures.terms.name}: {count(len(figures.cells), 'cell')}",
         subtitle="; ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})),
         verdict=headline(figures),
         tone=tone(figures),
@@ -47,7 +44,7 @@ def describe_suite(figures: SuiteFigures, runs: Sequence[RecordedRun], place: Pl
             *_differences(facts, cells),
             GLOSSARY,
         ),
-        label=f"Suite {figures.name}",
+        label=f"Suite {figures.terms.name}",
     )
 
 
@@ -111,7 +108,7 @@ def _doubts(figures: SuiteFigures) -> dict[str, int]:
     compared = [one.comparison for one in figures.comparisons or () if one.comparison]
     worse = sum(one.figures.decision is None and compare_report.tone(one) == "bad" for one in compared)
     unequal = sum(bool(one.figures.unequal_conditions) for one in compared)
-    numbers: dict[str, int] = {outcome: figures.outcomes[outcome] for outcome in DOUBTFUL}
+    numbers: dict[str, int] = {outcome: number for outcome, number in figures.outcomes.items() if outcome != "passed"}
     numbers |= {"worse (without a limit)": worse, "under unequal conditions": unequal}
     return {words: number for words, number in numbers.items() if number}
 

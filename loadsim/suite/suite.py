@@ -18,9 +18,6 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 
-CRITERIA_MISSED, NOT_ALL_MEASURED = 1, 3
-"""Exit statuses of a suite, next to that of an undecided comparison."""
-
 CellVerdict = Literal["met", "missed", "incomplete"]
 
 Outcome = Literal["failed", "undecided", "refused", "passed"]
@@ -172,10 +169,6 @@ class SuiteFigures:
         return cls(directory, terms, runs, ended=ended[0] if ended else None)
 
     @property
-    def name(self) -> str:
-        return self.terms.name
-
-    @property
     def total(self) -> int:
         return self.terms.repeats * len(self.terms.cells)
 
@@ -231,9 +224,9 @@ class SuiteFigures:
         """3 if a repeat has no answer, 1 if criteria or a limit were missed, 4 if undecided or refused, or 0."""
         cells = self.cells
         if not self.complete or any(cell.answered < cell.planned for cell in cells):
-            return NOT_ALL_MEASURED
+            return 3
         if any(cell.verdict == "missed" for cell in cells) or self.outcomes["failed"]:
-            return CRITERIA_MISSED
+            return 1
         return UNDECIDED if self.outcomes["undecided"] or self.outcomes["refused"] else 0
 
     @property
