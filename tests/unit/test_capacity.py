@@ -348,13 +348,6 @@ def test_each_engine_has_a_user_in_all_steps(tmp_path: Path) -> None:
         find_capacity(reader(path), replace(wanted, first=3), tmp_path / "other")
 
 
-def test_engines_that_the_scenario_does_not_allow_are_refused_before_the_first_step(tmp_path: Path) -> None:
-    path = written(tmp_path / "small.yaml")
-    with pytest.raises(ConfigError, match="--engines: expected a number from 1 to 64, found 0"):
-        find_capacity(reader(path), replace(WANTED, engines=0), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 # --- answers ---
 
 ANSWER = ("users", "failed_users", "interval", "stopped_by", "certain")

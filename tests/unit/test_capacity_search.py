@@ -208,7 +208,10 @@ def test_a_refused_step_of_the_papers_ends_them() -> None:
 def test_any_results_end_in_an_interval_that_they_allow(
     results: list[Result], first: int, most: int, listed: bool
 ) -> None:
-    """The end comes, both ends have evidence, and the search resumed after each step goes the same way."""
+    """The end comes, both ends have evidence, and the search resumed after each step goes the same way.
+
+    `limit`: the largest number passed. `criteria`: nothing between the ends is undecided, or they are near.
+    """
     settings = Settings(first, most, steps=tuple(range(100, most + 1, 400)) if listed else ())
     given_results = iter(results)
     steps, found = searched(lambda _: next(given_results), settings)
@@ -221,12 +224,22 @@ def test_any_results_end_in_an_interval_that_they_allow(
             assert (others, of_end.count(result)) >= (0, 5) if not others else of_end.count(result) >= 8 and others == 1
             assert established(steps, end)
     assert found.low is None or found.high is None or found.low < found.high
-    for users in numbers(steps):
-        own = decision([step.result for step in steps if step.users == users])
-        if own == PASSED and found.high is not None:
-            assert users < found.high
-        if own == FAILED and found.low is not None:
-            assert users > found.low
+    decided = {users: decision([step.result for step in steps if step.users == users]) for users in numbers(steps)}
+    for users, result in decided.items():
+        assert result != PASSED or found.high is None or users < found.high
+        assert result != FAILED or found.low is None or users > found.low
+    if len(steps) == MOST_STEPS:
+        return
+    low, high = found.low or 0, found.high or most + 1
+    if found.stopped_by == "limit":
+        assert found.low == (settings.steps[-1] if listed else most)
+    elif found.stopped_by == "criteria":
+        assert found.high is not None
+        near = found.low is not None and high - low <= 0.1 * (high + low)
+        undecided = [users for users, result in decided.items() if result == UNDECIDED and low < users < high]
+        assert not undecided or (near and not listed)
+    elif found.stopped_by == "generator":
+        assert GENERATOR in decided.values()
 
 
 @pytest.mark.parametrize(
@@ -353,31 +366,6 @@ def test_undecided_numbers_widen_the_interval() -> None:
     assert found.low is not None and found.high is not None
     assert found.stopped_by == "noise"
     assert 720 < found.low < 800 and 1400 < found.high < 1500
-
-
-@settings(max_examples=40)
-@given(st.lists(st.sampled_from(get_args(Result)), min_size=MOST_STEPS, max_size=MOST_STEPS), st.booleans())
-def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
-    """`limit`: the largest number passed. `criteria`: nothing between the ends is undecided, or they are near."""
-    settings = Settings(100, 900, steps=(100, 300, 500, 700, 900) if listed else ())
-    given_results = iter(results)
-    steps, found = searched(lambda _: next(given_results), settings)
-    if len(steps) == MOST_STEPS:
-        return
-    decided = {users: decision([step.result for step in steps if step.users == users]) for users in numbers(steps)}
-    undecided = [
-        users
-        for users, result in decided.items()
-        if result == UNDECIDED and (found.low or 0) < users < (found.high or settings.most + 1)
-    ]
-    if found.stopped_by == "limit":
-        assert (found.low, decided[settings.most]) == (settings.most, PASSED)
-    elif found.stopped_by == "criteria":
-        assert found.high is not None
-        near = found.low is not None and found.high - found.low <= 0.1 * (found.high + found.low)
-        assert not undecided or (near and not listed)
-    elif found.stopped_by == "generator":
-        assert GENERATOR in decided.values()
 
 
 @pytest.mark.slow

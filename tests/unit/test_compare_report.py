@@ -144,15 +144,3 @@ def test_what_differs_is_told_by_side(tmp_path: Path) -> None:
     text = to_html(found) + to_markdown(found)
     assert "hunter" not in text
     assert table(found, "The same")["Users"] == ("2, each with their own session",)
-
-
-def test_each_run_has_its_verdict_and_load(tmp_path: Path) -> None:
-    """In the order given, with the side; an invalid run that was forced is named as such."""
-    base = [write_run(tmp_path, "b1", 100), write_run(tmp_path, "b2", 2000)]
-    new = [write_run(tmp_path, "n1", 100, limits={"hits": 6}, hour=9)]
-    rows = table(described(base, new, force=True), "The runs")
-    assert {name: (row[0], row[3], row[-1]) for name, row in rows.items()} == {
-        "b1": ("Base", "valid, criteria met", "2026-01-05 08:00:00 UTC"),
-        "b2": ("Base", "valid, criteria missed", "2026-01-05 08:00:00 UTC"),
-        "n1": ("New", "invalid, criteria not judged", "2026-01-05 09:00:00 UTC"),
-    }

@@ -429,15 +429,6 @@ def test_the_same_run_twice_is_never_two(tmp_path: Path) -> None:
         assert "found two in base and in new" in refused([one, two], [three_, two / "logs"], force=force)
 
 
-def test_several_runs_are_not_one(tmp_path: Path) -> None:
-    """An argument that means the logs of two runs is refused: merged, they would be one observation of nothing."""
-    one, two = (write_run(tmp_path, name) for name in ("one", "two"))
-    assert "expected the logs of one run, found those of 'one', 'two'" in refused(
-        [tmp_path / "*" / "logs" / "*.tlog"], [two]
-    )
-    assert compare_runs([str(tmp_path / "one" / "logs" / "*.tlog")], [two]).document["base"][0]["run"] == one.name
-
-
 def test_a_stress_run_has_no_score_to_compare(tmp_path: Path) -> None:
     """Refused, forced or not."""
     one, two = write_run(tmp_path, "one"), write_run(tmp_path, "two", mode="stress")

@@ -314,15 +314,6 @@ def test_a_run_without_the_server_s_processes_is_one_line(tmp_path: Path, capsys
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_hostile_name_reaches_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The names of disks come from a log: such a log is refused."""
-    main(["size", str(busy_run(tmp_path, **{"disk_\x1b[31m_busy_share": 0.9}))])
-    printed = capsys.readouterr()
-    text = printed.out + printed.err
-    assert "\x1b" not in text
-    assert "[31m" in text
-
-
 def test_other_load_on_the_server_is_a_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Postfix took in 50 messages per second, loadsim sent five."""
     add_probe(busy_run(tmp_path), "postfix", queued_per_s=50.0)
