@@ -38,9 +38,6 @@ MOST_BYTES = 1 << 27
 """The largest file that is read: 10,000 runs have about 50 MB."""
 
 
-# --- the directory ----------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def own_directory(out: Path | None, name: str) -> Iterator[Path]:
     """Yield the directory `out`, created unless it has a campaign, and keep other processes out.
@@ -85,9 +82,6 @@ def set_aside(directory: Path) -> None:
     directory.rename(aside)
 
 
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
 def write(campaign: Campaign) -> None:
     """Replace the file of a campaign. Raises `ConfigError` if the directory does not take it."""
     path, new = campaign.directory / FILE_NAME, campaign.directory / NEW_NAME
@@ -125,9 +119,6 @@ def _number(text: str) -> float:
     if not (isfinite(number) and abs(number) <= GREATEST):
         raise ValueError(text)
     return number
-
-
-# --- resuming ---------------------------------------------------------------------------------------------------------
 
 
 def resumed(campaign: C, *, may_change: Collection[str]) -> C:

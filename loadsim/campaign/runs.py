@@ -272,9 +272,6 @@ def _taken_share(probes: Probes) -> float | None:
     return max(found, default=None)
 
 
-# --- campaigns --------------------------------------------------------------------------------------------------------
-
-
 class Campaign(Protocol):
     """A capacity search or a suite with its runs so far: a dataclass with these three fields."""
 

@@ -235,9 +235,6 @@ def compare_runs(
     return Comparison(figures, {side: [run.recorded for run in of_side] for side, of_side in runs.items()})
 
 
-# --- figures ----------------------------------------------------------------------------------------------------
-
-
 def _times(tasks: Tasks) -> dict[str, list[dict[str, float]]]:
     """Return the 95th percentiles of the tasks with hits, by side and run."""
 

@@ -81,9 +81,6 @@ def _decided(
     return Decided(name, kind, decide(*shown, surely[0], limit), *shown, limit)
 
 
-# --- times --------------------------------------------------------------------------------------------------------
-
-
 def by_times(samples: Sequence[Sampled], more_failures: Mapping[str, Side | None], terms: Terms) -> list[Decided]:
     """Decide on each time by its ratio. `more_failures` has the side with more failures of some.
 
@@ -101,9 +98,6 @@ def _by_time(sample: Sampled, more_failures: Side | None, figures: int, terms: T
     if one.decision == "failed" and more_failures == BASE:
         return replace(one, decision="undecided", limit=None)
     return one
-
-
-# --- shares -------------------------------------------------------------------------------------------------------
 
 
 def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, FailureRates]:
@@ -150,9 +144,6 @@ def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:
     ]
 
 
-# --- criteria -----------------------------------------------------------------------------------------------------
-
-
 Missed = Mapping[str, Sequence[Sequence[str]]]
 """By side, the criteria that each run misses."""
 
@@ -193,9 +184,6 @@ def by_criteria(missed: Missed, terms: Terms) -> Decided:
     if stretched(p, terms.stretch) <= ONE_SIDED / terms.looks:
         return Decided("criteria", "criteria", "failed")
     return Decided("criteria", "criteria", "undecided" if missed_more(missed) else "passed")
-
-
-# --- together -----------------------------------------------------------------------------------------------------
 
 
 def together(found: Sequence[Decided]) -> Decision:

@@ -179,9 +179,6 @@ def _rate(one: ComparedFigure, side: str) -> Cell:
     return None if one.unanswered is None else 100 * one.unanswered[side]
 
 
-# --- the verdict in a sentence ---
-
-
 def verdict_line(figures: ComparisonFigures) -> str:
     """Return the verdict in a sentence: what users would notice first, the change of each score, and the decision.
 

@@ -144,9 +144,6 @@ def left_to_server(host: Series, window_s: Window) -> tuple[float, float] | None
     return (ours, all_cores) if ours < all_cores - EXACT else None
 
 
-# --- each resource ----------------------------------------------------------------------------------------------------
-
-
 def _resource(
     name: str,
     unit: str,

@@ -43,15 +43,11 @@ def host_of(place: str, series: Mapping[str, Series]) -> str:
             f"size: {place}: expected one probe host that saw the server's processes, found {', '.join(sorted(seen))}:"
             " a server on several machines is not sized; on one machine, sample it by one probe"
         )
-    if hosts:
-        raise ConfigError(
-            f"size: {place}: expected the probe host to see the server's processes, found none: run loadsim as root on"
-            " the server's machine; if docker-proxy or another program forwards to the server, let it listen itself, as"
-            " in Docker's host network (docs/reference/probes.md)"
-        )
+    found = "none" if hosts else "no samples"
     raise ConfigError(
-        f"size: {place}: expected samples of the probe host, found none: measure with --set 'probes.host={{}}' on the"
-        " server's machine"
+        f"size: {place}: expected the probe host to see the server's processes, found {found}: run loadsim as root on"
+        " the server's machine with --set 'probes.host={}'; if docker-proxy or another program forwards to the server,"
+        " let it listen itself, as in Docker's host network (docs/reference/probes.md)"
     )
 
 

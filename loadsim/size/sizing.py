@@ -119,9 +119,6 @@ def _check(run: RecordedRun) -> None:
         raise RunInvalid(f"size: {run.place}: the run is invalid, and sizes no server: {why}")
 
 
-# --- limits of the answer ---------------------------------------------------------------------------------------------
-
-
 def _doubts(
     run: RecordedRun, series: Mapping[str, Series], rates: Rates, resources: Sequence[SizedResource]
 ) -> list[Finding]:

@@ -79,9 +79,6 @@ def _comparison(one: ComparedCells) -> Section:
     return Section(_names(one), (f"{words[:1].upper()}{words[1:]}.", *tasks))
 
 
-# --- words and tables -------------------------------------------------------------------------------------------------
-
-
 def headline(figures: SuiteFigures) -> str:
     planned = sum(cell.planned for cell in figures.cells)
     measured = sum(cell.measured for cell in figures.cells)

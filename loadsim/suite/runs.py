@@ -161,9 +161,6 @@ def run_name(suite: Suite, slot: Slot, attempt: int) -> str:
     return f"{slot.number:0{width}d}-{path_component(slot.cell.name)}-{slot.repeat}{retry}"
 
 
-# --- comparisons ------------------------------------------------------------------------------------------------------
-
-
 def compared(figures: SuiteFigures) -> tuple[ComparedCells, ...]:
     """Compare the chosen cells by their measured runs. Reasons against a comparison are part of it.
 
