@@ -57,7 +57,8 @@ def own_directory(out: Path | None, name: str) -> Iterator[Path]:
             yield out
         finally:
             if (out / FILE_NAME).exists():
-                hand_over(out)
+                for path in (out, *out.glob("*"), *out.glob("*/*")):  # also what was added to a directory of theirs
+                    hand_over(path)
             else:
                 discard(out, created)  # still locked: no other process has begun to use it
 

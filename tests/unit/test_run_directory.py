@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from loadsim.campaign.file import own_directory
 from loadsim.errors import LogError
 from loadsim.runs.directory import hand_over, run_directory
 from loadsim.timinglog.merge import find_logs
@@ -58,6 +59,18 @@ def test_a_directory_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
     directory = run_in(tmp_path / "given")
     hand_over(directory)
     assert owners(directory) == {0, CALLER + 1}
+
+
+@pytest.mark.usefixtures("under_sudo")
+def test_a_campaign_that_root_resumes_is_the_callers(tmp_path: Path) -> None:
+    """Also the run of the second time, in a directory that is theirs by then."""
+    for number in (1, 2):
+        with own_directory(tmp_path / "out", "x") as out:
+            (out / "campaign.json").unlink(missing_ok=True)
+            (out / "campaign.json").touch()
+            (out / "runs" / str(number)).mkdir(parents=True)
+            (out / "runs" / str(number) / "one.tlog").touch()
+        assert owners(out) == {CALLER}
 
 
 def test_without_sudo_the_run_is_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
