@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.control_groups import usable_cores
 from loadsim.dryrun.forecast import forecast
-from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
+from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
 from loadsim.findings.finding import Finding
@@ -77,17 +76,10 @@ def _settings(overrides: Mapping[str, Any] | None) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]  # JSON is YAML
 
 
-def plan(
-    scenario: Source,
-    *,
-    engines: int | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> Plan:
-    """Plan a run in virtual time, without a server, in `engines` processes; None chooses the number.
+def plan(scenario: Source, *, progress: Callable[[float], None] | None = None) -> Plan:
+    """Plan a run in virtual time, without a server. `progress` receives the finished share, from 0 to 1.
 
-    The figures do not depend on `engines`. `run` finds them in a cache in the home directory, and does not plan again.
-    `progress` receives the finished share, from 0 to 1.
-    Raises `ConfigError`, and `RunInvalid` if a planning process is killed.
+    `run` finds the planned load in a cache in the home directory, and does not plan again. Raises `ConfigError`.
     """
     _check_no_event_loop("plan")
     if not isinstance(scenario, Scenario):
@@ -95,12 +87,7 @@ def plan(
     check_protocols(scenario)
     check_plugin_tasks(scenario)
     check_probes(scenario.name, scenario.probes)
-    most = min(scenario.users, MOST_ENGINES)
-    if engines is None:
-        engines = engines_for(scenario.users, usable_cores())
-    if not 1 <= engines <= most:
-        raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
-    planned = make_plan(scenario, engines, progress)
+    planned = make_plan(scenario, progress)
     load = planned.load()
     keep(scenario, build_fingerprint(), load)
     needs, resources = compared_needs(Workload(scenario), load)

@@ -20,9 +20,6 @@ from loadsim.report.plan import describe_plan
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
-    parser.add_argument(
-        "--engines", type=int, metavar="N", help="number of processes that plan; default: by users and cores"
-    )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON, also by user and by hour")
     parser.set_defaults(run=run_plan)
 
@@ -31,7 +28,7 @@ def run_plan(args: argparse.Namespace) -> int:
     scenario = load_scenario(args.scenario, args.overrides, passwords=False)
     with uncollected():  # this process ends here
         with shown_share("Planning") as progress:
-            found = plan(scenario, engines=args.engines, progress=progress)
+            found = plan(scenario, progress=progress)
         needs = describe(found.needs, found.resources)
         lists = scenario.lists.count != 0
         document = {**found.figures, "findings": [one.document for one in found.findings]}

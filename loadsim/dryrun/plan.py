@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from loadsim.dryrun.plan_engine import PlannedEngine, empty_tally, plan_users
-from loadsim.dryrun.plan_process import other_engines
+from loadsim.dryrun.plan_engine import plan_users
 from loadsim.dryrun.rounds import Progress
 from loadsim.dryrun.tally import TRAFFIC, Tally
-from loadsim.dryrun.traffic import hours_of, knows_imap, left_out, mean_rates, peaks, sessions, storage
+from loadsim.dryrun.traffic import hours_of, knows_imap, mean_rates, peaks, sessions, storage
 from loadsim.errors import ConfigError
 from loadsim.model.profile import Calculated
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import CANONICAL, STRESS
-from loadsim.model.workload import Workload, combine_digests
+from loadsim.model.workload import Workload, plan_digest
 from loadsim.timinglog.planned_load import PlannedLoad
 
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}
 """The ways to send by their names in the published calculated load, with their tasks."""
-
-USERS_OF_AN_ENGINE = 500
-"""Fewer are not worth a process, which takes a second to start. Each engine receives all mail of the others."""
-
-MOST_ENGINES = 16
-"""Each two have a pipe. More engines would exceed the open files of a process, and each receives all mail anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,7 @@ class DayPlan:
     digest: str
     whole: UserLoad
     by_profile: dict[str, UserLoad]
-    stored_bytes: Counter[str] = field(default_factory=Counter)
+    stored_bytes: Counter[str]
 
     @property
     def received_share(self) -> float | None:
@@ -68,41 +60,20 @@ class DayPlan:
         return replace(self.tally.load(), received_share=self.received_share)
 
 
-def engines_for(users: int, cores: int) -> int:
-    """Return the default number of engines that plan for these users."""
-    return max(1, min(cores, users // USERS_OF_AN_ENGINE, MOST_ENGINES))
+def make_plan(scenario: Scenario, progress: Progress | None = None) -> DayPlan:
+    """Run the scenario without a server, in virtual time. `progress` receives the finished share.
 
-
-def make_plan(scenario: Scenario, engines: int = 1, progress: Progress | None = None) -> DayPlan:
-    """Run the scenario without a server, in virtual time, in `engines` processes: any number gives the same plan.
-
-    `progress` receives the finished share.
-    Raises `ConfigError` for a closed loop, which has no plan, and `RunInvalid` if a process is killed.
+    Raises `ConfigError` for a closed loop, which has no plan.
     """
     if scenario.run.mode == STRESS:
         raise ConfigError(
             f"{scenario.name}: run.mode: expected {CANONICAL} (the server decides how much a closed loop does),"
             f" found {STRESS}"
         )
-    workload = Workload(scenario)  # raises its errors before a process is started
-    with other_engines(scenario, engines) as others:
-        planned = plan_users(scenario, 0, engines, others.peers if engines > 1 else None, progress)
-        return join(workload, [planned, *others.planned()])
-
-
-def join(workload: Workload, planned: Sequence[PlannedEngine]) -> DayPlan:
-    """Return the plan from the results of its engines."""
-    scenario = workload.scenario
-    tally = empty_tally(workload)
-    for engine in planned:
-        tally.add(engine.tally)
-    digests = {user: digest for engine in planned for user, digest in engine.digests.items()}
-    digest = combine_digests([digests[user] for user in sorted(digests)])
+    workload = Workload(scenario)
+    tally, stored_bytes = plan_users(workload, progress)
     loads = _user_loads(scenario, workload, tally)
-    stored_bytes: Counter[str] = Counter()
-    for engine in planned:
-        stored_bytes.update(engine.stored_bytes)  # the sum of counters has no negative counts
-    return DayPlan(scenario, tally, digest, loads.pop(""), loads, stored_bytes)
+    return DayPlan(scenario, tally, plan_digest(workload), loads.pop(""), loads, stored_bytes)
 
 
 def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, UserLoad]:
@@ -176,7 +147,7 @@ def to_json(plan: DayPlan) -> dict[str, Any]:
         "peaks": busiest,
         "sessions": sessions(scenario),
         "storage": storage(plan.stored_bytes, scenario.run.days),
-        "left_out": left_out(scenario, tally),
+        "gathered_syncs": tally.gathered,
         "failures": dict(sorted(tally.failures.items())),
     }
 

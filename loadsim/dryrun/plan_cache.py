@@ -18,11 +18,10 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import Thread
 
-from loadsim.control_groups import usable_cores
-from loadsim.dryrun.plan import engines_for, make_plan
+from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.dryrun.rounds import Progress
-from loadsim.errors import ConfigError, RunInvalid
+from loadsim.errors import ConfigError
 from loadsim.files import read_text
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
@@ -128,7 +127,6 @@ def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
 
 def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> PlannedLoad | str:
     """Plan in a child process. Return the load, or the reason for its failure. No process is left afterwards."""
-    engines = engines_for(scenario.users, usable_cores())
     ours, theirs = Pipe()
     with ours:
         with theirs:
@@ -141,13 +139,12 @@ def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> Planne
             )
         try:
             with suppress(OSError):  # it has exited; `recv` raises EOFError then
-                ours.send((scenario, engines))
+                ours.send(scenario)
             began_s = time.monotonic()
             shown = False
             while True:
                 if not shown and time.monotonic() - began_s >= REPORT_AFTER_S:
-                    by = f" by {engines} processes" if engines > 1 else ""
-                    show(f"Planning the day of {scenario.users} users once, to know its load{by}")
+                    show(f"Planning the day of {scenario.users} users once, to know its load")
                     shown = True
                 if not ours.poll(POLL_S):
                     continue
@@ -169,15 +166,12 @@ def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> Planne
 def main() -> int:
     """Plan the scenario that the parent process sends. The argument is the file descriptor of the pipe to it."""
     parent = Connection(int(sys.argv[1]))
-    scenario, engines = parent.recv()
+    scenario = parent.recv()
     Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     with uncollected():
-        try:
-            made: PlannedLoad | str = make_plan(scenario, engines, _reported(parent)).load()
-        except RunInvalid as failure:
-            made = str(failure)
+        load = make_plan(scenario, _reported(parent)).load()
         with suppress(OSError):
-            parent.send(made)
+            parent.send(load)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""One engine of a plan: some of the users in virtual time, each with a mailbox in memory, and their totals."""
+"""The engine of a plan: all users in virtual time, each with a mailbox in memory, and their totals."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil
 from typing import Any, cast
 
-from loadsim.dryrun.rounds import Peers, Progress, Rounds
+from loadsim.dryrun.rounds import Progress, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.engine import Dependencies, Engine
@@ -23,9 +22,7 @@ from loadsim.model.content.templates import Pool
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag
-from loadsim.model.partition import divide
 from loadsim.model.ports import Endpoint, Services
-from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.users.plugin_tasks import idle_tasks
@@ -35,18 +32,6 @@ RUN_ID = "plan-20260101T000000Z-0"
 
 WALL_CLOCK_US = 1_767_225_600_000_000
 """The wall clock at the start of a plan: with as many digits as in a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedEngine:
-    """The totals of one engine's users, and the digests of the users' own plans by their numbers.
-
-    `stored_bytes` is the change of these users' mailboxes by its causes (`terms.STORED`).
-    """
-
-    tally: Tally
-    digests: dict[int, bytes]
-    stored_bytes: Counter[str] = field(default_factory=Counter)
 
 
 class PlannedPool(Pool):
@@ -86,27 +71,18 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def empty_tally(workload: Workload) -> Tally:
-    """Return a tally of all users and hours without any counts."""
+def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Tally, Counter[str]]:
+    """Run all users. Return their totals, and the change of their mailboxes by its causes (`terms.STORED`)."""
     scenario = workload.scenario
     hours = ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
     hour_ns, duration_ns = round(HOUR_S * 1e9 / scenario.compression), workload.duration_us * 1000
-    return Tally(scenario.users, hour_ns, hours, duration_ns, scenario.plugin_tasks)
-
-
-def plan_users(
-    scenario: Scenario, index: int, engines: int, peers: Peers | None, progress: Progress | None = None
-) -> PlannedEngine:
-    """Run the users of engine `index` (from 0) of `engines`. `peers` are the other engines; None without any."""
-    workload = Workload(scenario)
-    users = divide(scenario.users, engines)[index]
+    tally = Tally(scenario.users, hour_ns, hours, duration_ns, scenario.plugin_tasks)
     contents = PlannedContents(scenario.run.seed)
-    tally = empty_tally(workload)
     stored_bytes: Counter[str] = Counter()
 
     async def run(clock: LoopClock) -> None:
         no_services = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
-        rounds = Rounds(workload, users, clock, peers, progress)
+        rounds = Rounds(workload, clock, progress)
         driver = open_driver(
             IN_THE_ENGINE,
             no_services,
@@ -129,17 +105,17 @@ def plan_users(
                 clock=clock,
                 control=rounds,
             ),
-            users=users,
+            users=range(1, scenario.users + 1),
             run_id=RUN_ID,
             wall_clock_us=WALL_CLOCK_US,
             self_observing=False,  # there is nothing to write, and nothing can be late
             strict=True,  # otherwise the plan could miss users, and be a smaller load than the scenario's
         )
-        rounds.serve(engine, cast(Any, driver).arrive)
+        rounds.arrive = cast(Any, driver).arrive
         await engine.run()
 
     run_virtual(run)
-    return PlannedEngine(tally, {user: workload.user_digest(user) for user in users}, stored_bytes)
+    return tally, stored_bytes
 
 
 def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:

@@ -55,20 +55,6 @@ class Tally:
         self._hour = self.hours[-1]  # the one that was looked up last
         self._begin_ns = self._end_ns = 0
 
-    def add(self, other: Tally) -> None:
-        """Add the counts of another engine of the same plan."""
-        for ours, theirs in ((self.tasks, other.tasks), (self.traffic, other.traffic)):
-            for figure, by_user in ours.items():
-                ours[figure] = [mine + more for mine, more in zip(by_user, theirs[figure], strict=True)]
-        for number, hour in self.hours.items():
-            hour.tasks.update(other.hours[number].tasks)
-            hour.traffic.update(other.hours[number].traffic)
-            hour.commands.update(other.hours[number].commands)
-        self.failures.update(other.failures)
-        self.gathered += other.gathered
-        for task, counts in self._due.items():
-            self._due[task] = [mine + more for mine, more in zip(counts, other._due[task], strict=True)]
-
     def load(self) -> PlannedLoad:
         """Return the number of due tasks per bin of the run, by task; a task that is never due has no counts."""
         due = {task: tuple(counts) for task, counts in self._due.items() if any(counts)}

@@ -1,17 +1,15 @@
-"""The traffic of a plan for the server: rates by hour and their peaks, sessions, growth of mailboxes, and its limits.
+"""The traffic of a plan for the server: rates by hour and their peaks, sessions, growth of mailboxes.
 
 A command is what a client sends and a server answers: connections, DONE and QUIT are none.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadsim.dryrun.tally import GATHER_NS, TRAFFIC, Tally
-from loadsim.model.documents.scenario_server import Server
-from loadsim.model.mail_program import KEPT, OUTLOOK_LIKE, MailProgram, program_names
+from loadsim.dryrun.tally import TRAFFIC, Tally
+from loadsim.model.mail_program import KEPT, OUTLOOK_LIKE
 from loadsim.model.population import further_connections
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STORED
@@ -32,10 +30,6 @@ COUNTED = {
 
 LEAST_HOUR_SHARE = 0.5
 """A peak is that of an hour of which at least this share lies in the run."""
-
-ADDED_BYTES = 350
-"""The headers that Postfix and Dovecot add to each copy of a message: the mean of 1,400 copies, with short host names.
-"""
 
 
 def hours_of(tally: Tally) -> list[dict[str, Any]]:
@@ -106,60 +100,3 @@ def storage(stored_bytes: Mapping[str, int], days: float) -> dict[str, float]:
     """Return the growth of all mailboxes in bytes per day, by its causes and in all, as loadsim wrote the messages."""
     each = {f"{cause}_bytes_per_day": stored_bytes.get(cause, 0) / days for cause in STORED}
     return {"growth_bytes_per_day": sum(each.values()), **each}
-
-
-def left_out(scenario: Scenario, tally: Tally) -> list[dict[str, str]]:
-    """Return what a plan cannot know of a server (`what`), each with its effect on the figures (`effect`)."""
-    # 1. The figures that the effects are shares of.
-    commands: Counter[str] = sum((hour.commands for hour in tally.hours.values()), Counter())
-    imap, smtp = _commands(commands, "IMAP "), _commands(commands, "SMTP ") - commands[CONNECT]
-    received = sum(tally.traffic["bytes_received"])
-    added = ADDED_BYTES * sum(tally.traffic["messages_received"])
-    groups, server = scenario.topology, scenario.server
-    # 2. What any scenario leaves open.
-    found = [
-        (
-            f"a server that gathers new mail for {GATHER_NS / 1e6:g} ms before it announces it, as Dovecot does",
-            f"{_share(2 * tally.gathered, imap)} fewer IMAP commands (UID FETCH, IDLE)",
-        ),
-        (
-            "a server without MOVE",
-            f"{_share(2 * commands['IMAP UID MOVE'], imap)} more IMAP commands (UID COPY, STORE, EXPUNGE instead)",
-        ),
-        ("failed tasks and lost sessions", "each try costs its commands again, a lost session those of a log-on"),
-        (
-            "what the server adds to messages, its indexes and file formats",
-            f"on Postfix and Dovecot, headers of about {ADDED_BYTES} bytes, {_share(added, received)} of received mail",
-        ),
-    ]
-    # 3. What this scenario leaves open.
-    smtp_endpoint = server.smtp if isinstance(server, Server) else None
-    if commands["SMTP AUTH"] and not (smtp_endpoint and smtp_endpoint.methods):
-        found.append(("a server that offers no AUTH", f"{_share(commands['SMTP AUTH'], smtp)} fewer SMTP commands"))
-    if commands[CONNECT] < commands["SMTP DATA"]:
-        found.append(
-            (
-                "a server that closes idle SMTP connections",
-                f"up to {_share(2 * (commands['SMTP DATA'] - commands[CONNECT]), smtp)} more SMTP commands",
-            )
-        )
-    for group in groups:
-        if group.programs != (OUTLOOK_LIKE,):
-            found.append(
-                (
-                    f"the IMAP commands of {program_names(group.programs)}",
-                    f"{group.users:,} users have other commands than the plan, which simulates {OUTLOOK_LIKE.name}"
-                    f" only; so IMAP commands have no rates{_polls(group.programs)}",
-                )
-            )
-    return [{"what": what, "effect": effect} for what, effect in found]
-
-
-def _polls(programs: Sequence[MailProgram]) -> str:
-    """Return how often users of these programs look for new mail, if they do."""
-    each = [f"{program.name} asks for new mail each {program.poll_s:g} s" for program in programs if not program.idle]
-    return "; " + ", ".join(each) if each else ""
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole if whole else 0:.1f} %"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loadsim.report.answer_tables import facts_table
-from loadsim.report.document import Block, Column, Document, Listing, Section, Table, table_of
+from loadsim.report.document import Block, Column, Document, Section, Table, table_of
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
@@ -47,14 +47,12 @@ def describe_plan(figures: Mapping[str, Any], needs: Sequence[str] = (), *, list
 
     `lists` says that the scenario has distribution lists.
     """
-    left_out = tuple(f"{each['what']}: {each['effect']}" for each in figures["left_out"])
     blocks: tuple[Block, ...] = (
         facts_table("The load", _facts(figures, lists)),
         *needs,
         _rates(figures),
         *_rates_by_hour(figures),
         *_profiles(figures),
-        Listing("A server may change these figures", left_out),
         f"Plan digest: {figures['plan_digest']}",
     )
     return Document("Plan", "", _headline(figures), "good", (Section("Load", blocks, brief=True),), label="Plan")

@@ -54,7 +54,7 @@ def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
     )
     out = tmp_path / "out"
     for arguments in (
-        ("plan", small, "--engines", "2"),
+        ("plan", small),
         ("run", small, "--out", out, "--no-report"),
         ("log", "export", "csv", out),
         ("report", out),

@@ -215,7 +215,7 @@ def test_warnings_of_a_scenario_come_before_its_errors(tmp_path: Path) -> None:
         with pytest.raises(loadsim.ConfigError):
             call(path, tmp_path / "out", watcher=notes)
         assert notes.warnings == [one.text for one in loadsim.load_scenario(path).findings] != []
-    assert loadsim.plan(path, engines=1).scenario.users == 6
+    assert loadsim.plan(path).scenario.users == 6
     assert not (tmp_path / "out").exists()
 
 
@@ -226,8 +226,6 @@ def test_errors_are_raised_and_not_printed(tmp_path: Path, capfd: pytest.Capture
         loadsim.load_scenario("nothing")
     with pytest.raises(loadsim.ConfigError, match=r"^--set topology\.0\.users: "):
         loadsim.load_scenario("quickstart", {"topology.0.users": -1})
-    with pytest.raises(loadsim.ConfigError, match="expected a number from 1"):
-        loadsim.plan(small, engines=0)
     with pytest.raises(loadsim.ConfigError, match="expected a number from 1"):
         loadsim.run(small, tmp_path / "out", engines=0)
     with pytest.raises(loadsim.LogError):

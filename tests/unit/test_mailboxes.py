@@ -235,10 +235,10 @@ SIZES = {"2K": "50%", "30K": "50%"}
 def test_a_plan_knows_such_mailboxes() -> None:
     """Its fillers have the sizes of a run's messages; users browse, and load attachments that only large mail has."""
     made = scenario("mailbox={inbox: 90, folders: 8, fan_out: 2, sizes: {2K: 50%, 30K: 50%}}")
-    planned = plan_users(made, 0, 1, None)
-    assert sum(planned.tally.tasks["BROWSE"]) > 0
-    assert sum(planned.tally.tasks["LOAD ATTACHMENT"]) > 0
-    assert not planned.tally.failures
+    tally, _ = plan_users(Workload(made))
+    assert sum(tally.tasks["BROWSE"]) > 0
+    assert sum(tally.tasks["LOAD ATTACHMENT"]) > 0
+    assert not tally.failures
     for size_bytes in (2048, 40_000):
         arguments: dict[str, Any] = {
             "user": 3, "address": "u3@loadsim.test", "sender": 9, "sender_address": "u9@loadsim.test",

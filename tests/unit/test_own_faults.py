@@ -312,7 +312,7 @@ def test_a_plan_does_not_swallow_a_bug(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(InMemorySubmission, "send", broken)
     with pytest.raises(ExceptionGroup) as raised:
-        plan_users(day_of(tmp_path, (SENDER, 2)), 0, 1, None)
+        plan_users(Workload(day_of(tmp_path, (SENDER, 2))))
     assert raised.value.subgroup(ZeroDivisionError) is not None
 
 

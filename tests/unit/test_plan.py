@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from virtual_runs import quiet, scenario_of
 
 from loadsim.cli import main
 from loadsim.dryrun.plan import UserLoad, make_plan, to_json
@@ -312,3 +313,14 @@ def test_what_is_sent_at_the_end_of_a_day_is_read_on_the_next(tmp_path: Path) ->
     unread = shown - read
     arrived_last = sum(hour["messages_received"] for hour in hours[21 - 1 - 3 : 21])
     assert 0 < unread < arrived_last
+
+
+def test_mail_arrives_at_the_end_of_the_next_round(tmp_path: Path) -> None:
+    """Not before, and within the run: each user sees their mail, and nothing is left for after the end."""
+    profile = quiet(new_mail={"per_day": 200, "recipients": 2})
+    figures = to_json(make_plan(scenario_of(tmp_path, (profile, 3), run={"day_length": "8h"})))
+    received = figures["totals"]["messages_received"]
+    assert received > 800
+    # Each sync is for the mail of one round for one user, of which some have two messages or more.
+    assert 0.95 * received < figures["tasks"]["SYNC"] < received
+    assert figures["by_hour"][-1]["tasks"]["SYNC"] == 0

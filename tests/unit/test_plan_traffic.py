@@ -92,9 +92,6 @@ def test_listings_that_a_gathering_server_joins_are_counted() -> None:
         listed(1, tenths * GATHER_NS // 5)
     listed(2, 0)
     assert tally.gathered == 2
-    other = Tally(2, 10**12, 1, 10**12)
-    other.add(tally)
-    assert other.gathered == 2
 
 
 # --- storage ------------------------------------------------------------------------------------------------------
@@ -154,6 +151,3 @@ class Unobserved:
 
     def lost(self, _: Exception) -> None:
         raise AssertionError
-
-
-# --- words --------------------------------------------------------------------------------------------------------

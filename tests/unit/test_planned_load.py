@@ -223,7 +223,7 @@ def test_planning_that_is_killed_is_no_plan(
 def test_a_run_that_ends_while_it_plans_leaves_nothing(tmp_path: Path, number: int, status: int) -> None:
     """Interrupted or killed: no process, and after Ctrl-C no run directory.
 
-    The processes that plan have the same standard error, so it ends when the last of them does.
+    The planning process has the same standard error, so it ends with it.
     """
     run = subprocess.Popen(
         [
