@@ -11,9 +11,7 @@ import pytest
 from loadsim.campaign.file import own_directory
 from loadsim.cli.server import server_directory
 from loadsim.errors import ConfigError
-from loadsim.files import locked
 from loadsim.model.scenario import load_scenario
-from loadsim.provisioning.export_maildir import Target, export_maildir
 from loadsim.runs.directory import make_directories, recorded_events, run_directory
 from loadsim.runs.watcher import Watcher
 
@@ -113,19 +111,12 @@ def test_directories_that_others_made_stay() -> None:
         make_directories(Path("file/x/y"))
 
 
-def test_two_servers_and_two_exports_do_not_share_a_directory() -> None:
-    """The second would remove the logs, or the unfinished mailboxes, of the first."""
+def test_two_servers_do_not_share_a_directory() -> None:
+    """The second would remove the logs of the first."""
     with (
         server_directory(OUT),
         pytest.raises(ConfigError, match="--dir out: expected a directory of its own, found another server at work"),
         server_directory(OUT),
     ):
         pass
-    Path("two.yaml").write_text(
-        "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"
-        "accounts: {user: 'u{index}', password: 'pw-{index}'}\n"
-        "topology: [{profile: loadsim-5.0/light, users: 2}]\n"
-    )
-    with locked(OUT, "--out", "export"), pytest.raises(ConfigError, match="found another export at work"):
-        export_maildir(load_scenario("two.yaml"), Target(OUT), lambda *_: None, 1)
     assert list(OUT.iterdir()) == []
