@@ -72,9 +72,6 @@ def planned_load(
     return made
 
 
-# --- the cache --------------------------------------------------------------------------------------------------
-
-
 def cache_directory() -> Path:
     """Return the directory of the plans. Raises `RuntimeError` for a user without a home directory.
 
@@ -120,9 +117,6 @@ def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
             file.touch(mode=0o600)
             file.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
             file.replace(plans / f"{digest}.json")
-
-
-# --- planning ---------------------------------------------------------------------------------------------------
 
 
 def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> PlannedLoad | str:

@@ -72,9 +72,6 @@ def open_probe(services: Services, base_dir: object = BASE_DIR, metrics: object 
     return sample
 
 
-# --- Dovecot's sockets --------------------------------------------------------------------------------------------
-
-
 def answer_of(path: Path, request: bytes, limit_s: float = LIMIT_S) -> str:
     """Return the lines with which a process of Dovecot answers a request, up to a blank one.
 
@@ -128,9 +125,6 @@ def metrics_of_dump(answer: str) -> dict[str, Total]:
             raise ValueError("expected lines of name, count and sum, found another")
         found[name] = Total(finite_number(values[0], "count"), finite_number(values[1], "sum") / 1e3)
     return found
-
-
-# --- the figures --------------------------------------------------------------------------------------------------
 
 
 def counters_of(metrics: Metrics) -> dict[str, float]:

@@ -1,17 +1,13 @@
-"""Samples of the generator's machine, each second of a run: cores, memory, retransmitted TCP segments.
-
-Files of /proc stay open; a sample takes about a tenth of a millisecond.
-"""
+"""Samples of the generator's machine, each second of a run: cores, memory, retransmitted TCP segments."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +18,7 @@ import psutil
 from loadsim.engine.event_loop import background_tasks
 from loadsim.engine.run_log import RunLog
 from loadsim.model.ports import Clock
+from loadsim.monitor.host_probe import ReadText, read_proc
 from loadsim.monitor.system.core_times import core_times
 from loadsim.monitor.system.filesystems import run_storage
 from loadsim.monitor.system.wall_clock import clock_facts
@@ -30,10 +27,6 @@ from loadsim.timinglog.writer import TimingLogWriter
 LOG_NAME = "machine"
 """The engine's name in the machine's log: in the file's name, and in its header."""
 
-FILES = ("/proc/stat", "/proc/net/snmp")
-LONGEST_BYTES = 1 << 20
-"""More than any of these files has, on any number of cores."""
-
 
 def tcp_counters(snmp: str) -> dict[str, int]:
     """Return the TCP counters in /proc/net/snmp by the names of RFC 4022 (`OutSegs`, `RetransSegs`)."""
@@ -41,26 +34,18 @@ def tcp_counters(snmp: str) -> dict[str, int]:
     return dict(zip(names, map(int, values), strict=True))
 
 
-@contextmanager
-def open_files(paths: Sequence[str] = FILES) -> Iterator[Callable[[str], str]]:
-    """Yield a function that reads these files, which stay open, from their beginning each time."""
-    with ExitStack() as stack:
-        files = {path: stack.enter_context(Path(path).open("rb", buffering=0)).fileno() for path in paths}
-        yield lambda path: os.pread(files[path], LONGEST_BYTES, 0).decode()
-
-
 class Machine:
-    """Takes samples of this machine; `read` returns the text of a file of /proc."""
+    """Takes samples of this machine; `read` returns a file of /proc by its name there. Raises `OSError` without it."""
 
-    def __init__(self, read: Callable[[str], str]) -> None:
+    def __init__(self, read: ReadText = read_proc) -> None:
         self._read = read
-        self._cores = core_times(read("/proc/stat"))
-        self._tcp = tcp_counters(read("/proc/net/snmp"))
+        self._cores = core_times(read("stat"))
+        self._tcp = tcp_counters(read("net/snmp"))
 
     def take(self) -> dict[str, Any]:
         """Return a sample of the time since the last one; the timing log's page documents the keys."""
-        before, self._cores = self._cores, core_times(self._read("/proc/stat"))
-        tcp_before, self._tcp = self._tcp, tcp_counters(self._read("/proc/net/snmp"))
+        before, self._cores = self._cores, core_times(self._read("stat"))
+        tcp_before, self._tcp = self._tcp, tcp_counters(self._read("net/snmp"))
         # A core that was switched on or off meanwhile has no earlier value.
         passed = {name: times - before[name] for name, times in self._cores.items() if name in before}
         whole = passed.pop("cpu")
@@ -150,7 +135,6 @@ async def watched_machine(
     log.facts(facts)
     async with AsyncExitStack() as stack:
         with suppress(OSError):  # a system without these files has no samples
-            machine = Machine(stack.enter_context(open_files()))
-            await stack.enter_async_context(background_tasks(sample_each_second(machine)))
+            await stack.enter_async_context(background_tasks(sample_each_second(Machine())))
         yield
     log.facts({"ended": "completed"})

@@ -111,9 +111,6 @@ def kernel_pressure() -> tuple[str, ...]:
     return tuple(found)
 
 
-# --- a reading --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class HostSample:
     """The machine's counters and levels at a moment.
@@ -166,9 +163,6 @@ def network_counters(interfaces: Sequence[str]) -> Iterator[tuple[tuple[str, str
         if name in interfaces:
             yield ("network_received_bytes_per_s", name), counted.bytes_recv
             yield ("network_sent_bytes_per_s", name), counted.bytes_sent
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 def rates(before: Mapping[tuple[str, str], float], now: Mapping[tuple[str, str], float], s: float) -> dict[str, float]:

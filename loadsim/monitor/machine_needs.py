@@ -20,6 +20,7 @@ import psutil
 from loadsim.control_groups import memory_limits, usable_cores
 from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
+from loadsim.findings.formats import count
 from loadsim.model.documents.scenario_document import EMBEDDED
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.population import further_connections
@@ -76,17 +77,17 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources of this machine; None if unknown or unlimited.
+    """The resources of this machine; `open_files` is None if they are unlimited.
 
     `tasks_per_s` is what the engines, or the embedded server, are expected to keep pace with; `embedded`: the latter.
     """
 
     tasks_per_s: float
     cores: int
-    memory_bytes: int | None
-    memory_available_bytes: int | None
+    memory_bytes: int
+    memory_available_bytes: int
     open_files: int | None
-    disk_free_bytes: int | None
+    disk_free_bytes: int
     embedded: bool = False
 
 
@@ -94,7 +95,8 @@ def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Need
     """Return the needs of a run in `engines` processes, by its planned load."""
     scenario = workload.scenario
     users, further = scenario.users, further_connections(scenario)
-    per_connection = USER_BYTES + (TLS_BYTES if _has_tls(scenario) else 0)
+    has_tls = isinstance(scenario.server, Server) and scenario.server.imap.tls != "none"
+    per_connection = USER_BYTES + (TLS_BYTES if has_tls else 0)
     memory = engines * ENGINE_BYTES + (users + further) * per_connection
     if scenario.server == EMBEDDED:
         each = range(1, users + 1, ceil(users / SAMPLED_USERS))
@@ -125,10 +127,6 @@ def busiest_per_s(tasks: Sequence[float], duration_s: float) -> float:
     parts = min(ceil(BUSIEST_S / part_s), len(tasks))
     most = max(sum(tasks[at : at + parts]) for at in range(len(tasks) - parts + 1))
     return float(most / (parts * part_s))
-
-
-def _has_tls(scenario: Scenario) -> bool:
-    return isinstance(scenario.server, Server) and scenario.server.imap.tls != "none"
 
 
 def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resources:
@@ -170,7 +168,7 @@ def _memory() -> tuple[int, int]:
 
 def check_memory(needs: Needs, resources: Resources) -> None:
     """Raise `ConfigError` for a run that cannot fit into this machine's memory."""
-    if resources.memory_bytes is not None and needs.memory_bytes > resources.memory_bytes:
+    if needs.memory_bytes > resources.memory_bytes:
         raise ConfigError(
             f"topology: expected users that fit into the {_size(resources.memory_bytes)} of this machine's memory,"
             f" found {needs.users:,} users, which need about {_size(needs.memory_bytes)}; take fewer users, or"
@@ -184,18 +182,18 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
     busiest = needs.busiest_tasks_per_s
     if busiest is not None and busiest > resources.tasks_per_s:
         begin = "the embedded server may be slow" if resources.embedded else "this run may become invalid"
-        cores = f"{_counted(resources.cores, 'core')}{' with --pin' if pin else ''}"
-        machine = f"this machine ({cores}, {_counted(needs.engines, 'engine')})"
+        cores = f"{count(resources.cores, 'core')}{' with --pin' if pin else ''}"
+        machine = f"this machine ({cores}, {count(needs.engines, 'engine')})"
         minutes = ceil(needs.day_s * busiest / resources.tasks_per_s / 60)
         found.append(
             f"{begin}: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
             f" {'that server' if resources.embedded else machine} keeps pace with about {resources.tasks_per_s:,.0f};"
             f" take about --set run.day_length={minutes}m, or fewer users"
         )
-    present = resources.memory_available_bytes
-    if present is not None and needs.memory_bytes > present:
+    available = resources.memory_available_bytes
+    if needs.memory_bytes > available:
         found.append(
-            f"memory may run out: the run needs about {_size(needs.memory_bytes)}, available are {_size(present)}"
+            f"memory may run out: the run needs about {_size(needs.memory_bytes)}, available are {_size(available)}"
         )
     if resources.open_files is not None and needs.open_files > resources.open_files:
         found.append(
@@ -203,18 +201,19 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
             f" {resources.open_files:,}; take more --engines, or raise it as root with `ulimit -n {needs.open_files}`"
         )
     free = resources.disk_free_bytes
-    if needs.log_bytes is not None and free is not None and needs.log_bytes > free:
+    if needs.log_bytes is not None and needs.log_bytes > free:
         found.append(f"the disk may fill up: the logs need about {_size(needs.log_bytes)}, free are {_size(free)}")
     return found
 
 
 def describe(needs: Needs, resources: Resources) -> list[str]:
     """Return the needs of a run, and what this machine has, as lines."""
-    logs = "" if needs.log_bytes is None else f", logs {_size(needs.log_bytes)}{_available(resources.disk_free_bytes)}"
+    available, free = _size(resources.memory_available_bytes), _size(resources.disk_free_bytes)
+    logs = "" if needs.log_bytes is None else f", logs {_size(needs.log_bytes)} ({free} available)"
+    allowed = "" if resources.open_files is None else f" ({resources.open_files:,} allowed)"
     lines = [
-        f"Needs, about: memory {_size(needs.memory_bytes)}{_available(resources.memory_available_bytes)}{logs}",
-        f"Open files: {needs.open_files:,} in each of {_counted(needs.engines, 'engine')}"
-        + ("" if resources.open_files is None else f" ({resources.open_files:,} allowed)"),
+        f"Needs, about: memory {_size(needs.memory_bytes)} ({available} available){logs}",
+        f"Open files: {needs.open_files:,} in each of {count(needs.engines, 'engine')}{allowed}",
     ]
     if needs.busiest_tasks_per_s is not None:
         lines.append(
@@ -223,14 +222,6 @@ def describe(needs: Needs, resources: Resources) -> list[str]:
             f" {resources.tasks_per_s:,.0f}, if nothing else keeps it busy"
         )
     return lines
-
-
-def _available(size_bytes: int | None) -> str:
-    return "" if size_bytes is None else f" ({_size(size_bytes)} available)"
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}{'s' * (count != 1)}"
 
 
 def _size(size_bytes: float) -> str:

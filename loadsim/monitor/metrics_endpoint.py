@@ -24,8 +24,6 @@ NO_LABELS: Labels = frozenset()
 
 _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 
-# --- a page -------------------------------------------------------------------------------------------------------
-
 
 def samples_of(name: str, page: str, labels: Labels = NO_LABELS) -> list[tuple[dict[str, str], str]]:
     """Return labels and value of each sample of a metric that has these labels, in the order of the page.
@@ -60,9 +58,6 @@ def labels_at(text: str, at: int) -> tuple[dict[str, str], int]:
         labels[label[1]] = re.sub(r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), label[2])
         at = label.end()
     return labels, at
-
-
-# --- fetching it --------------------------------------------------------------------------------------------------
 
 
 class MetricsEndpoint:

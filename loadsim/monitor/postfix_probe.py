@@ -80,9 +80,6 @@ def _syslog_name(postconf: Sequence[str]) -> str:
     return name
 
 
-# --- the queue ----------------------------------------------------------------------------------------------------
-
-
 class QueueListing:
     """Lists the queue by a command, and has no figures in the pause after it."""
 
@@ -145,9 +142,6 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
             parts, length = [others[-1]], len(others[-1])
     if last := b"".join(parts):
         yield last
-
-
-# --- the log ------------------------------------------------------------------------------------------------------
 
 
 class LogRates:

@@ -15,9 +15,6 @@ ACCOUNTS_CSV = "accounts.csv"
 SECRET = 0o600
 PUBLIC = 0o644
 
-_LINE_CHARACTERS = 900
-"""The longest line of aliases that are folded: sendmail reads lines of at most 2,048."""
-
 
 def dovecot_passwords(accounts: Iterable[Account]) -> str:
     """Return a passdb `passwd-file` of Dovecot: `login:{PLAIN}password` per line. Keep it secret.
@@ -57,22 +54,14 @@ def postfix_aliases(lists: Mapping[str, Sequence[str]]) -> str:
 
 
 def aliases(lists: Mapping[str, Sequence[str]]) -> str:
-    """Return aliases(5): the local part of each list, a colon, and its members.
+    """Return aliases(5): the local part of each list, a colon, and its members, one to a continuation line.
 
-    A line that begins with a space continues the one before. sendmail, Exim (`lsearch`) and Postfix read this.
+    sendmail, Exim (`lsearch`) and Postfix read this.
     """
+    names = {address: address.rpartition("@")[0] for address in lists}
     return "".join(
-        f"{address.rpartition('@')[0]}: " + _folded(members) + "\n" for address, members in lists.items() if members
+        f"{names[address]}: " + ",\n  ".join(members) + "\n" for address, members in lists.items() if members
     )
-
-
-def _folded(members: Sequence[str]) -> str:
-    lines = [""]
-    for member in members:
-        if lines[-1] and len(lines[-1]) + len(member) > _LINE_CHARACTERS:
-            lines.append("")
-        lines[-1] += f", {member}" if lines[-1] else member
-    return ",\n  ".join(lines)
 
 
 def address_aliases(lists: Mapping[str, Sequence[str]]) -> str:

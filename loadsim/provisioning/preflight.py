@@ -138,9 +138,6 @@ def _problem(source: str, scenario: Scenario) -> str | None:
     return None
 
 
-# --- accounts ---------------------------------------------------------------------------------------------------------
-
-
 async def check_accounts(scenario: Scenario, services: Services) -> None:
     """Log on as the first and the last of all users, since a server may lack the last accounts.
 
@@ -156,9 +153,6 @@ async def check_accounts(scenario: Scenario, services: Services) -> None:
 
 async def nothing(account: Account, mailbox: Provisioning) -> None:
     """Log on and off only."""
-
-
-# --- connections of a user --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

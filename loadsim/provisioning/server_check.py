@@ -154,9 +154,6 @@ async def _connections_of_a_user(check: Check) -> None:
         check.server.append(Observation("connections", tried.seen, tried.finding))
 
 
-# --- the check's folders ---
-
-
 async def _make_folders(check: Check) -> None:
     """Create the folders that the tasks need in each account that does tasks."""
 
@@ -167,9 +164,6 @@ async def _make_folders(check: Check) -> None:
             check.server.append(lacking(f"folders, {account.login}", failure, sender=account.address))
 
     all_done(await visit(check.accounts, check.services, work, lambda *_: None))
-
-
-# --- tasks ---
 
 
 async def _do_tasks(check: Check) -> None:
@@ -214,9 +208,6 @@ def _merged(checks: Iterable[TaskCheck]) -> tuple[TriedTask, ...]:
             used = tuple(dict.fromkeys((*done[key].commands, *tried.commands)))
             done[key] = TriedTask(*key, used, max(done[key].seconds, tried.seconds))
     return (*done.values(), *failed)
-
-
-# --- the end ---
 
 
 async def _remove(check: Check) -> list[str]:

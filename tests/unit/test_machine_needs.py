@@ -44,7 +44,6 @@ EQUAL = Resources(
     open_files=100,
     disk_free_bytes=1 << 20,
 )
-UNKNOWN = Resources(50.0, 2, None, None, None, None)
 
 
 def workload(*overrides: str) -> Workload:
@@ -59,9 +58,8 @@ def workload(*overrides: str) -> Workload:
 
 def test_a_machine_that_just_suffices_gives_no_warning() -> None:
     assert shortages(NEEDS, EQUAL) == []
-    assert shortages(NEEDS, UNKNOWN) == []
+    assert shortages(NEEDS, replace(EQUAL, open_files=None)) == []
     check_memory(NEEDS, EQUAL)
-    check_memory(NEEDS, UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -121,16 +119,14 @@ def test_a_machine_leaves_half_of_its_cores_to_a_server_of_its_own(tmp_path: Pat
     here = resources_for(workload("server={imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}").scenario, 1000, logs)
     assert remote.tasks_per_s == 250.0 * remote.cores
     assert here.tasks_per_s == 250.0 * max(1, here.cores // 2)
-    assert remote.disk_free_bytes is not None
+    assert remote.disk_free_bytes > 0
     assert not logs.exists()
-    if Path("/proc/meminfo").exists():
-        assert remote.memory_bytes is not None and remote.memory_available_bytes is not None
-        assert 0 < remote.memory_available_bytes <= remote.memory_bytes
+    assert 0 < remote.memory_available_bytes <= remote.memory_bytes
 
 
 def test_only_known_needs_are_shown() -> None:
     assert len(describe(NEEDS, EQUAL)) == 3
-    assert len(describe(replace(NEEDS, log_bytes=None, busiest_tasks_per_s=None), UNKNOWN)) == 2
+    assert len(describe(replace(NEEDS, log_bytes=None, busiest_tasks_per_s=None), EQUAL)) == 2
 
 
 def test_run_refuses_what_cannot_fit_before_it_creates_anything(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from operator import sub
+from typing import NamedTuple
 
 ALL_CORES = "cpu"
 """The name of the sum of all cores."""
 
 
-@dataclass(frozen=True, slots=True)
-class CoreTime:
+class CoreTime(NamedTuple):
     """A core's time since the machine started, in ticks; `stolen` went to another machine on the same hardware.
 
     `user` includes niced and guest time, `system` interrupts. A core with `io_wait` is idle, and waits for a disk.
@@ -23,13 +23,7 @@ class CoreTime:
     stolen: int
 
     def __sub__(self, before: CoreTime) -> CoreTime:
-        return CoreTime(
-            self.user - before.user,
-            self.system - before.system,
-            self.idle - before.idle,
-            self.io_wait - before.io_wait,
-            self.stolen - before.stolen,
-        )
+        return CoreTime(*map(sub, self, before))
 
     @property
     def busy(self) -> int:
@@ -54,8 +48,7 @@ def core_times(stat: str) -> dict[str, CoreTime]:
 
 def added(times: Iterable[CoreTime]) -> CoreTime:
     """Return the sum of the times of cores."""
-    parts = [(each.user, each.system, each.idle, each.io_wait, each.stolen) for each in times]
-    return CoreTime(*map(sum, zip(*parts, strict=True))) if parts else CoreTime(0, 0, 0, 0, 0)
+    return CoreTime(*map(sum, zip(CoreTime(0, 0, 0, 0, 0), *times, strict=True)))
 
 
 def busy_share(passed: CoreTime) -> float | None:
@@ -76,4 +69,4 @@ def core_shares(passed: CoreTime) -> dict[str, float]:
 
 def _not_negative(passed: CoreTime) -> CoreTime:
     """Return a time without decreases, which `io_wait` may have (proc_stat(5))."""
-    return CoreTime(passed.user, passed.system, max(0, passed.idle), max(0, passed.io_wait), passed.stolen)
+    return passed._replace(idle=max(0, passed.idle), io_wait=max(0, passed.io_wait))
