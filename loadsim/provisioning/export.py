@@ -58,9 +58,10 @@ def aliases(lists: Mapping[str, Sequence[str]]) -> str:
 
     sendmail, Exim (`lsearch`) and Postfix read this.
     """
-    names = {address: address.rpartition("@")[0] for address in lists}
     return "".join(
-        f"{names[address]}: " + ",\n  ".join(members) + "\n" for address, members in lists.items() if members
+        f"{address.rpartition('@')[0]}: " + ",\n  ".join(members) + "\n"
+        for address, members in lists.items()
+        if members
     )
 
 
