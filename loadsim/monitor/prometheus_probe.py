@@ -10,7 +10,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
 from loadsim.model.terms import FIGURE_NAME
 from loadsim.monitor.counter_increase import RisingCounters
-from loadsim.monitor.metrics_endpoint import LABEL, Labels, MetricsEndpoint, labels_at, samples_of
+from loadsim.monitor.metrics_endpoint import LABEL, Labels, address_of, fetched_page, labels_at, samples_of
 from loadsim.monitor.probe_values import finite_number, number_of, text_of
 from loadsim.monitor.probes import MOST_FIGURES
 
@@ -36,21 +36,14 @@ class ScrapedMetric:
         return f"{self.name}{{{labels}}}" if labels else self.name
 
 
-def open_probe(
-    services: Services,
-    url: object = None,
-    metrics: object = None,
-    token_file: object = None,
-    ca_file: object = None,
-    timeout_s: object = 5,
-) -> Probe:
+def open_probe(services: Services, url: object = None, metrics: object = None, timeout_s: object = 5) -> Probe:
     """Return a function that fetches `url` and returns the figures that `metrics` names. Raises `ConfigError`."""
-    endpoint = MetricsEndpoint(url, number_of("timeout_s", timeout_s, 0.1, LONGEST_S), token_file, ca_file)
+    address, limit_s = address_of(url), number_of("timeout_s", timeout_s, 0.1, LONGEST_S)
     wanted = metrics_of(text_of("metrics", metrics, 'metrics such as up, rate(requests_total{code="200"})'))
     counters = RisingCounters()
 
     def sample() -> dict[str, float]:
-        page = endpoint.page()
+        page = fetched_page(address, limit_s)
         at_s = time.monotonic()
         values = {metric: value_of(metric, page) for metric in wanted}
         started = tuple(value for _, value in samples_of(START, page))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ Answer = Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], str]]
 
 
 @contextmanager
-def http_server(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+def http_server(answer: Answer) -> Iterator[int]:
     """The port of a server on loopback."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -32,9 +31,6 @@ def http_server(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[i
         def log_message(self, *_: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        server.handle_error = lambda *_: None  # type: ignore[method-assign] - a client that refuses the certificate
         serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         serving.start()
         try:

@@ -11,7 +11,6 @@ import pytest
 from http_answers import http_server, raw_server
 from hypothesis import given
 from hypothesis import strategies as st
-from imap_script import certificate
 from live_snapshots import WORK
 from metrics_pages import fetched, samples, value
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -30,10 +29,7 @@ from loadsim.monitor.prometheus_probe import open_probe, value_of
 LABEL_NAMES = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_]{0,9}", fullmatch=True).filter(lambda name: name != "le")
 LABEL_VALUES = st.text(st.characters(codec="utf-8"), max_size=10)
 TOKEN = "s3cret-token"
-
-
-def page_of(text: str) -> Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], str]]:
-    return lambda _: (200, {}, text)
+"""A text that a server may send."""
 
 
 def opened(port: int, metrics: str, **settings: object) -> Probe:
@@ -179,24 +175,16 @@ URL = "url: expected an address such as http://127.0.0.1:9900/metrics, found "
     ("settings", "says"),
     [
         ({}, URL + "nothing"),
-        ({"url": "ftp://127.0.0.1/"}, URL + "something else"),
+        ({"url": "https://127.0.0.1/"}, URL + "something else"),
         ({"url": "http://127.0.0.1:s3cret/"}, URL + "something else"),
         ({"url": "http://127.0.0.1/\r\nX: s3cret"}, URL + "characters that cannot be printed"),
         (
             {"url": "http://user:s3cret@127.0.0.1/"},
-            "url: expected an address without user and password, found one with them: use token_file",
+            "url: expected an address without user and password, found one with them",
         ),
         (
             {"url": "http://127.0.0.1/"},
             'metrics: expected metrics such as up, rate(requests_total{code="200"}), found nothing',
-        ),
-        (
-            {"url": "http://mail.example.com/", "metrics": "up", "token_file": "/etc/hostname"},
-            "token_file: expected an address with https, found http to another machine",
-        ),
-        (
-            {"url": "https://127.0.0.1/", "metrics": "up", "ca_file": "/no/such/file"},
-            "ca_file: expected a file with certificates, found none that can be read",
         ),
     ],
 )
@@ -253,39 +241,21 @@ def test_rates_are_of_one_start() -> None:
         assert sample() == {"r_total": 0, "g": 3, "r_total_per_s": 0}
 
 
-def test_it_is_asked_directly_and_with_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a proxy, by its path and query, and with the line that is in the file now."""
+def test_it_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a proxy, by its path and query."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "")
-    seen: list[tuple[str, str | None]] = []
+    seen: list[str] = []
 
     def answer(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], str]:
-        seen.append((request.path, request.headers["Authorization"]))
+        seen.append(request.path)
         return 200, {}, "up 1\n"
 
-    token = tmp_path / "token"
-    token.write_text(f"{TOKEN}\n")
     with http_server(answer) as port:
-        url = f"http://127.0.0.1:{port}/a/b?match=up"
-        sample = open_probe(NOWHERE, url=url, metrics="up", token_file=str(token))
-        assert sample() == {"up": 1}
-        token.write_text("another\n")
-        sample()
-        assert opened(port, "up")() == {"up": 1}
-    assert seen == [("/a/b?match=up", f"Bearer {TOKEN}"), ("/a/b?match=up", "Bearer another"), ("/metrics", None)]
-
-
-def test_the_certificate_is_verified(tmp_path: Path) -> None:
-    """An authority that is not the system's is named."""
-    authority, tls = certificate(tmp_path, "IP:127.0.0.1")
-    with http_server(page_of("up 1\n"), tls) as port:
-        url = f"https://127.0.0.1:{port}/"
-        assert open_probe(NOWHERE, url=url, metrics="up", ca_file=str(authority))() == {"up": 1}
-        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-            open_probe(NOWHERE, url=url, metrics="up")()
-        with pytest.raises(OSError, match="Hostname mismatch"):
-            open_probe(NOWHERE, url=url.replace("127.0.0.1", "localhost"), metrics="up", ca_file=str(authority))()
+        sample = open_probe(NOWHERE, url=f"http://127.0.0.1:{port}/a/b?match=up", metrics="up")
+        assert [sample(), opened(port, "up")()] == [{"up": 1}, {"up": 1}]
+    assert seen == ["/a/b?match=up", "/metrics"]
 
 
 # --- hostile ones --------------------------------------------------------------------------------------------------
@@ -311,24 +281,12 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
     ],
     ids=range(11),
 )
-def test_other_answers_are_a_failed_sample(answer: bytes, says: str, tmp_path: Path) -> None:
-    """One line, without the token that a server may send back."""
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
+def test_other_answers_are_a_failed_sample(answer: bytes, says: str) -> None:
+    """One line, without what a server sends."""
     with raw_server(lambda connection: connection.sendall(answer)) as port:
-        sample = opened(port, "up", token_file=str(token), timeout_s=60)
+        sample = opened(port, "up", timeout_s=60)
         with pytest.raises((OSError, ValueError)) as failure:
             sample()
     assert says in str(failure.value)
     assert TOKEN not in str(failure.value)
     assert "\n" not in str(failure.value)
-
-
-@pytest.mark.parametrize("token", ["", "geheim-für-alle"])
-def test_a_token_that_cannot_be_sent_is_one_line(token: str, tmp_path: Path) -> None:
-    """It is not shown."""
-    path = tmp_path / "token"
-    path.write_text(token)
-    with pytest.raises(ConfigError, match=r"^token_file: expected ") as refusal:
-        open_probe(NOWHERE, url="http://127.0.0.1/", metrics="up", token_file=str(path))
-    assert "geheim" not in str(refusal.value)
