@@ -47,11 +47,7 @@ PERCENT = 0.01
 
 
 def planned_load(
-    scenario: Scenario,
-    software: str,
-    show: Show,
-    warn: Show,
-    progress: Progress = lambda _: None,
+    scenario: Scenario, software: str, show: Show, warn: Show, progress: Progress = lambda _: None
 ) -> PlannedLoad | None:
     """Return the load of a scenario's plan; None in stress mode, which has no plan, or if planning fails.
 

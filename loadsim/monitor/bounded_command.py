@@ -107,11 +107,7 @@ def started(
     """
     with _lock:  # a command that starts while this process ends is killed, too
         process = subprocess.Popen(  # noqa: S603 - the command of the user's scenario
-            (*EXEC, *words),
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            start_new_session=True,
+            (*EXEC, *words), stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
         )
         _running.add(process.pid)
     try:

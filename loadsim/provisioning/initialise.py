@@ -257,11 +257,7 @@ class Inspection:
 
 
 async def inspect(
-    workload: Workload,
-    services: Services,
-    mode: str,
-    progress: Progress,
-    users: Iterable[int] | None = None,
+    workload: Workload, services: Services, mode: str, progress: Progress, users: Iterable[int] | None = None
 ) -> Inspection:
     """Inspect the mailboxes of these users (None: of all); nothing is changed.
 
@@ -312,11 +308,7 @@ def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Accoun
 
 
 async def restore(
-    workload: Workload,
-    services: Services,
-    mode: str,
-    inspected: Inspection,
-    progress: Progress,
+    workload: Workload, services: Services, mode: str, inspected: Inspection, progress: Progress
 ) -> Initialised:
     """Bring the mailboxes that are to be changed to their start state.
 
@@ -338,11 +330,7 @@ async def restore(
 
 
 async def initialise(
-    workload: Workload,
-    services: Services,
-    mode: str,
-    progress: Progress,
-    users: Iterable[int] | None = None,
+    workload: Workload, services: Services, mode: str, progress: Progress, users: Iterable[int] | None = None
 ) -> Initialised:
     """Inspect the mailboxes of these users (None: of all), then bring them to their start state as `mode` says.
 

@@ -88,9 +88,7 @@ class MailboxState:
 
 
 async def inspect_mailbox(
-    account: Account,
-    mailbox: Provisioning,
-    trusted: Callable[[Record], bool] = lambda record: False,
+    account: Account, mailbox: Provisioning, trusted: Callable[[Record], bool] = lambda record: False
 ) -> MailboxState:
     """List everything on the account; nothing is changed, no message is marked as seen.
 

@@ -18,15 +18,7 @@ from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import (
-    CALENDAR,
-    DELETED_ITEMS,
-    INBOX,
-    SENT_ITEMS,
-    Account,
-    Provisioning,
-    Services,
-)
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Provisioning, Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_folders import make_folders, restore_folders

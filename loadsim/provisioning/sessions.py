@@ -8,14 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
-from loadsim.errors import (
-    ConfigError,
-    ProtocolError,
-    ServerLost,
-    ServerRefused,
-    ServerSilent,
-    TaskFailed,
-)
+from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.host_port import is_loopback
 from loadsim.model.population import Population
@@ -157,10 +150,7 @@ def all_done(results: Sequence[T | ConfigError]) -> list[T]:
 
 
 async def _visit(
-    account: Account,
-    driver: Driver,
-    services: Services,
-    work: Callable[[Account, Provisioning], Awaitable[T]],
+    account: Account, driver: Driver, services: Services, work: Callable[[Account, Provisioning], Awaitable[T]]
 ) -> T | ConfigError:
     """Make one visit within its limit. Return a failure instead of raising it, so that the others go on."""
     limit = asyncio.timeout(services.visit_limit_s)

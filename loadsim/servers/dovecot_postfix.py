@@ -18,12 +18,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, dovecot_passwords, dovecot_users, write_table
 from loadsim.servers.command import run
-from loadsim.servers.dovecot_postfix_config import (
-    TLS_MODES,
-    Layout,
-    dovecot_conf,
-    make_certificates,
-)
+from loadsim.servers.dovecot_postfix_config import TLS_MODES, Layout, dovecot_conf, make_certificates
 from loadsim.servers.master import Master
 from loadsim.servers.postfix import PROGRAM, Postfix
 from loadsim.servers.private import (
@@ -40,11 +35,7 @@ from loadsim.servers.private import (
 from loadsim.servers.running import check_population
 
 DOVECOT = "/usr/sbin/dovecot"
-PROGRAMS = {
-    "dovecot-imapd": "/usr/lib/dovecot/imap",
-    "dovecot-lmtpd": "/usr/lib/dovecot/lmtp",
-    "postfix": PROGRAM,
-}
+PROGRAMS = {"dovecot-imapd": "/usr/lib/dovecot/imap", "dovecot-lmtpd": "/usr/lib/dovecot/lmtp", "postfix": PROGRAM}
 """Debian's packages, each with a program that it installs."""
 
 INOTIFY = Path("/proc/sys/fs/inotify")

@@ -76,9 +76,7 @@ class ProcessTimes:
     """
 
     def __init__(
-        self,
-        numbers: Callable[[], set[int]] = process_numbers,
-        at: Callable[[int], Process | None] = process_at,
+        self, numbers: Callable[[], set[int]] = process_numbers, at: Callable[[int], Process | None] = process_at
     ) -> None:
         self.processes: dict[int, Process] = {}
         """Without the kernel's threads. Parents come before their children."""
