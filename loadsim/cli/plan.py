@@ -20,7 +20,7 @@ from loadsim.report.plan import describe_plan
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON, also by user and by hour")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON, also by hour")
     parser.set_defaults(run=run_plan)
 
 

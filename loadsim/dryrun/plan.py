@@ -137,7 +137,6 @@ def to_json(plan: DayPlan) -> dict[str, Any]:
             }
             for name, load in plan.by_profile.items()
         },
-        "by_user": _by_user(scenario, tally),
         "by_hour": by_hour,
         "commands": dict(sorted(commands.items())),
         "rates_per_s": {
@@ -149,14 +148,4 @@ def to_json(plan: DayPlan) -> dict[str, Any]:
         "storage": storage(plan.stored_bytes, scenario.run.days),
         "gathered_syncs": tally.gathered,
         "failures": dict(sorted(tally.failures.items())),
-    }
-
-
-def _by_user(scenario: Scenario, tally: Tally) -> dict[str, dict[str, Any]]:
-    return {
-        str(user): {
-            **{figure: by_user[user] for figure, by_user in tally.traffic.items()},
-            "tasks": {task: by_user[user] for task, by_user in tally.tasks.items() if by_user[user]},
-        }
-        for user in range(1, scenario.users + 1)
     }

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from operator import le
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from virtual_runs import quiet, scenario_of
 
 from loadsim.cli import main
-from loadsim.dryrun.plan import UserLoad, make_plan, to_json
+from loadsim.dryrun.plan import DayPlan, UserLoad, make_plan, to_json
 from loadsim.model.profile import Calculated
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
@@ -39,9 +40,14 @@ docs/explanation/workload.md."""
 
 
 @cache
+def plan_of(*overrides: str) -> DayPlan:
+    """Return the plan of the quickstart scenario with these settings."""
+    return make_plan(load_scenario("quickstart", overrides))
+
+
 def planned(*overrides: str) -> dict[str, Any]:
-    """What `loadsim plan --json` gives for the quickstart scenario with these settings."""
-    return to_json(make_plan(load_scenario("quickstart", overrides)))
+    """What `loadsim plan --json` gives for it."""
+    return to_json(plan_of(*overrides))
 
 
 @cache
@@ -53,17 +59,21 @@ def said(*arguments: str) -> str:
     return out.getvalue()
 
 
-def mixed() -> dict[str, Any]:
+def mixed_plan() -> DayPlan:
     """Two days of 40 users of three profiles through two protocols, each a fourth as long as in the profiles."""
     groups = [("light", 10, "imap"), ("medium", 20, "aioimaplib"), ("heavy", 10, "imap")]
     topology = ", ".join(f"{{profile: loadsim-5.5/{name}, users: {n}, protocol: {via}}}" for name, n, via in groups)
-    return planned(f"topology=[{topology}]", "run={day_length: 2h, days: 2, ramp_up: 20s}")
+    return plan_of(f"topology=[{topology}]", "run={day_length: 2h, days: 2, ramp_up: 20s}")
 
 
-def one_profile(name: str, users: int) -> dict[str, Any]:
+def mixed() -> dict[str, Any]:
+    return to_json(mixed_plan())
+
+
+def one_profile(name: str, users: int) -> DayPlan:
     """A day of 8 hours of users of one profile of LoadSim 5.0, who start with empty mailboxes."""
     topology = f"topology=[{{profile: loadsim-5.0/{name}, users: {users}}}]"
-    return planned(topology, "run={day_length: 8h}", "initialise=never")
+    return plan_of(topology, "run={day_length: 8h}", "initialise=never")
 
 
 def total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
@@ -143,18 +153,18 @@ def test_what_is_planned_is_done() -> None:
 
     The plan is of the workload alone; the counts come from engine and mail system.
     """
-    figures = mixed()
+    plan = mixed_plan()
     groups = [("light", 10), ("medium", 20), ("heavy", 10)]
     topology = ", ".join(f"{{profile: loadsim-5.5/{name}, users: {n}}}" for name, n in groups)
     load = Workload(load_scenario("quickstart", [f"topology=[{topology}]", "run={day_length: 2h, days: 2}"]))
-    assert figures["plan_digest"] == plan_digest(load)
+    assert plan.digest == plan_digest(load)
     for user in range(1, 41):
-        plan = Counter(activity.kind for activity in load.activities(user))
-        done: Counter[str] = Counter(figures["by_user"][str(user)]["tasks"])
+        due = Counter(activity.kind for activity in load.activities(user))
+        done = {task: by_user[user] for task, by_user in plan.tally.tasks.items()}
         for kind, task in (("new mail", "SEND"), ("browse", "BROWSE"), ("schedule", "SCHEDULE")):
-            assert done[task] == plan[kind]
-        new = [load.addressing(user, load.profile(user), NEW_MAIL, index) for index in range(plan[NEW_MAIL])]
-        answers = figures["by_user"][str(user)]["recipients"] - sum(len(load.recipients(each)) for each in new)
+            assert done[task] == due[kind]
+        new = [load.addressing(user, load.profile(user), NEW_MAIL, index) for index in range(due[NEW_MAIL])]
+        answers = plan.tally.traffic["recipients"][user] - sum(len(load.recipients(each)) for each in new)
         # A reply reaches one, a reply to all up to four (sender, three others), a forward up to 3 and a list of 20.
         assert answers >= done["REPLY"] + done["REPLY ALL"] + done["FORWARD"]
         assert answers <= done["REPLY"] + 4 * done["REPLY ALL"] + 23 * done["FORWARD"]
@@ -167,9 +177,8 @@ def test_what_was_in_the_mailboxes_is_read_too() -> None:
     initial = 10 * 1 + 20 * 4 + 10 * 9
     assert full["tasks"]["READ"] <= full["totals"]["messages_received"] + initial
     assert full["tasks"]["READ"] > full["totals"]["messages_received"] * 0.8 + initial
-    empty = one_profile("light", 300)
-    for user in empty["by_user"].values():
-        assert user["tasks"].get("READ", 0) <= user["messages_received"]
+    empty = one_profile("light", 300).tally
+    assert all(map(le, empty.tasks["READ"], empty.traffic["messages_received"]))
 
 
 # --- the published load -----------------------------------------------------------------------------------------
@@ -185,7 +194,7 @@ def test_the_load_is_near_the_published_one(name: str) -> None:
     deviations are allowed here. For 3,000 users, where it is little, docs/explanation/workload.md has the figures.
     """
     users, new, follow_up = {"light": (300, 2, 0.45), "medium": (150, 4, 0.65), "heavy": (60, 6, 0.75)}[name]
-    per_user = one_profile(name, users)["per_user"]
+    per_user = to_json(one_profile(name, users))["per_user"]
     error = 3 / math.sqrt(users * new * (1 - follow_up))
     for figure, value in PUBLISHED[name].items():
         assert per_user[figure] == pytest.approx(value, rel=0.15 + error)
@@ -193,7 +202,7 @@ def test_the_load_is_near_the_published_one(name: str) -> None:
 
 def test_mail_is_answered_as_often_as_the_table_says() -> None:
     """Of the messages that Medium users read, 7% are replied to, 5% to all, 7% forwarded, 20% moved, 40% deleted."""
-    tasks = one_profile("medium", 150)["tasks"]
+    tasks = to_json(one_profile("medium", 150))["tasks"]
     read = tasks["READ"]
     assert read > 3_000
     for task, percent in (("REPLY", 7), ("REPLY ALL", 5), ("FORWARD", 7), ("MOVE", 20), ("COPY", 0), ("DELETE", 40)):
@@ -203,7 +212,7 @@ def test_mail_is_answered_as_often_as_the_table_says() -> None:
 
 def test_an_empty_start_has_nothing_to_read() -> None:
     """From empty mailboxes the reading of mail begins low and grows; what does not depend on mail is even."""
-    hours = one_profile("medium", 150)["by_hour"]
+    hours = to_json(one_profile("medium", 150))["by_hour"]
     assert hours[0]["tasks"]["SYNC"] == 0
     inside = hours[1:-1]
     assert len(inside) == 8
