@@ -90,9 +90,6 @@ def assert_rate(figures: Mapping[str, float], name: str, events: float, least_s:
     assert figures[name] * most_s >= events * 0.999999, name
 
 
-# --- Postfix ------------------------------------------------------------------------------------------------------
-
-
 def postfix_probe(server: DovecotPostfix, **settings: object) -> Probe:
     return open_postfix(server.services, config_directory=str(server.postfix.conf), **settings)
 
@@ -173,9 +170,6 @@ def test_the_queue_is_that_of_the_spool(server: DovecotPostfix) -> None:
         postfix(server, "postconf", "-X", "smtpd_recipient_restrictions", "defer_transports")
         postfix(server, "postfix", "reload")
     assert set(postfix_probe(server)().values()) == {0}
-
-
-# --- Dovecot ------------------------------------------------------------------------------------------------------
 
 
 def dovecot_metrics(server: DovecotPostfix) -> dict[str, Total]:
@@ -270,9 +264,6 @@ def test_log_ins_and_sessions(server: DovecotPostfix) -> None:
         listed = server.doveadm("-f", "tab", "who").splitlines()[1:]
         assert sum(int(line.split("\t")[1]) for line in listed) == 6
     await_equal(0, lambda: sample()["imap_sessions"])
-
-
-# --- in a run -----------------------------------------------------------------------------------------------------
 
 
 def assert_integrates_to(log: TimingLog) -> None:

@@ -77,9 +77,6 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-# --- who may live on a server -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("accounts", "lists", "complaint"),
     [
@@ -105,9 +102,6 @@ def test_contradictory_populations_are_refused(
     assert complaint in line
     assert "\n" not in line
     assert "hush" not in line
-
-
-# --- embedded ---------------------------------------------------------------------------------------------------
 
 
 def test_embedded_delivers_once_to_each_recipient(embedded: EmbeddedServer) -> None:
@@ -219,9 +213,6 @@ def test_embedded_says_why_it_did_not_start(server_directory: Path, monkeypatch:
     with pytest.raises(ConfigError, match="the dog ate it") as refused:
         start_embedded(ACCOUNTS, LISTS, server_directory)
     assert "\n" not in str(refused.value)
-
-
-# --- Dovecot and Postfix ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.system
@@ -363,9 +354,6 @@ def test_inotify_limits_that_cannot_be_raised_name_the_command(tmp_path: Path) -
     users = int(unwritable.read_text())
     with pytest.raises(ConfigError, match=r"sysctl -w fs\.inotify\.max_user_instances=\d+$"):
         make_room_for_idling(users, tmp_path)
-
-
-# --- the verb ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

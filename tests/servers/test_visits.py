@@ -258,9 +258,6 @@ def test_a_command_without_an_answer_ends_its_visit_alone() -> None:
     assert well.folders == {INBOX: {}}
 
 
-# --- many visits ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def make_lab(tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded) -> MakeLab:
     """Make scenarios with new accounts."""

@@ -202,9 +202,6 @@ def test_a_command_may_need_sigterm(tmp_path: Path, stream: Path) -> None:
     assert (sampled, why) == (None, None)
 
 
-# --- as long as a block --------------------------------------------------------------------------------------------
-
-
 def test_two_monitors_are_collected_for_a_block(tmp_path: Path, stream: Path) -> None:
     other = stream_at(tmp_path / "other", "mx2", "host@mx2")
     script = 'cat "$1"; cat'
@@ -272,9 +269,6 @@ def test_a_failure_after_the_load_began_keeps_the_files(tmp_path: Path, stream: 
     assert (tmp_path / "logs" / "mx1.tlog").read_bytes() == stream.read_bytes()
 
 
-# --- the answer ----------------------------------------------------------------------------------------------------
-
-
 def die(place: Path) -> list[str]:
     return shell('cat "$1"; exit 255', stream_at(place / "stream"))
 
@@ -311,8 +305,6 @@ def test_an_answer_names_the_monitor_and_what_is_missing(
     (result,) = found.criteria
     assert (result.passed, result.figure) == (False, None)
 
-
-# --- the scenario --------------------------------------------------------------------------------------------------
 
 COMMAND = "ssh mx1 loadsim monitor --probe host --name mx1 --out -"
 

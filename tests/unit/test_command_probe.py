@@ -37,9 +37,6 @@ def python(code: str) -> str:
     return f"{sys.executable} -Sc '{code}'"
 
 
-# --- what it prints ------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=30)
 @given(st.dictionaries(NAMES, FINITE, min_size=1, max_size=50))
 def test_lines_have_a_name_and_a_number(figures: dict[str, float]) -> None:
@@ -91,9 +88,6 @@ def test_it_is_run_without_a_shell(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert sampled(f"grep -c x '{tmp_path}/a b; $HOME'", name="lines_count") == {"lines_count": 7}
     assert sampled(python("import sys; sys.stderr.write(chr(55)); print(sys.stdin.read() + chr(53))")) == {"value": 5}
     assert capfd.readouterr() == ("", "")
-
-
-# --- its limits ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -203,9 +197,6 @@ while not (Path("{started}").exists() and Path("{started}").read_text()):
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
     await_ended(int(started.read_text()))
-
-
-# --- settings ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -149,9 +149,6 @@ def test_other_sessions_are_a_failed_sample(line: str) -> None:
         imap_sessions(f"{line}\n\n")
 
 
-# --- sockets ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("pieces", [[b"\n"], [b"a\t5\t5\n\n"], [b"a\t5", b"\t5\n", b"\n"]])
 def test_an_answer_ends_with_a_blank_line(pieces: list[bytes]) -> None:
     """It may come in pieces, and the connection stays open."""

@@ -33,8 +33,6 @@ from loadsim.monitor.system.disks import MS_WRAP, DiskCounters, chosen_disks, di
 COUNTS = st.integers(0, 2**40)
 DISK = st.builds(DiskCounters, *[COUNTS] * 11)
 
-# --- this machine -----------------------------------------------------------------------------------------------------
-
 
 def test_the_first_sample_has_levels_and_the_next_has_rates() -> None:
     """All figures are such that a log takes them; those of a disk are there for each disk that was chosen."""
@@ -61,9 +59,6 @@ def test_the_busiest_core_has_a_figure() -> None:
     assert busiest_core(zero, zero) == {}
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -82,9 +77,6 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], expected: str)
     with pytest.raises(ConfigError, match=f"^probe host: {expected}") as refusal:
         open_probe(NOWHERE, **settings)  # type: ignore[arg-type]
     assert "\n" not in str(refusal.value)
-
-
-# --- disks ------------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=30)
@@ -170,9 +162,6 @@ def test_a_disk_that_is_removed_ends_only_its_own_figures() -> None:
     assert ["disk_sdb_busy_share" in figures for figures in found] == [True, False, False, False, True]
     assert not any(name.startswith("disk_sdb_") for figures in found[1:4] for name in figures)
     assert all({"disk_sda_busy_share", "disk_sda_queue_requests"} <= figures.keys() for figures in found)
-
-
-# --- processor, pressure, network -------------------------------------------------------------------------------------
 
 
 def test_shares_are_of_all_cores_time() -> None:

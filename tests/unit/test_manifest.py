@@ -58,9 +58,6 @@ def signed(account: Account, /, **changed: Any) -> bytes:
     return json.dumps({**content, "signature": manifest._signature(account, content)}).encode()
 
 
-# --- the words alone --------------------------------------------------------------------------------------------
-
-
 def test_what_is_composed_is_accepted() -> None:
     """A manifest is read with its names, also if a server drops or adds line ends."""
     tag, message = manifest.compose(OWNER, OURS)
@@ -202,9 +199,6 @@ def test_the_key_is_never_shown(tmp_path: Any) -> None:
     path.write_text(yaml.safe_dump({**scenario, "accounts": {"csv": str(table), "manifest_key": "hush-hush"}}))
     assert load_scenario(str(path)).account(1).manifest_key == "hush-hush"
     assert "hush" not in load_scenario(str(path)).to_yaml()
-
-
-# --- in mailboxes -----------------------------------------------------------------------------------------------
 
 
 def create(lab: Lab, *folders: str) -> None:

@@ -104,9 +104,6 @@ def test_a_machine_has_a_log_of_its_own(tmp_path: Path) -> None:
     assert not source.simulates
 
 
-# --- where the server is ---
-
-
 @pytest.mark.parametrize(
     ("bound", "asked", "found"),
     [
@@ -237,9 +234,6 @@ def test_of_processes_that_cannot_be_seen_it_is_known_where_they_must_be() -> No
     hidden = ServerPlace(True, {}, frozenset())
     assert hidden.shares(range(os.cpu_count() or 1)) is True
     assert hidden.shares([]) is None
-
-
-# --- keeping apart ---
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,6 @@ def judged(place: Path, **options: Any) -> Summary:
     return summarise([place], **options)
 
 
-# --- the axis -----------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     begun_s=st.floats(-500, 40).map(lambda value: round(value, 3)),
@@ -177,9 +174,6 @@ def test_clients_that_differ_add_to_the_error(tmp_path: Path) -> None:
     monitor_at(place / "logs" / "mx1.tlog", seconds())
     (found,) = monitor_places(read_logs([place]))
     assert found.error_ms == pytest.approx(4000 + 1 + 2, abs=0.01)
-
-
-# --- what is missing ----------------------------------------------------------------------------------------------
 
 
 def test_a_declared_monitor_without_a_file_has_a_warning(tmp_path: Path) -> None:
@@ -263,9 +257,6 @@ def test_a_monitor_alone_is_no_run(tmp_path: Path) -> None:
     path = monitor_at(tmp_path / "mx1.tlog", seconds())
     with pytest.raises(LogError, match=r"^expected logs of a run, found only those of the monitor mx1$"):
         read_logs([path])
-
-
-# --- with other logs ----------------------------------------------------------------------------------------------
 
 
 def test_the_run_itself_is_unchanged(tmp_path: Path) -> None:

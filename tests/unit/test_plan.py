@@ -84,9 +84,6 @@ def total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     return +found
 
 
-# --- sums -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_nothing_fails() -> None:
     """On a server that takes no time everything that is due is done."""
@@ -181,9 +178,6 @@ def test_what_was_in_the_mailboxes_is_read_too() -> None:
     assert all(map(le, empty.tasks["READ"], empty.traffic["messages_received"]))
 
 
-# --- the published load -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_load_is_near_the_published_one(name: str) -> None:
@@ -222,9 +216,6 @@ def test_an_empty_start_has_nothing_to_read() -> None:
     for task, per_day in (("BROWSE", 15), ("SCHEDULE", 5), ("SEND", 4)):
         mean = 150 * per_day / 8
         assert all(abs(hour["tasks"][task] - mean) < 4.75 * math.sqrt(mean) for hour in inside)
-
-
-# --- the verb ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

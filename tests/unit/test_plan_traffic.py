@@ -36,9 +36,6 @@ def over(smtp: str) -> dict[str, int]:
     return found
 
 
-# --- rates --------------------------------------------------------------------------------------------------------
-
-
 def test_a_mean_rate_is_the_count_of_the_day_over_its_seconds() -> None:
     figures = planned()
     inside = figures["by_hour"][1:-1]
@@ -60,9 +57,6 @@ def test_a_peak_is_the_busiest_hour() -> None:
         assert peak["to_mean"] * figures["rates_per_s"][rate] == pytest.approx(peak["per_s"])
     assert figures["peaks"]["tasks"]["hour"] >= 4
     assert figures["peaks"]["tasks"]["to_mean"] > 1.25
-
-
-# --- commands -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -92,9 +86,6 @@ def test_listings_that_a_gathering_server_joins_are_counted() -> None:
         listed(1, tenths * GATHER_NS // 5)
     listed(2, 0)
     assert tally.gathered == 2
-
-
-# --- storage ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

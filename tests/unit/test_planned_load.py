@@ -71,9 +71,6 @@ def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoa
     return tally.load()
 
 
-# --- counting ---------------------------------------------------------------------------------------------------
-
-
 @given(
     counts=st.lists(st.integers(0, 1000), min_size=1, max_size=50),
     duration_s=st.floats(1, 1e6),
@@ -102,9 +99,6 @@ def virtual(place: Path, seed: int = 1, users: int = 6, **keys: Any) -> Scenario
     return scenario_of(place, ({"from": "loadsim-5.5/medium"}, users), run=run, **keys)
 
 
-# --- as a document ----------------------------------------------------------------------------------------------
-
-
 def test_a_document_is_read_as_it_was_written() -> None:
     """Also when it has been a file."""
     load = PlannedLoad(120.0, {"READ": (1, 0, 7), "SEND": (2,)})
@@ -129,9 +123,6 @@ def test_a_damaged_document_is_refused(document: object, place: str) -> None:
     """In one line that says where, what was expected and what was found."""
     with pytest.raises(LogError, match=rf"^planned_load: {place}expected .*, found .*$"):
         read_as(PlannedLoad, document, "planned_load")
-
-
-# --- planned once -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -243,8 +234,6 @@ def test_a_run_that_ends_while_it_plans_leaves_nothing(tmp_path: Path, number: i
     assert not (tmp_path / "out").exists() or number == signal.SIGKILL
 
 
-# --- in logs ----------------------------------------------------------------------------------------------------
-
 PLANNED = PlannedLoad(100.0, {"READ": (60, 60), "SEND": (2, 2)})
 
 
@@ -315,9 +304,6 @@ def test_a_merged_log_has_the_plan_of_its_logs(tmp_path: Path) -> None:
 
     assert merged(one.header, one.header) == merged(unknown, one.header, one.header) == (PLANNED, False)
     assert merged(unknown, unknown) == merged(one.header, other) == (None, True)
-
-
-# --- whole runs in virtual time ---------------------------------------------------------------------------------
 
 
 def answered(scenario: Scenario, place: Path, **options: Any) -> Summary:

@@ -28,8 +28,6 @@ from loadsim.monitor.postfix_probe import (
 
 NOW_S = 1_795_450_000
 
-# --- the queue ----------------------------------------------------------------------------------------------------
-
 MESSAGES = st.lists(
     st.fixed_dictionaries(
         {
@@ -126,8 +124,6 @@ def test_a_line_has_a_limit() -> None:
         list(lines_of(b"x" * (1 << 20) for _ in range((LONGEST_MESSAGE_BYTES >> 20) + 1)))
 
 
-# --- the log ------------------------------------------------------------------------------------------------------
-
 SENT = (
     "Nov  3 06:23:01 mail postfix/lmtp[7516]: 2E44B9A03F7: to=<a@b.test>, relay=mail[/run/lmtp], delay=0.07,"
     " delays=0/0.02/0.02/0.03, dsn=2.0.0, status=sent (250 2.0.0 <a@b.test> Saved)"
@@ -196,8 +192,6 @@ def test_any_log_has_at_most_one_event_in_a_line(noise: str, at: int) -> None:
         assert not text.startswith("Nov  3 06:23:01 mail ")
 
 
-# --- following it -------------------------------------------------------------------------------------------------
-
 STEP = st.one_of(
     st.tuples(st.just("write"), st.binary(max_size=30)),
     st.tuples(st.sampled_from(["rename", "truncate", "read"]), st.just(b"")),
@@ -263,9 +257,6 @@ def test_too_many_lines_are_left_out_and_counted(tmp_path: Path) -> None:
     with path.open("ab") as log:
         log.write(b"y\n")
     assert tail.new_lines() == b"y\n"
-
-
-# --- settings ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.system

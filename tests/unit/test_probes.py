@@ -85,9 +85,6 @@ def opened(scenario: Scenario, **options: Any) -> tuple[OpenedProbe, ...]:
     return asyncio.run(open_probes(scenario.name, scenario.probes, NOWHERE, **options))
 
 
-# --- sampling -----------------------------------------------------------------------------------------------------
-
-
 def recorded(tmp_path: Path, probes: tuple[OpenedProbe, ...], enough: threading.Event, **options: Any) -> TimingLog:
     """A log of samples that were taken, as fast as they can be, until there are enough."""
     clock = MonotonicClock()
@@ -249,9 +246,6 @@ def test_other_than_finite_numbers_by_name_is_a_failed_sample(figures: object) -
         checked(figures)
 
 
-# --- before the run -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -359,9 +353,6 @@ def test_probes_are_no_load(tmp_path: Path) -> None:
     assert load_scenario(str(kept)).probes == {"count": {"start": 5}}
 
 
-# --- afterwards ---------------------------------------------------------------------------------------------------
-
-
 def sample_at(at_s: float, **sample: Any) -> dict[str, Any]:
     return {"at_ns": ENDED["start_ns"] + round(at_s * 1e9), **sample}
 
@@ -392,9 +383,6 @@ def test_the_score_and_the_generators_health_are_those_without_probes(tmp_path: 
     assert found == summarise([without], begin_s=0, end_s=8).score
     assert statistics["count"]["a_count"]["samples"] == 8
     assert len(probe_figures(having, window)) == 1
-
-
-# --- the example --------------------------------------------------------------------------------------------------
 
 
 @contextmanager

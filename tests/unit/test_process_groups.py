@@ -202,9 +202,6 @@ def test_one_costly_reading_leaves_no_gap() -> None:
     assert read == list(range(1, 61))
 
 
-# --- finding ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_server_of_which_a_part_is_not_seen_has_no_figures(start: Callable[..., Child]) -> None:
     """One service has no process here that this user may see: the sum of the rest would be too small."""
     imap, smtp = start(), start()

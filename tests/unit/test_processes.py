@@ -17,8 +17,6 @@ from loadsim.monitor.system.processes import Process, ProcessTimes, process_at, 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 INIT = 1
 
-# --- one process ------------------------------------------------------------------------------------------------------
-
 
 @given(
     name=st.binary(max_size=64).filter(lambda name: b"\0" not in name),
@@ -69,9 +67,6 @@ def test_a_process_is_that_of_psutil() -> None:
         batches = 3 * cores * max(32, 2 * cores)
         assert before.rss_pages == pytest.approx(rss_bytes / os.sysconf("SC_PAGE_SIZE"), abs=batches)
     assert process_at(number) is None
-
-
-# --- times between readings -------------------------------------------------------------------------------------------
 
 
 class Kernel:

@@ -36,9 +36,6 @@ def opened(port: int, metrics: str, **settings: object) -> Probe:
     return open_probe(NOWHERE, url=f"http://127.0.0.1:{port}/metrics", metrics=metrics, **settings)
 
 
-# --- a page --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("written", [generate_latest, openmetrics])
 @given(
@@ -131,9 +128,6 @@ def test_anything_else_is_a_failed_sample(metric: str, says: str) -> None:
     assert says in str(failure.value)
 
 
-# --- settings ------------------------------------------------------------------------------------------------------
-
-
 def test_metrics_are_read() -> None:
     """Commas, braces and quotation marks within labels end nothing."""
     found = wanted_of(' up,b=x:y{a="1,}\\"" , c="2" }, rate(r_total) ,c = rate( r_total{d="e"} )')
@@ -196,9 +190,6 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> 
     assert "s3cret" not in str(refusal.value)
 
 
-# --- real endpoints ------------------------------------------------------------------------------------------------
-
-
 def test_loadsims_own_endpoint(tmp_path: Path) -> None:
     """Its figures are those that Prometheus' parser finds on the same page."""
     live = live_run(tmp_path, WORK)
@@ -256,9 +247,6 @@ def test_it_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
         sample = open_probe(NOWHERE, url=f"http://127.0.0.1:{port}/a/b?match=up", metrics="up")
         assert [sample(), opened(port, "up")()] == [{"up": 1}, {"up": 1}]
     assert seen == ["/a/b?match=up", "/metrics"]
-
-
-# --- hostile ones --------------------------------------------------------------------------------------------------
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"

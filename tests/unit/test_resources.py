@@ -130,9 +130,6 @@ def test_each_figure_is_one_of_the_probe_and_has_words() -> None:
     assert len(FULL_WORDS) == 9
 
 
-# --- in a log -----------------------------------------------------------------------------------------------------
-
-
 def log_of(
     place: Path, server_here: bool | None, figures: Mapping[str, float], header: Mapping[str, Any] | None = None
 ) -> Any:

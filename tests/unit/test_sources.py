@@ -154,9 +154,6 @@ def test_small_packets_are_not_held_back(sources: tuple[str, ...], loop: str) ->
         assert runner.run(live()) is True
 
 
-# --- before the run ---------------------------------------------------------------------------------------------
-
-
 def scenario(place: Path, users: int = 4, protocol: str = "imap", sources: str = "[]", host: str = "") -> Scenario:
     """A scenario with these users and source addresses, on the embedded server or on one at `host`."""
     server = f"{{imap: {{host: '{host}'}}, smtp: {{host: '{host}'}}}}" if host else "embedded"
