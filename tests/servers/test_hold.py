@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mailservers import logged_on
-from provisioning import USERS, WANTED_FOLDERS, Lab, MakeLab, Snapshot, quiet, quoted, with_steps
+from provisioning import USERS, WANTED_FOLDERS, Lab, MakeLab, Snapshot, Wrapped, quiet, quoted, with_steps
 
 from loadsim.cli import main
 from loadsim.model.ports import INBOX, Account, Provisioning
@@ -112,13 +112,7 @@ def test_others_that_prepare_an_account_at_the_same_time(make_lab: MakeLab) -> N
     """The manifest that is stored first decides."""
     lab = make_lab()
 
-    class Overtaken:
-        def __init__(self, mailbox: Any) -> None:
-            self._mailbox = mailbox
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._mailbox, name)
-
+    class Overtaken(Wrapped):
         async def create(self, folder: str) -> None:
             await self._mailbox.create(folder)
             if folder == manifest.FOLDER:

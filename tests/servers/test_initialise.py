@@ -17,6 +17,7 @@ from provisioning import (
     USERS,
     WANTED_FOLDERS,
     Lab,
+    Wrapped,
     delivery_report,
     own_message,
     put,
@@ -308,14 +309,12 @@ def test_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
     assert lab.snapshots() == before
 
 
-class Forgetful:
+class Forgetful(Wrapped):
     """A mailbox on a server that says OK to each APPEND, and stores none. `numbers`: STATUS has all numbers."""
 
     def __init__(self, mailbox: Any, numbers: bool) -> None:
-        self._mailbox, self._numbers = mailbox, numbers
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._mailbox, name)
+        super().__init__(mailbox)
+        self._numbers = numbers
 
     async def append_many(self, folder: str, messages: Sequence[Any]) -> Sequence[None]:
         return [None] * len(messages)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from mailservers import StartEmbedded, logged_on, numbered_accounts
-from provisioning import USERS, Lab, lab_maker, quoted
+from provisioning import USERS, Lab, lab_maker, quiet, quoted
 
 from loadsim.model.mailboxes import folder_names
 from loadsim.provisioning.clean import clean
@@ -31,10 +31,6 @@ def make_lab(
     accounts = numbered_accounts(USERS)
     starts = embedded_server if request.param == "embedded" else request.getfixturevalue("dovecot_postfix")
     return lab_maker(starts(accounts), accounts, tmp_path_factory.mktemp("labs"))
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Progress for nobody."""
 
 
 def test_a_stated_mailbox_on_a_server(make_lab: Callable[[], Lab]) -> None:
@@ -78,10 +74,7 @@ def _listed(client: imaplib.IMAP4, folder: str) -> list[tuple[set[str], int, int
     _, answer = client.uid("FETCH", "1:*", "(FLAGS INTERNALDATE RFC822.SIZE)")
     found = []
     for line in answer:
-        read = {
-            "flags": re.search(rb"FLAGS \(([^)]*)\)", line)[1],
-            "size": re.search(rb"RFC822\.SIZE (\d+)", line)[1],
-        }
+        read = {"flags": re.search(rb"FLAGS \(([^)]*)\)", line)[1], "size": re.search(rb"RFC822\.SIZE (\d+)", line)[1]}
         date = imaplib.Internaldate2tuple(line)
         flags = set(read["flags"].decode().lower().split()) - {"\\recent"}
         found.append((flags, round(time.mktime(date)), int(read["size"])))

@@ -20,16 +20,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mailservers import (
-    DOMAIN,
-    StartDovecotPostfix,
-    StartEmbedded,
-    idling,
-    inbox,
-    logged_on,
-    numbered_accounts,
-    submit,
-)
+from mailservers import DOMAIN, StartDovecotPostfix, StartEmbedded, idling, inbox, logged_on, numbered_accounts, submit
 from patience import PATIENCE_S
 from processes import ended, refuses
 from pymap.imap import IMAPServer
@@ -46,10 +37,7 @@ MESSAGE = b"From: user2@example.test\r\nTo: all@example.test\r\nSubject: hello\r
 EVERYBODY = f"all@{DOMAIN}"
 FEW = f"few@{DOMAIN}"
 ACCOUNTS = numbered_accounts(6)
-LISTS = {
-    EVERYBODY: [account.address for account in ACCOUNTS],
-    FEW: [account.address for account in ACCOUNTS[:3]],
-}
+LISTS = {EVERYBODY: [account.address for account in ACCOUNTS], FEW: [account.address for account in ACCOUNTS[:3]]}
 LOADSIM = [sys.executable, "-c", "import sys; from loadsim.cli import main; sys.exit(main())"]
 
 

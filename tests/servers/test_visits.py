@@ -130,11 +130,7 @@ class Courier:
 
 def initialised() -> dict[str, dict[int, bytes]]:
     """An account as `init` leaves it, with one message of ours in a folder of ours."""
-    return {
-        INBOX: {},
-        "Folder 01": {4: own_message(4)},
-        "LoadSim": {1: manifest.compose(OWNER, ["Folder 01"])[1]},
-    }
+    return {INBOX: {}, "Folder 01": {4: own_message(4)}, "LoadSim": {1: manifest.compose(OWNER, ["Folder 01"])[1]}}
 
 
 LIMIT_S = 1.0

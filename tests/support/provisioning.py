@@ -198,49 +198,55 @@ def own_message(number: int, run: str = "r1") -> bytes:
 
 def delivery_report(about: bytes, whole: bool = False) -> bytes:
     """Return a report (RFC 3464) of a message that could not be delivered, with its header or all of it."""
-    return b"\r\n".join(
-        (
-            b"From: MAILER-DAEMON@mail.example.test (Mail Delivery System)",
-            b"To: a@example.test",
-            b"Subject: Undelivered Mail Returned to Sender",
-            b"MIME-Version: 1.0",
-            b'Content-Type: multipart/report; report-type=delivery-status; boundary="b1"',
-            b"",
-            b"--b1",
-            b"Content-Type: text/plain; charset=us-ascii",
-            b"",
-            b"Your message could not be delivered.",
-            b"--b1",
-            b"Content-Type: message/delivery-status",
-            b"",
-            b"Reporting-MTA: dns; mail.example.test",
-            b"",
-            b"Final-Recipient: rfc822; b@example.test",
-            b"Action: failed",
-            b"Status: 5.1.1",
-            b"",
-            b"--b1",
-            b"Content-Type: message/rfc822" if whole else b"Content-Type: text/rfc822-headers",
-            b"",
-            about if whole else about.partition(b"\r\n\r\n")[0],
-            b"",
-            b"--b1--",
-            b"",
-        )
-    )
+    head = f"""\
+From: MAILER-DAEMON@mail.example.test (Mail Delivery System)
+To: a@example.test
+Subject: Undelivered Mail Returned to Sender
+MIME-Version: 1.0
+Content-Type: multipart/report; report-type=delivery-status; boundary="b1"
+
+--b1
+Content-Type: text/plain; charset=us-ascii
+
+Your message could not be delivered.
+--b1
+Content-Type: message/delivery-status
+
+Reporting-MTA: dns; mail.example.test
+
+Final-Recipient: rfc822; b@example.test
+Action: failed
+Status: 5.1.1
+
+--b1
+Content-Type: {"message/rfc822" if whole else "text/rfc822-headers"}
+
+"""
+    returned = about if whole else about.partition(b"\r\n\r\n")[0]
+    return head.replace("\n", "\r\n").encode() + returned + b"\r\n\r\n--b1--\r\n"
 
 
 class Killed(Exception):
     """What ends a process between two steps."""
 
 
-class Mortal:
-    """A mailbox whose user is killed when he wants to change anything for the `steps + 1`th time."""
+class Wrapped:
+    """A mailbox that does what another one does."""
+
+    def __init__(self, mailbox: Any) -> None:
+        self._mailbox = mailbox
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mailbox, name)
+
+
+class Mortal(Wrapped):
+    """A mailbox whose user is killed at the change after `steps` changes."""
 
     CHANGES = frozenset({"create", "delete", "append", "append_many", "expunge", "set_flags", "flag", "move", "copy"})
 
     def __init__(self, mailbox: Provisioning, steps: int) -> None:
-        self._mailbox = mailbox
+        super().__init__(mailbox)
         self._left = steps
 
     def __getattr__(self, name: str) -> Any:
@@ -248,7 +254,7 @@ class Mortal:
             if not self._left:
                 raise Killed
             self._left -= 1
-        return getattr(self._mailbox, name)
+        return super().__getattr__(name)
 
 
 async def with_steps(lab: Lab, account: Account, steps: int, work: Callable[[Account, Any], Any]) -> bool:

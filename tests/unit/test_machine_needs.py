@@ -28,13 +28,7 @@ from loadsim.monitor.machine_needs import (
 from loadsim.timinglog.planned_load import PlannedLoad
 
 NEEDS = Needs(
-    users=10,
-    engines=2,
-    open_files=100,
-    memory_bytes=1 << 30,
-    log_bytes=1 << 20,
-    busiest_tasks_per_s=50.0,
-    day_s=3600.0,
+    users=10, engines=2, open_files=100, memory_bytes=1 << 30, log_bytes=1 << 20, busiest_tasks_per_s=50.0, day_s=3600.0
 )
 EQUAL = Resources(
     tasks_per_s=50.0,

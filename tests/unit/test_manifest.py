@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import yaml
 from mailservers import DOMAIN, logged_on
-from provisioning import FOREIGN, WANTED_FOLDERS, Lab, quiet, quoted, with_steps
+from provisioning import FOREIGN, WANTED_FOLDERS, Lab, Wrapped, quiet, quoted, with_steps
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -276,14 +276,8 @@ def test_forged_manifests_name_nothing(lab: Lab, capsys: pytest.CaptureFixture[s
     assert len(first["LoadSim"]) == len(bodies) + 1
 
 
-class WithoutLastLineEnd:
+class WithoutLastLineEnd(Wrapped):
     """A mailbox on a server that drops the last line end of what is appended, as GreenMail does."""
-
-    def __init__(self, mailbox: Any) -> None:
-        self._mailbox = mailbox
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._mailbox, name)
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Any:
         assert message.endswith(b"\r\n")

@@ -238,11 +238,7 @@ def test_of_processes_that_cannot_be_seen_it_is_known_where_they_must_be() -> No
 
 @pytest.mark.parametrize(
     ("cpus", "engines", "ours", "servers"),
-    [
-        ([0, 1], 4, [1], [0]),
-        ([4, 2, 7], 2, [7], [2, 4]),
-        (list(range(8)), 3, [5, 6, 7], [0, 1, 2, 3, 4]),
-    ],
+    [([0, 1], 4, [1], [0]), ([4, 2, 7], 2, [7], [2, 4]), (list(range(8)), 3, [5, 6, 7], [0, 1, 2, 3, 4])],
 )
 def test_the_last_cores_are_the_generators(cpus: list[int], engines: int, ours: list[int], servers: list[int]) -> None:
     """One for each engine, never more than half."""

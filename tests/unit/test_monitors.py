@@ -329,10 +329,7 @@ def test_the_end_of_a_monitor_is_not_that_of_the_run(ended: str, tmp_path: Path)
         judged(place)
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [{"boot_id": 5}],
-)
+@pytest.mark.parametrize("facts", [{"boot_id": 5}])
 def test_hostile_facts_are_refused(facts: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(LogError, match="expected"):
         read_log(write_sample(tmp_path / "a.tlog", facts=ENDED | facts))

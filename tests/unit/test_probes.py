@@ -25,13 +25,7 @@ from timing_samples import ENDED, HEADER, done, sample_log
 from virtual_runs import NOWHERE, quiet, scenario_of
 
 from loadsim.analysis.generator.health import engines_health, machines_health
-from loadsim.analysis.probes.statistics import (
-    ProbeFacts,
-    ProbeStatistics,
-    probe_facts,
-    probe_figures,
-    probe_statistics,
-)
+from loadsim.analysis.probes.statistics import ProbeFacts, ProbeStatistics, probe_facts, probe_figures, probe_statistics
 from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
 from loadsim.errors import ConfigError
@@ -514,11 +508,7 @@ def test_criteria_on_unknown_probes_are_rejected(criterion: str, found: str, tmp
 
 
 @pytest.mark.parametrize(
-    ("samples", "passed", "said"),
-    [
-        ([3.0] * 7 + [9.0], False, "9.0 ms"),
-        ([], False, "not measured"),
-    ],
+    ("samples", "passed", "said"), [([3.0] * 7 + [9.0], False, "9.0 ms"), ([], False, "not measured")]
 )
 def test_a_criterion_on_a_probe_decides(samples: list[float], passed: bool, said: str, tmp_path: Path) -> None:
     """As of any other figure, in its unit; without samples it is missed."""

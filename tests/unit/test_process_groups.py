@@ -16,12 +16,7 @@ from working_child import LISTEN, Child, in_child, working
 
 from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.system.core_times import ALL_CORES, CoreTime
-from loadsim.monitor.system.process_groups import (
-    FIND_EACH_NS,
-    TICKS_PER_S,
-    ProcessGroups,
-    find_processes,
-)
+from loadsim.monitor.system.process_groups import FIND_EACH_NS, TICKS_PER_S, ProcessGroups, find_processes
 
 ROUNDED_S = 4 / TICKS_PER_S
 """Each of four times of a process may be rounded down to a tick."""

@@ -7,6 +7,9 @@ above has the quota; a group without a quota, or one that was made again, has fi
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,15 +19,9 @@ from loadsim.monitor.system.processor_quotas import FIND_EACH_NS, ProcessorQuota
 SECOND_NS = 10**9
 
 
-class Clock:
-    """Moves by a second with each reading."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def __call__(self) -> int:
-        self.now_ns += SECOND_NS
-        return self.now_ns
+def clock() -> Callable[[], int]:
+    """Return a clock that moves by a second with each reading."""
+    return partial(next, count(SECOND_NS, SECOND_NS))
 
 
 def written(group: Path, **texts: str) -> None:
@@ -50,7 +47,7 @@ def test_the_use_of_a_quota_is_of_the_time_that_it_allows(tmp_path: Path) -> Non
     """1.5 s of CPU time in a second at a quota of two cores is three quarters, whatever the machine has."""
     group = tmp_path / here()
     written(group, max="200000 100000", stat=stat(10, 100, 20, 3))
-    quotas = ProcessorQuotas(tmp_path, Clock())
+    quotas = ProcessorQuotas(tmp_path, clock())
     assert quotas.take({os.getpid()}) == {}
     written(group, stat=stat(11.5, 110, 25, 3.25))
     assert quotas.take({os.getpid()}) == pytest.approx(
@@ -61,7 +58,7 @@ def test_the_use_of_a_quota_is_of_the_time_that_it_allows(tmp_path: Path) -> Non
 def test_without_a_quota_there_are_no_figures(tmp_path: Path) -> None:
     """Nor with processes that have ended, nor where no group is mounted."""
     written(tmp_path / here(), max="max 100000", stat=stat(1))
-    quotas = ProcessorQuotas(tmp_path, Clock())
+    quotas = ProcessorQuotas(tmp_path, clock())
     assert [quotas.take({os.getpid()}) for _ in range(3)] == [{}, {}, {}]
     assert ProcessorQuotas(tmp_path / "none").take({os.getpid()}) == {}
     assert ProcessorQuotas(tmp_path).take({2**22 + 1}) == {}
@@ -71,7 +68,7 @@ def test_a_quota_that_is_set_later_is_found(tmp_path: Path) -> None:
     """Within half a minute: the groups are not looked for each second."""
     group = tmp_path / here()
     written(group, max="max 100000", stat=stat(1))
-    quotas = ProcessorQuotas(tmp_path, Clock())
+    quotas = ProcessorQuotas(tmp_path, clock())
     quotas.take({os.getpid()})
     written(group, max="100000 100000")
     seconds = [second for second in range(FIND_EACH_NS // SECOND_NS + 3) if quotas.take({os.getpid()})]

@@ -29,12 +29,7 @@ def stored_on(*journals: bool | None) -> list[dict[str, Any]]:
 
 
 def write_machine(
-    run: Path,
-    removed: int,
-    before_start_s: float,
-    client: str = "c1",
-    journal: bool | None = False,
-    **more: Any,
+    run: Path, removed: int, before_start_s: float, client: str = "c1", journal: bool | None = False, **more: Any
 ) -> None:
     """The log of a machine on which the preparation ended so long before the start; the window begins at the start."""
     facts = Initialised(2, put=7, removed=removed).facts(START_NS - round(before_start_s * 1e9))

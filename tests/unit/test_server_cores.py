@@ -8,8 +8,10 @@ or the server's own, counts as that of others; cores that are unknown count as a
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -37,15 +39,9 @@ THREAD = (
 )
 
 
-class Clock:
-    """Moves by a second with each reading, so that cores are seconds."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def now(self) -> int:
-        self.now_ns += 10**9
-        return self.now_ns
+def clock() -> Callable[[], int]:
+    """Return a clock that moves by a second with each reading, so that cores are seconds."""
+    return partial(next, count(10**9, 10**9))
 
 
 @pytest.fixture
@@ -57,7 +53,7 @@ def server() -> Iterator[Child]:
 
 def groups_of(server: Child, **named: str) -> ProcessGroups:
     endpoint = Endpoint("127.0.0.1", int(server.does(LISTEN)))
-    return ProcessGroups(find_processes(Services(endpoint, endpoint)), named, Clock().now, lambda: 0)
+    return ProcessGroups(find_processes(Services(endpoint, endpoint)), named, clock(), lambda: 0)
 
 
 def machine(at_s: int, busy: Mapping[int, float], stolen: float = 0.0) -> dict[str, CoreTime]:
@@ -186,7 +182,7 @@ def test_a_named_group_that_may_run_elsewhere_is_told(server: Child) -> None:
 
 def test_cores_that_are_unknown_have_no_figures(server: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     """No processes of a server; a core that /proc/stat numbers otherwise; a security module that hides the cores."""
-    named = ProcessGroups(frozenset, {"server": "server"}, Clock().now, lambda: 0)
+    named = ProcessGroups(frozenset, {"server": "server"}, clock(), lambda: 0)
     assert about_cores(named.take(machine(1, {}))) == {}
     os.sched_setaffinity(server.number, {OTHER})
     groups = groups_of(server)

@@ -114,7 +114,7 @@ def test_what_is_lacking_is_printed_once() -> None:
     first, *others = described("there", {}, report, ())
     assert isinstance(first, Listing) and first.caption == "Also to change"
     assert [item.partition("[")[2].partition("]")[0] for item in first.items] == [
-        *("log-on-required", "server-unavailable"),
+        *("log-on-required", "server-unavailable")
     ]
     assert "log-on-required" not in str(others)
 
