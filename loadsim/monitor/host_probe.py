@@ -125,11 +125,6 @@ class HostSample:
     disks: Mapping[str, DiskCounters]
     levels: Mapping[str, float]
 
-    @property
-    def cores(self) -> CoreTime:
-        """The time of all cores together."""
-        return self.times[ALL_CORES]
-
 
 def reading_of(read: ReadText, sources: Sources, at_ns: int) -> HostSample:
     """Read the machine's files. Raises `OSError` or `ValueError` if one of them is missing. A disk may be missing."""
@@ -147,14 +142,9 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> HostSample:
         "memory_available_bytes": memory.available,
         "memory_used_share": 1 - memory.available / memory.total,
     }
-    return HostSample(at_ns, times, counters, dict(_disks(read("diskstats"), sources.disks)), levels)
-
-
-def _disks(diskstats: str, disks: Sequence[str]) -> Iterator[tuple[str, DiskCounters]]:
-    counters = disk_counters(diskstats) if disks else {}
-    for name in disks:
-        if name in counters:  # else it has been removed
-            yield figure_name(name), counters[name]
+    all_disks = disk_counters(read("diskstats")) if sources.disks else {}
+    disks = {figure_name(name): all_disks[name] for name in sources.disks if name in all_disks}  # else it was removed
+    return HostSample(at_ns, times, counters, disks, levels)
 
 
 def network_counters(interfaces: Sequence[str]) -> Iterator[tuple[tuple[str, str], int]]:
@@ -208,7 +198,8 @@ def figures_between(before: HostSample, now: HostSample, speeds: Mapping[str, fl
     passed_ns = now.at_ns - before.at_ns
     if passed_ns <= 0:
         return {}
-    figures = core_shares(now.cores - before.cores) | rates(before.counters, now.counters, passed_ns / 1e9)
+    figures = core_shares(now.times[ALL_CORES] - before.times[ALL_CORES])
+    figures |= rates(before.counters, now.counters, passed_ns / 1e9)
     figures |= busiest_core(before.times, now.times) | network_busy_share(before, now, speeds or {})
     for name in figures.keys() & PRESSURE_SHARES:
         # The kernel adds up a stall when one of its parts ends: in milliseconds, this may be more than has passed.

@@ -61,7 +61,8 @@ def find_server(*endpoints: Endpoint) -> ServerPlace:
     if not local:
         return ServerPlace(False if all(addresses for addresses, _ in known) else None, {}, frozenset())
     holders = processes_holding({inode for addresses, port in local for inode in listening(addresses, port)})
-    processes = with_descendants(holders - {FIRST_PROCESS} if _is_init(FIRST_PROCESS) else holders)
+    first = process_at(FIRST_PROCESS)
+    processes = with_descendants(holders - {FIRST_PROCESS} if first is None or first.name in INITS else holders)
     cpus: set[int] = set()
     for process in processes:
         with suppress(ProcessLookupError):
@@ -119,18 +120,6 @@ def processes_holding(inodes: set[int]) -> set[int]:
             if any(_target(file) in wanted for file in Path(f"/proc/{process}/fd").iterdir()):
                 holding.add(process)
     return holding
-
-
-def _is_init(first: int) -> bool:
-    """Return whether other programs descend from the first process, and not only those of a mail server in a container.
-
-    loadsim does, unless it was started into the container from outside.
-    """
-    process = process_at(first)
-    number = os.getpid()
-    while number not in (0, first) and (above := process_at(number)) is not None:
-        number = above.parent
-    return number == first or process is None or process.name in INITS
 
 
 def _target(file: Path) -> str:

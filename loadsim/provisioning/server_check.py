@@ -58,15 +58,10 @@ def checked_users(workload: Workload) -> list[int]:
             f"{workload.scenario.name}: topology: expected at least 2 users with mailboxes on a server, found none to"
             " check (protocol fake has its mail system in the engine)"
         )
-    chosen = {users[0], users[-1]}
-    groups = {id(population.group(users[0])), id(population.group(users[-1]))}
-    for user in users:
-        if len(groups) == len(workload.scenario.topology) or len(chosen) == MOST_USERS:
-            break
-        if id(population.group(user)) not in groups:
-            groups.add(id(population.group(user)))
-            chosen.add(user)
-    return sorted(chosen)
+    firsts = {id(population.group(user)): user for user in reversed(users)}
+    del firsts[id(population.group(users[-1]))]  # the last user does its tasks
+    chosen = sorted({users[0], *firsts.values()})
+    return [*chosen[: MOST_USERS - 1], users[-1]]
 
 
 async def check_server(

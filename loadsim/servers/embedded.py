@@ -7,11 +7,9 @@ to disk except its log.
 from __future__ import annotations
 
 import json
-import os
-import selectors
+import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -97,18 +95,13 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
 
 def _first_line(stream: IO[bytes], log: Path) -> bytes:
     """Return the child's line with its ports. Raises `ConfigError` with the last line of its log if there is none."""
-    deadline_s = time.monotonic() + START_LIMIT_S
-    line = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while not line.endswith(b"\n"):
-            if not selector.select(deadline_s - time.monotonic()):
-                raise ConfigError(f"server: embedded: expected to be ready within {START_LIMIT_S:.0f} s, see {log}")
-            piece = os.read(stream.fileno(), 65536)
-            if not piece:
-                lines = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
-                raise ConfigError(f"server: embedded: expected to start, it exited with: {lines[-1]}")
-            line += piece
+    ready, _, _ = select.select([stream], [], [], START_LIMIT_S)
+    if not ready:
+        raise ConfigError(f"server: embedded: expected to be ready within {START_LIMIT_S:.0f} s, see {log}")
+    line = stream.readline()  # it is written at once
+    if not line:
+        lines = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
+        raise ConfigError(f"server: embedded: expected to start, it exited with: {lines[-1]}")
     return line
 
 

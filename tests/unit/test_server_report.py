@@ -10,10 +10,12 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.ports import ServerOffer
 from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
 from loadsim.provisioning.answers import meaning
 from loadsim.provisioning.check_limits import new_mail, of_size
+from loadsim.provisioning.server_check import checked_users
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import about_limit
 from loadsim.report.document import Listing
@@ -134,3 +136,14 @@ def test_what_is_lacking_is_printed_once() -> None:
 )
 def test_which_failures_may_be_a_limit(failure: TaskFailed, expected: bool) -> None:
     assert about_limit(failure) is expected
+
+
+@pytest.mark.parametrize(("sizes", "count"), [([5], 2), ([1, 1], 2), ([2, 3, 2], 3), ([1] * 9, 6)])
+def test_a_check_has_a_user_of_each_group(sizes: list[int], count: int) -> None:
+    """With the first and the last of all users, at most six."""
+    groups = ", ".join(f"{{profile: loadsim-5.5/light, users: {size}}}" for size in sizes)
+    workload = Workload(load_scenario("quickstart", [f"topology=[{groups}]"]))
+    users = checked_users(workload)
+    assert (users[0], users[-1], len(users)) == (1, sum(sizes), count)
+    assert users == sorted(users)
+    assert len({id(workload.population.group(user)) for user in users}) == min(len(sizes), 6)
