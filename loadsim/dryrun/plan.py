@@ -129,14 +129,7 @@ def to_json(plan: DayPlan) -> dict[str, Any]:
         "received_share": plan.received_share,
         "tasks": {task: sum(by_user) for task, by_user in tally.tasks.items()},
         "plan_digest": plan.digest,
-        "by_profile": {
-            name: {
-                "users": load.users,
-                "per_user": load.per_user,
-                "calculated": None if load.calculated is None else asdict(load.calculated),
-            }
-            for name, load in plan.by_profile.items()
-        },
+        "by_profile": {name: asdict(load) for name, load in plan.by_profile.items()},
         "by_hour": by_hour,
         "commands": dict(sorted(commands.items())),
         "rates_per_s": {

@@ -42,9 +42,6 @@ _MOST_BYTES = 1 << 26
 Show = Callable[[str], None]
 """Shows a line to the user."""
 
-PERCENT = 0.01
-"""The planning process reports its progress in steps of this share."""
-
 
 def planned_load(
     scenario: Scenario, software: str, show: Show, warn: Show, progress: Progress = lambda _: None
@@ -139,12 +136,12 @@ def _plan_in_child(scenario: Scenario, show: Show, progress: Progress) -> Planne
                 if not ours.poll(POLL_S):
                     continue
                 try:
-                    received: PlannedLoad | str | float = ours.recv()
+                    received: PlannedLoad | float = ours.recv()
                 except (EOFError, OSError):
                     status = process.wait()
                     how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
                     return f"its process {how}"
-                if not isinstance(received, float):
+                if isinstance(received, PlannedLoad):
                     return received
                 if shown:
                     progress(received)
@@ -158,25 +155,14 @@ def main() -> int:
     parent = Connection(int(sys.argv[1]))
     scenario = parent.recv()
     Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+
+    def send(progress: float | PlannedLoad) -> None:
+        with suppress(OSError):  # the parent process has exited
+            parent.send(progress)
+
     with uncollected():
-        load = make_plan(scenario, _reported(parent)).load()
-        with suppress(OSError):
-            parent.send(load)
+        send(make_plan(scenario, send).load())
     return 0
-
-
-def _reported(parent: Connection) -> Progress:
-    """Return a function that sends each further `PERCENT` of a plan to the parent process."""
-    sent = 0.0
-
-    def report(share: float) -> None:
-        nonlocal sent
-        if share - sent >= PERCENT:
-            sent = share
-            with suppress(OSError):
-                parent.send(share)
-
-    return report
 
 
 def _exit_with_parent(parent: Connection) -> None:

@@ -103,7 +103,7 @@ class Rounds:
         """Deliver the mail of the round before; at the last two ends, also that of this one."""
         self._finished_rounds += 1
         if self._progress is not None:
-            self._progress(min(1.0, self._finished_rounds / self._rounds))
+            self._progress(self._finished_rounds / (self._rounds + 1))
         self._deliver(self._in_transit)
         self._in_transit, self._posted = self._posted, []
         if self._finished_rounds >= self._rounds:

@@ -1,16 +1,12 @@
 """The manifest in each mailbox: the folders that loadsim created there, and so may delete, and the state that it left.
 
-It is a message in a folder of its own, written before the folders that it names are created. An interruption in between
-leaves names of folders that do not exist, which does no harm. It names only folders that LIST did not show.
+It is a message in a folder of its own, written before the folders that it names are created; it names only folders that
+LIST did not show. A signature (HMAC-SHA256) of the account's address and the contents keeps other messages, and
+manifests of other accounts, from naming folders for deletion.
 
-A manifest has a signature (HMAC-SHA256) of the account's address and the names. So no other message, and no manifest
-of another account, can name folders for deletion.
-
-It names the first of the accounts with which the mailbox was prepared; others with another first account may not use
-it. The manifest of the first account that a process uses also has its holder: that process (`hold`).
-
-After a mailbox was brought to its start state, the manifest has a record of it: the digest of the start state, and the
-status of each folder. A folder of which the status is unchanged has unchanged contents, and need not be listed.
+Others with another first account may not use the mailbox; the manifest of the first account also has its holder
+(`hold`). Its record has the start state's digest and the status of each folder: one with an unchanged status has
+unchanged contents, and need not be listed.
 """
 
 from __future__ import annotations
