@@ -24,7 +24,7 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError, LogError, together
 from loadsim.monitor.bounded_command import available, exit_words, found_command, started
-from loadsim.monitor.monitor_log import probe_samples, remove, settle, wrong_maker
+from loadsim.monitor.monitor_log import remove, settle, wrong_maker
 from loadsim.monitor.system.cpu_affinity import leave_real_time_priority
 from loadsim.timinglog.container import MAGIC
 from loadsim.timinglog.file import open_log
@@ -222,7 +222,7 @@ class Collector:
         self._unreadable = False
         if wrong := wrong_maker(log, self.name):
             return wrong
-        if any(found.samples for found in probe_samples(log).values()):
+        if any("probe" in sample for sample in log.health):
             if not self._ending:
                 self._until_s = None
             self.sampled.set_result(None)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -52,34 +50,6 @@ def wrong_maker(log: LogFile, name: str) -> str | None:
         return None
     made_by = f"that of the monitor {found}" if found else "that of a run"
     return f"expected the log of the monitor {name} (--name {name}), found {made_by}"
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeSamples:
-    """The samples of a probe in a log: their number, that of the figures, the failures and the last reason."""
-
-    samples: int
-    figures: int
-    failures: int
-    last_failure: str | None
-
-
-def probe_samples(log: LogFile) -> Mapping[str, ProbeSamples]:
-    """Return what a monitor's log has of each probe."""
-    stated = log.facts.probes or {}
-    found: dict[str, list[Mapping[str, float]]] = {probe: [] for probe in stated}
-    for sample in log.health:
-        if "probe" in sample:
-            found.setdefault(sample.probe, []).append(sample.figures)
-    return {
-        probe: ProbeSamples(
-            len(samples),
-            len({figure for figures in samples for figure in figures}),
-            stated[probe].failures if probe in stated else 0,
-            stated[probe].last_failure if probe in stated else None,
-        )
-        for probe, samples in found.items()
-    }
 
 
 def settle(path: Path, name: str, why: str | None) -> str | None:

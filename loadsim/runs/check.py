@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from loadsim.findings.finding import finding
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.collector import Collector
-from loadsim.monitor.monitor_log import ProbeSamples, probe_samples, read_monitor_log
+from loadsim.monitor.monitor_log import read_monitor_log
 from loadsim.monitor.server_banner import greetings
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.server_check import WAIT_S, check_server
 from loadsim.provisioning.server_report import Observation, ServerReport
 from loadsim.runs.server import server_under_test
+from loadsim.timinglog.file import LogFile
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
 
@@ -63,13 +64,19 @@ async def _try_monitor(name: str, words: Sequence[str], directory: Path) -> Obse
         why = await asyncio.wrap_future(collector.ended)
     if lacking is not None:
         return Observation(name, lacking, finding(Code.MONITOR_WITHOUT_SAMPLES, name, why=lacking))
-    sampled = probe_samples(read_monitor_log(collector.path, name))
-    words_of = {probe: _in_words(found) for probe, found in sampled.items()}
-    text = "; ".join([*(f"{probe}: {words}" for probe, words in words_of.items()), *([why] if why else [])])
-    return Observation(name, text)
+    seen = _sampled(read_monitor_log(collector.path, name))
+    return Observation(name, "; ".join([*seen, *([why] if why else [])]))
 
 
-def _in_words(found: ProbeSamples) -> str:
-    if found.failures:
-        return f"{found.failures} of {found.samples + found.failures} samples failed: {found.last_failure}"
-    return f"{found.figures} figures" if found.samples else "no sample yet"
+def _sampled(log: LogFile) -> Iterator[str]:
+    """Yield each probe of a monitor, with what it sampled."""
+    stated = log.facts.probes or {}
+    figures: dict[str, set[str]] = {probe: set() for probe in stated}
+    for sample in log.health:
+        if "probe" in sample:
+            figures.setdefault(sample.probe, set()).update(sample.figures)
+    for probe, names in figures.items():
+        seen = f"{len(names)} figures" if names else "no sample yet"
+        if probe in stated and (failures := stated[probe].failures):
+            seen = f"{failures} of {stated[probe].samples + failures} samples failed: {stated[probe].last_failure}"
+        yield f"{probe}: {seen}"

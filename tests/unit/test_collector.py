@@ -23,7 +23,7 @@ from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.collector import Allowances, Collector, collected
-from loadsim.monitor.monitor_log import open_monitor_log, probe_samples, read_monitor_log
+from loadsim.monitor.monitor_log import open_monitor_log, read_monitor_log
 from loadsim.timinglog.file import open_log
 
 PATIENT = Allowances(start_s=PATIENCE_S, end_s=PATIENCE_S, terminated_s=PATIENCE_S)
@@ -254,7 +254,7 @@ def test_ctrl_c_ends_monitors(began: bool, tmp_path: Path, stream: Path) -> None
         run(block())
     assert (tmp_path / "logs").exists() is began
     if began:
-        assert probe_samples(read_monitor_log(tmp_path / "logs" / "mx1.tlog", "mx1"))
+        assert read_monitor_log(tmp_path / "logs" / "mx1.tlog", "mx1").health
     assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
 
 
