@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
-from loadsim.findings.finding import Finding, finding
+from loadsim.findings.finding import finding
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.groups import Group
 from loadsim.model.mail_program import program_names
@@ -25,6 +24,7 @@ from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.answers import refused_recipient, remedy
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_mail import probe
+from loadsim.provisioning.server_report import Observation
 from loadsim.provisioning.sessions import (
     DRIVER,
     LogOnFailed,
@@ -56,11 +56,11 @@ async def check_server_limits(workload: Workload, services: Services, users: Ite
     `ConfigError` if the scenario cannot run.
     """
     users = range(1, len(workload.population) + 1) if users is None else list(users)
-    for tried in await user_connections(workload.population, services, users):
-        if tried.finding and tried.made:  # `init` reports an account that cannot log on at all
+    for account, tried in await user_connections(workload.population, services, users):
+        if (limit := tried.finding) and limit.values["made"]:  # `init` reports an account that cannot log on at all
             raise ConfigError(
-                f"{name_of(tried.account)}: expected all connections, found {tried.seen}: {tried.failures[0]};"
-                f" {tried.finding.code.remedy}"
+                f"{name_of(account)}: expected all connections, found {tried.seen}: {limit.values['answer']};"
+                f" {limit.code.remedy}"
             )
     for account in accounts_on_server(workload.scenario, users)[:1]:
         await _check_list(workload, services, account)
@@ -155,32 +155,9 @@ async def nothing(account: Account, mailbox: Provisioning) -> None:
     """Log on and off only."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserConnections:
-    """The `count` connections that a user tried to have at once, and the failures among them."""
-
-    account: Account
-    programs: str
-    count: int
-    failures: Sequence[TaskFailed]
-
-    @property
-    def made(self) -> int:
-        return self.count - len(self.failures)
-
-    @property
-    def seen(self) -> str:
-        return f"{self.made} of {self.count} of a user at once ({self.programs})"
-
-    @property
-    def finding(self) -> Finding | None:
-        """The limit of the server; None if all connections could be made."""
-        if not self.failures:
-            return None
-        return finding(Code.FEW_CONNECTIONS, made=self.made, wanted=self.count, answer=str(self.failures[0]))
-
-
-async def user_connections(population: Population, services: Services, users: Iterable[int]) -> list[UserConnections]:
+async def user_connections(
+    population: Population, services: Services, users: Iterable[int]
+) -> list[tuple[Account, Observation]]:
     """Make all connections of a user at once, for the first of these users in each group that allows several."""
     if all(group.connections == 1 for group in population.scenario.topology):
         return []
@@ -195,7 +172,9 @@ async def user_connections(population: Population, services: Services, users: It
     ]
 
 
-async def _connections(population: Population, services: Services, user: int, group: Group) -> UserConnections:
+async def _connections(
+    population: Population, services: Services, user: int, group: Group
+) -> tuple[Account, Observation]:
     scenario = population.scenario
     account = scenario.account(user)
     programs = [group.program] * group.program.connections + [*group.companions]
@@ -210,7 +189,10 @@ async def _connections(population: Population, services: Services, user: int, gr
                 failures.append(failure)
     finally:
         await asyncio.gather(*map(log_off, mailboxes))
-    return UserConnections(account, program_names(group.programs), len(programs), failures)
+    wanted, made = len(programs), len(programs) - len(failures)
+    seen = f"{made} of {wanted} of a user at once ({program_names(group.programs)})"
+    few = finding(Code.FEW_CONNECTIONS, made=made, wanted=wanted, answer=str(failures[0])) if failures else None
+    return account, Observation("connections", seen, few)
 
 
 async def log_off(mailbox: Mailbox) -> None:

@@ -85,7 +85,8 @@ async def check_server(
             check.smtp = await probe(limited, first).ask(first.address, second.address)
         await check_accounts(workload.scenario, limited)
         await _sessions_at_once(check)
-        await _connections_of_a_user(check)
+        tried = await user_connections(workload.population, limited, check.users)
+        check.server += [connections for _, connections in tried]
         progress("folders")
         await _make_folders(check)
         progress("tasks")
@@ -133,12 +134,6 @@ async def _sessions_at_once(check: Check) -> None:
         check.server.append(Observation("sessions", seen, limit))
     finally:
         await asyncio.gather(*(log_off(each) for each in mailboxes))
-
-
-async def _connections_of_a_user(check: Check) -> None:
-    """Make all connections of a user at once, where users may have several."""
-    for tried in await user_connections(check.workload.population, check.services, check.users):
-        check.server.append(Observation("connections", tried.seen, tried.finding))
 
 
 async def _make_folders(check: Check) -> None:
