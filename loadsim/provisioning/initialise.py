@@ -96,19 +96,6 @@ class Initialised:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WantedMessage:
-    """A message of the start state: its bytes (CRLF), its flags, its tag.
-
-    `received_us` is its internal date in microseconds since 1970; None leaves it to the server.
-    """
-
-    message: bytes
-    flags: tuple[Flag, ...]
-    tag: MessageTag
-    received_us: int | None = None
-
-
 @cache
 def _content_sources() -> str:
     """Return the digest of the sources and the data from which messages are made."""
@@ -146,7 +133,7 @@ class StoredState:
         """Return the folders that a mailbox must have, with the number of their messages."""
         return {INBOX: 0, SENT_ITEMS: 0, DELETED_ITEMS: 0, CALENDAR: 0} | self._workload.start_state(user)
 
-    def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[WantedMessage]:
+    def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[NewMessage]:
         """Yield the messages of a folder in their order, from index `begin` on."""
         scenario = self._workload.scenario
         for index in range(begin, self.folders(user).get(folder, 0)):
@@ -163,9 +150,12 @@ class StoredState:
                 size_bytes=initial.size_bytes,
                 sent_us=initial.sent_us,
             )
-            tag = MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
-            assert tag is not None
-            yield WantedMessage(message, (Flag.SEEN,) if initial.seen else (), tag, initial.sent_us)
+            yield NewMessage(message, (Flag.SEEN,) if initial.seen else (), initial.sent_us)
+
+
+def tag_of(message: bytes) -> MessageTag | None:
+    """Return the tag in a message of ours."""
+    return MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +171,7 @@ class FolderChange:
         return bool(self.remove or self.reflag or self.missing)
 
 
-async def change_folder(own: Sequence[Stored], wanted: Iterable[WantedMessage], count: int) -> FolderChange:
+async def change_folder(own: Sequence[Stored], wanted: Iterable[NewMessage], count: int) -> FolderChange:
     """Return the changes for a folder that holds our messages `own`, in their order, and needs the `count` wanted ones.
 
     The order matters: it decides which message is processed or browsed first. IMAP only adds at the end, so the
@@ -195,11 +185,11 @@ async def change_folder(own: Sequence[Stored], wanted: Iterable[WantedMessage], 
     for at, message in enumerate(own):
         if at % BATCH_MESSAGES == 0:
             await asyncio.sleep(0)
-        if following is None or message.tag != following.tag:
+        if following is None or message.tag != tag_of(following.message):
             remove.append(message.ref)
             continue
         if message.flags != {flag.value.lower() for flag in following.flags} | (message.flags & {"\\recent"}):
-            reflag.setdefault(following.flags, []).append(message.ref)
+            reflag.setdefault(tuple(following.flags), []).append(message.ref)
         kept += 1
         following = next(rest, None)
     return FolderChange(tuple(remove), reflag, kept, count - kept)
@@ -391,8 +381,7 @@ async def restore_mailbox(
         for flags, refs in folder.reflag.items():
             await mailbox.set_flags(refs, flags)
         for batch in _batches(start.messages(account.number, name, folder.kept)):
-            messages = [NewMessage(wanted.message, wanted.flags, wanted.received_us) for wanted in batch]
-            await mailbox.append_many(name, messages)
+            await mailbox.append_many(name, batch)
 
     # Delete folders. Record the state in the manifest, without the names of these.
     deleted = [name for name in change.delete if await delete_empty(mailbox, name)]
@@ -420,8 +409,8 @@ async def delete_empty(mailbox: Provisioning, folder: str) -> bool:
     return True
 
 
-def _batches(messages: Iterable[WantedMessage]) -> Iterator[list[WantedMessage]]:
-    batch: list[WantedMessage] = []
+def _batches(messages: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:
+    batch: list[NewMessage] = []
     size_bytes = 0
     for wanted in messages:
         batch.append(wanted)

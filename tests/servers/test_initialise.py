@@ -31,13 +31,12 @@ from loadsim.cli import parser
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, Services
+from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, NewMessage, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning.initialise import (
     Initialised,
     StoredState,
-    WantedMessage,
     change_folder,
     initialise,
     restore_mailbox,
@@ -377,13 +376,14 @@ def _evidence(number: int) -> MessageTag:
 def test_what_is_kept_and_put_is_what_is_wanted(wanted: list[int], lying: list[tuple[int, str]]) -> None:
     """Whatever lies in a folder: removing, resetting and appending as told gives the wanted messages in order."""
     own = [Lying(ref, _evidence(number), frozenset({flag} - {""})) for ref, (number, flag) in enumerate(lying)]
-    target = [WantedMessage(b"", (Flag.SEEN,), _evidence(number)) for number in wanted]
+    tags = [_evidence(number) for number in wanted]
+    target = [NewMessage(f"\r\nX-LoadSim: {tag.header()}\r\n".encode(), (Flag.SEEN,)) for tag in tags]
     change = asyncio.run(change_folder(own, target, len(target)))
     after = {each.ref: each for each in own if each.ref not in change.remove}
     for flags, refs in change.reflag.items():
         for ref in refs:
             after[ref].flags = frozenset(flag.value.lower() for flag in flags)
     kept = [each.tag for each in after.values()]
-    assert kept + [each.tag for each in target[change.kept :]] == [each.tag for each in target]
+    assert kept + tags[change.kept :] == tags
     assert all(each.flags == {"\\seen"} for each in after.values())
     assert len(target) == change.kept + change.missing

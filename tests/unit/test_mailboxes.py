@@ -34,7 +34,7 @@ from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload, may_be_made
 from loadsim.protocols.in_memory import parse_mail
-from loadsim.provisioning.initialise import StoredState
+from loadsim.provisioning.initialise import StoredState, tag_of
 
 FULL = (
     "mailbox={inbox: 300, deleted_items: 2, folders: 30, fan_out: 3, age_days: 90, sizes: {2K: 60%, 20K: 40%},"
@@ -191,7 +191,8 @@ def test_a_stated_mailbox() -> None:
     assert unread > 0 and seen == [True] * (300 - unread) + [False] * unread
     dates, sizes = [], Counter[int]()
     for wanted in StoredState(workload).messages(3, "INBOX"):
-        assert wanted.received_us == wanted.tag.sent_us
+        tag = tag_of(wanted.message)
+        assert tag is not None and wanted.received_us == tag.sent_us
         dates.append(datetime.fromtimestamp(wanted.received_us / 1e6, UTC))
         sizes[len(wanted.message)] += 1
     assert all(before < after for before, after in pairwise(dates))
