@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from math import ceil
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import Clock
 from loadsim.model.workload import Workload
 
@@ -24,21 +23,13 @@ Progress = Callable[[float], None]
 """Receives the finished share of a plan, from 0 to 1."""
 
 
-class PlannedMail(Protocol):
-    """A mail in transit, as far as rounds need it."""
-
-    @property
-    def tag(self) -> MessageTag | None:
-        """Its tag; all mail of a plan has one."""
-
-
 class InTransit(NamedTuple):
-    """A mail in transit: the time of its acceptance, its id, its recipients, and itself."""
+    """A mail in transit: the time of its acceptance, its id, its recipients, and itself, as the driver has it."""
 
     accepted_ns: int
     id: str
     users: Sequence[int]
-    mail: PlannedMail
+    mail: Any
 
 
 class Rounds:
@@ -49,7 +40,7 @@ class Rounds:
     when no more mail is sent. No mail stays in transit at the ends of these two.
     """
 
-    arrive: Callable[[PlannedMail, Sequence[int]], None]
+    arrive: Callable[[Any, Sequence[int]], None]
 
     def __init__(self, workload: Workload, clock: Clock, progress: Progress | None = None) -> None:
         self._clock = clock
@@ -62,9 +53,8 @@ class Rounds:
         self._posted: list[InTransit] = []  # in this round
         self._in_transit: list[InTransit] = []  # of the round before
 
-    def post(self, mail: PlannedMail, users: Sequence[int]) -> None:
+    def post(self, mail: Any, users: Sequence[int]) -> None:
         """Take a mail that was accepted now for these users."""
-        assert mail.tag is not None
         self._posted.append(InTransit(self._clock.now_ns(), mail.tag.id, users, mail))
 
     async def all_ready(self) -> None:

@@ -260,7 +260,7 @@ async def inspect(
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
         digest = start.digest(account.number, mailbox.path)
-        state = await inspect_mailbox(account, mailbox, lambda record: record.start_state == digest)
+        state = await inspect_mailbox(account, mailbox, lambda record: record.digest == digest)
         if state.foreign or mode != "auto":
             return state, mode == "always"
         change = not state.holds(digest) or await change_mailbox(state, start, account.number, from_scratch=False)
@@ -360,7 +360,7 @@ async def restore_mailbox(
     """
     # Find the changes.
     digest = start.digest(account.number, mailbox.path)
-    state = await inspect_mailbox(account, mailbox, lambda record: record.start_state == digest and not from_scratch)
+    state = await inspect_mailbox(account, mailbox, lambda record: record.digest == digest and not from_scratch)
     refuse_foreign([(account, state.foreign)])
     change = await change_mailbox(state, start, account.number, from_scratch)
 

@@ -84,7 +84,7 @@ class MailboxState:
         """
         record = None if self.kept else record_in(self.manifests)
         contents = {name: status for name, status in self.status.items() if name != manifest.FOLDER}
-        return record is not None and record.start_state == digest and record.status == contents
+        return record is not None and record.digest == digest and record.status == contents
 
 
 async def inspect_mailbox(

@@ -46,6 +46,7 @@ class RejectedManifest(Exception):
     """A message that claims to be a manifest is not accepted; `str()` is the reason, which does not quote it."""
 
 
+@closed
 @dataclass(frozen=True, slots=True)
 class Record:
     """The digest of the start state to which a mailbox was brought, and the status of its folders then.
@@ -53,8 +54,12 @@ class Record:
     The folder of the manifest is left out, since writing the record changes it.
     """
 
-    start_state: str
-    status: Mapping[str, FolderStatus]
+    digest: str
+    status: Mapping[str, Annotated[FolderStatus, Row]]
+
+    def at(self, places: Callable[[str], str]) -> Record:
+        """Return the record with other names, such as the paths of folders."""
+        return Record(self.digest, {places(name): status for name, status in self.status.items()})
 
     def unchanged(self, status: Mapping[str, FolderStatus | None]) -> frozenset[str]:
         """Return the folders that have the same contents as in the record, by the present status.
@@ -184,18 +189,8 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
         raise RejectedManifest(
             "its signature is not of this account and this key (accounts.manifest_key, or the password)"
         )
-    record = None
-    if form.start_state is not None:
-        status = {folder_at(path): status for path, status in form.start_state.status.items()}
-        record = Record(form.start_state.digest, status)
+    record = form.start_state and form.start_state.at(folder_at)
     return Body(frozenset(map(folder_at, form.folders)), form.first_account, record, form.holder)
-
-
-@closed
-@dataclass(frozen=True, slots=True)
-class _RecordForm:
-    digest: str
-    status: Mapping[str, Annotated[FolderStatus, Row]]
 
 
 @closed
@@ -207,7 +202,7 @@ class _Form:
     first_account: Line
     folders: tuple[str, ...]
     signature: str
-    start_state: _RecordForm | None = None
+    start_state: Record | None = None
     holder: Holder | None = None
 
 
@@ -237,8 +232,7 @@ async def replace(
 ) -> None:
     """Replace these manifests by one with these contents."""
     paths = [mailbox.path(name) for name in names]
-    status = {mailbox.path(folder): status for folder, status in record.status.items()} if record else {}
-    tag, message = compose(account, paths, None if record is None else Record(record.start_state, status), holder)
+    tag, message = compose(account, paths, record and record.at(mailbox.path), holder)
     old = [each.message for each in accepted]
     if all(each.tag != tag for each in old):
         await mailbox.append(FOLDER, message, (Flag.SEEN,))
@@ -257,7 +251,7 @@ def compose(
     content: dict[str, Any] = {"account": account.address.lower(), "folders": sorted(paths)}
     content["first_account"] = _first_account(account)
     if record is not None:
-        content["start_state"] = {"digest": record.start_state, "status": record.status}
+        content["start_state"] = {"digest": record.digest, "status": record.status}
     if holder is not None:
         content["holder"] = asdict(holder)
     document = content | {"signature": _signature(account, content)}
