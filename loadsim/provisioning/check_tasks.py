@@ -14,12 +14,11 @@ from loadsim.model.content.compose import Answered, Attachment, Contents
 from loadsim.model.content.templates import KINDS
 from loadsim.model.criteria import planned_tasks
 from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox
-from loadsim.model.records import MailFields, TaskFields
 from loadsim.model.workload import Workload
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.error_mapping import internal
 from loadsim.provisioning.server_report import TriedTask, lacking
-from loadsim.users.host import Late_s, SessionCounts
+from loadsim.users.host import SessionCounts
 from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import StoredMail
 from loadsim.users.tasks import TASKS, Outgoing, Read, Task
@@ -37,14 +36,10 @@ FIRST_POLL_S = 3.0
 class NullRecorder:
     """Ignores measurements: a check is no run."""
 
-    def task(self, record: TaskFields) -> None:
-        """Ignore a task."""
+    def ignore(self, *_: object) -> None:
+        """Ignore a record: the observer has the commands."""
 
-    def mail(self, record: MailFields) -> None:
-        """Ignore an event of a message."""
-
-    def command(self, *_: object) -> None:
-        """Ignore a command: the observer has it."""
+    task = mail = command = ignore
 
 
 @dataclass(slots=True)
@@ -69,23 +64,16 @@ class CheckHost:
     def wall_clock_us(self) -> int:
         return time.time_ns() // 1000
 
-    def mail_accepted(self, message: str, user: int, sender: int | None = None) -> None:
-        pass
+    def ignore(self, *_: object, **__: object) -> None:
+        """Ignore an event: a check counts for itself."""
 
-    def mail_seen(self, message: str, user: int, sender: int) -> None:
-        pass
-
-    def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
-        pass
+    mail_accepted = mail_seen = count_task = user_given_up = ignore
 
     def failed(self, user: int, task: str, failure: TaskFailed) -> str:
         return failure.kind
 
     def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:
         return internal(error)
-
-    def user_given_up(self) -> None:
-        pass
 
 
 class CheckObserver:

@@ -49,14 +49,10 @@ class NullObserver:
         """Return 0: no clock is needed."""
         return 0
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        """Ignore a command."""
+    def ignore(self, *_: object, **__: object) -> None:
+        """Ignore an event: new mail is listed, and after a lost session the next call raises."""
 
-    def arrived(self, messages: int) -> None:
-        """Ignore new mail: provisioning lists the folders."""
-
-    def lost(self, failure: Exception) -> None:
-        """Ignore a lost session: the next call raises."""
+    command = arrived = lost = ignore
 
 
 def services_of(scenario: Scenario) -> Services:
