@@ -17,12 +17,11 @@ LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\\n]|\\.)*)"'
 _LABEL = re.compile(rf"{LABEL}[ \t]*(,[ \t]*|(?=\}}))")
 Labels = frozenset[tuple[str, str]]
 """Names and values of labels."""
-NO_LABELS: Labels = frozenset()
 
 _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 
 
-def samples_of(name: str, page: str, labels: Labels = NO_LABELS) -> list[tuple[dict[str, str], str]]:
+def samples_of(name: str, page: str, labels: Labels = frozenset()) -> list[tuple[dict[str, str], str]]:
     """Return labels and value of each sample of a metric that has these labels, in the order of the page.
 
     The page is in the text format 0.0.4 or that of OpenMetrics 1.0. Raises `ValueError` for a line in another.

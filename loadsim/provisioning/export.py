@@ -113,8 +113,6 @@ _MAKERS: Mapping[str, Callable[[Sequence[Account], Mapping[str, Sequence[str]]],
 
 FORMATS = tuple(_MAKERS)
 
-_WITHOUT_PASSWORDS = ("postfix", "aliases")
-
 
 def export(
     accounts: Sequence[Account],
@@ -126,19 +124,18 @@ def export(
 ) -> tuple[Path, ...]:
     """Write the tables of one of `FORMATS` into `directory`, which is created if missing. Return the files.
 
-    Files with passwords are readable by their owner only. Raises `ConfigError` for another layout, for passwords that
-    are not the accounts' own, for a file that exists with other contents (unless `force`), or if the directory cannot
-    be written to. Nothing is written then.
+    Files with passwords are readable by their owner only. Raises `ConfigError` for passwords that are not the accounts'
+    own, for a file that exists with other contents (unless `force`), or if the directory cannot be written to. Nothing
+    is written then.
     """
-    if layout not in _MAKERS:
-        raise ConfigError(f"topology export: format: expected one of {', '.join(FORMATS)}, found {layout!r}")
-    for account in () if layout in _WITHOUT_PASSWORDS else accounts:
+    files = _MAKERS[layout](accounts, lists)
+    secret = any(mode == SECRET for _, mode in files.values())
+    for account in accounts if secret else ():
         if account.authcid is not None or not account.password:
             found = "that of a master user" if account.authcid is not None else "none"
             raise ConfigError(
                 f"topology export: accounts: expected each user's own password for format {layout}, found {found}"
             )
-    files = _MAKERS[layout](accounts, lists)
     try:
         for name, (text, _) in files.items():
             if not force and _holds_else(directory / name, text):

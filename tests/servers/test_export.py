@@ -80,12 +80,6 @@ def test_lists_csv_has_a_row_for_each_member(tmp_path: Path) -> None:
     ]
 
 
-def test_unknown_formats_are_refused(tmp_path: Path) -> None:
-    """A format that is none is bad input."""
-    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, found 'exim'"):
-        export(ACCOUNTS, LISTS, "exim", tmp_path)
-
-
 @pytest.mark.parametrize("layout", ["dovecot", "csv"])
 def test_passwords_of_others_are_not_exported(tmp_path: Path, layout: str) -> None:
     """A master user's password would open all mailboxes to each user; a token is no password."""
