@@ -7,7 +7,7 @@ import platform
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -133,8 +133,9 @@ async def watched_machine(
             log.write()
 
     log.facts(facts)
-    async with AsyncExitStack() as stack:
-        with suppress(OSError):  # a system without these files has no samples
-            await stack.enter_async_context(background_tasks(sample_each_second(Machine())))
+    samplers = []
+    with suppress(OSError):  # a system without these files has no samples
+        samplers.append(sample_each_second(Machine()))
+    async with background_tasks(*samplers):
         yield
     log.facts({"ended": "completed"})

@@ -45,9 +45,7 @@ def offers(
     has = [name for name in CAPABILITIES if name in offered]
     lacks = [name for name in CAPABILITIES if name not in offered]
     names = place.names
-    nested = names.get("A/B")
-    separator = "none" if nested is None else nested.rpartition("A")[2].removesuffix("B")
-    prefix = "none" if nested is None else nested.rpartition("A")[0] or "none"
+    prefix, _, rest = names.get("A/B", "").rpartition("A")
     mapped = [f"{name} = {names[name]}" for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR)]
     return [
         Observation("IMAP TLS", imap.tls),
@@ -55,7 +53,7 @@ def offers(
         Observation("IMAP offers", " ".join(has) or "none of those that loadsim uses"),
         Observation("IMAP does without", " ".join(lacks) or "none"),
         new_mail(workload.scenario, offered),
-        Observation("folder names", f"prefix {prefix}, separator {separator}"),
+        Observation("folder names", f"prefix {prefix or 'none'}, separator {rest.removesuffix('B') or 'none'}"),
         Observation("folders", "; ".join(mapped)),
         *found,
     ]

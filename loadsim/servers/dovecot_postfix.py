@@ -18,7 +18,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, dovecot_passwords, dovecot_users, write_table
 from loadsim.servers.command import run
-from loadsim.servers.dovecot_postfix_config import TLS_MODES, Layout, dovecot_conf, make_certificates
+from loadsim.servers.dovecot_postfix_config import Layout, dovecot_conf, make_certificates
 from loadsim.servers.master import Master
 from loadsim.servers.postfix import PROGRAM, Postfix
 from loadsim.servers.private import (
@@ -80,8 +80,6 @@ def start_dovecot_postfix(
     `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a server does not
     start.
     """
-    if tls not in TLS_MODES:
-        raise ConfigError(f"server: tls: expected one of {', '.join(TLS_MODES)}, found {tls!r}")
     check_machine()
     check_address(address)
     population, lists = check_population(accounts, lists)

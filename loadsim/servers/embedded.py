@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -50,15 +49,9 @@ class EmbeddedServer(RunningServer):
 def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path) -> EmbeddedServer:
     """Start the embedded server for these accounts and lists (address -> member addresses), and wait until it is ready.
 
-    It writes its log into `directory`, which must exist. Raises `ConfigError` if pymap or aiosmtpd are not installed,
-    the accounts contradict each other, or the child does not start.
+    It writes its log into `directory`, which must exist. Raises `ConfigError` if the accounts contradict each other, or
+    the child does not start.
     """
-    missing = [package for package in ("pymap", "aiosmtpd") if find_spec(package) is None]
-    if missing:
-        packages = " and ".join(missing)
-        raise ConfigError(
-            f"server: embedded: expected {packages} to be installed, found none; pip install loadsim adds it"
-        )
     population, lists = check_population(accounts, lists)
     content = {
         "accounts": [(account.login, account.address, account.password) for account in population],

@@ -582,19 +582,6 @@ def test_submission_is_refused(submission: str, capsys: Capture) -> None:
     )
 
 
-@pytest.mark.parametrize("missing", ["pymap", "aiosmtpd", "pymap and aiosmtpd"])
-def test_a_missing_dependency(capsys: Capture, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    """Without the embedded server's packages, the line says how to install them."""
-    packages = missing.split(" and ")
-    for package in packages:
-        monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setattr(
-        "loadsim.servers.embedded.find_spec", lambda name: None if name in packages else object(), raising=True
-    )
-    expected = f"expected {missing} to be installed, found none; pip install loadsim adds it"
-    assert refusal(capsys, "run", written()) == f"loadsim: server: embedded: {expected}"
-
-
 # --- what a server says, and how a command goes -----------------------------------------------------------------
 
 
