@@ -1,7 +1,4 @@
-"""The mail of a plan in transit, which arrives at the ends of rounds of virtual time.
-
-A message that is accepted in one round arrives at the end of the next.
-"""
+"""The mail of a plan in transit: accepted in one round of virtual time, it arrives at the end of the next."""
 
 from __future__ import annotations
 

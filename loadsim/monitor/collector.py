@@ -1,9 +1,7 @@
 """Collects the streams of monitors, which commands of the scenario print, into the logs of a run.
 
-A command runs `loadsim monitor --out -` on the server's machine, over ssh for example. A thread for each reads its
-standard output into a file as it comes; its standard error is loadsim's own. Nothing that the command does ends the
-run: its death, garbage, silence and floods are reasons in the file, and so warnings of the answer. Only a monitor
-without a first sample is refused: there is no load yet, and an hour of it would leave the question without an answer.
+A thread for each reads its standard output into a file as it comes. Nothing that the command does ends the run: its
+death, garbage, silence and floods are reasons in the file. Only a monitor without a first sample is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Facts for the machine's log about the server and this machine, collected once before the load.
-
-A server's greetings, capabilities and name are read without a log-on. This is no check: a fact is None if the server
-does not answer in time, or not as expected.
-"""
+"""Facts for the machine's log about the server and this machine, collected once before the load, without a log-on."""
 
 from __future__ import annotations
 
@@ -43,10 +39,7 @@ def environment_facts(place: ServerPlace, services: Services) -> dict[str, Any]:
 
 
 def greetings(services: Services) -> dict[str, Any]:
-    """Return `FACTS` as the IMAP and SMTP servers state them; None for those that they do not state.
-
-    With STARTTLS, they are those before TLS.
-    """
+    """Return `FACTS` as the IMAP and SMTP servers state them in time, before STARTTLS; None for others."""
     limit_s = min(LONGEST_WAIT_S, services.command_limit_s)
     found: dict[str, Any] = dict.fromkeys(FACTS)
     for endpoint, ask in ((services.imap, _ask_imap), (services.smtp, _ask_smtp)):

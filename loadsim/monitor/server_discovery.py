@@ -1,8 +1,4 @@
-"""Finds out whether the server under test is on this machine, its processes, and the cores that they may use.
-
-A run does so before the load, and the probe `host` from time to time. Without permission to inspect other users'
-processes, some facts stay unknown (None).
-"""
+"""The place of the server under test: if it is on this machine, its processes, and the cores that they may use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A private Dovecot (IMAP, LMTP) and Postfix (SMTP): the reference server, from Debian's packages.
 
-It shares only the programs with an installed mail system: configuration, queue, mailboxes, logs and sockets are in a
-directory of its own. Both masters run in the foreground as our children. Each has a session of its own, which tells its
-processes from those of other mail servers on the machine.
+It shares only the programs with an installed mail system: all its files are in a directory of its own. Both masters are
+our children, each in a session that tells its processes from those of other mail servers.
 """
 
 from __future__ import annotations

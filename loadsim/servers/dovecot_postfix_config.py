@@ -1,7 +1,4 @@
-"""The configuration of a private Dovecot, made from its directory, its population and its port.
-
-Written for Dovecot 2.3 (Debian 12).
-"""
+"""The configuration of a private Dovecot 2.3 (Debian 12), made from its directory, its population and its port."""
 
 from __future__ import annotations
 

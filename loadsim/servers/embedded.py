@@ -1,8 +1,4 @@
-"""The embedded mail server, for first runs and tests: it needs no root, and its scores are no measurements.
-
-It is one child process (`loadsim.servers.embedded_child`) on loopback ports that the kernel chooses. It writes nothing
-to disk except its log.
-"""
+"""The embedded mail server, a child process on loopback: it needs no root, and its scores are no measurements."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A private Postfix, which receives mail by SMTP and delivers it to another server of the same instance by LMTP.
-
-Written for Postfix 3.7 (Debian 12).
-"""
+"""A private Postfix 3.7 (Debian 12), which passes mail from SMTP to another server of its instance by LMTP."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Cores and memory that groups of processes take: the server's, loadsim's own, others by name, and all the rest.
 
-All processes are read each time, which costs 10 to 20 us each. So the reading takes a limited share of a core: with
-hundreds of processes it is less frequent than the samples. What counts is the median cost of the last readings. One
-that took unusually long must not leave a gap.
+Reading a process costs 10 to 20 us: with hundreds of them, readings are less frequent than samples. Their median cost
+counts, so that one that took unusually long leaves no gap.
 """
 
 from __future__ import annotations
