@@ -57,3 +57,6 @@ def in_child(code: str) -> str:
 
 
 LISTEN = "import socket; listener = socket.create_server(('127.0.0.1', 0)); print(listener.getsockname()[1])"
+
+FORK = "import os; r, w = os.pipe(); pid = os.fork(); pid or (os.close(w), os.read(r, 1), os._exit(0)); print(pid)"
+"""Code that prints the number of a new child, which waits until it may end."""

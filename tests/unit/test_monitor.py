@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from timing_samples import HEADER
+from working_child import FORK, LISTEN, Child
 
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ConfigError
@@ -123,38 +124,17 @@ def test_listening_sockets_are_found_by_address_and_port(bound: str, asked: str,
         assert inode not in listening([ip_address(asked)], port - 1)
 
 
-SERVER = """
-import socket, subprocess, sys
-listener = socket.create_server(("127.0.0.1", 0))
-wait = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-children = [subprocess.Popen(wait, stdin=subprocess.PIPE)]
-print(listener.getsockname()[1], children[0].pid, flush=True)
-for line in sys.stdin:
-    children.append(subprocess.Popen(wait, stdin=subprocess.PIPE))
-    print(children[-1].pid, flush=True)
-for child in children:
-    child.communicate()
-"""
-
-
-class Server:
+class Server(Child):
     """A process that listens at a port and has children; `fork` makes one more."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self.process.stdout is not None
-        port, child = self.process.stdout.readline().split()
-        self.endpoint = Endpoint("127.0.0.1", int(port))
-        self.pids = [self.process.pid, int(child)]
+        super().__init__("server")
+        self.endpoint = Endpoint("127.0.0.1", int(self.does(LISTEN)))
+        self.pids = [self.number]
+        self.fork()
 
     def fork(self) -> None:
-        """One more child."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        self.pids.append(int(self.process.stdout.readline()))
+        self.pids.append(int(self.does(FORK)))
 
     def cpus(self) -> list[set[int]]:
         """The cores that each of its processes may use."""
@@ -174,7 +154,7 @@ def test_a_server_on_this_machine_is_found_with_all_its_processes(server: Server
     place = find_server(server.endpoint)
     assert place.here is True
     assert place.processes.keys() == set(server.pids)
-    assert place.names.startswith("python")
+    assert place.names == "server"
     assert place.cpus == os.sched_getaffinity(0)
     assert place.shares(os.sched_getaffinity(0)) is True
     assert place.shares({max(os.sched_getaffinity(0)) + 1}) is False

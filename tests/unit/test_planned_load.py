@@ -31,7 +31,6 @@ from loadsim.dryrun.tally import Tally
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import finding
-from loadsim.model.records import TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.timinglog.documents import read_as
@@ -51,23 +50,7 @@ def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoa
     tally.facts({"start_ns": START_NS})
     for task, instants in due_us.items():
         for at_us in instants:
-            tally.task(
-                TaskRecord(
-                    task=task,
-                    user=1,
-                    profile="",
-                    protocol="",
-                    scheduled_ns=START_NS + at_us * 1000,
-                    started_ns=None,
-                    ended_ns=None,
-                    late_busy_s=0,
-                    late_down_s=0,
-                    late_generator_s=0,
-                    outcome="ok",
-                    error="",
-                    moved_bytes=0,
-                )
-            )
+            tally.task((task, 1, "", "", START_NS + at_us * 1000, None, None, 0, 0, 0, "ok", "", 0))
     return tally.load()
 
 

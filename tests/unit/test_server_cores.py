@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from working_child import LISTEN, Child, working
+from working_child import FORK, LISTEN, Child, working
 
 from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.system.core_times import ALL_CORES, CoreTime
@@ -27,11 +27,6 @@ ONE, OTHER = OWN[0], OWN[-1]
 pytestmark = pytest.mark.system
 
 ROUNDED_S = 4 / TICKS_PER_S
-
-FORK = (
-    "import os, signal; r, w = os.pipe(); pid = os.fork(); pid or (os.close(w), os.read(r, 1), os._exit(0)); print(pid)"
-)
-"""Code that prints the number of a new child, which waits until it may end."""
 
 THREAD = (
     "import os, threading; more = threading.Event(); begun = threading.Barrier(2);"
