@@ -73,7 +73,7 @@ def imap_on_dovecot(cpus: Cpus, size: Imap) -> Rows:
 
 
 def smtp_on_null(cpus: Cpus, size: Smtp) -> Rows:
-    """Every SMTP driver and loop on the null server, and smtp-source."""
+    """Every way to submit and loop on the null server, and smtp-source."""
     with started(Shape(), cpus.server) as server:
         services = server.services
         job = {"what": "smtp", "server": _address(services), "sessions": size.sessions, "sizes": size.sizes}

@@ -164,7 +164,7 @@ class Figures:
     server: str | None
     embedded: bool
     submission: str | None
-    """The server, true for the embedded one, and the SMTP driver."""
+    """The server, true for the embedded one, and `client.submission`."""
     profile_day_s: float
     day_s: float
     night_s: float

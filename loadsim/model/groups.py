@@ -94,9 +94,9 @@ def check_programs(topology: Sequence[Group], origin: Origin) -> None:
 
 
 def with_submission(client: Client, topology: Sequence[Group]) -> Client:
-    """Return the client with the programs' SMTP driver, unless the scenario states one or the programs differ."""
-    drivers = {group.program.submission for group in topology}
-    return client if client.submission or len(drivers) > 1 else replace(client, submission=drivers.pop())
+    """Return the client with the programs' way to submit, unless the scenario states one or the programs differ."""
+    ways = {group.program.submission for group in topology}
+    return client if client.submission or len(ways) > 1 else replace(client, submission=ways.pop())
 
 
 def with_connection(server: Server | Literal["embedded"], topology: Sequence[Group]) -> Server | Literal["embedded"]:

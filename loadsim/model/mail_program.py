@@ -27,8 +27,8 @@ from loadsim.model.message_tag import HEADER
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
 """The kinds of sessions: one from log-on to log-off, or one for each view (a task, or a look for new mail)."""
 
-SUBMISSIONS = ("aiosmtplib", "pipelining")
-"""The SMTP drivers: one sends a command at a time, as most mail programs do, one pipelines those of a message."""
+SEQUENTIAL, PIPELINING = SUBMISSIONS = ("sequential", "pipelining")
+"""The ways to submit: one command at a time, as most mail programs do, or those of a message together."""
 
 MOST_CONNECTIONS = 20
 """The most connections of a mail program at once. Dovecot allows a user 10 (`mail_max_userip_connections`)."""
@@ -131,8 +131,8 @@ class MailProgram:
     """Wait for new mail by IDLE, if the server has it."""
     poll_s: PositiveDuration = 30.0
     """Interval of NOOP without IDLE, or of looks for new mail; at least 0.1 s, never compressed."""
-    submission: Annotated[str, word(*SUBMISSIONS)] = "aiosmtplib"
-    """SMTP driver, unless the scenario has `client.submission`."""
+    submission: Annotated[str, word(*SUBMISSIONS)] = SEQUENTIAL
+    """Order of SMTP commands, unless the scenario has `client.submission`."""
     connection: Annotated[str, word("per-message", "kept")] = "per-message"
     """As `server.smtp.connection`, unless the scenario has it."""
     session: Annotated[str, word(*SESSIONS)] = KEPT

@@ -343,7 +343,7 @@ OF_SERVER = FolderSettings()
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The endpoints of the mail server under test, the time limit of a command, and the SMTP driver.
+    """The endpoints of the mail server under test, the time limit of a command, and the way to submit.
 
     `submission` is one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are the users'
     others, which have services of their own; here, they only name the driver in results.

@@ -137,7 +137,7 @@ class Scenario:
 
     @property
     def submission(self) -> str:
-        """The SMTP drivers of the users; the default program's only one, unless the scenario states another."""
+        """The ways in which users submit; the default program's only one, unless the scenario states another."""
         return self.client.submission or ", ".join(sorted({group.program.submission for group in self.topology}))
 
     @property

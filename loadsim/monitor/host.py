@@ -59,7 +59,7 @@ class Machine:
         }
 
 
-LIBRARIES = ("aioimaplib", "aiosmtplib", "numpy", "uvloop")
+LIBRARIES = ("aioimaplib", "numpy", "uvloop")
 """Libraries that may affect the measured times."""
 
 

@@ -1,7 +1,7 @@
 """An in-memory mail system with a seeded service time, shared by all users of a run: for tests and for `plan`.
 
 It keeps headers, structures and sizes, but no contents: a fetched part is a filler of the right length. It reports the
-same commands, under the same names, as the `imap` and SMTP drivers.
+same commands, under the same names, as `imap` and SMTP.
 """
 
 from __future__ import annotations
@@ -566,7 +566,7 @@ class InMemorySubmission:
 
 
 def _greeting(endpoint: Endpoint | None) -> tuple[str, ...]:
-    """Return the commands before the first message of a connection, as the SMTP drivers report them."""
+    """Return the commands before the first message of a connection, as SMTP reports them."""
     connected = ("SMTP CONNECT", "SMTP EHLO")
     if endpoint is None:
         return connected

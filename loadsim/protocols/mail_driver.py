@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from loadsim.model.mail_program import PER_VIEW, module_name
+from loadsim.model.mail_program import PER_VIEW, PIPELINING, module_name
 from loadsim.model.ports import ALL_TASKS, Account, Mailbox, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
-from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
-from loadsim.protocols.smtp.pipelining import PipeliningSubmission
+from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.protocols.tls import TlsContexts
-
-SUBMISSION: Mapping[str, type[LibrarySubmission] | type[PipeliningSubmission]] = {
-    "aiosmtplib": LibrarySubmission,
-    "pipelining": PipeliningSubmission,
-}
-"""The SMTP drivers by their names in a scenario, `mail_program.SUBMISSIONS`."""
 
 
 class MailDriver:
@@ -45,8 +38,9 @@ class MailDriver:
 
     def session(self, account: Account, observer: Observer) -> Session:
         """Return a new session of one user; nothing is connected yet."""
-        services, submission = self._services, SUBMISSION[self._services.submission]
+        services = self._services
         mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
-        sending = submission(services.smtp, account, observer, services.command_limit_s, self._smtp_tls.of(account))
+        context, pipelines = self._smtp_tls.of(account), services.submission == PIPELINING
+        sending = SmtpSubmission(services.smtp, account, observer, services.command_limit_s, context, pipelines)
         poll_s = services.program.poll_s if services.program.session == PER_VIEW else None
         return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 from loadsim.errors import TaskFailed
@@ -56,7 +56,7 @@ class Check:
 
 def probe(services: Services, account: Account) -> Probing:
     """Return a submission service of this account that can be asked."""
-    session = open_driver(DRIVER, replace(services, submission="pipelining")).session(account, NullObserver())
+    session = open_driver(DRIVER, services).session(account, NullObserver())
     return cast(Probing, session.submission)
 
 

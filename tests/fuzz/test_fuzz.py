@@ -11,7 +11,6 @@ from loadsim.errors import ConfigError
 from loadsim.protocols.aioimaplib import open_driver as open_library
 from loadsim.protocols.imap import open_driver as open_own
 from loadsim.protocols.imap.wire import ImapWire
-from loadsim.protocols.mail_driver import SUBMISSION
 from loadsim.protocols.smtp.wire import SmtpWire
 
 from . import control_targets, file_targets, mail_targets
@@ -138,9 +137,9 @@ def test_sound_servers_are_sound() -> None:
     """Without a hostile answer, no call of any driver fails."""
     for open_driver in (open_own, open_library):
         visiting(open_driver, Unforgiven)(b"39")
-    for driver in SUBMISSION:
+    for pipelines in (True, False):
         for connection in ("kept", "per-message"):
-            sending(driver, connection, Unforgiven)(b"39")
+            sending(pipelines, connection, Unforgiven)(b"39")
 
 
 class Unforgiven(Exception):

@@ -17,7 +17,7 @@ from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, Services
 from loadsim.protocols.aioimaplib import open_driver as open_library
 from loadsim.protocols.imap import open_driver as open_own
-from loadsim.protocols.mail_driver import SUBMISSION
+from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.users.inbox import Inbox
 
 from .mail_targets import ENVELOPE, EVIDENCE, FETCHES, IMAP_WORDS, LINES, REPLIES, SMTP_WORDS, STRUCTURE
@@ -323,14 +323,14 @@ class _Submission:
         ]
 
 
-def sending(driver: str, connection: str, forgiven: type[Exception] = TaskFailed) -> Callable[[bytes], None]:
+def sending(pipelines: bool, connection: str, forgiven: type[Exception] = TaskFailed) -> Callable[[bytes], None]:
     endpoint = Endpoint("mail.test", 25, connection=connection)
 
     def send(data: bytes) -> None:
         server = _Submission(data)
 
         async def main(loop: Loop) -> None:
-            submission = SUBMISSION[driver](endpoint, ACCOUNT, Observer(), LIMIT_S, None)
+            submission = SmtpSubmission(endpoint, ACCOUNT, Observer(), LIMIT_S, None, pipelines)
             for recipients in (["a@sim.test"], ["a@sim.test", "b@sim.test"], ["c@sim.test"]):
                 before = len(server.messages())
                 with forgiving(forgiven):
@@ -366,8 +366,8 @@ SEND_WORDS = (*SMTP_WORDS, b"%s", MARK, b"250 ok\r\n", b"354 x\r\n", b"503 x\r\n
 TARGETS = (
     Target("imap-visit", mutated(_visits(), VISIT_WORDS), visiting(open_own), share=3),
     Target("aioimaplib-visit", mutated(_visits(), VISIT_WORDS), visiting(open_library), share=1),
-    Target("smtp-pipelining", mutated(sendings(), SEND_WORDS), sending("pipelining", "kept")),
-    Target("smtp-pipelining-each", mutated(sendings(), SEND_WORDS), sending("pipelining", "per-message")),
-    Target("smtp-aiosmtplib", mutated(sendings(), SEND_WORDS), sending("aiosmtplib", "kept")),
-    Target("smtp-aiosmtplib-each", mutated(sendings(), SEND_WORDS), sending("aiosmtplib", "per-message")),
+    Target("smtp-pipelining", mutated(sendings(), SEND_WORDS), sending(True, "kept")),
+    Target("smtp-pipelining-each", mutated(sendings(), SEND_WORDS), sending(True, "per-message")),
+    Target("smtp-sequential", mutated(sendings(), SEND_WORDS), sending(False, "kept")),
+    Target("smtp-sequential-each", mutated(sendings(), SEND_WORDS), sending(False, "per-message")),
 )

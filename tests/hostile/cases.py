@@ -224,7 +224,7 @@ def server_tls() -> Any:
     return tls_files()[1]
 
 
-def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, imap: bool = True) -> Outcome:
+def play(fault: Fault | None, driver: str, submission: str = "sequential", *, imap: bool = True) -> Outcome:
     """Run a day with this fault between the victims and IMAP (or else SMTP)."""
     outcome = Outcome(fault.name if fault else "none")
     scenario = _scenario()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from paths import ROOT
 
+from loadsim.model.mail_program import SUBMISSIONS
+
 from .acts import PROVISIONING, Fault
 from .cases import Outcome, Provisioned, play, provision
 from .imap_faults import IMAP_FAULTS
@@ -41,7 +43,7 @@ class Table:
 
 
 IMAP = Table("IMAP", IMAP_FAULTS, ("imap", "aioimaplib", PROVISIONING))
-SMTP = Table("SMTP", SMTP_FAULTS, ("aiosmtplib", "pipelining"))
+SMTP = Table("SMTP", SMTP_FAULTS, SUBMISSIONS)
 TABLES = (IMAP, SMTP)
 
 

@@ -295,7 +295,7 @@ def servers(request: pytest.FixtureRequest) -> Callable[[str], tuple[RunningServ
 
 
 def sites(*submissions: str) -> list[Any]:
-    """Each driver on each server, with each of these SMTP drivers; the in-memory driver once."""
+    """Each driver on each server, with each of these ways to submit; the in-memory driver once."""
     real = [
         pytest.param(
             (driver, server, submission),
@@ -746,14 +746,13 @@ def test_a_message_is_sent_to_all_recipients_or_to_none(sending_site: Site) -> N
     sending_site.run(scenario)
 
 
-@pytest.mark.parametrize("submission", SUBMISSIONS)
 @pytest.mark.parametrize("driver", ["imap", "aioimaplib"])
-def test_a_port_without_a_server_is_lost(driver: str, submission: str) -> None:
+def test_a_port_without_a_server_is_lost(driver: str) -> None:
     """Log-on, check and message raise `ServerLost`."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         nowhere = Endpoint("127.0.0.1", listener.getsockname()[1])
-    services = Services(nowhere, nowhere, LIMIT_S, submission)
+    services = Services(nowhere, nowhere, LIMIT_S)
     account = Account(1, "user1", "user1@example.test", "secret")
 
     async def scenario() -> None:

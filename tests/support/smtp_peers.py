@@ -1,4 +1,4 @@
-"""Servers for the SMTP drivers: aiosmtpd, which knows nothing of our code, and one that misbehaves by script."""
+"""Servers for submission: aiosmtpd, which knows nothing of our code, and one that misbehaves by script."""
 
 from __future__ import annotations
 
@@ -55,11 +55,10 @@ class Observed:
 class Accepting:
     """A handler for aiosmtpd: keeps what was delivered, refuses the recipients and senders it is told to.
 
-    aiosmtpd takes commands that were sent together, and keeps it to itself: `pipelining` says so to clients.
+    aiosmtpd takes commands that were sent together; this states it to clients.
     """
 
-    def __init__(self, refuse: dict[str, str] | None = None, pipelining: bool = False) -> None:
-        self.pipelining = pipelining
+    def __init__(self, refuse: dict[str, str] | None = None) -> None:
         self.delivered: list[tuple[str, list[str], bytes]] = []
         self.connections = 0
         self.resets = 0
@@ -73,7 +72,7 @@ class Accepting:
     ) -> list[str]:
         self.helo.append(hostname)
         session.host_name = hostname
-        return [responses[0], "250-PIPELINING", *responses[1:]] if self.pipelining else responses
+        return [responses[0], "250-PIPELINING", *responses[1:]]
 
     async def handle_MAIL(  # noqa: N802
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
@@ -148,12 +147,8 @@ async def aiosmtpd(
 
 
 @asynccontextmanager
-async def scripted(
-    pipelining: bool = False, silent: asyncio.Event | None = None, **script: str | None
-) -> AsyncIterator[int]:
+async def scripted(**script: str | None) -> AsyncIterator[int]:
     """A server that answers each command as told: a text, "" for silence from then on, None for closing; else 250.
-
-    `silent` is set when it has fallen silent.
 
     "greeting" and "message" stand for what is not a command. Commands that are not in the script are accepted.
     """
@@ -161,7 +156,7 @@ async def scripted(
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connected.add(writer)
-        offered = "250-mail\r\n250-PIPELINING\r\n250 SIZE 1000000" if pipelining else "250-mail\r\n250 SIZE 1000000"
+        offered = "250-mail\r\n250-PIPELINING\r\n250 SIZE 1000000"
         usual = {"greeting": "220 hello", "EHLO": offered, "DATA": "354 go", "QUIT": "221 bye"}
         verb = "greeting"
         while True:
@@ -169,8 +164,6 @@ async def scripted(
             if answer is None:
                 break
             if not answer:
-                if silent is not None:
-                    silent.set()
                 await reader.read()
                 break
             writer.write(answer.encode() + b"\r\n")

@@ -31,7 +31,7 @@ HEADER: dict[str, Any] = {
     "weights": {"READ": 10, "SEND": 1, "MOVE": 1, "COPY": 1},
     "criteria": documents(DEFAULT),
     "limits": {"hits": 1},
-    "submission": "aiosmtplib",
+    "submission": "sequential",
     "wall_clock_start": "2026-01-05T08:00:00+00:00",
 }
 

@@ -497,11 +497,10 @@ def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
 
 
 @pytest.mark.parametrize(("verb", "service", "other"), [("check", "smtp", "IMAP"), ("init", "imap", "SMTP")])
-@pytest.mark.parametrize("submission", ["aiosmtplib", "pipelining"])
-def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str, submission: str) -> None:
+def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str) -> None:
     """The greeting of the other service is recognised."""
     with serving((smtp, None), (imap, None)) as ports:
-        line = refusal(capsys, verb, on(*ports, client={"submission": submission}))
+        line = refusal(capsys, verb, on(*ports))
     assert line.startswith(f"loadsim: server: {service}: expected a mail server at ")
     assert re.search(rf", found an {other} server \(.+\); are server.imap.port and server.smtp.port right\?$", line), (
         line
@@ -570,12 +569,11 @@ def test_a_missing_account_among_others(capsys: Capture) -> None:
     assert line.endswith(f"{no_account('user2')}; account user1 (user1@loadsim.test) logs on"), line
 
 
-@pytest.mark.parametrize("submission", ["aiosmtplib", "pipelining"])
-def test_submission_is_refused(submission: str, capsys: Capture) -> None:
+def test_submission_is_refused(capsys: Capture) -> None:
     """A refused AUTH is told with account and answer, on one line, and without the credentials that it repeats."""
     said = partial(smtp, log_on=lambda plain: b"535-5.7.8 wrong:\r\n535 5.7.8 " + plain + b"\x1b[2J")
     with serving((imap, None), (said, None)) as ports:
-        line = refusal(capsys, "run", on(*ports, client={"submission": submission}))
+        line = refusal(capsys, "run", on(*ports))
     assert line == (
         "loadsim: account user1 (user1@loadsim.test): expected to log on over SMTP,"
         " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J" + no_account("user1")

@@ -62,7 +62,7 @@ def test_the_default_changes_nothing(tmp_path: Path) -> None:
     assert first.to_yaml() == second.to_yaml()
     header = run_header(Workload(first), "r", "s", "p", None, None)
     assert "programs" not in header
-    assert (header["submission"], header["groups"][0]["module"]) == ("aiosmtplib", "imap")
+    assert (header["submission"], header["groups"][0]["module"]) == ("sequential", "imap")
 
 
 def test_results_name_a_program(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_results_name_a_program(tmp_path: Path) -> None:
 
 
 def test_a_program_gives_defaults_that_a_scenario_overrides(tmp_path: Path) -> None:
-    """SMTP driver and connection are the program's, unless the scenario states them."""
+    """Submission and connection are the program's, unless the scenario states them."""
     own = program(tmp_path, submission="pipelining", connection="kept")
     found = scenario(tmp_path, own, **REAL)
     assert found.client.submission == "pipelining"
@@ -89,20 +89,20 @@ def test_a_program_gives_defaults_that_a_scenario_overrides(tmp_path: Path) -> N
     assert (services.submission, services.smtp.connection, services.program.name) == ("pipelining", "kept", "own")
 
     smtp = {**ENDPOINT, "connection": "per-message"}
-    stated = {**REAL, "server": {"imap": ENDPOINT, "smtp": smtp}, "client": {"submission": "aiosmtplib"}}
+    stated = {**REAL, "server": {"imap": ENDPOINT, "smtp": smtp}, "client": {"submission": "sequential"}}
     found = scenario(tmp_path, own, **stated)
     services = found.with_program(found.using(NOWHERE), found.topology[0].program)
-    assert (services.submission, services.smtp.connection) == ("aiosmtplib", "per-message")
+    assert (services.submission, services.smtp.connection) == ("sequential", "per-message")
 
 
 def test_programs_that_differ_keep_their_own_submission(tmp_path: Path) -> None:
-    """The header names both SMTP drivers; each group has its own."""
+    """The header names both ways to submit; each group has its own."""
     found = scenario(tmp_path, "outlook-like", program(tmp_path, submission="pipelining", connection="kept"), **REAL)
     assert found.client.submission is None
-    assert found.submission == "aiosmtplib, pipelining"
+    assert found.submission == "pipelining, sequential"
     each = [found.with_program(found.using(NOWHERE), group.program) for group in found.topology]
     assert [(one.submission, one.smtp.connection) for one in each] == [
-        ("aiosmtplib", "per-message"),
+        ("sequential", "per-message"),
         ("pipelining", "kept"),
     ]
     again = tmp_path / "again.yaml"

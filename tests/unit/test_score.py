@@ -516,7 +516,7 @@ def test_a_late_generator_spoils_a_run_but_for_the_embedded_server(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("key", "first", "second"),
-    [("plan_digest", "p1", "p2"), ("submission", "aiosmtplib", "own"), ("programs", "nothing", "thunderbird")],
+    [("plan_digest", "p1", "p2"), ("submission", "sequential", "own"), ("programs", "nothing", "thunderbird")],
 )
 def test_different_plans_and_behaviours_are_not_merged(tmp_path: Path, key: str, first: str, second: str) -> None:
     """The message names the key and both logs."""

@@ -1,4 +1,4 @@
-"""Both SMTP drivers, as they behave alike: against aiosmtpd, against Postfix, and against servers that misbehave."""
+"""SMTP submission in both ways: against aiosmtpd, against Postfix, and against servers that misbehave."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import gc
 import ssl
 from base64 import b64encode
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -29,9 +27,8 @@ from smtp_peers import (
 )
 
 from loadsim.errors import ConfigError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.ports import Account, Endpoint, Submission
-from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
-from loadsim.protocols.smtp.pipelining import PipeliningSubmission
+from loadsim.model.ports import Endpoint
+from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.protocols.tls import tls_context
 
 __all__ = ["small_heap"]
@@ -39,52 +36,14 @@ __all__ = ["small_heap"]
 pytestmark = pytest.mark.usefixtures("small_heap")
 
 
-@dataclass(frozen=True)
-class Way:
-    """A driver, and whether the servers of a test offer PIPELINING."""
-
-    driver: type[LibrarySubmission] | type[PipeliningSubmission]
-    offered: bool
-
-    @property
-    def in_one_packet(self) -> bool:
-        """Whether sender, recipients and DATA travel together."""
-        return self.driver is PipeliningSubmission and self.offered
-
-    def submission(
-        self,
-        target: Endpoint,
-        account: Account,
-        observer: Observed,
-        limit_s: float,
-        context: ssl.SSLContext | None = None,
-    ) -> Submission:
-        """A driver for the one account."""
-        return self.driver(target, account, observer, limit_s, context or tls_context(target))
-
-    def aiosmtpd(
-        self, handler: Accepting, ssl_context: ssl.SSLContext | None = None, **options: object
-    ) -> AbstractAsyncContextManager[tuple[int, set[asyncio.BaseTransport]]]:
-        """An aiosmtpd that offers PIPELINING, or does not."""
-        handler.pipelining = self.offered
-        return aiosmtpd(handler, ssl_context, **options)
-
-    def scripted(self, silent: asyncio.Event | None = None, **script: str | None) -> AbstractAsyncContextManager[int]:
-        """A scripted server that offers PIPELINING, or does not."""
-        return scripted(self.offered, silent, **script)
+@pytest.fixture(scope="module", params=[False, True], ids=["sequential", "pipelining"])
+def pipelines(request: pytest.FixtureRequest) -> bool:
+    """Whether commands of a message are sent together; all servers offer it."""
+    return bool(request.param)
 
 
-WAYS = {
-    "aiosmtplib": Way(LibrarySubmission, True),
-    "pipelining": Way(PipeliningSubmission, True),
-    "step by step": Way(PipeliningSubmission, False),
-}
-
-
-@pytest.fixture(scope="module", params=WAYS)
-def way(request: pytest.FixtureRequest) -> Way:
-    """Each driver, ours also where it may not pipeline."""
-    return WAYS[request.param]
+def submission_to(target: Endpoint, pipelines: bool, observer: Observed | None = None) -> SmtpSubmission:
+    return SmtpSubmission(target, ACCOUNT, observer or Observed(), LIMIT_S, tls_context(target), pipelines)
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +52,12 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSL
 
 
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
-async def test_a_message_arrives_byte_for_byte(way: Way, connection: str) -> None:
+async def test_a_message_arrives_byte_for_byte(pipelines: bool, connection: str) -> None:
     """Lines that begin with dots, and CRLF, come out of aiosmtpd as they were given to `send`."""
 
     handler, observer = Accepting(), Observed()
-    async with way.aiosmtpd(handler) as (port, _):
-        submission = way.submission(endpoint(port, connection), ACCOUNT, observer, LIMIT_S)
+    async with aiosmtpd(handler) as (port, _):
+        submission = submission_to(endpoint(port, connection), pipelines, observer)
         await submission.send("user1@sim.test", ["user2@sim.test", "list3@sim.test"], MESSAGE)
         await submission.close()
     assert handler.delivered == [("user1@sim.test", ["user2@sim.test", "list3@sim.test"], MESSAGE)]
@@ -109,14 +68,14 @@ async def test_a_message_arrives_byte_for_byte(way: Way, connection: str) -> Non
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([b".", b"..", b"", b".a", b"a.", b"* OK", b"\xc3\xa9"]), max_size=20))
-def test_any_lines_arrive_byte_for_byte(way: Way, lines: list[bytes]) -> None:
+def test_any_lines_arrive_byte_for_byte(pipelines: bool, lines: list[bytes]) -> None:
     """Whatever the lines of a body, 8-bit ones included, the server gets exactly them."""
     message = b"Subject: any\r\n\r\n" + b"".join(line + b"\r\n" for line in lines)
 
     async def scenario() -> None:
         handler = Accepting()
-        async with way.aiosmtpd(handler) as (port, _):
-            submission = way.submission(endpoint(port), ACCOUNT, Observed(), LIMIT_S)
+        async with aiosmtpd(handler) as (port, _):
+            submission = submission_to(endpoint(port), pipelines)
             await submission.send("user1@sim.test", ["user2@sim.test"], message)
             await submission.close()
         assert [content for _, _, content in handler.delivered] == [message]
@@ -126,7 +85,7 @@ def test_any_lines_arrive_byte_for_byte(way: Way, lines: list[bytes]) -> None:
     asyncio.run(scenario())
 
 
-async def test_bytes_are_counted_as_they_travel(way: Way) -> None:
+async def test_bytes_are_counted_as_they_travel(pipelines: bool) -> None:
     """The observer's byte counts are what a server really sent and received, without QUIT."""
 
     taken = bytearray()
@@ -145,20 +104,20 @@ async def test_bytes_are_counted_as_they_travel(way: Way) -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     observer = Observed()
     async with server:
-        submission = way.submission(endpoint(server.sockets[0].getsockname()[1]), ACCOUNT, observer, LIMIT_S)
+        submission = submission_to(endpoint(server.sockets[0].getsockname()[1]), pipelines, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
     assert sum(sent for _, _, sent, _ in observer.commands) == len(taken) - len(b"QUIT\r\n")
     assert sum(received for *_, received in observer.commands) == sum(map(len, replies))
 
 
-def test_per_message_connections_are_closed_and_kept_ones_kept(way: Way) -> None:
+def test_per_message_connections_are_closed_and_kept_ones_kept(pipelines: bool) -> None:
     """Three messages take three connections, or one; after `close` the server has none open."""
 
     async def scenario(connection: str, expected: int) -> None:
         handler = Accepting()
-        async with way.aiosmtpd(handler) as (port, connections):
-            submission = way.submission(endpoint(port, connection), ACCOUNT, Observed(), LIMIT_S)
+        async with aiosmtpd(handler) as (port, connections):
+            submission = submission_to(endpoint(port, connection), pipelines)
             for _ in range(3):
                 await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
             await submission.close()
@@ -170,23 +129,23 @@ def test_per_message_connections_are_closed_and_kept_ones_kept(way: Way) -> None
     asyncio.run(scenario("kept", 1))
 
 
-async def test_send_does_not_wait_for_the_answer_to_quit(way: Way) -> None:
+async def test_send_does_not_wait_for_the_answer_to_quit(pipelines: bool) -> None:
     """A server that never answers QUIT delays neither this message nor the next."""
 
-    async with way.scripted(QUIT="") as port:
-        submission = way.submission(endpoint(port), ACCOUNT, Observed(), LIMIT_S)
+    async with scripted(QUIT="") as port:
+        submission = submission_to(endpoint(port), pipelines)
         async with asyncio.timeout(LIMIT_S):
             await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
             await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
 
 
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
-async def test_a_refused_recipient_stops_the_message_and_not_the_next(way: Way, connection: str) -> None:
+async def test_a_refused_recipient_stops_the_message_and_not_the_next(pipelines: bool, connection: str) -> None:
     """When one recipient of two is refused nobody gets the message; the next message goes through."""
 
     handler, observer = Accepting({"nobody@sim.test": "550 5.1.1 unknown user"}), Observed()
-    async with way.aiosmtpd(handler) as (port, _):
-        submission = way.submission(endpoint(port, connection), ACCOUNT, observer, LIMIT_S)
+    async with aiosmtpd(handler) as (port, _):
+        submission = submission_to(endpoint(port, connection), pipelines, observer)
         with pytest.raises(ServerRefused) as refusal:
             await submission.send("user1@sim.test", ["user2@sim.test", "nobody@sim.test"], MESSAGE)
         assert (refusal.value.kind, refusal.value.line) == ("550 RCPT", "550 5.1.1 unknown user")
@@ -195,7 +154,7 @@ async def test_a_refused_recipient_stops_the_message_and_not_the_next(way: Way, 
         await submission.close()
     assert handler.delivered == [("user1@sim.test", ["user2@sim.test"], MESSAGE)]
     # Two recipients in one packet: the server awaits the message for one of them, and only its loss prevents that.
-    kept = (2, 0) if way.in_one_packet else (1, 1)
+    kept = (2, 0) if pipelines else (1, 1)
     assert (handler.connections, handler.resets) == {"per-message": (2, 0), "kept": kept}[connection]
     assert ("SMTP RCPT", "refused") in [command[:2] for command in observer.commands]
 
@@ -213,11 +172,13 @@ async def test_a_refused_recipient_stops_the_message_and_not_the_next(way: Way, 
     ],
 )
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
-async def test_a_refusal_says_code_and_command(way: Way, script: dict[str, str], kind: str, connection: str) -> None:
+async def test_a_refusal_says_code_and_command(
+    pipelines: bool, script: dict[str, str], kind: str, connection: str
+) -> None:
     """Whatever is refused, the failure names code and command and quotes the server."""
 
-    async with way.scripted(**script) as port:
-        submission = way.submission(endpoint(port, connection), ACCOUNT, Observed(), LIMIT_S)
+    async with scripted(**script) as port:
+        submission = submission_to(endpoint(port, connection), pipelines)
         with pytest.raises(ServerRefused) as refusal:
             await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         assert refusal.value.kind == kind
@@ -225,7 +186,7 @@ async def test_a_refusal_says_code_and_command(way: Way, script: dict[str, str],
         await submission.close()
 
 
-async def test_a_cancelled_send_leaves_nothing_behind(way: Way) -> None:
+async def test_a_cancelled_send_leaves_nothing_behind(pipelines: bool) -> None:
     """The engine's time limit for a task cancels `send`: the connection goes with it."""
 
     handler = Accepting()
@@ -237,8 +198,8 @@ async def test_a_cancelled_send_leaves_nothing_behind(way: Way) -> None:
         return "250 never"
 
     handler.handle_DATA = hang  # type: ignore[method-assign, assignment]
-    async with way.aiosmtpd(handler) as (port, _):
-        submission = way.submission(endpoint(port, "kept"), ACCOUNT, Observed(), LIMIT_S)
+    async with aiosmtpd(handler) as (port, _):
+        submission = submission_to(endpoint(port, "kept"), pipelines)
         sending = asyncio.create_task(submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE))
         await stuck.wait()
         sending.cancel()
@@ -248,12 +209,12 @@ async def test_a_cancelled_send_leaves_nothing_behind(way: Way) -> None:
             await handler.gone.wait()
 
 
-async def test_a_kept_connection_that_the_server_cut_is_made_anew(way: Way) -> None:
+async def test_a_kept_connection_that_the_server_cut_is_made_anew(pipelines: bool) -> None:
     """Between two messages the server may close without a word: the second goes over a new connection."""
 
     handler = Accepting()
-    async with way.aiosmtpd(handler) as (port, connections):
-        submission = way.submission(endpoint(port, "kept"), ACCOUNT, Observed(), LIMIT_S)
+    async with aiosmtpd(handler) as (port, connections):
+        submission = submission_to(endpoint(port, "kept"), pipelines)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         for transport in connections:
             transport.close()
@@ -263,12 +224,12 @@ async def test_a_kept_connection_that_the_server_cut_is_made_anew(way: Way) -> N
     assert [to for _, to, _ in handler.delivered] == [["user2@sim.test"], ["user3@sim.test"]]
 
 
-async def test_a_kept_connection_that_ends_with_421_is_made_anew_once(way: Way) -> None:
+async def test_a_kept_connection_that_ends_with_421_is_made_anew_once(pipelines: bool) -> None:
     """421 at the first command of a kept connection: one new connection, and a second 421 is the answer."""
 
     handler, observer = Accepting(), Observed()
-    async with way.aiosmtpd(handler) as (port, _):
-        submission = way.submission(endpoint(port, "kept"), ACCOUNT, observer, LIMIT_S)
+    async with aiosmtpd(handler) as (port, _):
+        submission = submission_to(endpoint(port, "kept"), pipelines, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         handler.refuse["user1@sim.test"] = "421 4.7.0 too many messages on this connection"
         with pytest.raises(ServerRefused) as refusal:
@@ -281,39 +242,39 @@ async def test_a_kept_connection_that_ends_with_421_is_made_anew_once(way: Way) 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("excluded", [[], ["PLAIN"]])
-async def test_authentication_happens_where_it_is_offered(way: Way, excluded: list[str]) -> None:
+async def test_authentication_happens_where_it_is_offered(pipelines: bool, excluded: list[str]) -> None:
     """A server that requires AUTH (PLAIN, or LOGIN when it has no other) takes the message."""
 
     handler, observer = Accepting(), Observed()
     options = {"authenticator": authenticator, "auth_required": True, "auth_require_tls": False}
-    async with way.aiosmtpd(handler, auth_exclude_mechanism=excluded, **options) as (port, _):
-        submission = way.submission(endpoint(port), ACCOUNT, observer, LIMIT_S)
+    async with aiosmtpd(handler, auth_exclude_mechanism=excluded, **options) as (port, _):
+        submission = submission_to(endpoint(port), pipelines, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
     assert len(handler.delivered) == 1
     assert observer.names == ["CONNECT", "EHLO", "AUTH", "MAIL", "RCPT", "DATA"]
 
 
-async def test_without_auth_in_the_endpoint_none_is_tried(way: Way) -> None:
+async def test_without_auth_in_the_endpoint_none_is_tried(pipelines: bool) -> None:
     """`auth: false` sends without authentication although it is offered."""
 
     handler, observer = Accepting(), Observed()
-    async with way.aiosmtpd(handler, authenticator=authenticator, auth_require_tls=False) as (port, _):
+    async with aiosmtpd(handler, authenticator=authenticator, auth_require_tls=False) as (port, _):
         target = Endpoint("127.0.0.1", port, auth=False)
-        submission = way.submission(target, ACCOUNT, observer, LIMIT_S)
+        submission = submission_to(target, pipelines, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
     assert "AUTH" not in observer.names
 
 
-def test_a_password_that_the_server_echoes_is_masked(way: Way) -> None:
+def test_a_password_that_the_server_echoes_is_masked(pipelines: bool) -> None:
     """Neither the password nor its Base64 forms come out of a refusal, whatever the server says."""
     plain = b64encode(f"\0user1\0{PASSWORD}".encode()).decode()
 
     async def scenario() -> TaskFailed:
         echo = f"535-bad password {PASSWORD}\r\n535 in AUTH PLAIN {plain} {b64encode(PASSWORD.encode()).decode()}"
-        async with way.scripted(EHLO="250-mail\r\n250 AUTH PLAIN", AUTH=echo) as port:
-            submission = way.submission(endpoint(port), ACCOUNT, Observed(), LIMIT_S)
+        async with scripted(EHLO="250-mail\r\n250 AUTH PLAIN", AUTH=echo) as port:
+            submission = submission_to(endpoint(port), pipelines)
             with pytest.raises(ServerRefused) as refusal:
                 await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
             await submission.close()
@@ -326,7 +287,7 @@ def test_a_password_that_the_server_echoes_is_masked(way: Way) -> None:
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
-async def test_mail_over_tls(way: Way, certificate: tuple[Path, ssl.SSLContext], tls: str) -> None:
+async def test_mail_over_tls(pipelines: bool, certificate: tuple[Path, ssl.SSLContext], tls: str) -> None:
     """STARTTLS and implicit TLS carry a message, with authentication inside."""
 
     handler, observer = Accepting(), Observed()
@@ -336,9 +297,9 @@ async def test_mail_over_tls(way: Way, certificate: tuple[Path, ssl.SSLContext],
         options |= {"tls_context": context, "require_starttls": True}
     else:
         options |= {"auth_require_tls": False}
-    async with way.aiosmtpd(handler, context if tls == "implicit" else None, **options) as (port, _):
+    async with aiosmtpd(handler, context if tls == "implicit" else None, **options) as (port, _):
         target = endpoint(port, tls=tls, ca_file=str(ca_file))
-        submission = way.submission(target, ACCOUNT, observer, LIMIT_S, tls_context(target))
+        submission = submission_to(target, pipelines, observer)
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
     assert [content for _, _, content in handler.delivered] == [MESSAGE]
@@ -349,7 +310,7 @@ async def test_mail_over_tls(way: Way, certificate: tuple[Path, ssl.SSLContext],
 
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
 async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(
-    way: Way, certificate: tuple[Path, ssl.SSLContext], tls: str
+    pipelines: bool, certificate: tuple[Path, ssl.SSLContext], tls: str
 ) -> None:
     """Without its authority the server's certificate is refused, and nothing is sent."""
 
@@ -358,8 +319,8 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # aiosmtpd complains of the alert
     implicit = context if tls == "implicit" else None
     starttls = {} if implicit else {"tls_context": context}
-    async with way.aiosmtpd(handler, implicit, **starttls) as (port, _):
-        submission = way.submission(endpoint(port, tls=tls), ACCOUNT, Observed(), LIMIT_S)
+    async with aiosmtpd(handler, implicit, **starttls) as (port, _):
+        submission = submission_to(endpoint(port, tls=tls), pipelines)
         with pytest.raises(ServerLost, match="TLS certificate: self-signed certificate"):
             await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()

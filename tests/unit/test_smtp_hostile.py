@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from imap_script import certificate, skip
@@ -18,9 +17,9 @@ from smtp_peers import ACCOUNT, LIMIT_S, PASSWORD, Observed, small_heap
 
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint
-from loadsim.protocols.smtp.aiosmtplib import QUIT_LIMIT_S, LibrarySubmission
 from loadsim.protocols.smtp.codes import kind_of
-from loadsim.protocols.smtp.pipelining import PipeliningSubmission
+from loadsim.protocols.smtp.connection import QUIT_LIMIT_S
+from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, SmtpWire
 from loadsim.protocols.tls import tls_context
 
@@ -75,10 +74,10 @@ async def playing(
 
 
 async def failure_of(
-    kind: Any, endpoint: Endpoint, message: bytes = b"Subject: x\r\n\r\nbody\r\n"
+    pipelines: bool, endpoint: Endpoint, message: bytes = b"Subject: x\r\n\r\nbody\r\n"
 ) -> TaskFailed | None:
-    """Return the failure of one message over one driver, None if it is accepted."""
-    driver = kind(endpoint, ACCOUNT, Observed(), LIMIT_S, tls_context(endpoint))
+    """Return the failure of one message, None if it is accepted."""
+    driver = SmtpSubmission(endpoint, ACCOUNT, Observed(), LIMIT_S, tls_context(endpoint), pipelines)
     sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS[:1], message))
     await within(8 * LIMIT_S, sending)
     await within(2 * QUIT_LIMIT_S, asyncio.create_task(driver.close()))
@@ -87,16 +86,16 @@ async def failure_of(
     return error
 
 
-@pytest.fixture(params=[LibrarySubmission, PipeliningSubmission])
-def kind(request: pytest.FixtureRequest) -> Any:
-    return request.param
+@pytest.fixture(params=[False, True], ids=["sequential", "pipelining"])
+def pipelines(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
 
 
 EHLO = b"250-mail.sim.test\r\n250 SIZE 1000000\r\n"
 IN_THE_CLEAR = b"250-mail.sim.test\r\n250-AUTH PLAIN LOGIN\r\n250 STARTTLS\r\n"
 
 
-async def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -> None:
+async def test_an_acceptance_while_the_message_is_under_way_is_none(pipelines: bool) -> None:
     """The server reads nothing more after its go-ahead: it cannot know how the message ends."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -119,7 +118,7 @@ async def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -
 
     server = await asyncio.start_server(remembering, "127.0.0.1", 0)
     endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
-    failure = await failure_of(kind, endpoint, b"Subject: x\r\n\r\n" + (b"x" * 998 + b"\r\n") * 16_000)
+    failure = await failure_of(pipelines, endpoint, b"Subject: x\r\n\r\n" + (b"x" * 998 + b"\r\n") * 16_000)
     assert isinstance(failure, ProtocolError), failure
     for writer in writers:
         writer.transport.abort()
@@ -140,23 +139,25 @@ async def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -
     ],
 )
 async def test_what_is_injected_behind_the_answer_to_starttls_ends_the_session(
-    kind: Any, behind: bytes, localhost: tuple[Path, ssl.SSLContext]
+    pipelines: bool, behind: bytes, localhost: tuple[Path, ssl.SSLContext]
 ) -> None:
     """Data in the clear is not taken for what the server says inside TLS, and no password is sent (CVE-2011-0411)."""
     script = [b"220 hi\r\n", IN_THE_CLEAR, b"220 go\r\n" + behind, None, None, None]
     async with playing([*script]) as (plain, taken):
-        failure = await failure_of(kind, replace(plain, tls="starttls", ca_file=str(localhost[0])))
+        failure = await failure_of(pipelines, replace(plain, tls="starttls", ca_file=str(localhost[0])))
         assert isinstance(failure, ServerLost if behind.startswith(b"421") else ProtocolError), failure
         assert b"AUTH" not in taken
         assert PASSWORD.encode() not in taken
 
 
-async def test_what_was_offered_in_the_clear_is_forgotten(kind: Any, localhost: tuple[Path, ssl.SSLContext]) -> None:
+async def test_what_was_offered_in_the_clear_is_forgotten(
+    pipelines: bool, localhost: tuple[Path, ssl.SSLContext]
+) -> None:
     """AUTH was offered before TLS and not inside: no password is sent (RFC 3207 section 4.2)."""
     inside = [EHLO, b"250 sender\r\n", b"250 recipient\r\n", b"354 go\r\n", b"250 queued\r\n", b"221 bye\r\n"]
     script = [b"220 hi\r\n", IN_THE_CLEAR, b"220 TLS\r\n", *inside]
     async with playing([*script], localhost[1]) as (plain, taken):
-        failure = await failure_of(kind, replace(plain, tls="starttls", ca_file=str(localhost[0])))
+        failure = await failure_of(pipelines, replace(plain, tls="starttls", ca_file=str(localhost[0])))
         assert failure is None
         assert b"AUTH" not in taken
         assert taken.count(b"MAIL") == 1
@@ -182,7 +183,7 @@ def test_the_reader_holds_little_of_any_stream(text: bytes, piece: int) -> None:
             assert wire.held_bytes <= LONGEST_LINE_BYTES + LONGEST_REPLY_BYTES
 
 
-async def test_a_silent_server_costs_one_limit(kind: Any) -> None:
+async def test_a_silent_server_costs_one_limit(pipelines: bool) -> None:
     """A reply that trickles, a byte every second, does not extend the limit of its command."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -193,7 +194,8 @@ async def test_a_silent_server_costs_one_limit(kind: Any) -> None:
                 await asyncio.sleep(1)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    driver = kind(Endpoint("127.0.0.1", server.sockets[0].getsockname()[1]), ACCOUNT, Observed(), LIMIT_S, None)
+    endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+    driver = SmtpSubmission(endpoint, ACCOUNT, Observed(), LIMIT_S, None, pipelines)
     sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS, b"x"))
     await within(LIMIT_S + 1, sending)
     assert isinstance(sending.exception(), ServerSilent | ProtocolError)
@@ -204,17 +206,15 @@ async def test_a_silent_server_costs_one_limit(kind: Any) -> None:
     await turns()
 
 
-async def test_an_error_of_ours_is_the_generators(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_of_ours_is_the_generators(pipelines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends this user's connection, and escapes neither to the caller nor into asyncio."""
 
     def broken(*_: object) -> None:
         raise KeyError("secret of a message")
 
-    monkeypatch.setattr("loadsim.protocols.smtp.commands.extensions", broken)
     monkeypatch.setattr("loadsim.protocols.smtp.connection.extensions", broken)
-    monkeypatch.setattr("loadsim.protocols.smtp.aiosmtplib._Protocol._take", broken)
 
     async with playing([b"220 hi\r\n", EHLO, None]) as (endpoint, _):
-        failure = await failure_of(kind, endpoint)
+        failure = await failure_of(pipelines, endpoint)
         assert isinstance(failure, GeneratorFailed)
         assert failure.kind == "internal error: KeyError"

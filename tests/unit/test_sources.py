@@ -83,17 +83,14 @@ async def visit(protocol: str, services: Services, account: Account) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize(("protocol", "submission"), [("imap", "pipelining"), ("aioimaplib", "aiosmtplib")])
-def test_users_connect_from_the_addresses_in_turn(
-    embedded_server: StartEmbedded, protocol: str, submission: str, loop: str
-) -> None:
-    """User i starts from address i modulo their number, with each driver of mailboxes and of submission."""
+@pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
+def test_users_connect_from_the_addresses_in_turn(embedded_server: StartEmbedded, protocol: str, loop: str) -> None:
+    """User i starts from address i modulo their number, with each driver of mailboxes, and for submission."""
     services = embedded_server(ACCOUNTS).services
 
     async def live() -> None:
         async with relayed(services.imap, "127.0.0.1") as (imap, at), relayed(services.smtp, "127.0.0.1") as (smtp, to):
-            client = Client(submission=submission, source_addresses=SOURCES)
-            own = client.using(replace(services, imap=at, smtp=to))
+            own = Client(source_addresses=SOURCES).using(replace(services, imap=at, smtp=to))
             for account in ACCOUNTS:
                 await visit(protocol, own, account)
             assert [account.number for account in ACCOUNTS] == [1, 2, 3]
@@ -110,7 +107,7 @@ def test_addresses_of_ip_version_6(embedded_server: StartEmbedded, loop: str) ->
 
     async def live() -> None:
         async with relayed(services.imap, "::1") as (imap, at), relayed(services.smtp, "::1") as (smtp, to):
-            own = Client("pipelining", ("::1",)).using(replace(services, imap=at, smtp=to))
+            own = Client(source_addresses=("::1",)).using(replace(services, imap=at, smtp=to))
             await visit("imap", own, ACCOUNTS[0])
             assert imap.origins == smtp.origins == ["::1"]
 

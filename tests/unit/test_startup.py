@@ -10,7 +10,7 @@ import pytest
 from patience import PATIENCE_S
 from timing_samples import done, write_sample
 
-HEAVY = {"aioimaplib", "aiosmtplib", "asyncio", "cryptography", "distributed", "email.message", "importlib.metadata"}
+HEAVY = {"aioimaplib", "asyncio", "cryptography", "distributed", "email.message", "importlib.metadata"}
 HEAVY |= {"numpy", "pydantic", "pydantic_core", "pymap", "rich", "ssl", "yaml"}
 
 NETWORK = {"asyncio", "ssl"}

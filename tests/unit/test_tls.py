@@ -18,7 +18,6 @@ from small_runs import written
 
 from loadsim.engine.process import packed, unpacked
 from loadsim.model.documents.scenario_sections import Client
-from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.protocols import aioimaplib, imap
@@ -183,13 +182,12 @@ def test_log_ons_are_resumed(
 
 @pytest.mark.system
 @pytest.mark.parametrize("tls", ["implicit", "starttls"])
-@pytest.mark.parametrize("way", SUBMISSIONS)
 def test_submissions_to_postfix_are_resumed(
-    way: str, tls: str, dovecot_postfix: StartDovecotPostfix, handshakes: list[ssl.SSLObject]
+    tls: str, dovecot_postfix: StartDovecotPostfix, handshakes: list[ssl.SSLObject]
 ) -> None:
     """Each message has a connection of its own: the second of a user is resumed, another user's first is not."""
     server = dovecot_postfix(ACCOUNTS, {}, tls=tls)
-    services = Client(submission=way).using(server.services)
+    services = Client().using(server.services)
 
     async def main() -> None:
         module = imap.open_driver(services)

@@ -50,7 +50,7 @@ class Client:
     """The behaviour of the users' mail programs, with any driver; what changes the server's work is in results."""
 
     submission: Annotated[str, word(*SUBMISSIONS)] | None = None
-    """SMTP driver, which results state. Default: the program's."""
+    """SMTP commands one at a time, or pipelined; results state it. Default: the program's."""
     tls_resumption: Switch = True
     """Users resume their TLS sessions."""
     source_addresses: tuple[Annotated[str, Reads(_source, "text")], ...] = ()

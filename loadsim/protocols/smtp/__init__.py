@@ -1,13 +1,12 @@
-"""SMTP submission (RFC 5321, RFC 6409), by one of two drivers with the same behaviour; the scenario names it.
+"""SMTP submission (RFC 5321, RFC 6409).
 
-    aiosmtplib      on the library of that name
-    pipelining      loadsim's own: the port, and the order of the commands
+    submission      the port, and the order of the commands
     connection      a socket, the commands under way, time limits
     commands        commands and messages into bytes
     wire            the stream into replies
     codes           reply codes: acceptance of a message, and names of refusals
 
-`commands`, `wire` and `codes` do no I/O. The drivers report these sub-timings, but not QUIT: users wait for the
+`commands`, `wire` and `codes` do no I/O. Users get these sub-timings, but not QUIT: users wait for the
 acceptance only.
 
     SMTP CONNECT, EHLO, [STARTTLS, EHLO,] [AUTH]    once per connection; CONNECT includes implicit TLS and the greeting

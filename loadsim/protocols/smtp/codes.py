@@ -5,9 +5,6 @@ from __future__ import annotations
 SERVICE_CLOSING = 421
 """The server ends the connection; the reply to any command (RFC 5321 section 4.2.1)."""
 
-CHALLENGE = 334
-"""A challenge of AUTH (RFC 4954 section 4)."""
-
 _CHANNEL_CLOSING = 221
 
 # RFC 5321 section 4.2.3, RFC 7504, RFC 4954 section 6, RFC 3207 section 4, RFC 1985 (ETRN), RFC 5248 section 2.4.

@@ -1,4 +1,4 @@
-"""What only the pipelining SMTP driver does: packets, refusals in the midst of them, ends of connections, STARTTLS."""
+"""Pipelined submission: packets, refusals in the midst of them, ends of connections, STARTTLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smtp_peers import ACCOUNT, LIMIT_S, MESSAGE, Observed, small_heap
 
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent
 from loadsim.model.ports import Endpoint
-from loadsim.protocols.smtp.pipelining import PipeliningSubmission
+from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.protocols.tls import tls_context
 
 __all__ = ["small_heap"]
@@ -40,8 +40,8 @@ def run(loop: str, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     gc.collect()
 
 
-def submission(target: Endpoint, observer: Observed | None = None) -> PipeliningSubmission:
-    return PipeliningSubmission(target, ACCOUNT, observer or Observed(), LIMIT_S, tls_context(target))
+def submission(target: Endpoint, observer: Observed | None = None, limit_s: float = LIMIT_S) -> SmtpSubmission:
+    return SmtpSubmission(target, ACCOUNT, observer or Observed(), limit_s, tls_context(target), pipelines=True)
 
 
 async def expect(peer: Peer, packet: bytes) -> None:
@@ -100,6 +100,25 @@ def test_a_message_takes_two_packets(loop: str) -> None:
     assert sum(sent for _, _, sent, _ in observer.commands) == len(
         b"EHLO [127.0.0.1]\r\n" + FOR_TWO + STUFFED + b".\r\n"
     )
+
+
+async def test_without_the_extension_each_command_waits_for_its_answer() -> None:
+    """A server that does not offer PIPELINING gets one command at a time."""
+    commands = ENVELOPE.splitlines(keepends=True)
+
+    async def script(peer: Peer) -> None:
+        await hello(peer, b"250-mail.sim.test", b"250 SIZE 1000000")
+        for command, reply in ((commands[0], b"250 sender"), (commands[1], b"250 recipient"), (b"DATA\r\n", b"354 go")):
+            await expect(peer, command)
+            peer.say(reply)
+        await expect(peer, STUFFED + b".\r\n")
+        peer.say(b"250 queued")
+        await expect(peer, b"QUIT\r\n")
+
+    async with playing(script) as endpoint:
+        driver = submission(endpoint)
+        await driver.send(SENDER, [FIRST], MESSAGE)
+        await driver.close()
 
 
 async def test_the_times_of_a_packet_count_from_its_write() -> None:
@@ -237,7 +256,7 @@ async def test_what_is_under_way_fails_with_the_connection(answered: int) -> Non
             await peer.packet()
 
     async with playing(script) as endpoint, asyncio.timeout(PATIENCE_S):
-        driver = PipeliningSubmission(endpoint, ACCOUNT, observer, 3600.0, None)
+        driver = submission(endpoint, observer, 3600.0)
         with pytest.raises(ServerLost, match=f"lost at {('MAIL', 'RCPT', 'DATA', 'DATA')[answered]}"):
             await driver.send(SENDER, [FIRST], MESSAGE)
         await driver.close()

@@ -1,4 +1,4 @@
-"""loadsim's own SMTP submission (RFC 5321, RFC 6409): sender, recipients and DATA in one packet (RFC 2920)."""
+"""SMTP submission (RFC 5321, RFC 6409): one command at a time, or sender, recipients and DATA together (RFC 2920)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from loadsim.protocols.smtp.connection import Conversation, SmtpConnection
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class PipeliningSubmission:
+class SmtpSubmission:
     """Sends the messages of one user, one at a time; implements `ports.Probing`, which includes `ports.Submission`.
 
-    Without PIPELINING it sends one command at a time. It makes, keeps and ends connections as `LibrarySubmission` does,
-    and sub-timings have the same names; each of a packet's commands counts from its write.
+    With `pipelines`, a server that offers PIPELINING gets the commands of a message in one packet. Each of them counts
+    from its write.
+
+    With `connection: per-message` each message has a connection of its own. Its QUIT runs concurrently with the
+    user's next tasks, for at most `QUIT_LIMIT_S`; `close` waits for it, so that no socket outlives the user.
+
+    With `connection: kept` a connection serves many messages. The server may end it between two of them, with or
+    without a 421. The next MAIL then fails, before any part of the message is sent, and a new connection takes it.
     """
 
     endpoint: Endpoint
@@ -30,6 +36,7 @@ class PipeliningSubmission:
     observer: Observer
     limit_s: float  # of each command
     tls_context: ssl.SSLContext | None  # shared: making one is slow
+    pipelines: bool
     _kept: SmtpConnection | None = field(default=None, init=False)  # set only between two messages
     _open: list[SmtpConnection] = field(default_factory=list, init=False)
     _method: str = field(default="", init=False)  # the log-on method that was used last
@@ -43,7 +50,7 @@ class PipeliningSubmission:
         kept, self._kept = self._kept, None
         if kept is not None and kept.failure is None:
             try:
-                await kept.converse(_transaction(kept, sender, recipients, message), last=False)
+                await kept.converse(self._transaction(kept, sender, recipients, message), last=False)
             except (ServerLost, ServerRefused):
                 if kept.failure is None:
                     await self._reset(kept)
@@ -85,7 +92,7 @@ class PipeliningSubmission:
     async def _send_over_new(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Send over a new connection, and keep it or QUIT as the endpoint states."""
         connection = self._connection()
-        transaction = _transaction(connection, sender, recipients, message)
+        transaction = self._transaction(connection, sender, recipients, message)
         if self.endpoint.connection != "kept":
             await self._connect(connection, transaction, last=True)
             return
@@ -97,6 +104,21 @@ class PipeliningSubmission:
                 await self._reset(connection)
             raise
         self._kept = connection
+
+    def _transaction(
+        self, connection: SmtpConnection, sender: str, recipients: Sequence[str], message: bytes
+    ) -> Iterator[Sequence[SmtpCommand]]:
+        """Yield the commands of one message, in one packet (RFC 2920 section 3.1) or one by one."""
+        steps = [
+            commands.mail(sender, message, connection.offered),
+            *map(commands.rcpt, recipients),
+            commands.data(message),
+        ]
+        if self.pipelines and "PIPELINING" in connection.offered:
+            yield steps
+        else:
+            for step in steps:
+                yield [step]
 
     async def _reset(self, connection: SmtpConnection) -> None:
         """End a refused transaction, so that the connection can serve the next message."""
@@ -178,19 +200,3 @@ def _until_tls(connection: SmtpConnection) -> Iterator[Sequence[SmtpCommand]]:
     if "STARTTLS" not in connection.offered:
         raise ServerRefused("no STARTTLS", "the server does not offer it")
     yield [commands.STARTTLS]
-
-
-def _transaction(
-    connection: SmtpConnection, sender: str, recipients: Sequence[str], message: bytes
-) -> Iterator[Sequence[SmtpCommand]]:
-    """Yield the commands of one message: in one packet with PIPELINING (RFC 2920 section 3.1), otherwise one by one."""
-    steps = [
-        commands.mail(sender, message, connection.offered),
-        *map(commands.rcpt, recipients),
-        commands.data(message),
-    ]
-    if "PIPELINING" in connection.offered:
-        yield steps
-    else:
-        for step in steps:
-            yield [step]
