@@ -124,8 +124,6 @@ class _Folder:
     A message of the start state is None until it is first used; the last `unread` of these are not seen.
     """
 
-    __slots__ = ("messages", "name", "next_uid", "unread_from")
-
     def __init__(self, name: str, initial: int, unread: int = 0) -> None:
         self.name = name
         self.messages: dict[int, _Message | None] = dict.fromkeys(range(1, initial + 1))

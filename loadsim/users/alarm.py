@@ -9,8 +9,6 @@ from collections.abc import Callable
 class Alarm:
     """Wakes one sleeper at an instant of the clock `now`, in nanoseconds, or when `wake` is called."""
 
-    __slots__ = ("_at_ns", "_now", "_timer", "_waiter")
-
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         self._waiter: asyncio.Future[None] | None = None

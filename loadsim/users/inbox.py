@@ -26,18 +26,6 @@ class Inbox:
     With `old_mail`, the start state has messages that the user has read already; the limit does not count them.
     """
 
-    __slots__ = (
-        "_announced",
-        "_limit",
-        "_messages",
-        "_old_mail",
-        "_run_id",
-        "_staying",
-        "_users",
-        "processing",
-        "unread",
-    )
-
     def __init__(self, run_id: str, users: int, limit: int | None, old_mail: bool = False) -> None:
         self.unread: list[Unread] = []
         self.processing = False  # by an activity that has begun and not ended

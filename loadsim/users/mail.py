@@ -24,30 +24,6 @@ class UserMail:
     `observer` receives the drivers' callbacks. `listed` is called with unread messages that were listed in the Inbox.
     """
 
-    __slots__ = (
-        "_listed",
-        "_recorder",
-        "account",
-        "calendar",
-        "contents",
-        "domain",
-        "folders",
-        "host",
-        "inbox",
-        "mailbox",
-        "now",
-        "number",
-        "observer",
-        "poll_s",
-        "profile",
-        "run_id",
-        "stored",
-        "submission",
-        "was_on",
-        "watching",
-        "workload",
-    )
-
     def __init__(
         self,
         host: Host,

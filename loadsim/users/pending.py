@@ -74,8 +74,6 @@ class PendingActivities:
     message is not due to be read before it was visible.
     """
 
-    __slots__ = ("_begun", "_end_ns", "_log", "_pending", "_plan", "_processing_ns", "_user", "next_ns")
-
     def __init__(self, user: UserMail, log: ActivityLog) -> None:
         self.next_ns: int | None = None
         self._user = user
@@ -184,8 +182,6 @@ class PendingActivities:
 
 class ClosedLoop:
     """Stress mode: one activity after the other, without delays between steps."""
-
-    __slots__ = ("_log", "_over", "_plan", "_silent", "_talked", "_user", "_waiting", "next_ns")
 
     def __init__(self, user: UserMail, log: ActivityLog) -> None:
         self.next_ns: int | None = None

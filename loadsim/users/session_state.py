@@ -23,8 +23,6 @@ class SessionState:
     `failed_log_ons` counts failures in a row. `down_since_ns` is the last instant at which the session ended.
     """
 
-    __slots__ = ("_downs", "_up_since_ns", "down_since_ns", "failed_log_ons")
-
     def __init__(self) -> None:
         self.failed_log_ons = 0
         self._downs: tuple[tuple[int, int], ...] = ()  # the last times without a session

@@ -43,8 +43,6 @@ class StoredMail:
     against them. `record` takes `missing` or `doubled`, a message id and its folder.
     """
 
-    __slots__ = ("_folders", "_gone", "_number", "_place", "_record", "_recorded", "_start", "_tried", "_unlisted")
-
     def __init__(
         self, number: int, start: Callable[[int], Mapping[str, int]] | None, record: Callable[[str, str, str], object]
     ) -> None:

@@ -32,38 +32,6 @@ SYNC_AGAIN_S = 5.0
 class User:
     """A user at work, and the observer of their drivers (`ports.Observer`)."""
 
-    __slots__ = (
-        "_alarm",
-        "_answered_ns",
-        "_broke_at_log_on",
-        "_broken",
-        "_closing",
-        "_cut",
-        "_dropping",
-        "_ended",
-        "_free_ns",
-        "_in_view",
-        "_look_due_ns",
-        "_looked",
-        "_moved_bytes",
-        "_pending",
-        "_poll_ns",
-        "_recorder",
-        "_session",
-        "_sync_due_ns",
-        "_task",
-        "_whose",
-        "given_up",
-        "host",
-        "is_on",
-        "listing_unannounced",
-        "mail",
-        "now",
-        "number",
-        "performing",
-        "wake",
-    )
-
     def __init__(self, host: Host, account: Account, driver: Driver) -> None:
         self.host = host
         self.number = account.number

@@ -36,8 +36,6 @@ class SeveralConnections:
     log-on, it refuses only the call that needed it.
     """
 
-    __slots__ = ("_broken", "_inbox", "_latest", "_most", "_observer", "_others", "_waiting")
-
     def __init__(self, connect: Callable[[Observer], ImapMailbox], most: int, observer: Observer) -> None:
         self._observer = observer
         self._most = most

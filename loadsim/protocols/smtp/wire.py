@@ -36,8 +36,6 @@ class SmtpWire:
     A line may end with LF alone, as some servers send it; this changes no reply's meaning.
     """
 
-    __slots__ = ("_begun", "_code", "_held", "_size_bytes", "held_bytes", "rejected")
-
     def __init__(self) -> None:
         self.held_bytes = 0  # behind the last reply that was yielded
         self.rejected = b""  # the line that made it raise; it may repeat a command, and so the password
