@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ProtocolError
 from loadsim.model.ports import Account
-from loadsim.protocols.sasl.exchange import in_base64, login
+from loadsim.protocols.sasl.exchange import Messages, in_base64, login, plain
 from loadsim.protocols.smtp import commands
 from loadsim.protocols.smtp.wire import Reply, SmtpWire
 
@@ -140,7 +140,8 @@ def test_commands_are_written_as_rfc_5321_has_them() -> None:
 def test_passwords_are_sent_as_the_mechanisms_have_it() -> None:
     """The examples of RFC 4616 section 4 and of AUTH LOGIN, encoded by hand."""
     account = Account(1, "tim", "tim@sim.test", "tanstaaftanstaaf")
-    assert commands.auth_plain(account).line == b"AUTH PLAIN AHRpbQB0YW5zdGFhZnRhbnN0YWFm\r\n"
+    words = commands.dialogue_of(Messages("PLAIN", plain(account))).words
+    assert commands.auth(words).line == b"AUTH PLAIN AHRpbQB0YW5zdGFhZnRhbnN0YWFm\r\n"
     exchange = login(account)
     assert commands.auth(commands.dialogue_of(exchange).words).line == b"AUTH LOGIN\r\n"
     sent = [in_base64(exchange.respond(challenge)) for challenge in (b"Username:", b"Password:")]

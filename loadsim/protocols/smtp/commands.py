@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from loadsim.errors import ServerRefused
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.sasl.authenticate import Dialogue
 from loadsim.protocols.sasl.choice import Offer, chosen, missing, note_method
-from loadsim.protocols.sasl.exchange import Exchange, in_base64, plain
+from loadsim.protocols.sasl.exchange import Exchange
 
 _LONG_BYTES = 8192
 """From this size on, numpy searches a message several times as fast as the methods of `bytes` do."""
@@ -24,20 +24,17 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class SmtpCommand(NamedTuple):
-    """A command by its name in the sub-timings. Each of `further` goes out when the server asks for more (3yz).
-
-    `challenged` gets the text of each 334; the caller then calls `Connection.respond`.
-    """
+    """A command by its name in the sub-timings."""
 
     verb: str
     line: bytes
-    further: tuple[tuple[bytes, ...], ...] = ()
-    challenged: Callable[[str], None] | None = None
 
 
 GREETING = SmtpCommand("CONNECT", b"")
 """Nothing is sent: the server begins (RFC 5321 section 3.1)."""
 
+AUTH, EHLO = "AUTH", "EHLO"
+DATA = SmtpCommand("DATA", b"DATA\r\n")
 STARTTLS = SmtpCommand("STARTTLS", b"STARTTLS\r\n")
 RESET = SmtpCommand("RSET", b"RSET\r\n")
 QUIT = b"QUIT\r\n"
@@ -46,7 +43,7 @@ QUIT = b"QUIT\r\n"
 def ehlo(host: str) -> SmtpCommand:
     """Return EHLO with an address literal for a name (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
     name = f"IPv6:{host.partition('%')[0]}" if ":" in host else host
-    return SmtpCommand("EHLO", b"EHLO [%b]\r\n" % name.encode())
+    return SmtpCommand(EHLO, b"EHLO [%b]\r\n" % name.encode())
 
 
 @lru_cache(maxsize=16)
@@ -72,14 +69,9 @@ def dialogue_of(exchange: Exchange) -> Dialogue:
     return Dialogue(exchange, LONGEST_LINE_BYTES - len(f"AUTH {exchange.mechanism} \r\n"))
 
 
-def auth(words: Sequence[bytes], challenged: Callable[[str], None] | None = None) -> SmtpCommand:
+def auth(words: Sequence[bytes]) -> SmtpCommand:
     """Return AUTH (RFC 4954 section 4) with these words."""
-    return SmtpCommand("AUTH", b"AUTH %b\r\n" % b" ".join(words), challenged=challenged)
-
-
-def auth_plain(account: Account) -> SmtpCommand:
-    """Return AUTH PLAIN with an initial response (RFC 4616)."""
-    return auth((b"PLAIN", in_base64(plain(account))))
+    return SmtpCommand(AUTH, b"AUTH %b\r\n" % b" ".join(words))
 
 
 def offer_of(offered: Mapping[str, str], endpoint: Endpoint) -> Offer:
@@ -111,11 +103,6 @@ def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> SmtpCommand
 
 def rcpt(recipient: str) -> SmtpCommand:
     return SmtpCommand("RCPT", b"RCPT TO:<%b>\r\n" % recipient.encode())
-
-
-def data(message: bytes) -> SmtpCommand:
-    """Return DATA, and the message to send after the server's 354."""
-    return SmtpCommand("DATA", b"DATA\r\n", (wire_format(message),))
 
 
 def wire_format(message: bytes) -> tuple[bytes, bytes]:

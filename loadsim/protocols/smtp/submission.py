@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import partial
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer, ServerOffer
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.smtp import commands
-from loadsim.protocols.smtp.commands import LONGEST_LINE_BYTES, SmtpCommand
-from loadsim.protocols.smtp.connection import Conversation, SmtpConnection
+from loadsim.protocols.smtp.connection import SmtpConnection
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -49,33 +47,32 @@ class SmtpSubmission:
         """
         kept, self._kept = self._kept, None
         if kept is not None and kept.failure is None:
+            succeeded = kept.succeeded
             try:
-                await kept.converse(self._transaction(kept, sender, recipients, message), last=False)
+                await self._transact(kept, sender, recipients, message)
             except (ServerLost, ServerRefused):
-                if kept.failure is None:
-                    await self._reset(kept)
-                    raise
-                if kept.succeeded:
+                if kept.failure is None or kept.succeeded > succeeded:
                     raise  # without success, the connection had ended before this message
             else:
-                self._kept = kept
                 return
-        await self._send_over_new(sender, recipients, message)
+        await self._transact(await self._connect(), sender, recipients, message)
 
     async def check(self) -> None:
         """Connect, secure and authenticate as for a message, then QUIT. Raises as `send` does."""
-        connection = self._connection()
         try:
-            await self._connect(connection, iter(()), last=True)
+            (await self._connect()).leave()
         finally:
             await self.close()
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
         """MAIL, RCPT and RSET on a connection of its own, one at a time, then QUIT; see `ports.Probing`."""
-        connection = self._connection()
-        steps = ([command] for command in (commands.mail(sender, b"", {}), commands.rcpt(recipient), commands.RESET))
         try:
-            await self._connect(connection, steps, last=True)
+            connection = await self._connect()
+            try:
+                for command in (commands.mail(sender, b"", {}), commands.rcpt(recipient), commands.RESET):
+                    await connection.send(command)
+            finally:
+                connection.leave()
         finally:
             await self.close()
         features = (f"{name} {parameters}".strip() for name, parameters in connection.offered.items())
@@ -89,114 +86,71 @@ class SmtpSubmission:
         for connection in list(self._open):
             await connection.wait_closed()
 
-    async def _send_over_new(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Send over a new connection, and keep it or QUIT as the endpoint states."""
-        connection = self._connection()
-        transaction = self._transaction(connection, sender, recipients, message)
-        if self.endpoint.connection != "kept":
-            await self._connect(connection, transaction, last=True)
-            return
-        await self._connect(connection, iter(()), last=False)
+    async def _transact(
+        self, connection: SmtpConnection, sender: str, recipients: Sequence[str], message: bytes
+    ) -> None:
+        """Send one message, in one packet (RFC 2920 section 3.1) or one command at a time; then keep or QUIT."""
+        pieces = commands.wire_format(message)
+        steps = [commands.mail(sender, message, connection.offered), *map(commands.rcpt, recipients), commands.DATA]
         try:
-            await connection.converse(transaction, last=False)
+            if self.pipelines and "PIPELINING" in connection.offered:
+                await connection.send(*steps)
+            else:
+                for step in steps:
+                    await connection.send(step)
+            await connection.go_on(*pieces)
         except ServerRefused:
-            if connection.failure is None:
+            if self.endpoint.connection != "kept":
+                connection.leave()
+            elif connection.failure is None:
                 await self._reset(connection)
             raise
-        self._kept = connection
-
-    def _transaction(
-        self, connection: SmtpConnection, sender: str, recipients: Sequence[str], message: bytes
-    ) -> Iterator[Sequence[SmtpCommand]]:
-        """Yield the commands of one message, in one packet (RFC 2920 section 3.1) or one by one."""
-        steps = [
-            commands.mail(sender, message, connection.offered),
-            *map(commands.rcpt, recipients),
-            commands.data(message),
-        ]
-        if self.pipelines and "PIPELINING" in connection.offered:
-            yield steps
+        if self.endpoint.connection == "kept":
+            self._kept = connection
         else:
-            for step in steps:
-                yield [step]
+            connection.leave()
 
     async def _reset(self, connection: SmtpConnection) -> None:
         """End a refused transaction, so that the connection can serve the next message."""
         try:
-            await connection.converse(iter([[commands.RESET]]), last=False)
+            await connection.send(commands.RESET)
         except TaskFailed:
             connection.abort()
         else:
             self._kept = connection
 
-    def _connection(self) -> SmtpConnection:
-        return SmtpConnection(self.account, self.observer, self.limit_s, self._open)
-
-    async def _connect(self, connection: SmtpConnection, then: Conversation, *, last: bool) -> None:
-        """Connect, secure and authenticate as the endpoint states, then run a conversation. After a refusal, QUIT.
-
-        PLAIN, one round trip, is part of the conversation. Another method follows it, and the rest follows that.
-        """
+    async def _connect(self) -> SmtpConnection:
+        """Return a connection, secured and authenticated as the endpoint states. After a refusal, QUIT."""
         endpoint, context = self.endpoint, self.tls_context
-        chosen: list[str] = []  # a method other than PLAIN
+        connection = SmtpConnection(self.account, self.observer, self.limit_s, self._open)
         try:
-            if endpoint.tls != "starttls":
-                welcome = chain([[commands.GREETING]], self._introduction(connection, then, chosen))
-                await connection.connect(endpoint, context, welcome, last=last)
-            else:
+            await connection.connect(endpoint, context)
+            await connection.send(commands.ehlo(connection.own_address))
+            if endpoint.tls == "starttls":
                 assert context is not None
-                await connection.connect(endpoint, None, _until_tls(connection), last=False)
-                await connection.secure(context, endpoint.tls_name)
-                await connection.converse(self._introduction(connection, then, chosen), last=last)
+                if "STARTTLS" not in connection.offered:
+                    raise ServerRefused("no STARTTLS", "the server does not offer it")
+                await connection.start_tls(context, endpoint.tls_name)
+                await connection.send(commands.ehlo(connection.own_address))
             connection.remember_tls()
-            for method in chosen:
-                await self._authenticate(connection, method)
-                await connection.converse(then, last=last)
+            offer = commands.offer_of(connection.offered, endpoint)
+            method = commands.method_of(endpoint, self.account, connection.offered, offer)
+            self._method = method or ""
+            if method is not None:
+                await sasl.log_on(method, endpoint, self.account, partial(_authenticate, connection))
         except ServerRefused:
             connection.leave()
             raise
         except BaseException:
             connection.abort()
             raise
-
-    def _introduction(
-        self, connection: SmtpConnection, then: Conversation, chosen: list[str]
-    ) -> Iterator[Sequence[SmtpCommand]]:
-        """Yield EHLO, and AUTH PLAIN (RFC 4954) and the rest; if another method is chosen, add it to `chosen`."""
-        yield [commands.ehlo(connection.own_address)]
-        offer = commands.offer_of(connection.offered, self.endpoint)
-        method = commands.method_of(self.endpoint, self.account, connection.offered, offer)
-        self._method = method or ""
-        if method == "plain" and len((command := commands.auth_plain(self.account)).line) <= LONGEST_LINE_BYTES:
-            yield [command]
-        elif method is not None:
-            chosen.append(method)
-            connection.keep_open()
-            return
-        yield from then
-
-    async def _authenticate(self, connection: SmtpConnection, method: str) -> None:
-        """AUTH by a method of several messages, or with a token that may be renewed."""
-
-        async def perform(exchange: Exchange) -> None:
-            challenges: asyncio.Queue[str] = asyncio.Queue()
-            dialogue = commands.dialogue_of(exchange)
-            command = commands.auth(dialogue.words, challenges.put_nowait)
-            end = asyncio.ensure_future(connection.converse(iter([[command]]), last=False))
-            try:
-                while (challenge := await sasl.next_challenge(challenges, end)) is not None:
-                    connection.respond(await dialogue.response(challenge))
-                await end
-            finally:
-                end.cancel()
-            dialogue.check_sent()
-
-        await sasl.log_on(method, self.endpoint, self.account, perform)
+        return connection
 
 
-def _until_tls(connection: SmtpConnection) -> Iterator[Sequence[SmtpCommand]]:
-    yield [commands.GREETING]
-    yield [commands.ehlo(connection.own_address)]
-    if "STARTTLS" not in connection.offered:
-        raise ServerRefused("no STARTTLS", "the server does not offer it")
-    yield [commands.STARTTLS]
+async def _authenticate(connection: SmtpConnection, exchange: Exchange) -> None:
+    """AUTH (RFC 4954), and the responses to its challenges."""
+    dialogue = commands.dialogue_of(exchange)
+    challenge = await connection.send(commands.auth(dialogue.words))
+    while challenge is not None:
+        challenge = await connection.go_on(await dialogue.response(challenge), b"\r\n")
+    dialogue.check_sent()
