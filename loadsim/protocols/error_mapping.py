@@ -64,23 +64,14 @@ def failing_as(what: str, lost: str = "") -> Iterator[None]:
         yield
     except TimeoutError:
         raise ServerSilent(f"no answer to {what}") from None
+    except ssl.SSLCertVerificationError as error:
+        raise ServerLost("TLS certificate", error.verify_message) from None
+    except ssl.SSLError as error:
+        raise shortage(error) or ServerLost("TLS handshake", error.reason or "") from None
+    except ConnectionRefusedError:
+        raise ServerLost("connection refused") from None
     except (OSError, MemoryError) as error:
-        raise connection_failure(error, lost or what) from None
-
-
-def connection_failure(error: BaseException, kind: str) -> TaskFailed:
-    """Return the failure for an error of a connection, of this kind unless a shortage, TLS or a refusal caused it."""
-    if own := shortage(error):
-        return own
-    match error:
-        case ssl.SSLCertVerificationError():
-            return ServerLost("TLS certificate", error.verify_message)
-        case ssl.SSLError():
-            return ServerLost("TLS handshake", error.reason or "")
-        case ConnectionRefusedError():
-            return ServerLost("connection refused")
-        case _:
-            return ServerLost(kind, getattr(error, "strerror", "") or "")
+        raise shortage(error) or ServerLost(lost or what, getattr(error, "strerror", "") or "") from None
 
 
 def again(failure: TaskFailed) -> TaskFailed:

@@ -11,7 +11,7 @@ from mailservers import numbered_accounts
 from loadsim.errors import ServerRefused
 from loadsim.model.mail_program import load_program
 from loadsim.model.ports import INBOX
-from loadsim.protocols.imap.header_cache import HeaderCache
+from loadsim.protocols.imap.header_lists import HeaderCache
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.requests import requests_of
 from loadsim.protocols.imap.session import ImapSession

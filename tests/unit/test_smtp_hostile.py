@@ -17,10 +17,9 @@ from smtp_peers import ACCOUNT, LIMIT_S, PASSWORD, Observed, small_heap
 
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint
-from loadsim.protocols.smtp.codes import kind_of
 from loadsim.protocols.smtp.connection import QUIT_LIMIT_S
 from loadsim.protocols.smtp.submission import SmtpSubmission
-from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, SmtpWire
+from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, SmtpWire, kind_of
 from loadsim.protocols.tls import tls_context
 
 __all__ = ["small_heap"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
 from loadsim.model.ports import Flag, Header, Part, Structure
-from loadsim.protocols.imap.header_cache import HeaderCache
+from loadsim.protocols.imap.header_lists import HeaderCache
 from loadsim.protocols.imap.requests import LONGEST_FIELDS_BYTES, addresses_of, fields_of, header_of_fields, requests_of
 from loadsim.protocols.imap.responses import Fetched
 from loadsim.protocols.imap.whole_message import DEEPEST, MessageStore, WholeMessage, message_of

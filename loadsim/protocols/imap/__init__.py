@@ -11,7 +11,7 @@
     folder_names           the server's names of folders, and loadsim's
     new_mail, session      the open folder and new mail in it, over lost and new connections
     reading, mailbox       the port: commands and answers as values of mail
-    requests, header_cache, header_lists, whole_message, several_connections
+    requests, header_lists, whole_message, several_connections
                            what differs between mail programs
 
 Everything up to `states` does no I/O.
@@ -24,7 +24,7 @@ from functools import partial
 
 from loadsim.model.mail_program import PER_VIEW
 from loadsim.model.ports import Account, Driver, Mailbox, Observer, Services
-from loadsim.protocols.imap.header_cache import HeaderCache
+from loadsim.protocols.imap.header_lists import HeaderCache
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.requests import requests_of
 from loadsim.protocols.imap.session import ImapSession

@@ -15,7 +15,7 @@ from loadsim.protocols.imap.grammar import capabilities_of
 from loadsim.protocols.imap.responses import Capability
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.authenticate import Dialogue
-from loadsim.protocols.sasl.choice import Offer, chosen, missing, note_method
+from loadsim.protocols.sasl.choice import Offer, choose
 from loadsim.protocols.sasl.exchange import Exchange
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
@@ -71,41 +71,20 @@ async def _authenticate(
     connection: ImapConnection, endpoint: Endpoint, account: Account, offered: frozenset[str]
 ) -> None:
     """Log on by the chosen method: the command LOGIN, or AUTHENTICATE (RFC 9051 section 6.2.2)."""
-    offer = offer_of(offered, endpoint)
-    method = method_of(endpoint, account, offered, offer)
-    connection.method = method
+    mechanisms = frozenset(name.removeprefix("AUTH=") for name in offered if name.startswith("AUTH="))
+    disabled = "LOGINDISABLED" in offered
+    offer = Offer(mechanisms, login_command=not disabled, encrypted=endpoint.tls != "none")
+    refusal = "LOGINDISABLED" if disabled and not endpoint.methods else "no AUTHENTICATE"
+    connection.method = method = choose("IMAP", endpoint, account, offer, refusal)
     if method == LOGIN_COMMAND:
         await connection.send("LOGIN", astring(account.name), astring(account.password))
         return
 
     async def perform(exchange: Exchange) -> None:
-        await _exchange(connection, dialogue_of(exchange, offered))
+        # The initial response is sent at once with SASL-IR (RFC 4959).
+        await _exchange(connection, Dialogue(exchange, LONGEST_INITIAL_BYTES if "SASL-IR" in offered else -1))
 
     await sasl.log_on(method, endpoint, account, perform)
-
-
-def offer_of(capabilities: frozenset[str], endpoint: Endpoint) -> Offer:
-    """Return the log-on methods among a server's capabilities (RFC 9051 section 7.2.2)."""
-    return Offer.of(
-        (name.removeprefix("AUTH=") for name in capabilities if name.startswith("AUTH=")),
-        login_command="LOGINDISABLED" not in capabilities,
-        encrypted=endpoint.tls != "none",
-    )
-
-
-def method_of(endpoint: Endpoint, account: Account, capabilities: frozenset[str], offer: Offer) -> str:
-    """Return the chosen log-on method. Raises `ServerRefused` if the server offers none."""
-    method = chosen(endpoint, account, offer)
-    if method is None:
-        disabled = "LOGINDISABLED" in capabilities and not endpoint.methods
-        raise ServerRefused("LOGINDISABLED" if disabled else "no AUTHENTICATE", missing(endpoint, account, offer))
-    note_method("IMAP", method)
-    return method
-
-
-def dialogue_of(exchange: Exchange, offered: frozenset[str]) -> Dialogue:
-    """Return the lines of an exchange; the initial response is sent at once if SASL-IR (RFC 4959) is offered."""
-    return Dialogue(exchange, LONGEST_INITIAL_BYTES if "SASL-IR" in offered else -1)
 
 
 async def _exchange(connection: ImapConnection, dialogue: Dialogue) -> None:

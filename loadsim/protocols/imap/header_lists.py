@@ -1,10 +1,10 @@
-"""The lists of headers that a mail program fetches, with or without a cache of headers."""
+"""The lists of headers that a mail program fetches, with or without a cache of headers by folder."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
@@ -12,7 +12,6 @@ from loadsim.model.ports import INBOX, Flag, Header, flags_among
 from loadsim.protocols.imap.commands import number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN
 from loadsim.protocols.imap.connection_port import ImapConnection
-from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.requests import Requests
 from loadsim.protocols.imap.responses import Fetched, Response
 from loadsim.protocols.imap.session import ImapSession
@@ -24,6 +23,31 @@ class Ref(NamedTuple):
     folder: str
     validity: int
     uid: int
+
+
+@dataclass(slots=True)
+class HeaderCache:
+    """Headers by folder and UID; UIDs mean something only together with the folder's UIDVALIDITY."""
+
+    _folders: dict[str, tuple[int, dict[int, Header]]] = field(default_factory=dict)
+
+    def of(self, folder: str, validity: int) -> dict[int, Header]:
+        """Return the headers of a folder by UID; none if its UIDVALIDITY has changed."""
+        known, headers = self._folders.get(folder, (validity, {}))
+        if known != validity or folder not in self._folders:
+            headers = {}
+            self._folders[folder] = (validity, headers)
+        return headers
+
+    def compared(self, folder: str, validity: int, flags: Mapping[int, frozenset[Flag]]) -> dict[int, Header]:
+        """Take the flags of all messages of a folder: forget those that are gone. Return the headers by UID."""
+        headers = self.of(folder, validity)
+        for uid, header in list(headers.items()):
+            if uid not in flags:
+                del headers[uid]
+            elif flags[uid] != header.flags:
+                headers[uid] = header._replace(flags=flags[uid])
+        return headers
 
 
 @dataclass(frozen=True, slots=True, eq=False)

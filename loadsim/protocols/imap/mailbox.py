@@ -24,8 +24,7 @@ from loadsim.protocols.imap.commands import Argument, Literal, date_time, number
 from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.folder_names import SEPARATOR
 from loadsim.protocols.imap.grammar import number_of, numbers_of
-from loadsim.protocols.imap.header_cache import HeaderCache
-from loadsim.protocols.imap.header_lists import HeaderLists, Ref, portions
+from loadsim.protocols.imap.header_lists import HeaderCache, HeaderLists, Ref, portions
 from loadsim.protocols.imap.reading import LISTING_ITEMS, evidence_of, has_evidence_section, origin_of, structure_of
 from loadsim.protocols.imap.requests import DEFAULT_REQUESTS, Requests
 from loadsim.protocols.imap.responses import (
@@ -305,7 +304,7 @@ class ImapMailbox:
         status: dict[str, FolderStatus | None] = dict.fromkeys(folders)
         for response in data:
             if isinstance(response, MailboxStatus):
-                folder = self.session.folder(response.name)
+                folder = self.session.names.folder(response.name)
                 if folder in status:
                     status[folder] = _status(response.items)
         return status
@@ -353,7 +352,7 @@ class ImapMailbox:
                     await self.session.select(connection, INBOX)
             answer = await connection.send("STATUS", self.session.argument(folder), items)
         for response in answer.data:
-            if isinstance(response, MailboxStatus) and self.session.folder(response.name) == folder:
+            if isinstance(response, MailboxStatus) and self.session.names.folder(response.name) == folder:
                 return response.items
         raise ServerRefused("STATUS without data", folder)
 
@@ -424,7 +423,7 @@ class ImapMailbox:
         self.session.take_separator(entry.delimiter)
         if entry.attributes & {"\\noselect", "\\nonexistent"}:
             return None
-        return self.session.folder(entry.name)
+        return self.session.names.folder(entry.name)
 
     async def _whole(self, store: MessageStore, ref: Hashable) -> WholeMessage:
         """Return a whole message, from the store or by UID FETCH (RFC 9051 section 6.4.5)."""

@@ -180,10 +180,6 @@ class ImapSession:
         if "NAMESPACE" not in self.offered and separator != self.names.separator:
             self.names = replace(self.names, separator=separator)
 
-    def folder(self, name: str) -> str | None:
-        """Return the folder with this name on the server; None if it is not the user's own."""
-        return self.names.folder(name)
-
     # --- the open folder ---
 
     async def select(self, connection: ImapConnection, folder: str, announce: bool = True) -> bool:

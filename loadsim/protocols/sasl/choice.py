@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from loadsim.errors import ServerRefused
 from loadsim.model.log_on import LOGIN_COMMAND, SCRAM_METHODS, TOKEN_METHODS, WITH_AUTHZID
 from loadsim.model.ports import Account, Endpoint
 
@@ -26,13 +27,7 @@ class Offer:
     login_command: bool = False
     encrypted: bool = False
 
-    @classmethod
-    def of(cls, names: Iterable[str], *, login_command: bool, encrypted: bool) -> Offer:
-        """Return the offer of a server that lists these mechanisms."""
-        return cls(frozenset(map(str.upper, names)), login_command, encrypted)
-
     def has(self, method: str) -> bool:
-        """Return whether a method can be used."""
         if method == LOGIN_COMMAND:
             return self.login_command
         return method.upper() in self.mechanisms
@@ -42,6 +37,24 @@ class Offer:
         names = [*sorted(self.mechanisms), *(["the command LOGIN"] if self.login_command else [])]
         text = ", ".join(names) or "none"
         return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
+
+
+_used: set[str] = set()
+"""The methods of this process so far, with their services, such as "IMAP plain"."""
+
+
+def used_methods() -> list[str]:
+    """Return the methods that were chosen in this process, with their services."""
+    return sorted(_used)
+
+
+def choose(service: str, endpoint: Endpoint, account: Account, offer: Offer, refusal: str) -> str:
+    """Return the log-on method for a service (IMAP or SMTP). Raises `ServerRefused` of this kind without one."""
+    method = chosen(endpoint, account, offer)
+    if method is None:
+        raise ServerRefused(refusal, missing(endpoint, account, offer))
+    _used.add(f"{service} {method}")
+    return method
 
 
 def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
@@ -64,20 +77,6 @@ def _automatic(endpoint: Endpoint, account: Account, offer: Offer) -> Iterator[s
         yield from _BY_PASSWORD[offer.encrypted]
     if endpoint.client_certificate is not None:
         yield "external"
-
-
-_used: set[str] = set()
-"""The methods of this process so far, with their services, such as "IMAP plain"."""
-
-
-def note_method(service: str, method: str) -> None:
-    """Note that a method was chosen for a service (IMAP or SMTP)."""
-    _used.add(f"{service} {method}")
-
-
-def used_methods() -> list[str]:
-    """Return the methods that were chosen in this process, with their services."""
-    return sorted(_used)
 
 
 def missing(endpoint: Endpoint, account: Account, offer: Offer) -> str:

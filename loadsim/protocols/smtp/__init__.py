@@ -3,10 +3,9 @@
     submission      the port, and the order of the commands
     connection      a socket, the commands under way, time limits
     commands        commands and messages into bytes
-    wire            the stream into replies
-    codes           reply codes: acceptance of a message, and names of refusals
+    wire            the stream into replies; acceptance of a message, and names of refusals
 
-`commands`, `wire` and `codes` do no I/O. Users get these sub-timings, but not QUIT: users wait for the
+`commands` and `wire` do no I/O. Users get these sub-timings, but not QUIT: users wait for the
 acceptance only.
 
     SMTP CONNECT, EHLO, [STARTTLS, EHLO,] [AUTH]    once per connection; CONNECT includes implicit TLS and the greeting

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadsim.errors import ServerRefused
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.sasl.authenticate import Dialogue
-from loadsim.protocols.sasl.choice import Offer, chosen, missing, note_method
+from loadsim.protocols.sasl.choice import Offer, choose
 from loadsim.protocols.sasl.exchange import Exchange
 
 _LONG_BYTES = 8192
@@ -74,21 +73,12 @@ def auth(words: Sequence[bytes]) -> SmtpCommand:
     return SmtpCommand(AUTH, b"AUTH %b\r\n" % b" ".join(words))
 
 
-def offer_of(offered: Mapping[str, str], endpoint: Endpoint) -> Offer:
-    """Return the log-on methods among a server's extensions."""
-    encrypted = endpoint.tls != "none"
-    return Offer.of(offered.get("AUTH", "").split(), login_command=False, encrypted=encrypted)
-
-
-def method_of(endpoint: Endpoint, account: Account, offered: Mapping[str, str], offer: Offer) -> str | None:
-    """Return the chosen log-on method; None for no log-on. Raises `ServerRefused` if the server offers none."""
+def method_of(endpoint: Endpoint, account: Account, offered: Mapping[str, str]) -> str:
+    """Return the chosen log-on method; "" for no log-on. Raises `ServerRefused` if the server offers none."""
     if not endpoint.auth or ("AUTH" not in offered and not endpoint.methods):
-        return None
-    method = chosen(endpoint, account, offer)
-    if method is None:
-        raise ServerRefused("no AUTH", missing(endpoint, account, offer))
-    note_method("SMTP", method)
-    return method
+        return ""
+    offer = Offer(frozenset(offered.get("AUTH", "").split()), encrypted=endpoint.tls != "none")
+    return choose("SMTP", endpoint, account, offer, "no AUTH")
 
 
 def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> SmtpCommand:

@@ -24,9 +24,8 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
 from loadsim.protocols.sasl.masking import without_password
-from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.commands import AUTH, DATA, EHLO, GREETING, QUIT, STARTTLS, SmtpCommand, extensions
-from loadsim.protocols.smtp.wire import Reply, SmtpWire
+from loadsim.protocols.smtp.wire import SERVICE_CLOSING, Reply, SmtpWire, accepts_message, kind_of
 from loadsim.protocols.tls import handshakes_of, remember
 
 QUIT_LIMIT_S = 10.0

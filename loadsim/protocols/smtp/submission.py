@@ -133,11 +133,9 @@ class SmtpSubmission:
                 await connection.start_tls(context, endpoint.tls_name)
                 await connection.send(commands.ehlo(connection.own_address))
             connection.remember_tls()
-            offer = commands.offer_of(connection.offered, endpoint)
-            method = commands.method_of(endpoint, self.account, connection.offered, offer)
-            self._method = method or ""
-            if method is not None:
-                await sasl.log_on(method, endpoint, self.account, partial(_authenticate, connection))
+            self._method = commands.method_of(endpoint, self.account, connection.offered)
+            if self._method:
+                await sasl.log_on(self._method, endpoint, self.account, partial(_authenticate, connection))
         except ServerRefused:
             connection.leave()
             raise
