@@ -11,7 +11,7 @@ from loadsim.model.ports import INBOX, Account, Driver
 from loadsim.model.records import GENERATOR
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
-from loadsim.users.session_state import SessionState
+from loadsim.users.session_state import SessionState, next_look_ns
 from loadsim.users.stored_mail import StoredMail
 from loadsim.users.tasks import SCREENFUL
 
@@ -40,9 +40,7 @@ class Companion:
         self._recorder = host.recorder
         session = driver.session(account, self)
         self._mailbox = session.mailbox
-        self._poll_ns = (
-            None if session.poll_s is None else round(session.poll_s * 1e9)
-        )  # between looks; None: kept session
+        self._poll_ns = None if session.poll_s is None else round(session.poll_s * 1e9)  # None: the session is kept
         self._stream = f"companion {which}"  # of draws
         self._alarm = Alarm(host.now_ns)
         self._due_ns: int | None = None  # the next listing of new mail, or the next look
@@ -237,18 +235,9 @@ class Companion:
             raise
 
     def _plan_look(self) -> None:
-        """Set the next look, if sessions are per view; the first one is at a random instant of the interval.
-
-        Looks that were missed while the companion was busy are left out.
-        """
-        if self._poll_ns is None:
-            return
-        now_ns = self.now()
-        if self._due_ns is None:
+        if self._poll_ns is not None:
             share = draw(self._host.workload.seed, self.number, f"{self._stream} poll", 0)
-            self._due_ns = now_ns + round(share * self._poll_ns)
-        elif self._due_ns <= now_ns:
-            self._due_ns += ((now_ns - self._due_ns) // self._poll_ns + 1) * self._poll_ns
+            self._due_ns = next_look_ns(self._due_ns, self.now(), self._poll_ns, share)
 
     # --- failures -----------------------------------------------------------------------------------------------------
 

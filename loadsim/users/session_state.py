@@ -17,6 +17,17 @@ Late = tuple[int, int, int]
 ON_TIME: Late = (0, 0, 0)
 
 
+def next_look_ns(due_ns: int | None, now_ns: int, poll_ns: int, share: float) -> int:
+    """Return the next look for new mail of a program with a session per view; looks that were missed are left out.
+
+    The first look (`due_ns` is None) is at this share of the interval: otherwise, users of a short ramp-up would all
+    look at once.
+    """
+    if due_ns is None:
+        return now_ns + round(share * poll_ns)
+    return due_ns if due_ns > now_ns else due_ns + ((now_ns - due_ns) // poll_ns + 1) * poll_ns
+
+
 class SessionState:
     """The state of a user's session.
 

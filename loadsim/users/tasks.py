@@ -136,12 +136,9 @@ async def _part(user: UserMail, header: Header, part: Part, least: int) -> bytes
     return data
 
 
-async def _attachment(user: UserMail, header: Header, part: Part) -> bytes | bytearray:
-    return await _part(user, header, part, least_bytes(header.tag)[1])
-
-
 async def load_attachment(user: UserMail, wanted: tuple[Header, Part]) -> None:
-    await _attachment(user, *wanted)
+    header, part = wanted
+    await _part(user, header, part, least_bytes(header.tag)[1])
     await _back(user)
 
 
@@ -188,7 +185,7 @@ async def fetch_attachment(user: UserMail, about: Read) -> tuple[Read, Attachmen
     if not about.structure.attachments:
         return about, None
     part = about.structure.attachments[0]
-    encoded = await _attachment(user, about.header, part)
+    encoded = await _part(user, about.header, part, least_bytes(about.tag)[1])
     return about, Attachment.of(part, encoded)
 
 

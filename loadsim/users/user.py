@@ -20,7 +20,7 @@ from loadsim.users.host import Host
 from loadsim.users.inbox import Unread
 from loadsim.users.mail import UserMail
 from loadsim.users.pending import ClosedLoop, Ended, PendingActivities
-from loadsim.users.session_state import ON_TIME, Late, SessionState
+from loadsim.users.session_state import ON_TIME, Late, SessionState, next_look_ns
 
 IDLE = "IDLE"
 """The name under which failures between tasks are counted."""
@@ -50,9 +50,7 @@ class User:
 
         # The session.
         self._session = SessionState()
-        self._poll_ns = (
-            None if self.mail.poll_s is None else round(self.mail.poll_s * 1e9)
-        )  # between looks; None: kept session
+        self._poll_ns = None if self.mail.poll_s is None else round(self.mail.poll_s * 1e9)  # None: sessions are kept
         self._look_due_ns: int | None = None  # from the first log-on on
         self._in_view = False  # a session per view may be open
         self._looked = False  # before the processing of the Inbox that is due
@@ -96,8 +94,10 @@ class User:
 
     def lost(self, failure: Exception) -> None:
         try:
-            if isinstance(failure, PluginFailed):
-                self._break_by(failure)
+            if isinstance(failure, PluginFailed):  # a wrong report of a plug-in, which a running task records
+                if self.performing is None:
+                    self.host.failed(self.number, IDLE, failure)
+                self._drop_soon(failure)
                 return
             if not isinstance(failure, TaskFailed):
                 failure = self.host.internal_error(failure, IDLE, self.number)
@@ -117,12 +117,6 @@ class User:
         """
         failure = self.host.internal_error(error, during, self.number)
         self.host.failed(self.number, IDLE, failure)
-        self._drop_soon(failure)
-
-    def _break_by(self, failure: PluginFailed) -> None:
-        """End the session after a wrong report of a plug-in. The running task has its record; else it is counted."""
-        if self.performing is None:
-            self.host.failed(self.number, IDLE, failure)
         self._drop_soon(failure)
 
     def _drop_soon(self, failure: GeneratorFailed) -> None:
@@ -339,18 +333,9 @@ class User:
             await self._watch()
 
     def _plan_look(self) -> None:
-        """Set the next look for new mail, if sessions are per view.
-
-        The first one comes at a random instant of the interval: otherwise, users of a short ramp-up would all look at
-        once. Looks that a user missed, while busy or without a session, are left out.
-        """
-        if self._poll_ns is None:
-            return
-        now_ns = self.now()
-        if self._look_due_ns is None:
-            self._look_due_ns = now_ns + round(draw(self.mail.workload.seed, self.number, "poll", 0) * self._poll_ns)
-        elif self._look_due_ns <= now_ns:
-            self._look_due_ns += ((now_ns - self._look_due_ns) // self._poll_ns + 1) * self._poll_ns
+        if self._poll_ns is not None:
+            share = draw(self.mail.workload.seed, self.number, "poll", 0)
+            self._look_due_ns = next_look_ns(self._look_due_ns, self.now(), self._poll_ns, share)
 
     async def _end_view(self) -> None:
         """Log off after a view, if it had a session. This is in no task's time; the user's next task waits for it."""

@@ -357,11 +357,11 @@ def test_the_largest_attachment_and_listing_are_no_flood() -> None:
         call = connection.send("UID FETCH")
         connection.data_received(stream)
         assert connection.failure is None
-        assert 0 < 50_000 * connection._weight < LARGEST_ANSWER_BYTES
-        before = connection._weight
+        assert 0 < 50_000 * connection._wire.weight < LARGEST_ANSWER_BYTES
+        before = connection._wire.weight
         attachment = b"* 1 FETCH (BODY[1] {%d}\r\n%b)\r\n" % (LARGEST_LITERAL_BYTES, bytes(LARGEST_LITERAL_BYTES))
         connection.data_received(attachment)
-        assert LARGEST_LITERAL_BYTES < connection._weight - before < LARGEST_ANSWER_BYTES // 2
+        assert LARGEST_LITERAL_BYTES < connection._wire.weight - before < LARGEST_ANSWER_BYTES // 2
         connection.data_received(b"t1 OK\r\n")
         assert len((await call).data) == 2
         connection.abort()

@@ -22,14 +22,7 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal
 from loadsim.protocols.imap.commands import Argument, Literal
-from loadsim.protocols.imap.connection import (
-    LINE_WEIGHT,
-    Guard,
-    check_answer,
-    injected,
-    loss,
-    refusal,
-)
+from loadsim.protocols.imap.connection import Guard, check_answer, injected, loss, refusal
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand
@@ -106,8 +99,7 @@ class LibraryConnection:
     _tagged: Tagged | None = field(default=None, init=False)  # the end of the command under way
     _idling: asyncio.Future[Any] | None = field(default=None, init=False)  # the library's IDLE, until DONE
     _quiet: asyncio.Future[Answer] | None = field(default=None, init=False)  # a command without a caller
-    _responses: int = field(default=0, init=False)
-    _before: int = field(default=0, init=False)  # `_weight` at the last command
+    _before: int = field(default=0, init=False)  # the weight at the last command
     _bye: ServerLost | None = field(default=None, init=False)  # the failure after the server's BYE
     _leaving: bool = field(default=False, init=False)
 
@@ -115,7 +107,7 @@ class LibraryConnection:
         loop = asyncio.get_running_loop()
         self._greeting, self._ended = loop.create_future(), loop.create_future()
         self._guard = Guard(self._fail)
-        self._wire = ImapWire(read=self._read)
+        self._wire = ImapWire(read=self._read, response_bytes=RESPONSE_BYTES)
         self._protocol = _ImapProtocol(self._on_data, lambda error: self._fail(self._bye or loss(error)))
 
     # --- the port ---
@@ -213,7 +205,7 @@ class LibraryConnection:
 
     async def _perform(self, command: ImapCommand, arguments: Sequence[Argument]) -> Answer:
         self._check()
-        self._under_way, self._tagged, self._before = command, None, self._weight
+        self._under_way, self._tagged, self._before = command, None, self._wire.weight
         with self._reported(command.name):
             task = asyncio.ensure_future(self._call(command, arguments))
             try:
@@ -300,18 +292,10 @@ class LibraryConnection:
                 if self.failure is not None:
                     return
             waits = self._under_way is not None or self._idling is not None
-            check_answer(self._weight - self._before if waits else 0)
-
-    @property
-    def _weight(self) -> int:
-        """The weight of all received data, as `connection.Connection` has it."""
-        literal_bytes = self._wire.taken_literal_bytes
-        line_bytes = self._wire.taken_bytes - literal_bytes
-        return literal_bytes + line_bytes * LINE_WEIGHT + self._responses * RESPONSE_BYTES
+            check_answer(self._wire.weight - self._before if waits else 0)
 
     def _read(self, raw: bytes) -> Response | None:
         """Let the library read a response, and return its values. The greeting is not read by the library."""
-        self._responses += 1
         if self._greeting.done():
             self._protocol.read(raw)
         return parse(raw)

@@ -50,12 +50,6 @@ LARGEST_ANSWER_BYTES = 192 << 20
 """The most that may arrive while one command is under way, by weight: three of the largest literals, or 50,000 headers
 with a tag. Above it the session ends: a server can send 933 MB within eight seconds."""
 
-LINE_WEIGHT = 4
-"""The weight of a byte outside literals: flags, addresses and parts take ten times their size, text its size."""
-
-RESPONSE_BYTES = 256
-"""The weight of a response in addition to its bytes: a short response takes more memory than its size."""
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class Connection(asyncio.Protocol):
@@ -87,7 +81,6 @@ class Connection(asyncio.Protocol):
     _held_back: deque[ImapCommand] = field(default_factory=deque, init=False)
     _last_tag: int = field(default=0, init=False)
     _counted_bytes: int = field(default=0, init=False)  # received bytes that were counted for a command
-    _taken: int = field(default=0, init=False)  # untagged responses so far
     _arrived: deque[bytes] = field(default_factory=deque, init=False)  # pieces that the wire has not got yet
     _rest: Iterator[Response] | None = field(default=None, init=False)  # responses that wait for the next turn
 
@@ -233,7 +226,7 @@ class Connection(asyncio.Protocol):
                 break
 
     def _begin(self, command: ImapCommand) -> None:
-        command.since_weight = self._weight
+        command.since_weight = self._wire.weight
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
         self._under_way[command.tag] = command
@@ -293,18 +286,11 @@ class Connection(asyncio.Protocol):
         while self._arrived:
             yield from self._wire.feed(self._arrived.popleft())
 
-    @property
-    def _weight(self) -> int:
-        """The weight of all received data, an estimate of the memory that it takes."""
-        literal_bytes = self._wire.taken_literal_bytes
-        line_bytes = self._wire.taken_bytes - literal_bytes
-        return literal_bytes + line_bytes * LINE_WEIGHT + self._taken * RESPONSE_BYTES
-
     def _check_weight(self) -> None:
         """Check the limits for the oldest command under way, which has the largest answer."""
         first = next(iter(self._under_way.values()), None)
         if first is not None:
-            check_answer(self._weight - first.since_weight)
+            check_answer(self._wire.weight - first.since_weight)
 
     def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
         """Read `RESPONSES_A_TURN` responses; continue in the loop's next turn if there are or may be more.
@@ -356,7 +342,6 @@ class Connection(asyncio.Protocol):
         elif self._state is states.GREETING:
             self._greet(response)
         else:
-            self._taken += 1
             for command in self._under_way.values():
                 if kind in command.wanted:
                     command.data.take(response)
@@ -420,7 +405,7 @@ class Connection(asyncio.Protocol):
         if command.resets:
             for later in self._under_way.values():
                 later.data = Untagged()
-                later.since_weight = self._weight
+                later.since_weight = self._wire.weight
         # The caller.
         future = command.future
         if future is not None and not future.done():

@@ -98,7 +98,7 @@ class ImapCommand:
     tag: str = ""
     pieces: list[bytes] = field(default_factory=list)  # not written yet; each but the first waits for a continuation
     data: Untagged = field(default_factory=Untagged)
-    since_weight: int = 0  # `Connection._weight` when it was sent
+    since_weight: int = 0  # `ImapWire.weight` when it was sent
     deadline_s: float = 0.0  # infinite while no answer is due
     since_ns: int = 0
     sent_bytes: int = 0

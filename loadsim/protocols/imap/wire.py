@@ -21,6 +21,12 @@ about as many, and so has a SEARCH of 150,000 messages. Parsing it takes 0.1 s."
 LARGEST_LITERAL_BYTES = 64 << 20
 """The most bytes in all literals of one response: an attachment of 46 MB in Base64."""
 
+LINE_WEIGHT = 4
+"""The weight of a byte outside literals: flags, addresses and parts take ten times their size, text its size."""
+
+RESPONSE_BYTES = 256
+"""The weight of a response in addition to its bytes: a short response takes more memory than its size."""
+
 _LITERAL_AT_END = re.compile(rb"\{(\d+)\+?\}\Z")
 _LONGEST_MARK = 24
 _HAS_NO_LITERAL = re.compile(rb"\+|\* (?:OK|NO|BAD|BYE|PREAUTH)\b|[^*+ \r\n]{1,20}+ (?:OK|NO|BAD)\b", re.IGNORECASE)
@@ -35,13 +41,21 @@ class ImapWire:
     longest_line_bytes: int = LONGEST_LINE_BYTES
     largest_literal_bytes: int = LARGEST_LITERAL_BYTES
     read: Callable[[bytes], Response | None] = parse
+    response_bytes: int = RESPONSE_BYTES
     taken_bytes: int = field(default=0, init=False)  # of the stream, up to the end of the last complete response
     taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
+    taken_responses: int = field(default=0, init=False)
     held_bytes: int = field(default=0, init=False)  # behind the last response that was yielded
     _held: bytearray = field(default_factory=bytearray, init=False)  # the beginning of an incomplete response
     _searched: int = field(default=0, init=False)  # the offset in it before which no line ends
     _line: int = field(default=0, init=False)  # the offset of its present line
     _literal_bytes: int = field(default=0, init=False)  # of its literals before this line
+
+    @property
+    def weight(self) -> int:
+        """The weight of all complete responses, an estimate of the memory that they take."""
+        line_bytes = self.taken_bytes - self.taken_literal_bytes
+        return self.taken_literal_bytes + line_bytes * LINE_WEIGHT + self.taken_responses * self.response_bytes
 
     def feed(self, data: bytes) -> Iterable[Response]:
         """Take a piece of the stream; return an iterable that parses each response after the caller took the last.
@@ -53,6 +67,7 @@ class ImapWire:
             self._held or data.endswith(b"}\r\n")
         ):
             self.taken_bytes += len(data)
+            self.taken_responses += 1
             response = self.read(data[:-2])
             return () if response is None else (response,)
         return self._responses(data)
@@ -76,6 +91,7 @@ class ImapWire:
                 with memoryview(stream) as view:
                     whole = bytes(view[begin:end])
             self.taken_bytes += end + 2 - begin
+            self.taken_responses += 1
             begin = self._searched = self._line = end + 2
             self.taken_literal_bytes += self._literal_bytes
             self._literal_bytes = 0
