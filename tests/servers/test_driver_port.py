@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import imaplib
+import inspect
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -99,6 +100,7 @@ class Stage(ABC):
         self.account = account
         self.observer = Observed(now)
         self.session: Session = driver.session(account, self.observer)
+        self.submissions = [self.session.submission]
 
     @property
     def mailbox(self) -> Mailbox:
@@ -148,6 +150,8 @@ class RealStage(Stage):
         self._network = network
         self._server = server
         self.log_on_command = "AUTHENTICATE"
+        ways = [open_driver(name, replace(services, submission=way)) for way in SUBMISSIONS]
+        self.submissions = [driver.session(account, self.observer).submission for driver in ways]
 
     async def deliver(self, *messages: bytes) -> None:
         def put() -> None:
@@ -236,7 +240,6 @@ class RealSite(Site):
     name: str
     server: RunningServer
     accounts: Iterator[Account]
-    submission: str = SUBMISSIONS[0]
 
     def run(self, scenario: Scenario) -> None:
         complaints: list[str] = []
@@ -252,8 +255,7 @@ class RealSite(Site):
             loop.set_exception_handler(lambda _, context: complaints.append(f"{context}"))
             network = Network(server)
             async with network(limit_s=LIMIT_S) as through:
-                services = replace(through, submission=self.submission)
-                stage = RealStage(self.name, services, network, server, account)
+                stage = RealStage(self.name, through, network, server, account)
                 await scenario(stage)
                 await stage.session.submission.close()
                 stage.mailbox.abandon()
@@ -294,21 +296,18 @@ def servers(request: pytest.FixtureRequest) -> Callable[[str], tuple[RunningServ
     return of
 
 
-def sites(*submissions: str) -> list[Any]:
-    """Each driver on each server, with each of these ways to submit; the in-memory driver once."""
-    real = [
-        pytest.param(
-            (driver, server, submission),
-            id="-".join((driver, server.partition("_")[0], submission)[: 2 + (len(submissions) > 1)]),
-            marks=pytest.mark.system
-            if (driver, server) == ("imap", "dovecot_postfix")
-            else pytest.mark.nightly(part="drivers"),
-        )
-        for driver in ("imap", "aioimaplib")
-        for server in ("embedded_server", "dovecot_postfix")
-        for submission in submissions
-    ]
-    return [*real, pytest.param(None, id="fake")]
+SITES = [
+    pytest.param(
+        (driver, server),
+        id=f"{driver}-{server.partition('_')[0]}",
+        marks=pytest.mark.system
+        if (driver, server) == ("imap", "dovecot_postfix")
+        else pytest.mark.nightly(part="drivers"),
+    )
+    for driver in ("imap", "aioimaplib")
+    for server in ("embedded_server", "dovecot_postfix")
+] + [pytest.param(None, id="fake")]
+"""Each driver on each server; the in-memory driver once."""
 
 
 @pytest.fixture(scope="module")
@@ -318,23 +317,26 @@ def workload(tmp_path_factory: pytest.TempPathFactory) -> Workload:
     return Workload(scenario_of(place, (quiet(start_state={"folders": 1}), 2)))
 
 
-def _site(about: tuple[str, str, str] | None, servers: Any, workload: Workload) -> Site:
-    if about is None:
-        return InMemorySite(workload)
-    driver, fixture, submission = about
-    return RealSite(driver, *servers(fixture), submission)
-
-
-@pytest.fixture(params=sites(SUBMISSIONS[0]))
+@pytest.fixture(params=SITES)
 def site(request: pytest.FixtureRequest, servers: Any, workload: Workload) -> Site:
     """Each driver on each server in turn."""
-    return _site(request.param, servers, workload)
+    if request.param is None:
+        return InMemorySite(workload)
+    driver, server = request.param
+    return RealSite(driver, *servers(server))
 
 
-@pytest.fixture(params=sites(*SUBMISSIONS))
-def sending_site(request: pytest.FixtureRequest, servers: Any, workload: Workload) -> Site:
-    """The same, with each SMTP driver."""
-    return _site(request.param, servers, workload)
+def on_each_site(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Let a test of a stage run on each site."""
+
+    def on_site(site: Site, **values: Any) -> None:
+        site.run(lambda stage: test(stage, **values))
+
+    names = ["site", *(name for name in inspect.signature(test).parameters if name != "stage")]
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    on_site.__name__, on_site.__doc__ = test.__name__, test.__doc__
+    on_site.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return on_site
 
 
 def message(number: int, to: str = "user2@example.test", subject: str = "hello") -> bytes:
@@ -384,216 +386,189 @@ def test_a_driver_has_the_name_of_its_entry_point_and_supports_all_tasks(site: S
 # --- results ---
 
 
-def test_stored_mail_has_its_flags_and_an_entry_of_the_calendar_replaces_the_one_before(site: Site) -> None:
+@on_each_site
+async def test_stored_mail_has_its_flags_and_an_entry_of_the_calendar_replaces_the_one_before(stage: Stage) -> None:
     """Every command of it is reported as ok."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        await mailbox.append(SENT_ITEMS, message(1), [Flag.SEEN])
-        (sent,) = await mailbox.headers(SENT_ITEMS, None)
-        assert sent.seen
-        await mailbox.flag([sent.ref], Flag.ANSWERED)
-        await mailbox.flag([sent.ref], Flag.FORWARDED)
-        for number in range(1, 4):
-            await stage.session.calendar.replace(message(number))
-        assert ids(await mailbox.headers(CALENDAR, None)) == ["n1.3"]
-        await mailbox.log_off()
-        assert set(stage.observer.outcomes) == {"ok"}
-
-    site.run(scenario)
+    mailbox = await stage.logged_on()
+    await mailbox.append(SENT_ITEMS, message(1), [Flag.SEEN])
+    (sent,) = await mailbox.headers(SENT_ITEMS, None)
+    assert sent.seen
+    await mailbox.flag([sent.ref], Flag.ANSWERED)
+    await mailbox.flag([sent.ref], Flag.FORWARDED)
+    for number in range(1, 4):
+        await stage.session.calendar.replace(message(number))
+    assert ids(await mailbox.headers(CALENDAR, None)) == ["n1.3"]
+    await mailbox.log_off()
+    assert set(stage.observer.outcomes) == {"ok"}
 
 
-def test_a_header_has_what_the_message_says(site: Site) -> None:
+@on_each_site
+async def test_a_header_has_what_the_message_says(stage: Stage) -> None:
     """Reference, flag, size, addresses, subject, Message-ID and tag; the newest headers, oldest first."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        await stage.deliver(*[message(number, subject=f"number {number}") for number in range(5)])
-        first, *others = await mailbox.headers(INBOX, None)
-        tag = first.tag
-        assert tag is not None
-        assert first == Header(
-            first.ref,
-            flags=frozenset(),
-            size_bytes=len(message(0, subject="number 0")),
-            sender="user1@example.test",
-            to=("user2@example.test",),
-            subject="number 0",
-            message_id="<n1.0.run-1@example.test>",
-            tag=tag,
-        )
-        assert (tag.run, tag.sender, tag.id) == ("run-1", 1, "n1.0")
-        assert len({first.ref, *(each.ref for each in others)}) == 5
-        assert ids(await mailbox.headers(INBOX, 2)) == ["n1.3", "n1.4"]
-        assert ids(await mailbox.headers(INBOX, 50)) == [f"n1.{number}" for number in range(5)]
-
-    site.run(scenario)
+    mailbox = await stage.logged_on()
+    await stage.deliver(*[message(number, subject=f"number {number}") for number in range(5)])
+    first, *others = await mailbox.headers(INBOX, None)
+    tag = first.tag
+    assert tag is not None
+    assert first == Header(
+        first.ref,
+        flags=frozenset(),
+        size_bytes=len(message(0, subject="number 0")),
+        sender="user1@example.test",
+        to=("user2@example.test",),
+        subject="number 0",
+        message_id="<n1.0.run-1@example.test>",
+        tag=tag,
+    )
+    assert (tag.run, tag.sender, tag.id) == ("run-1", 1, "n1.0")
+    assert len({first.ref, *(each.ref for each in others)}) == 5
+    assert ids(await mailbox.headers(INBOX, 2)) == ["n1.3", "n1.4"]
+    assert ids(await mailbox.headers(INBOX, 50)) == [f"n1.{number}" for number in range(5)]
 
 
-def test_parts_are_read_without_a_mark(site: Site) -> None:
+@on_each_site
+async def test_parts_are_read_without_a_mark(stage: Stage) -> None:
     """A text and an attachment, each as encoded in the message; the in-memory system has their sizes only."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        sent = with_attachment(stage.account)
-        (header,) = await stage.listed(sent)
-        structure = await mailbox.structure(header.ref)
-        assert structure.text is not None
-        assert (structure.text.name, structure.text.content_type) == ("1", "text/plain")
-        (attachment,) = structure.attachments
-        assert (attachment.name, attachment.encoding) == ("2", "base64")
-        for part in (structure.text, attachment):
-            content = await mailbox.part(header.ref, part)
-            # Servers differ about the CRLF in front of a boundary, and pymap counts the header of the part.
-            assert part.size_bytes - 200 < len(content) <= part.size_bytes + 2
-            assert not stage.keeps_contents or bytes(content).removesuffix(b"\r\n") in sent
-        assert [each.seen for each in await mailbox.headers(INBOX, None)] == [False]
-
-    site.run(scenario)
+    mailbox = await stage.logged_on()
+    sent = with_attachment(stage.account)
+    (header,) = await stage.listed(sent)
+    structure = await mailbox.structure(header.ref)
+    assert structure.text is not None
+    assert (structure.text.name, structure.text.content_type) == ("1", "text/plain")
+    (attachment,) = structure.attachments
+    assert (attachment.name, attachment.encoding) == ("2", "base64")
+    for part in (structure.text, attachment):
+        content = await mailbox.part(header.ref, part)
+        # Servers differ about the CRLF in front of a boundary, and pymap counts the header of the part.
+        assert part.size_bytes - 200 < len(content) <= part.size_bytes + 2
+        assert not stage.keeps_contents or bytes(content).removesuffix(b"\r\n") in sent
+    assert [each.seen for each in await mailbox.headers(INBOX, None)] == [False]
 
 
-def test_references_are_valid_in_later_sessions(site: Site) -> None:
+@on_each_site
+async def test_references_are_valid_in_later_sessions(stage: Stage) -> None:
     """Flags, moves, copies and expunges by references of an earlier session affect these messages only."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        refs = [each.ref for each in await stage.listed(*[message(number) for number in range(6)])]
-        mailbox.abandon()
-        await mailbox.log_on()
-        await mailbox.flag(refs[1:4], Flag.SEEN)
-        await mailbox.flag([refs[2]], Flag.SEEN, on=False)
-        await mailbox.copy([refs[1], refs[2]], FOLDER)
-        await mailbox.move([refs[0], refs[5]], DELETED_ITEMS)
-        await mailbox.expunge([refs[4]])
-        left = await mailbox.headers(INBOX, None)
-        assert [(each.ref, each.seen) for each in left] == [(refs[1], True), (refs[2], False), (refs[3], True)]
-        copies = await mailbox.headers(FOLDER, None)
-        assert (ids(copies), [each.seen for each in copies]) == (["n1.1", "n1.2"], [True, False])
-        assert ids(await mailbox.headers(DELETED_ITEMS, None)) == ["n1.0", "n1.5"]
-
-    site.run(scenario)
+    mailbox = await stage.logged_on()
+    refs = [each.ref for each in await stage.listed(*[message(number) for number in range(6)])]
+    mailbox.abandon()
+    await mailbox.log_on()
+    await mailbox.flag(refs[1:4], Flag.SEEN)
+    await mailbox.flag([refs[2]], Flag.SEEN, on=False)
+    await mailbox.copy([refs[1], refs[2]], FOLDER)
+    await mailbox.move([refs[0], refs[5]], DELETED_ITEMS)
+    await mailbox.expunge([refs[4]])
+    left = await mailbox.headers(INBOX, None)
+    assert [(each.ref, each.seen) for each in left] == [(refs[1], True), (refs[2], False), (refs[3], True)]
+    copies = await mailbox.headers(FOLDER, None)
+    assert (ids(copies), [each.seen for each in copies]) == (["n1.1", "n1.2"], [True, False])
+    assert ids(await mailbox.headers(DELETED_ITEMS, None)) == ["n1.0", "n1.5"]
 
 
-def test_new_mail_is_announced_once_and_returned_once(site: Site) -> None:
+@on_each_site
+async def test_new_mail_is_announced_once_and_returned_once(stage: Stage) -> None:
     """While the user watches, while another folder is open, and after a session was lost."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox, observer = await stage.logged_on(), stage.observer
-        await stage.deliver(message(0))
-        assert ids(await mailbox.headers(INBOX, 50)) == ["n1.0"]
-        await mailbox.watch()
-        before = observer.announced
-        await stage.deliver(message(1))
-        await observer.until(lambda: observer.announced == before + 1)
-        assert ids(await mailbox.arrived()) == ["n1.1"]
-        assert list(await mailbox.arrived()) == []
-        # Mail that came while another folder was open is announced when the Inbox is opened.
-        await mailbox.open(FOLDER)
-        await stage.deliver(message(2), message(3))
-        assert observer.announced == before + 1
-        await mailbox.open(INBOX)
-        assert observer.announced == before + 3
-        await mailbox.open(FOLDER)
-        await mailbox.watch()
-        assert observer.announced == before + 3
-        assert ids(await mailbox.arrived()) == ["n1.2", "n1.3"]
-        # Mail that came between two sessions is returned.
-        mailbox.abandon()
-        await stage.deliver(message(4))
-        await mailbox.log_on()
-        assert ids(await mailbox.arrived()) == ["n1.4"]
-        assert ids(await mailbox.arrived(reopen=True))[-4:] == ["n1.1", "n1.2", "n1.3", "n1.4"]
-        assert list(await mailbox.arrived()) == []
-        assert observer.announced == before + 3
-        assert not observer.losses
-
-    site.run(scenario)
+    mailbox, observer = await stage.logged_on(), stage.observer
+    await stage.deliver(message(0))
+    assert ids(await mailbox.headers(INBOX, 50)) == ["n1.0"]
+    await mailbox.watch()
+    before = observer.announced
+    await stage.deliver(message(1))
+    await observer.until(lambda: observer.announced == before + 1)
+    assert ids(await mailbox.arrived()) == ["n1.1"]
+    assert list(await mailbox.arrived()) == []
+    # Mail that came while another folder was open is announced when the Inbox is opened.
+    await mailbox.open(FOLDER)
+    await stage.deliver(message(2), message(3))
+    assert observer.announced == before + 1
+    await mailbox.open(INBOX)
+    assert observer.announced == before + 3
+    await mailbox.open(FOLDER)
+    await mailbox.watch()
+    assert observer.announced == before + 3
+    assert ids(await mailbox.arrived()) == ["n1.2", "n1.3"]
+    # Mail that came between two sessions is returned.
+    mailbox.abandon()
+    await stage.deliver(message(4))
+    await mailbox.log_on()
+    assert ids(await mailbox.arrived()) == ["n1.4"]
+    assert ids(await mailbox.arrived(reopen=True))[-4:] == ["n1.1", "n1.2", "n1.3", "n1.4"]
+    assert list(await mailbox.arrived()) == []
+    assert observer.announced == before + 3
+    assert not observer.losses
 
 
-def test_any_call_ends_the_watch(site: Site) -> None:
+@on_each_site
+async def test_any_call_ends_the_watch(stage: Stage) -> None:
     """A user who watches can do everything at once, and watch again."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        await mailbox.watch()
-        assert set(await mailbox.folders()) == FOLDERS
-        await mailbox.watch()
-        await mailbox.watch()
-        await mailbox.append(FOLDER, message(1))
-        await mailbox.watch()
-        await stage.deliver(message(2))
-        await stage.observer.until(lambda: stage.observer.announced == 1)
-        await mailbox.watch()
-        await mailbox.log_off()
-        assert not stage.observer.losses
-
-    site.run(scenario)
+    mailbox = await stage.logged_on()
+    await mailbox.watch()
+    assert set(await mailbox.folders()) == FOLDERS
+    await mailbox.watch()
+    await mailbox.watch()
+    await mailbox.append(FOLDER, message(1))
+    await mailbox.watch()
+    await stage.deliver(message(2))
+    await stage.observer.until(lambda: stage.observer.announced == 1)
+    await mailbox.watch()
+    await mailbox.log_off()
+    assert not stage.observer.losses
 
 
 # --- failures ---
 
 
-def test_a_missing_folder_is_refused(site: Site) -> None:
+@on_each_site
+async def test_a_missing_folder_is_refused(stage: Stage) -> None:
     """Each operation that names it raises `ServerRefused`, changes nothing, and the session continues."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        (header,) = await stage.listed(message(1))
-        calls: list[Awaitable[Any]] = [
-            mailbox.open(MISSING),
-            mailbox.headers(MISSING, None),
-            mailbox.move([header.ref], MISSING),
-            mailbox.copy([header.ref], MISSING),
-            mailbox.append(MISSING, message(2)),
-        ]
-        for call in calls:
-            with pytest.raises(ServerRefused):
-                await call
-        assert ids(await mailbox.headers(INBOX, None)) == ["n1.1"]
-        assert set(await mailbox.folders()) == FOLDERS
-        assert not stage.observer.losses
-
-    site.run(scenario)
+    mailbox = await stage.logged_on()
+    (header,) = await stage.listed(message(1))
+    calls: list[Awaitable[Any]] = [
+        mailbox.open(MISSING),
+        mailbox.headers(MISSING, None),
+        mailbox.move([header.ref], MISSING),
+        mailbox.copy([header.ref], MISSING),
+        mailbox.append(MISSING, message(2)),
+    ]
+    for call in calls:
+        with pytest.raises(ServerRefused):
+            await call
+    assert ids(await mailbox.headers(INBOX, None)) == ["n1.1"]
+    assert set(await mailbox.folders()) == FOLDERS
+    assert not stage.observer.losses
 
 
-def test_a_missing_message_is_refused(site: Site) -> None:
+@on_each_site
+async def test_a_missing_message_is_refused(stage: Stage) -> None:
     """Servers answer OK to commands on a message that is gone; the port refuses what needs it."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        (header,) = await stage.listed(message(1))
-        await mailbox.expunge([header.ref])
-        calls: list[Awaitable[Any]] = [
-            mailbox.structure(header.ref),
-            mailbox.part(header.ref, Part("1", "text/plain", 10)),
-            mailbox.move([header.ref], FOLDER),
-            mailbox.copy([header.ref], FOLDER),
-        ]
-        for call in calls:
-            with pytest.raises(ServerRefused):
-                await call
-        assert list(await mailbox.headers(FOLDER, None)) == []
-        assert not stage.observer.losses
-
-    site.run(scenario)
+    mailbox = await stage.logged_on()
+    (header,) = await stage.listed(message(1))
+    await mailbox.expunge([header.ref])
+    calls: list[Awaitable[Any]] = [
+        mailbox.structure(header.ref),
+        mailbox.part(header.ref, Part("1", "text/plain", 10)),
+        mailbox.move([header.ref], FOLDER),
+        mailbox.copy([header.ref], FOLDER),
+    ]
+    for call in calls:
+        with pytest.raises(ServerRefused):
+            await call
+    assert list(await mailbox.headers(FOLDER, None)) == []
+    assert not stage.observer.losses
 
 
-def test_a_refused_log_on_names_no_password(site: Site) -> None:
+@on_each_site
+async def test_a_refused_log_on_names_no_password(stage: Stage) -> None:
     """There is no session after it, and a later log-on works."""
-
-    async def scenario(stage: Stage) -> None:
-        intruder = stage.intruder()
-        with pytest.raises(ServerRefused) as refusal:
-            await intruder.log_on()
-        assert stage.log_on_command in refusal.value.kind
-        assert "wr0ng" not in str(refusal.value)
-        assert stage.observer.outcomes[-1] == "refused"
-        with pytest.raises(ServerLost):
-            await intruder.folders()
-        stage.mend()
-        await stage.logged_on()
-
-    site.run(scenario)
+    intruder = stage.intruder()
+    with pytest.raises(ServerRefused) as refusal:
+        await intruder.log_on()
+    assert stage.log_on_command in refusal.value.kind
+    assert "wr0ng" not in str(refusal.value)
+    assert stage.observer.outcomes[-1] == "refused"
+    with pytest.raises(ServerLost):
+        await intruder.folders()
+    stage.mend()
+    await stage.logged_on()
 
 
 @dataclass(frozen=True)
@@ -625,125 +600,112 @@ CALLS = {
 
 @pytest.mark.parametrize("how", [ServerLost, ServerSilent])
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_without_an_answer_fails_and_ends_the_session(site: Site, call: str, how: type[TaskFailed]) -> None:
+@on_each_site
+async def test_a_call_without_an_answer_fails_and_ends_the_session(
+    stage: Stage, call: str, how: type[TaskFailed]
+) -> None:
     """A broken connection fails it at once, silence at the time limit. The next call fails; a new log-on works."""
     about = CALLS[call]
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        (header,) = await stage.listed(message(1))
-        stage.fail(about.command, how)
-        if about.on_the_network_only and isinstance(site, InMemorySite):
-            await about.do(mailbox, header.ref)  # takes no time in memory, and cannot fail
-            return
-        calling = asyncio.ensure_future(about.do(mailbox, header.ref))
-        if how is ServerSilent:
-            await stage.outlast()
-        with pytest.raises(how):
-            await calling
-        assert stage.observer.outcomes[-1] == ("lost" if how is ServerLost else "timeout")
-        with pytest.raises((ServerLost, how)):
-            await mailbox.folders()
-        assert not stage.observer.losses  # the call has raised it
-        stage.mend()
-        await mailbox.log_on()
-        assert set(await mailbox.folders()) == FOLDERS
-
-    site.run(scenario)
+    mailbox = await stage.logged_on()
+    (header,) = await stage.listed(message(1))
+    stage.fail(about.command, how)
+    if about.on_the_network_only and isinstance(stage, InMemoryStage):
+        await about.do(mailbox, header.ref)  # takes no time in memory, and cannot fail
+        return
+    calling = asyncio.ensure_future(about.do(mailbox, header.ref))
+    if how is ServerSilent:
+        await stage.outlast()
+    with pytest.raises(how):
+        await calling
+    assert stage.observer.outcomes[-1] == ("lost" if how is ServerLost else "timeout")
+    with pytest.raises((ServerLost, how)):
+        await mailbox.folders()
+    assert not stage.observer.losses  # the call has raised it
+    stage.mend()
+    await mailbox.log_on()
+    assert set(await mailbox.folders()) == FOLDERS
 
 
 @pytest.mark.parametrize("how", [ServerLost, ServerSilent])
-def test_a_log_on_without_an_answer_fails(site: Site, how: type[TaskFailed]) -> None:
+@on_each_site
+async def test_a_log_on_without_an_answer_fails(stage: Stage, how: type[TaskFailed]) -> None:
     """It fails as other calls do, and can be repeated."""
-
-    async def scenario(stage: Stage) -> None:
-        stage.fail(stage.log_on_command, how)
-        calling = asyncio.ensure_future(stage.mailbox.log_on())
-        if how is ServerSilent:
-            await stage.outlast()
-        with pytest.raises(how):
-            await calling
-        assert not stage.observer.losses
-        stage.mend()
-        await stage.logged_on()
-
-    site.run(scenario)
+    stage.fail(stage.log_on_command, how)
+    calling = asyncio.ensure_future(stage.mailbox.log_on())
+    if how is ServerSilent:
+        await stage.outlast()
+    with pytest.raises(how):
+        await calling
+    assert not stage.observer.losses
+    stage.mend()
+    await stage.logged_on()
 
 
-def test_a_session_that_breaks_without_a_call_is_reported_once(site: Site) -> None:
+@on_each_site
+async def test_a_session_that_breaks_without_a_call_is_reported_once(stage: Stage) -> None:
     """The observer gets the loss, then the next call fails; the session after that is whole."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox, observer = await stage.logged_on(), stage.observer
-        await mailbox.watch()
-        stage.break_off()
-        await observer.until(lambda: bool(observer.losses))
-        assert isinstance(observer.losses[0], ServerLost)
-        for _ in range(2):
-            with pytest.raises(ServerLost):
-                await mailbox.arrived()
-        assert len(observer.losses) == 1
-        await mailbox.log_on()
-        assert list(await mailbox.arrived()) == []
-
-    site.run(scenario)
-
-
-def test_an_abandoned_session_is_not_reported(site: Site) -> None:
-    """At any time, and repeatedly: before a log-on, in a watch, after a log-off."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = stage.mailbox
-        mailbox.abandon()
-        await mailbox.log_on()
-        await mailbox.watch()
-        mailbox.abandon()
-        mailbox.abandon()
+    mailbox, observer = await stage.logged_on(), stage.observer
+    await mailbox.watch()
+    stage.break_off()
+    await observer.until(lambda: bool(observer.losses))
+    assert isinstance(observer.losses[0], ServerLost)
+    for _ in range(2):
         with pytest.raises(ServerLost):
-            await mailbox.headers(INBOX, None)
-        await mailbox.log_on()
-        await mailbox.log_off()
-        mailbox.abandon()
-        assert not stage.observer.losses
+            await mailbox.arrived()
+    assert len(observer.losses) == 1
+    await mailbox.log_on()
+    assert list(await mailbox.arrived()) == []
 
-    site.run(scenario)
+
+@on_each_site
+async def test_an_abandoned_session_is_not_reported(stage: Stage) -> None:
+    """At any time, and repeatedly: before a log-on, in a watch, after a log-off."""
+    mailbox = stage.mailbox
+    mailbox.abandon()
+    await mailbox.log_on()
+    await mailbox.watch()
+    mailbox.abandon()
+    mailbox.abandon()
+    with pytest.raises(ServerLost):
+        await mailbox.headers(INBOX, None)
+    await mailbox.log_on()
+    await mailbox.log_off()
+    mailbox.abandon()
+    assert not stage.observer.losses
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_no_call_works_without_a_session(site: Site, call: str) -> None:
+@on_each_site
+async def test_no_call_works_without_a_session(stage: Stage, call: str) -> None:
     """Each raises `ServerLost`, before a log-on and after a log-off."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        (header,) = await stage.listed(message(1))
-        await mailbox.log_off()
-        with pytest.raises(ServerLost):
-            await CALLS[call].do(mailbox, header.ref)
-        assert not stage.observer.losses
-
-    site.run(scenario)
+    mailbox = await stage.logged_on()
+    (header,) = await stage.listed(message(1))
+    await mailbox.log_off()
+    with pytest.raises(ServerLost):
+        await CALLS[call].do(mailbox, header.ref)
+    assert not stage.observer.losses
 
 
 # --- submission ---
 
 
-def test_a_message_is_sent_to_all_recipients_or_to_none(sending_site: Site) -> None:
+@on_each_site
+async def test_a_message_is_sent_to_all_recipients_or_to_none(stage: Stage) -> None:
     """One unknown recipient, and the server refuses it for all; the next message goes through."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox, submission, own = await stage.logged_on(), stage.session.submission, stage.account.address
-        await mailbox.watch()
+    mailbox, own = await stage.logged_on(), stage.account.address
+    await mailbox.watch()
+    for number, submission in enumerate(stage.submissions, start=1):
         with pytest.raises(ServerRefused, match="RCPT"):
             await submission.send(own, [own, f"nobody@{stage.account.domain}"], message(1, own))
         await submission.send(own, [own], message(2, own, "sent"))
-        await stage.observer.until(lambda: stage.observer.announced > 0)
-        assert [each.subject for each in await mailbox.headers(INBOX, None)] == ["sent"]
+        await stage.observer.until(lambda number=number: stage.observer.announced >= number)  # type: ignore[misc]
         await submission.check()
         for _ in range(2):
             await submission.close()
-        await submission.send(own, [own], message(3, own))
-
-    sending_site.run(scenario)
+    assert [each.subject for each in await mailbox.headers(INBOX, None)] == ["sent"] * len(stage.submissions)
+    submission = stage.submissions[0]
+    await submission.send(own, [own], message(3, own))
+    await submission.close()
 
 
 @pytest.mark.parametrize("driver", ["imap", "aioimaplib"])
