@@ -165,28 +165,11 @@ async def playing(
 def certificate(directory: Path, names: str) -> tuple[Path, ssl.SSLContext]:
     """A new self-signed certificate for these subject alternative names; its file, and a server's context with it."""
     cert, key = directory / "cert.pem", directory / "key.pem"
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-    extensions = (f"subjectAltName={names}", "keyUsage=critical,digitalSignature,keyCertSign")
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            *curve,
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=loadsim test",
-            "-keyout",
-            key,
-            "-out",
-            cert,
-            *(word for each in extensions for word in ("-addext", each)),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=loadsim test"]
+    command += ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", str(key), "-out", str(cert)]
+    for extension in (f"subjectAltName={names}", "keyUsage=critical,digitalSignature,keyCertSign"):
+        command += ["-addext", extension]
+    subprocess.run(command, check=True, capture_output=True)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     return cert, context

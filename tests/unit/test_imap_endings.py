@@ -11,6 +11,7 @@ import gc
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -118,6 +119,16 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     assert told == []
 
 
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Let a test `run`."""
+
+    @wraps(test)
+    def running(**values: Any) -> None:
+        run(lambda: test(**values))
+
+    return running
+
+
 def connected(
     react: Callable[[bytes], Said], heard: Callable[[Response], None] = lambda _: None
 ) -> tuple[Connection, Line, Ear]:
@@ -177,25 +188,22 @@ def fails(said: Said, name: str, *arguments: bytes | Literal, **named: Any) -> T
         ("HANDSHAKE", "STARTTLS", b"t1 OK\r\n", "IMAP continuation", "IMAP tag", "IMAP tag"),
     ],
 )
-def test_a_response_leads_to_the_next_state_or_ends_the_connection(
+@in_virtual_time
+async def test_a_response_leads_to_the_next_state_or_ends_the_connection(
     state: str, name: str, first: bytes, plus: str, ok: str, no: str
 ) -> None:
     """In each state: a continuation, and each answer to the newest command. Behind any but the first, others wait."""
-
-    async def main() -> None:
-        for answer, then in ((b"+ ", plus), (b"t1 OK", ok), (b"t1 NO", no), (b"t1 BAD", no)):
-            connection, _, _ = connected(lambda _: [])
-            argument = [Literal(b"x")] if state == "LITERAL" else []
-            command = connection.send(name, *argument, challenged=lambda _: None)
-            connection.data_received(first)
-            assert connection._state.name == state
-            connection.data_received(answer + b"\r\n")
-            assert then == (connection.failure.kind if connection.failure else connection._state.name)
-            connection.abort()
-            await asyncio.wait((command,))
-            command.exception()
-
-    run(main)
+    for answer, then in ((b"+ ", plus), (b"t1 OK", ok), (b"t1 NO", no), (b"t1 BAD", no)):
+        connection, _, _ = connected(lambda _: [])
+        argument = [Literal(b"x")] if state == "LITERAL" else []
+        command = connection.send(name, *argument, challenged=lambda _: None)
+        connection.data_received(first)
+        assert connection._state.name == state
+        connection.data_received(answer + b"\r\n")
+        assert then == (connection.failure.kind if connection.failure else connection._state.name)
+        connection.abort()
+        await asyncio.wait((command,))
+        command.exception()
 
 
 @pytest.mark.parametrize("name", ["APPEND", "AUTHENTICATE", "IDLE", "STARTTLS"])
@@ -264,34 +272,28 @@ def test_a_continuation_does_not_extend_the_limit() -> None:
     assert isinstance(failure, ServerSilent)
 
 
-def test_a_command_behind_an_answered_one_has_a_limit_of_its_own() -> None:
+@in_virtual_time
+async def test_a_command_behind_an_answered_one_has_a_limit_of_its_own() -> None:
     """The one timer is set again when the first command's limit is over."""
-
-    async def main() -> None:
-        connection, _, _ = connected(lambda data: [(0, b"TAG OK\r\n")] if b"NOOP" in data else [])
-        await connection.send("NOOP")
-        await asyncio.sleep(LIMIT_S / 2)
-        failure, took_s = await ending(connection.send("CHECK"))
-        assert isinstance(failure, ServerSilent)
-        assert took_s == LIMIT_S
-
-    run(main)
+    connection, _, _ = connected(lambda data: [(0, b"TAG OK\r\n")] if b"NOOP" in data else [])
+    await connection.send("NOOP")
+    await asyncio.sleep(LIMIT_S / 2)
+    failure, took_s = await ending(connection.send("CHECK"))
+    assert isinstance(failure, ServerSilent)
+    assert took_s == LIMIT_S
 
 
-def test_bye_without_a_close_ends_a_session_that_waits_for_nothing() -> None:
+@in_virtual_time
+async def test_bye_without_a_close_ends_a_session_that_waits_for_nothing() -> None:
     """While idling as well as between commands."""
-
-    async def main() -> None:
-        for idling in (True, False):
-            connection, line, _ = connected(lambda _: [(0, b"+ idling\r\n")])
-            if idling:
-                await connection.idle()
-            line.plan([(1, b"* BYE good night\r\n")])
-            await asyncio.sleep(2)
-            assert isinstance(connection.failure, ServerLost)
-            assert str(connection.failure) == "BYE: good night"
-
-    run(main)
+    for idling in (True, False):
+        connection, line, _ = connected(lambda _: [(0, b"+ idling\r\n")])
+        if idling:
+            await connection.idle()
+        line.plan([(1, b"* BYE good night\r\n")])
+        await asyncio.sleep(2)
+        assert isinstance(connection.failure, ServerLost)
+        assert str(connection.failure) == "BYE: good night"
 
 
 FLOODS = [
@@ -303,44 +305,38 @@ FLOODS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", FLOODS, ids=lambda line: line[:12].decode())
-def test_data_without_a_request_is_not_kept(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_virtual_time
+async def test_data_without_a_request_is_not_kept(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the session idles, and between commands: however much comes, the connection holds nothing of it."""
     monkeypatch.setattr(connections, "LARGEST_ANSWER_BYTES", 1 << 40)
-
-    async def main() -> None:
-        for idling in (True, False):
-            connection, transport, _ = connected(lambda _: [(0, b"+ idling\r\n")])
-            if idling:
-                await connection.idle()
-            transport.plan([(0.1, line * (4000 // len(line)))] * 50)
-            await asyncio.sleep(60)
-            assert connection.failure is None
-            assert not any(command.data.responses for command in connection._under_way.values())
-            assert connection._wire.held_bytes == 0
-            connection.abort()
-
-    run(main)
-
-
-def test_data_is_kept_for_the_command_that_asks_for_it() -> None:
-    """Each command under way gets untagged data of its own kinds only."""
-
-    async def main() -> None:
-        connection, line, _ = connected(lambda _: [])
-        calls = [connection.send(name) for name in ("UID FETCH", "LIST", "NOOP", "UID SEARCH", "CAPABILITY", "STATUS")]
-        line.plan([(0, b"".join(FLOODS) + b"".join(b"t%d OK\r\n" % tag for tag in range(1, 7)))])
-        answers = await asyncio.gather(*calls)
-        assert [[type(each).__name__ for each in answer.data] for answer in answers] == [
-            ["Fetched"],
-            ["ListEntry", "MailboxStatus"],
-            [],
-            ["Search"],
-            ["Capability"],
-            ["MailboxStatus"],
-        ]
+    for idling in (True, False):
+        connection, transport, _ = connected(lambda _: [(0, b"+ idling\r\n")])
+        if idling:
+            await connection.idle()
+        transport.plan([(0.1, line * (4000 // len(line)))] * 50)
+        await asyncio.sleep(60)
+        assert connection.failure is None
+        assert not any(command.data.responses for command in connection._under_way.values())
+        assert connection._wire.held_bytes == 0
         connection.abort()
 
-    run(main)
+
+@in_virtual_time
+async def test_data_is_kept_for_the_command_that_asks_for_it() -> None:
+    """Each command under way gets untagged data of its own kinds only."""
+    connection, line, _ = connected(lambda _: [])
+    calls = [connection.send(name) for name in ("UID FETCH", "LIST", "NOOP", "UID SEARCH", "CAPABILITY", "STATUS")]
+    line.plan([(0, b"".join(FLOODS) + b"".join(b"t%d OK\r\n" % tag for tag in range(1, 7)))])
+    answers = await asyncio.gather(*calls)
+    assert [[type(each).__name__ for each in answer.data] for answer in answers] == [
+        ["Fetched"],
+        ["ListEntry", "MailboxStatus"],
+        [],
+        ["Search"],
+        ["Capability"],
+        ["MailboxStatus"],
+    ]
+    connection.abort()
 
 
 def test_the_largest_attachment_and_listing_are_no_flood() -> None:
@@ -416,15 +412,12 @@ MOVED = b"* OK [COPYUID 7 5:6,9 1:3]\r\nTAG OK\r\n"
     [(code, True) for code in (b"5:6,9", b"9,6,5", b"1:4294967295")]
     + [(code, False) for code in (b"6:4294967295", b"5:6", b"10")],
 )
-def test_a_copy_must_name_all_messages(code: bytes, done: bool) -> None:
+@in_virtual_time
+async def test_a_copy_must_name_all_messages(code: bytes, done: bool) -> None:
     """In COPYUID. Sets of billions are judged by their ranges: to go through one raises `ProtocolError`."""
-
-    async def main() -> None:
-        box, _ = in_inbox([b"TAG OK [COPYUID 7 %b 1:3] done\r\n" % code], {"UIDPLUS"})
-        with nullcontext() if done else pytest.raises(ServerRefused, match="UID COPY without effect"):
-            await box.copy(REFS, "Sent")
-
-    run(main)
+    box, _ = in_inbox([b"TAG OK [COPYUID 7 %b 1:3] done\r\n" % code], {"UIDPLUS"})
+    with nullcontext() if done else pytest.raises(ServerRefused, match="UID COPY without effect"):
+        await box.copy(REFS, "Sent")
 
 
 @pytest.mark.parametrize(
@@ -437,17 +430,14 @@ def test_a_copy_must_name_all_messages(code: bytes, done: bool) -> None:
         ([MOVED, b"* 2 FETCH (UID 6)\r\nTAG OK\r\n"], {"MOVE", "UIDPLUS"}, ServerRefused, "UID MOVE leaves messages"),
     ],
 )  # fmt: skip
-def test_a_move_must_have_an_effect(
+@in_virtual_time
+async def test_a_move_must_have_an_effect(
     answers: list[bytes], offered: set[str], failure: type[TaskFailed] | None, says: str
 ) -> None:
     """By COPY without COPYUID too, if the server lacks UIDPLUS."""
-
-    async def main() -> None:
-        box, _ = in_inbox(answers, offered)
-        with nullcontext() if failure is None else pytest.raises(failure, match=says):
-            await box.move(REFS, "Sent")
-
-    run(main)
+    box, _ = in_inbox(answers, offered)
+    with nullcontext() if failure is None else pytest.raises(failure, match=says):
+        await box.move(REFS, "Sent")
 
 
 @pytest.mark.parametrize(
@@ -461,16 +451,14 @@ def test_a_move_must_have_an_effect(
         (b"ESEARCH" + b" ALL 1:999999" * 60, 999_996),
     ],
 )
-def test_messages_that_others_marked_are_not_expunged(found: bytes, others: int) -> None:
-    async def main() -> None:
-        box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", REMOVED + b"TAG OK\r\n"], set())
-        with pytest.raises(ServerRefused, match=f"{others} messages marked by others") if others else nullcontext():
-            await box.expunge(REFS)
-        box, _ = in_inbox([b"TAG OK\r\n", b"* 1 EXPUNGE\r\nTAG OK\r\n"], {"UIDPLUS"})
-        with pytest.raises(MailMissing):  # one of several
-            await box.expunge(REFS)
-
-    run(main)
+@in_virtual_time
+async def test_messages_that_others_marked_are_not_expunged(found: bytes, others: int) -> None:
+    box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", REMOVED + b"TAG OK\r\n"], set())
+    with pytest.raises(ServerRefused, match=f"{others} messages marked by others") if others else nullcontext():
+        await box.expunge(REFS)
+    box, _ = in_inbox([b"TAG OK\r\n", b"* 1 EXPUNGE\r\nTAG OK\r\n"], {"UIDPLUS"})
+    with pytest.raises(MailMissing):  # one of several
+        await box.expunge(REFS)
 
 
 def test_uids_may_repeat_and_decrease() -> None:

@@ -46,6 +46,10 @@ class Listener(Client):
         super().hear(response)
 
 
+async def greeting(peer: Peer) -> None:
+    peer.say(b"* OK ready")
+
+
 async def many(peer: Peer) -> None:
     """A greeting, and thousands of responses to one command in one write."""
     peer.say(b"* OK ready")
@@ -74,11 +78,7 @@ async def test_many_responses_are_taken_in_over_many_turns(secured: bool, tmp_pa
 
 async def test_what_came_before_the_end_is_taken_in_before_it() -> None:
     """The server goes with responses still waiting for their turn: they and the answer count."""
-
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-
-    async with playing(script) as endpoint:
+    async with playing(greeting) as endpoint:
         client = Client()
         connection = await client.connect(endpoint)
         answer = connection.send("UID FETCH")
@@ -94,11 +94,7 @@ async def test_what_came_before_the_end_is_taken_in_before_it() -> None:
 
 async def test_what_comes_in_spite_of_a_pause_waits_in_its_order() -> None:
     """A transport may have more at hand when it is told to pause; a response may even be cut there."""
-
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-
-    async with playing(script) as endpoint:
+    async with playing(greeting) as endpoint:
         client = Client()
         connection = await client.connect(endpoint)
         answer = connection.send("UID FETCH")

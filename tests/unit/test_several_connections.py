@@ -79,6 +79,11 @@ class Server:
                 untagged = (MESSAGE,)
             peer.say(*untagged, tag + b" OK done")
 
+    async def end_of_the_first(self) -> None:
+        self.peers[0].writer.close()
+        await self.peers[0].writer.wait_closed()
+        await settled()
+
     def since(self) -> list[str]:
         """Return the commands since the last call."""
         received, self.received[:] = list(self.received), ()
@@ -129,6 +134,19 @@ def play(user: User, *scripts: Script | None, most: int = 3, capabilities: bytes
         runner.run(run())
 
 
+def over(*scripts: Script | None, **keys: Any) -> Callable[[User], Callable[[], None]]:
+    """Let a test be the user of `play` over these connections."""
+
+    def decorate(user: User) -> Callable[[], None]:
+        def test() -> None:
+            play(user, *scripts, **keys)
+
+        test.__doc__ = user.__doc__
+        return test
+
+    return decorate
+
+
 def by_connection(heard: list[str]) -> list[str]:
     """The commands of each connection in their order: those of two are not in a certain one."""
     return sorted(heard, key=lambda command: command.split()[0])
@@ -140,71 +158,66 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_each_folder_has_a_connection_up_to_the_limit() -> None:
+@over(None, None, None)
+async def test_each_folder_has_a_connection_up_to_the_limit(
+    mailbox: SeveralConnections, server: Server, ear: Ear
+) -> None:
     """The Inbox keeps its own, and waits all the time; at the limit, the newest connection opens other folders."""
-
-    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-        (header,) = await mailbox.headers("A", 50)
-        await mailbox.open(INBOX)
-        await mailbox.watch()
-        assert server.since() == ["2 SELECT A", f"2 {LISTING}", "2 IDLE"]
-        await mailbox.headers("B", 50)
-        await mailbox.watch()
-        assert server.since() == ["3 SELECT B", f"3 {LISTING}", "3 IDLE"]
-        await mailbox.flag([header.ref], Flag.SEEN)  # in A, which is open
-        assert server.since() == ["2 DONE", r"2 UID STORE 4 +FLAGS.SILENT (\Seen)"]
-        await mailbox.headers("C", 50)
-        await mailbox.watch()
-        assert by_connection(server.since()) == ["2 IDLE", "3 DONE", "3 SELECT C", f"3 {LISTING}", "3 IDLE"]
-        (shown,) = await mailbox.headers(INBOX, 50)
-        await mailbox.move([shown.ref], "A")
-        await mailbox.watch()
-        assert server.since() == ["1 DONE", "1 NOOP", f"1 {LISTING}", "1 UID MOVE 4 A", "1 IDLE"]
-        await mailbox.log_off()
-        assert sorted(server.since()) == sorted(f"{n} {word}" for n in (1, 2, 3) for word in ("DONE", "LOGOUT"))
-        assert not ear.losses
-
-    play(user, None, None, None)
+    (header,) = await mailbox.headers("A", 50)
+    await mailbox.open(INBOX)
+    await mailbox.watch()
+    assert server.since() == ["2 SELECT A", f"2 {LISTING}", "2 IDLE"]
+    await mailbox.headers("B", 50)
+    await mailbox.watch()
+    assert server.since() == ["3 SELECT B", f"3 {LISTING}", "3 IDLE"]
+    await mailbox.flag([header.ref], Flag.SEEN)  # in A, which is open
+    assert server.since() == ["2 DONE", r"2 UID STORE 4 +FLAGS.SILENT (\Seen)"]
+    await mailbox.headers("C", 50)
+    await mailbox.watch()
+    assert by_connection(server.since()) == ["2 IDLE", "3 DONE", "3 SELECT C", f"3 {LISTING}", "3 IDLE"]
+    (shown,) = await mailbox.headers(INBOX, 50)
+    await mailbox.move([shown.ref], "A")
+    await mailbox.watch()
+    assert server.since() == ["1 DONE", "1 NOOP", f"1 {LISTING}", "1 UID MOVE 4 A", "1 IDLE"]
+    await mailbox.log_off()
+    assert sorted(server.since()) == sorted(f"{n} {word}" for n in (1, 2, 3) for word in ("DONE", "LOGOUT"))
+    assert not ear.losses
 
 
-def test_a_message_is_stored_over_any_connection_but_that_of_the_inbox() -> None:
+@over(None, None, None)
+async def test_a_message_is_stored_over_any_connection_but_that_of_the_inbox(
+    mailbox: SeveralConnections, server: Server, ear: Ear
+) -> None:
     """Over the one that has the folder open; else over one without an open folder, else over the newest."""
-
-    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-        await mailbox.append("B", b"text")
-        await mailbox.watch()
-        assert server.since() == ["2 APPEND B {4+}"]  # a further connection; without an open folder, it has no IDLE
-        await mailbox.headers("A", 50)
-        await mailbox.append("B", b"text")
-        assert by_connection(server.since()) == ["2 APPEND B {4+}", "3 SELECT A", f"3 {LISTING}", "3 IDLE"]
-        await mailbox.append("A", b"text")
-        await mailbox.headers("B", 50)  # at the limit
-        await mailbox.append("C", b"text")
-        await mailbox.append(INBOX, b"text")
-        assert by_connection(server.since()) == [
-            *("1 DONE", "1 APPEND INBOX {4+}", "2 APPEND C {4+}"),
-            *("3 DONE", "3 APPEND A {4+}", "3 SELECT B", f"3 {LISTING}", "3 IDLE"),
-        ]
-        assert not ear.losses
-
-    play(user, None, None, None)
+    await mailbox.append("B", b"text")
+    await mailbox.watch()
+    assert server.since() == ["2 APPEND B {4+}"]  # a further connection; without an open folder, it has no IDLE
+    await mailbox.headers("A", 50)
+    await mailbox.append("B", b"text")
+    assert by_connection(server.since()) == ["2 APPEND B {4+}", "3 SELECT A", f"3 {LISTING}", "3 IDLE"]
+    await mailbox.append("A", b"text")
+    await mailbox.headers("B", 50)  # at the limit
+    await mailbox.append("C", b"text")
+    await mailbox.append(INBOX, b"text")
+    assert by_connection(server.since()) == [
+        *("1 DONE", "1 APPEND INBOX {4+}", "2 APPEND C {4+}"),
+        *("3 DONE", "3 APPEND A {4+}", "3 SELECT B", f"3 {LISTING}", "3 IDLE"),
+    ]
+    assert not ear.losses
 
 
-def test_a_stored_message_takes_no_connection() -> None:
+@over(None, None, most=2, message_items=("UID", "BODY.PEEK[]"))
+async def test_a_stored_message_takes_no_connection(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
     """Its folder need not be open any more."""
-
-    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-        (header,) = await mailbox.headers("A", 50)
-        structure = await mailbox.structure(header.ref)
-        await mailbox.headers("B", 50)
-        server.since()
-        assert structure.text is not None
-        assert await mailbox.structure(header.ref) == structure
-        assert await mailbox.part(header.ref, structure.text) == b"text\r\n"
-        assert server.since() == []
-        assert not ear.losses
-
-    play(user, None, None, most=2, message_items=("UID", "BODY.PEEK[]"))
+    (header,) = await mailbox.headers("A", 50)
+    structure = await mailbox.structure(header.ref)
+    await mailbox.headers("B", 50)
+    server.since()
+    assert structure.text is not None
+    assert await mailbox.structure(header.ref) == structure
+    assert await mailbox.part(header.ref, structure.text) == b"text\r\n"
+    assert server.since() == []
+    assert not ear.losses
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -227,79 +240,63 @@ def test_if_one_connection_breaks_between_calls_the_session_is_lost_once(number:
     play(user, None, None, None, None, None)
 
 
-def test_a_connection_that_breaks_during_a_call_over_another_spares_the_call() -> None:
+@over(None, None)
+async def test_a_connection_that_breaks_during_a_call_over_another_spares_the_call(
+    mailbox: SeveralConnections, server: Server, ear: Ear
+) -> None:
     """The task succeeds over its own connection. The next wait for mail reports the loss."""
-
-    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-        async def end_of_the_first() -> None:
-            server.peers[0].writer.close()
-            await server.peers[0].writer.wait_closed()
-            await settled()
-
-        server.during["SELECT A"] = end_of_the_first
-        assert len(await mailbox.headers("A", 50)) == 1
-        assert ear.losses == []
-        await mailbox.watch()
-        assert [type(each) for each in ear.losses] == [ServerLost]
-        with pytest.raises(ServerLost):
-            await mailbox.arrived()
-
-    play(user, None, None)
+    server.during["SELECT A"] = server.end_of_the_first
+    assert len(await mailbox.headers("A", 50)) == 1
+    assert ear.losses == []
+    await mailbox.watch()
+    assert [type(each) for each in ear.losses] == [ServerLost]
+    with pytest.raises(ServerLost):
+        await mailbox.arrived()
 
 
-def test_the_inbox_waits_during_calls_over_others() -> None:
+@over(None, None, None)
+async def test_the_inbox_waits_during_calls_over_others(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
     """A user without pauses asks for no wait between calls, and would never hear of new mail."""
-
-    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-        (header,) = await mailbox.headers(INBOX, 50)
-        await mailbox.flag([header.ref], Flag.SEEN)
-        await mailbox.append("B", b"text")
-        await mailbox.headers("A", 50)
-        await mailbox.open(INBOX)
-        assert by_connection(server.since()) == [
-            *("1 DONE", "1 NOOP", f"1 {LISTING}", r"1 UID STORE 4 +FLAGS.SILENT (\Seen)", "1 IDLE"),
-            *("2 APPEND B {4+}", "3 SELECT A", f"3 {LISTING}"),
-        ]
-        server.peers[0].say(b"* 2 EXISTS")
-        await ear.wait()
-        assert ear.arrivals == [1]
-        assert not ear.losses
-
-    play(user, None, None, None)
+    (header,) = await mailbox.headers(INBOX, 50)
+    await mailbox.flag([header.ref], Flag.SEEN)
+    await mailbox.append("B", b"text")
+    await mailbox.headers("A", 50)
+    await mailbox.open(INBOX)
+    assert by_connection(server.since()) == [
+        *("1 DONE", "1 NOOP", f"1 {LISTING}", r"1 UID STORE 4 +FLAGS.SILENT (\Seen)", "1 IDLE"),
+        *("2 APPEND B {4+}", "3 SELECT A", f"3 {LISTING}"),
+    ]
+    server.peers[0].say(b"* 2 EXISTS")
+    await ear.wait()
+    assert ear.arrivals == [1]
+    assert not ear.losses
 
 
-def test_a_connection_that_breaks_while_another_begins_to_wait_is_lost() -> None:
+@over(None, None)
+async def test_a_connection_that_breaks_while_another_begins_to_wait_is_lost(
+    mailbox: SeveralConnections, server: Server, ear: Ear
+) -> None:
     """No call may follow for hours, in which the user would wait for mail without a connection to the Inbox."""
-
-    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-        async def end_of_the_first() -> None:
-            server.peers[0].writer.close()
-            await server.peers[0].writer.wait_closed()
-            await settled()
-
-        await mailbox.headers("A", 50)
-        server.during["IDLE"] = end_of_the_first
-        await mailbox.watch()
-        assert [type(each) for each in ear.losses] == [ServerLost]
-
-    play(user, None, None)
+    await mailbox.headers("A", 50)
+    server.during["IDLE"] = server.end_of_the_first
+    await mailbox.watch()
+    assert [type(each) for each in ear.losses] == [ServerLost]
 
 
-def test_a_refused_connection_refuses_only_its_call() -> None:
+@over(None, refusing, parting, closing, None)
+async def test_a_refused_connection_refuses_only_its_call(
+    mailbox: SeveralConnections, server: Server, ear: Ear
+) -> None:
     """As at the server's limit for each user. The session goes on, and the next call tries again."""
-
-    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-        for _ in range(3):
-            with pytest.raises(ServerRefused):
-                await mailbox.headers("A", 50)
-        await mailbox.watch()
-        assert server.since() == []
-        assert len(await mailbox.headers(INBOX, 50)) == 1
-        await mailbox.headers("A", 50)
-        assert by_connection(server.since())[3:] == ["1 IDLE", "2 SELECT A", f"2 {LISTING}"]
-        assert not ear.losses
-
-    play(user, None, refusing, parting, closing, None)
+    for _ in range(3):
+        with pytest.raises(ServerRefused):
+            await mailbox.headers("A", 50)
+    await mailbox.watch()
+    assert server.since() == []
+    assert len(await mailbox.headers(INBOX, 50)) == 1
+    await mailbox.headers("A", 50)
+    assert by_connection(server.since())[3:] == ["1 IDLE", "2 SELECT A", f"2 {LISTING}"]
+    assert not ear.losses
 
 
 @pytest.mark.parametrize("end", ["abandon", "cancel"])
@@ -332,31 +329,25 @@ def test_a_connection_that_is_being_made_ends_with_the_session(end: str) -> None
     play(user, None, slow)
 
 
-def test_all_connections_are_kept_alive() -> None:
+@over(None, None, None)
+async def test_all_connections_are_kept_alive(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
     """With an open folder by IDLE, otherwise by NOOP, in less than servers' limit of 30 minutes without commands."""
-
-    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-        await mailbox.append("B", b"text")
-        await mailbox.headers("A", 50)
-        await mailbox.watch()
-        server.since()
-        skip(IDLE_AGAIN_S + 1)
-        await settled()
-        assert sorted(server.since()) == ["1 DONE", "1 IDLE", "2 NOOP", "3 DONE", "3 IDLE"]
-        assert not ear.losses
-
-    play(user, None, None, None)
+    await mailbox.append("B", b"text")
+    await mailbox.headers("A", 50)
+    await mailbox.watch()
+    server.since()
+    skip(IDLE_AGAIN_S + 1)
+    await settled()
+    assert sorted(server.since()) == ["1 DONE", "1 IDLE", "2 NOOP", "3 DONE", "3 IDLE"]
+    assert not ear.losses
 
 
-def test_without_idle_all_connections_poll() -> None:
+@over(None, None, capabilities=b"IMAP4rev1 SASL-IR AUTH=PLAIN", poll_s=600.0)
+async def test_without_idle_all_connections_poll(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
     """Each in its folder, at the program's interval."""
-
-    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-        await mailbox.headers("A", 50)
-        await mailbox.watch()
-        server.since()
-        skip(601)
-        await settled()
-        assert sorted(server.since()) == ["1 NOOP", "2 NOOP"]
-
-    play(user, None, None, capabilities=b"IMAP4rev1 SASL-IR AUTH=PLAIN", poll_s=600.0)
+    await mailbox.headers("A", 50)
+    await mailbox.watch()
+    server.since()
+    skip(601)
+    await settled()
+    assert sorted(server.since()) == ["1 NOOP", "2 NOOP"]
