@@ -131,7 +131,6 @@ class _Folder:
         self.unread_from = self.next_uid - unread
 
     def initial_flags(self, uid: int) -> frozenset[Flag]:
-        """Return the flags of a message of the start state."""
         return SEEN if uid < self.unread_from else NO_FLAGS
 
     def add(self, mail: MailInMemory, flags: frozenset[Flag]) -> _Message:
@@ -265,7 +264,6 @@ class InMemoryDriver:
             self.post(mail, tuple(reached))
 
     def arrive(self, mail: MailInMemory, users: Iterable[int]) -> None:
-        """Put a message into the Inbox of each of these users."""
         for user in users:
             self.mailboxes[user].receive(mail)
 
@@ -479,12 +477,10 @@ class InMemoryMailbox:
         self.abandon()
 
     def abandon(self) -> None:
-        """End the session at once; the mailbox stays."""
         self._on = False
         self._open = None
 
     def header(self, folder: _Folder, uid: int) -> Header:
-        """Return the header of a message that is in the folder."""
         message = folder.messages[uid]
         if message is None:
             mail = self._system.initial(self._account, folder.name, uid - 1)

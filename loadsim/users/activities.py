@@ -18,6 +18,10 @@ from loadsim.users.inbox import Unread
 from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Read, Task
 
+ANSWERS = {"reply": tasks.REPLY, "reply_all": tasks.REPLY_ALL, "forward": tasks.FORWARD}
+FILED = {"move": tasks.MOVE, "copy": tasks.COPY, "delete": tasks.DELETE}
+"""The tasks that may follow the reading of a message, by the profile's names."""
+
 
 class Step(NamedTuple):
     """A task to do, its subject, and the delay after the last step, in ms of the profile's day.
@@ -126,16 +130,8 @@ def _after_reading(user: UserMail, header: Header, structure: Structure, stream:
     load = user.workload
     if structure.attachments and load.chance(user.number, "load", tag.id, user.profile.load_attachment):
         yield Step(tasks.LOAD_ATTACHMENT, (header, structure.attachments[0]))
-    match load.outcome(user.number, stream, outcomes, tag.id):
-        case "reply":
-            yield from _send(tasks.REPLY, Read(header, tag, structure, stream), user)
-        case "reply_all":
-            yield from _send(tasks.REPLY_ALL, Read(header, tag, structure, stream), user)
-        case "forward":
-            yield from _send(tasks.FORWARD, Read(header, tag, structure, stream), user)
-        case "move":
-            yield Step(tasks.MOVE, header)
-        case "copy":
-            yield Step(tasks.COPY, header)
-        case "delete":
-            yield Step(tasks.DELETE, header)
+    outcome = load.outcome(user.number, stream, outcomes, tag.id)
+    if outcome in ANSWERS:
+        yield from _send(ANSWERS[outcome], Read(header, tag, structure, stream), user)
+    elif outcome in FILED:
+        yield Step(FILED[outcome], header)

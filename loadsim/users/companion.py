@@ -274,7 +274,6 @@ class Companion:
         self._mailbox.abandon()
 
     def _end_unless_refused(self, failure: TaskFailed | None) -> None:
-        """End the session after a failure, unless it is a refusal."""
         if failure is not None and failure.outcome != "refused":
             self._end_session(failure)
 

@@ -108,7 +108,6 @@ class Inbox:
         return taken
 
     def flagged(self, header: Header, flag: Flag) -> None:
-        """Note a flag that the server has set."""
         known = self._messages.get(header.ref)
         if known is not None:
             self._messages[header.ref] = known._replace(flags=flags_among(known.flags | {flag}))
@@ -118,7 +117,6 @@ class Inbox:
         return [self._messages.get(header.ref, header) for header in headers]
 
     def gone(self, headers: Iterable[Header]) -> None:
-        """Forget messages that have left the Inbox."""
         for header in headers:
             self._messages.pop(header.ref, None)
 

@@ -122,7 +122,6 @@ class UserMail:
             self._record(event, tag.id, self.number, tag.sender, folder, self.now())
 
     def record_stored(self, event: str, headers: Sequence[Header], folder: str) -> None:
-        """Record messages that the server has put into a folder."""
         for header in headers:
             self.record_received(event, header, folder)
             if header.tag:

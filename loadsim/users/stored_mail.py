@@ -58,7 +58,6 @@ class StoredMail:
 
     @property
     def is_known(self) -> bool:
-        """True if the start state is known."""
         return self._start is not None
 
     @property

@@ -233,7 +233,6 @@ def _compose(
 
 
 async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:
-    """Submit a message; the server accepts it for every recipient."""
     await user.submission.send(user.account.address, outgoing.addresses, outgoing.message)
     user.record_accepted(outgoing.id, outgoing.reached, outgoing.individuals)
     return outgoing
@@ -267,7 +266,6 @@ async def delete(user: UserMail, header: Header) -> None:
 
 
 async def evict(user: UserMail, headers: list[Header]) -> None:
-    """Move the messages above the Inbox limit to Deleted Items."""
     await _move(user, "deleted", headers, DELETED_ITEMS)
 
 

@@ -284,7 +284,7 @@ def test_a_token_in_a_file(tmp_path: Path, content: str, token: str) -> None:
     source = TokenSource(file=str(file))
     assert asyncio.run(tokens.current(source)) == token
     file.write_text("next")
-    assert asyncio.run(tokens.current(source)) == asyncio.run(tokens.renewed(source, token)) == "next"
+    assert asyncio.run(tokens.current(source)) == asyncio.run(tokens.current(source, token)) == "next"
     assert tokens.known(source) == [token, "next"]
 
 
@@ -318,7 +318,7 @@ async def test_a_command_runs_for_all_who_share_it(tmp_path: Path) -> None:
     source = counting(tmp_path, "token-N")
 
     assert set(await asyncio.gather(*(tokens.current(source) for _ in range(20)))) == {"token-1"}
-    assert set(await asyncio.gather(*(tokens.renewed(source, "token-1") for _ in range(20)))) == {"token-2"}
+    assert set(await asyncio.gather(*(tokens.current(source, "token-1") for _ in range(20)))) == {"token-2"}
     assert calls(tmp_path) == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import smtplib
+from base64 import b64encode
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ProtocolError
 from loadsim.model.ports import Account
-from loadsim.protocols.sasl.exchange import Messages, in_base64, login, plain
+from loadsim.protocols.sasl.exchange import Messages, login, plain
 from loadsim.protocols.smtp import commands
 from loadsim.protocols.smtp.wire import Reply, SmtpWire
 
@@ -144,7 +145,7 @@ def test_passwords_are_sent_as_the_mechanisms_have_it() -> None:
     assert commands.auth(words).line == b"AUTH PLAIN AHRpbQB0YW5zdGFhZnRhbnN0YWFm\r\n"
     exchange = login(account)
     assert commands.auth(commands.dialogue_of(exchange).words).line == b"AUTH LOGIN\r\n"
-    sent = [in_base64(exchange.respond(challenge)) for challenge in (b"Username:", b"Password:")]
+    sent = [b64encode(exchange.respond(challenge)) for challenge in (b"Username:", b"Password:")]
     assert sent == [b"dGlt", b"dGFuc3RhYWZ0YW5zdGFhZg=="]
 
 

@@ -113,7 +113,6 @@ class LibraryConnection:
     # --- the port ---
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
-        """Connect. Return the greeting."""
         implicit = context if endpoint.tls == "implicit" else None
         with self._reported("CONNECT"), failing_as("connect"):
             async with asyncio.timeout(self.limit_s):
@@ -153,37 +152,30 @@ class LibraryConnection:
         return asyncio.get_running_loop().create_task(self._in_turn(command, arguments))
 
     def respond(self, line: bytes) -> None:
-        """Send the response to a challenge."""
         self._protocol.sent_bytes += len(line) + 2
         self._protocol.transport.write(line + b"\r\n")
 
     def send_quietly(self, name: str) -> None:
-        """Send a command without a waiting caller; if it is refused, the connection ends."""
         if self.failure is None and self._bye is None:
             self._quiet = self.send(name)
             self._quiet.add_done_callback(self._end_quietly)
 
     async def idle(self) -> None:
-        """Begin IDLE (RFC 2177), and wait for the server's "+". The next command ends it."""
         await self.send("IDLE")
 
     def remember_tls(self) -> None:
-        """Keep the TLS session, if there is one, for the user's next connection."""
         remember(self.account.number, self._protocol.transport)
 
     def close(self) -> None:
-        """Close with TLS's close_notify; `on_lost` is not called."""
         self._leaving = True
         if self._protocol.transport is not None and not self._protocol.transport.is_closing():
             self._protocol.transport.close()
 
     def abort(self) -> None:
-        """Close at once. A command under way fails."""
         self._leaving = True
         self._fail(ServerLost("closed"))
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed; abort it after a command's time limit."""
         await asyncio.wait((self._ended,), timeout=self.limit_s)
         self.abort()
 
@@ -330,7 +322,6 @@ class LibraryConnection:
         self._greeting.set_result(response)
 
     def _end(self, command: ImapCommand | None, tagged: Tagged) -> None:
-        """Take the end of the command under way."""
         if tagged.tag != f"{self._protocol.tagpre}{self._protocol.tagnum - 1}":
             raise ProtocolError("IMAP tag", "an answer to no command under way")
         if command is None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from loadsim.protocols.imap.names import encode_name
+from loadsim.protocols.imap.sets import NumberSet
 
 LONGEST_SET_BYTES = 4000
 """The longest set of numbers: RFC 7162 section 4 asks clients to keep a command line below 8192 octets."""
@@ -58,7 +59,7 @@ def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
     """Yield sets of these numbers, neighbours as ranges, each short enough for one command."""
     pieces: list[bytes] = []
     length = 0
-    for first, last in _runs(numbers):
+    for first, last in NumberSet.of([(number, number) for number in numbers]).ranges:
         piece = b"%d" % first if first == last else b"%d:%d" % (first, last)
         if length + len(piece) > LONGEST_SET_BYTES:
             yield b",".join(pieces)
@@ -67,15 +68,6 @@ def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
         length += len(piece) + 1
     if pieces:
         yield b",".join(pieces)
-
-
-def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    ordered = sorted(set(numbers))
-    begin = 0
-    for at in range(1, len(ordered) + 1):
-        if at == len(ordered) or ordered[at] != ordered[at - 1] + 1:
-            yield ordered[begin], ordered[at - 1]
-            begin = at
 
 
 def encode(tag: bytes, name: bytes, arguments: Iterable[Argument], free_literal_bytes: int) -> list[bytes]:

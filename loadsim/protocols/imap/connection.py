@@ -167,7 +167,6 @@ class Connection(asyncio.Protocol):
         await self.send("IDLE")
 
     def remember_tls(self) -> None:
-        """Keep the TLS session, if there is one, for the user's next connection."""
         remember(self.account.number, self._transport)
 
     def close(self) -> None:

@@ -54,7 +54,6 @@ class FolderNames:
         return _folder_named(self, name)
 
     def path(self, folder: str) -> str:
-        """Return the folder's path."""
         own = dict(self.own)
         if folder in own:
             return own[folder]

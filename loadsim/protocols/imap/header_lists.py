@@ -138,7 +138,6 @@ class HeaderLists:
     async def _flags(
         self, connection: ImapConnection, numbers: bytes, by_uid: bool = False
     ) -> dict[int, frozenset[Flag]]:
-        """Fetch flags. Return them by UID, in ascending order."""
         items = self.requests.flags
         assert items is not None
         by_number = b"UID" in items and not by_uid

@@ -61,7 +61,6 @@ class ImapMailbox:
         return replace(self, session=self.session.over_another_connection())
 
     async def log_on(self) -> None:
-        """Make a session; see `authenticate.log_on`."""
         await self.session.log_on()
 
     async def log_off(self) -> None:
@@ -69,14 +68,12 @@ class ImapMailbox:
         await self.session.log_off()
 
     def abandon(self) -> None:
-        """Close at once."""
         self.session.abandon()
 
     # --- looking ---
 
     @property
     def messages(self) -> int:
-        """The number of messages in the open folder."""
         return self.session.count
 
     async def folders(self) -> Sequence[str]:
@@ -238,15 +235,12 @@ class ImapMailbox:
             self.session.validity.pop(folder, None)
 
     def path(self, folder: str) -> str:
-        """Return the folder's path; see `folder_names`."""
         return self.session.names.path(folder)
 
     def folder_at(self, path: str) -> str:
-        """Return the folder at this path; see `folder_names`."""
         return self.session.names.folder_at(path)
 
     def name_on_server(self, folder: str) -> str:
-        """Return the server's name of a folder; see `folder_names`."""
         return self.session.names.on_server(canonical(folder))
 
     @property
@@ -545,7 +539,6 @@ def _expunged(answers: Iterable[Answer]) -> int:
 
 
 def _fetched(answers: Iterable[Answer]) -> Iterator[Fetched]:
-    """Yield the data of messages in these answers."""
     return (response for answer in answers for response in answer.data if isinstance(response, Fetched))
 
 

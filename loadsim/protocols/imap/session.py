@@ -68,7 +68,6 @@ class ImapSession:
         return other
 
     async def log_on(self) -> None:
-        """Make a session; see `authenticate.log_on`."""
         self.abandon()
         self.in_call = True
         try:
@@ -107,7 +106,6 @@ class ImapSession:
                 connection.abort()
 
     def abandon(self) -> None:
-        """Close at once."""
         self._stop_watching()
         self.leave()
         connection, self.connection = self.connection, None
@@ -242,7 +240,6 @@ class ImapSession:
             raise ServerRefused("UIDVALIDITY changed", folder)
 
     def leave(self) -> None:
-        """Note that no folder is open any more."""
         if self.open == INBOX:
             self.arrivals.left(self.count)
         self.open = None

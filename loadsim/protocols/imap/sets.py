@@ -31,7 +31,6 @@ class NumberSet:
 
     @classmethod
     def union(cls, sets: Iterable[NumberSet]) -> NumberSet:
-        """Return the set of all numbers in any of these sets."""
         return cls.of([ends for numbers in sets for ends in numbers.ranges])
 
     @property

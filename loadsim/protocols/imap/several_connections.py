@@ -55,7 +55,6 @@ class SeveralConnections:
     # --- the session ---
 
     async def log_on(self) -> None:
-        """Make a session of one connection; see `authenticate.log_on`."""
         self.abandon()
         await self._inbox.log_on()
 
@@ -70,7 +69,6 @@ class SeveralConnections:
                 raise end
 
     def abandon(self) -> None:
-        """Close all connections at once."""
         for mailbox in (self._inbox, *self._others):
             mailbox.abandon()
         self._others.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ async def log_on(
     try:
         await _perform(method, exchange_of(method, endpoint, account, token), perform, token)
     except ServerRefused:
-        fresh = await tokens.renewed(account.token, token)
+        fresh = await tokens.current(account.token, refused=token)
         if fresh == token:
             raise
         await _perform(method, exchange_of(method, endpoint, account, fresh), perform, fresh)
@@ -62,7 +63,6 @@ async def _perform(
 
 
 def exchange_of(method: str, endpoint: Endpoint, account: Account, token: str = "") -> Exchange:
-    """Return a new exchange of a SASL method."""
     match method:
         case "plain":
             return messages.Messages("PLAIN", messages.plain(account))
@@ -98,7 +98,7 @@ class Dialogue:
         message = self.exchange.initial()
         if message is None:
             return
-        initial = messages.in_base64(message)
+        initial = b64encode(message)
         if len(initial) <= self.room_bytes:
             self.words.append(initial or b"=")
         else:
@@ -113,7 +113,7 @@ class Dialogue:
         work = self.exchange.work(decoded)
         if work is not None:
             await asyncio.get_running_loop().run_in_executor(_CALCULATOR, work)
-        return messages.in_base64(self.exchange.respond(decoded))
+        return b64encode(self.exchange.respond(decoded))
 
     def check_sent(self) -> None:
         """Raise `ProtocolError` if the server accepted the log-on before the initial response."""

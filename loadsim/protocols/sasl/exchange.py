@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 import re
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -178,8 +178,3 @@ def cram_md5(account: Account) -> Messages:
         return f"{account.name} {digest}".encode()
 
     return Messages("CRAM-MD5", None, [respond])
-
-
-def in_base64(message: bytes) -> bytes:
-    """Return a message as it is sent."""
-    return b64encode(message)

@@ -82,7 +82,6 @@ class Scram:
     _refusal: str = ""
 
     def initial(self) -> bytes | None:
-        """Return client-first-message."""
         return (self._gs2_header + self._first_bare).encode()
 
     def work(self, challenge: bytes) -> Callable[[], object] | None:

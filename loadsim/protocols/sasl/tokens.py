@@ -69,15 +69,11 @@ def known(source: TokenSource | None) -> list[str]:
     return list(entry.tokens) if entry is not None else []
 
 
-async def current(source: TokenSource) -> str:
-    """Return the token of a source. Raises `GeneratorFailed`, which shows no token."""
-    if source.file is not None:
-        return _kept(source, _from_file(source.file))
-    return await _printed(source, None)
+async def current(source: TokenSource, refused: str | None = None) -> str:
+    """Return the token of a source, perhaps after one was refused: the same without a new one.
 
-
-async def renewed(source: TokenSource, refused: str) -> str:
-    """Return the token of a source after one was refused: the same without a new one. Raises `GeneratorFailed`."""
+    Raises `GeneratorFailed`, which shows no token.
+    """
     if source.file is not None:
         return _kept(source, _from_file(source.file))
     return await _printed(source, refused)

@@ -140,7 +140,6 @@ class SmtpConnection(asyncio.Protocol):
         self._report(agreed, "ok")
 
     def remember_tls(self) -> None:
-        """Keep the TLS session, if there is one, for the user's next connection."""
         remember(self.account.number, self._transport)
 
     def leave(self) -> None:
@@ -158,7 +157,6 @@ class SmtpConnection(asyncio.Protocol):
         self._fail(ServerLost("closed"))
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed."""
         if self in self.open_connections:
             self._closed = self._closed or self._loop.create_future()
             await asyncio.shield(self._closed)
@@ -311,7 +309,6 @@ class SmtpConnection(asyncio.Protocol):
         return " ".join(without_password(reply.text, self.account).split())
 
     def _resume(self, text: str | None, failure: TaskFailed | None = None) -> None:
-        """Resume the caller with the answer to its packet."""
         self._deadline_s = math.inf
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():

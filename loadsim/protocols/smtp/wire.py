@@ -87,7 +87,6 @@ class SmtpWire:
             raise self._refuse(self._held, f"a line of more than {LONGEST_LINE_BYTES} bytes")
 
     def _add(self, code: int, line: bytes, size_bytes: int) -> None:
-        """Add one line to a reply of several lines."""
         if self._begun and code != self._code:
             raise self._refuse(line, "different codes in one reply")
         self._code = code
