@@ -1,16 +1,16 @@
-"""Servers for submission: aiosmtpd, which knows nothing of our code, and one that misbehaves by script."""
+"""A server for submission, aiosmtpd, which knows nothing of our code."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import ssl
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+from imap_script import Ear
 
 from loadsim.model.ports import Account, Endpoint
 
@@ -28,24 +28,8 @@ def small_heap() -> Iterator[None]:
     gc.unfreeze()
 
 
-class Observed:
-    """Hears the driver; an observer as the engine's, but that it keeps everything."""
-
-    def __init__(self) -> None:
-        self.commands: list[tuple[str, str, int, int]] = []
-
-    def now(self) -> int:
-        return time.monotonic_ns()
-
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        assert 0 < since <= time.monotonic_ns()
-        self.commands.append((name, outcome, sent_bytes, received_bytes))
-
-    def arrived(self, messages: int) -> None:
-        raise AssertionError("SMTP brings no mail")
-
-    def lost(self, failure: Exception) -> None:
-        raise AssertionError("nobody waits for it")
+class Observed(Ear):
+    """An observer of submissions."""
 
     @property
     def names(self) -> list[str]:
@@ -143,47 +127,6 @@ async def aiosmtpd(
         server.close()
         for transport in list(connections):
             transport.close()
-        await server.wait_closed()
-
-
-@asynccontextmanager
-async def scripted(**script: str | None) -> AsyncIterator[int]:
-    """A server that answers each command as told: a text, "" for silence from then on, None for closing; else 250.
-
-    "greeting" and "message" stand for what is not a command. Commands that are not in the script are accepted.
-    """
-    connected: set[asyncio.StreamWriter] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connected.add(writer)
-        offered = "250-mail\r\n250-PIPELINING\r\n250 SIZE 1000000"
-        usual = {"greeting": "220 hello", "EHLO": offered, "DATA": "354 go", "QUIT": "221 bye"}
-        verb = "greeting"
-        while True:
-            answer = script.get(verb, usual.get(verb, "250 OK"))
-            if answer is None:
-                break
-            if not answer:
-                await reader.read()
-                break
-            writer.write(answer.encode() + b"\r\n")
-            if verb == "QUIT":
-                break
-            try:
-                line = await reader.readuntil(b"\r\n.\r\n" if answer.startswith("354") else b"\r\n")
-            except (asyncio.IncompleteReadError, ConnectionError):
-                break
-            verb = "message" if answer.startswith("354") else line.split()[0].decode().upper()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for writer in connected:
-            writer.close()
-        await asyncio.gather(*(writer.wait_closed() for writer in connected), return_exceptions=True)
         await server.wait_closed()
 
 

@@ -9,13 +9,14 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
-from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
+from imap_script import Ear
+from virtual_runs import Lived, contents, live, quiet, scenario_of
 
 from loadsim.engine.clock import LoopClock, run_virtual
-from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ServerSilent
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Mailbox
 from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import Fault, InMemoryDriver, Pace
+from loadsim.protocols.in_memory import InMemoryDriver, Pace
 
 MEAN_MS = 20.0
 
@@ -95,38 +96,28 @@ def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
         assert task["late_busy_s"] == pytest.approx(late_s, abs=1e-8)
 
 
-class Ear:
-    """An observer that remembers."""
+class VirtualEar(Ear):
+    """An observer in virtual time."""
 
     def __init__(self, clock: LoopClock) -> None:
-        self.now = clock.now_ns
-        self.commands: list[tuple[str, str]] = []
-        self.arrivals: list[int] = []
-        self.losses: list[Exception] = []
+        super().__init__()
+        self._clock = clock
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        assert since <= self.now()
-        self.commands.append((name, outcome))
-
-    def arrived(self, messages: int) -> None:
-        self.arrivals.append(messages)
-
-    def lost(self, failure: Exception) -> None:
-        self.losses.append(failure)
+    def now(self) -> int:
+        return self._clock.now_ns()
 
 
 def converse(
     place: Path,
-    talk: Callable[[InMemoryDriver, list[Any], list[Ear]], Awaitable[None]],
-    fault: Fault | None = None,
+    talk: Callable[[InMemoryDriver, list[Any], list[VirtualEar]], Awaitable[None]],
     pace: Pace | None = None,
 ) -> int:
     """Let a conversation with two users' drivers take place; how long it took, in ns."""
     scenario = scenario_of(place, (quiet(start_state={"inbox": 2}), 2))
 
     async def main(clock: LoopClock) -> int:
-        module = InMemoryDriver(Workload(scenario), contents(), fault=fault, pace=pace)
-        ears = [Ear(clock), Ear(clock)]
+        module = InMemoryDriver(Workload(scenario), contents(), pace=pace)
+        ears = [VirtualEar(clock), VirtualEar(clock)]
         sessions = [module.session(scenario.account(at + 1), ear) for at, ear in enumerate(ears)]
         await talk(module, sessions, ears)
         return clock.now_ns()
@@ -153,7 +144,7 @@ def message(to: int) -> tuple[str, list[str], bytes]:
 def test_a_strangers_reference_is_our_bug(tmp_path: Path) -> None:
     """No server refused it: it is not recorded as a failure of the task."""
 
-    async def talk(module: InMemoryDriver, sessions: list[Any], _: list[Ear]) -> None:
+    async def talk(module: InMemoryDriver, sessions: list[Any], _: list[VirtualEar]) -> None:
         box: Mailbox = sessions[1].mailbox
         await box.log_on()
         with pytest.raises(TypeError):
@@ -161,36 +152,6 @@ def test_a_strangers_reference_is_our_bug(tmp_path: Path) -> None:
         assert module.mailboxes[2] is box
 
     converse(tmp_path, talk)
-
-
-FAULTS: list[tuple[TaskFailed, float]] = [
-    (ServerRefused("NO", "not now"), 0.0),
-    (ServerLost("reset"), 0.0),
-    (ServerSilent("no answer"), 60.0),
-]
-
-
-@pytest.mark.parametrize(("failure", "at_least_s"), FAULTS)
-def test_a_command_fails_as_told(tmp_path: Path, failure: TaskFailed, at_least_s: float) -> None:
-    """The command raises, is reported with its outcome, has had no effect; lost and silent end the session."""
-
-    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
-        box: Mailbox = sessions[0].mailbox
-        await box.log_on()
-        header, _ = await box.headers(INBOX, None)
-        began = ears[0].now()
-        with pytest.raises(type(failure)):
-            await box.move([header.ref], DELETED_ITEMS)
-        assert ears[0].now() - began >= at_least_s * 10**9
-        assert ears[0].commands[-1] == ("IMAP UID MOVE", failure.outcome)
-        if failure.outcome != "refused":
-            with pytest.raises(ServerLost):
-                await box.headers(INBOX, None)
-            await box.log_on()
-        assert len(await box.headers(INBOX, None)) == 2
-        assert ears[0].losses == []
-
-    converse(tmp_path, talk, chosen({(1, "IMAP UID MOVE", 0): failure}))
 
 
 def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
@@ -203,7 +164,7 @@ def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
         asked.append((user, name, at_ns))
         return told_s.get(name, service_s)
 
-    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
+    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[VirtualEar]) -> None:
         box: Mailbox = sessions[0].mailbox
         now = ears[0].now
 
@@ -234,11 +195,11 @@ def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
 def test_a_change_of_the_calendar_lists_no_schedule_that_an_earlier_one_stored(tmp_path: Path) -> None:
     """Its reference is known. The first change finds an empty folder, which needs no FETCH."""
 
-    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
+    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[VirtualEar]) -> None:
         await sessions[0].mailbox.log_on()
         for _ in range(3):
             await sessions[0].calendar.replace(message(1)[2])
-        assert "IMAP FETCH" not in {name for name, _ in ears[0].commands}
+        assert "IMAP FETCH" not in {name for name, *_ in ears[0].commands}
         assert len(await sessions[0].mailbox.headers(CALENDAR, None)) == 1
 
     converse(tmp_path, talk)

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from imap_script import certificate, skip
+from imap_script import certificate
 from skipping import turns, within
 from smtp_peers import ACCOUNT, LIMIT_S, PASSWORD, Observed, small_heap
 
-from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerSilent, TaskFailed
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, TaskFailed
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.smtp.connection import QUIT_LIMIT_S
 from loadsim.protocols.smtp.submission import SmtpSubmission
@@ -180,29 +180,6 @@ def test_the_reader_holds_little_of_any_stream(text: bytes, piece: int) -> None:
             for reply in wire.feed(stream[begin : begin + piece]):
                 assert reply.size_bytes <= LONGEST_REPLY_BYTES
             assert wire.held_bytes <= LONGEST_LINE_BYTES + LONGEST_REPLY_BYTES
-
-
-async def test_a_silent_server_costs_one_limit(pipelines: bool) -> None:
-    """A reply that trickles, a byte every second, does not extend the limit of its command."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                writer.write(b"2")
-                await writer.drain()
-                await asyncio.sleep(1)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
-    driver = SmtpSubmission(endpoint, ACCOUNT, Observed(), LIMIT_S, None, pipelines)
-    sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS, b"x"))
-    await within(LIMIT_S + 1, sending)
-    assert isinstance(sending.exception(), ServerSilent | ProtocolError)
-    await within(LIMIT_S, asyncio.create_task(driver.close()))
-    server.close()
-    await server.wait_closed()
-    skip(2)  # until the server has noticed
-    await turns()
 
 
 async def test_an_error_of_ours_is_the_generators(pipelines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
