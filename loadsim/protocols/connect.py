@@ -93,7 +93,7 @@ async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], 
         else:
             _TOOK.add(address)
             if address != known[0]:
-                known.sort(key=lambda each: each != address)
+                known.sort(key=lambda other: other != address)
             return made
     raise OSError(f"{host} has no address")
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from loadsim.errors import ConfigError
 from loadsim.model.log_on import fill, is_pattern
@@ -27,19 +28,11 @@ class ResumingContext(ssl.SSLContext):
 
     sessions: dict[int, ssl.SSLSession]
 
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
+    def wrap_bio(self, *streams: Any, **options: Any) -> ssl.SSLObject:
         """Begin a handshake with the session of the current user. Event loops call it in the connecting task."""
         user = _CONNECTING.get()
-        if session is None and user is not None:
-            session = self.sessions.get(user)
-        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        options["session"] = None if user is None else self.sessions.get(user)
+        return super().wrap_bio(*streams, **options)
 
 
 @contextmanager

@@ -129,5 +129,5 @@ class Inbox:
         above = 0 if self._limit is None else len(self._messages) - self._limit
         if above <= 0:
             return []
-        unread = {each.header.ref for each in self.unread}
+        unread = {message.header.ref for message in self.unread}
         return [header for header in self._messages.values() if header.ref not in unread][:above]

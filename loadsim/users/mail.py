@@ -74,8 +74,8 @@ class UserMail:
 
     def individuals(self, addresses: Iterable[str]) -> list[int]:
         """Return the users among the addressees of a message, without lists and strangers."""
-        found = (self.workload.population.number(address) for address in addresses)
-        return [user for user in found if user is not None]
+        users = (self.workload.population.number(address) for address in addresses)
+        return [user for user in users if user is not None]
 
     def read_note_delay_ms(self, header: Header) -> float:
         """Return the time for which the user looks at a message before they open the next."""

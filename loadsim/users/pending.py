@@ -130,9 +130,9 @@ class PendingActivities:
 
     def shown(self, unread: Sequence[Unread]) -> None:
         """Record as skipped READs of messages listed after the end that were visible to the last processing."""
-        for each in unread if self._end_ns is not None else ():
-            if each.since_ns <= self._processing_ns:
-                self._log.skipped(Step(tasks.READ, each.header), self._processing_ns)
+        for message in unread if self._end_ns is not None else ():
+            if message.since_ns <= self._processing_ns:
+                self._log.skipped(Step(tasks.READ, message.header), self._processing_ns)
 
     def end(self, end_ns: int) -> None:
         """Record pending steps as skipped, with those that would follow if each failed."""

@@ -63,7 +63,7 @@ class StoredMail:
     @property
     def unlooked(self) -> Sequence[str]:
         """The folders that the user has put messages into since they were last listed."""
-        return [name for name, each in self._folders.items() if each.recent]
+        return [name for name, folder in self._folders.items() if folder.recent]
 
     def put(self, folder: str, message_id: str, of: Header | None = None) -> None:
         """Note that the server has stored a message, perhaps `of` a listed one; the Inbox holds each copy."""
@@ -77,7 +77,7 @@ class StoredMail:
 
     def choose(self, headers: Iterable[Header], folder: str) -> Header | None:
         """Return the first of the folder's messages that no other activity may still remove, until `release`."""
-        header = next((each for each in headers if each.ref not in self._place), None)
+        header = next((header for header in headers if header.ref not in self._place), None)
         if header is not None:
             self._place[header.ref] = folder
         return header
@@ -88,7 +88,7 @@ class StoredMail:
 
     def tries(self, headers: Iterable[Header], folder: str) -> None:
         """Note messages that the server is asked to put into a folder: from now on they may be there."""
-        self._tried.update((folder, tag.id) for each in headers if (tag := each.tag) and tag.run == INITIAL_RUN)
+        self._tried.update((folder, tag.id) for header in headers if (tag := header.tag) and tag.run == INITIAL_RUN)
 
     def leaves(self, headers: Iterable[Header]) -> None:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
@@ -132,38 +132,40 @@ class StoredMail:
         # Count copies: of all messages, or at the end of the folder, where recent ones are, perhaps twice.
         is_whole = newest is None or len(shown) < newest
         listed = shown[0 if is_whole or name == INBOX else max(0, len(shown) - 2 * len(recent)) :]
-        own = [(each, each.tag) for each in listed if each.tag]
+        own = [(header, header.tag) for header in listed if header.tag]
         named = [tag.id for _, tag in own if name != INBOX or tag.run == INITIAL_RUN]
         copies = Counter(named)
         if is_whole:
             messages = len(copies) + len(own) - len(named)  # each copy that was delivered counts
         # Name what is wrong.
-        several = [each for each, count in copies.items() if count > max(1, folder.put[each])]
-        doubled = [each for each in several if (name, each) not in self._gone]
+        several = [message for message, count in copies.items() if count > max(1, folder.put[message])]
+        doubled = [message for message in several if (name, message) not in self._gone]
         wanted: Iterable[str] = recent if is_whole else ()
         if doubled or (is_whole and messages < folder.held):
             initial = self._initial(name)
-            doubled = [each for each in doubled if copies[each] > max(1, folder.put[each] + (each in initial))]
+            doubled = [
+                message for message in doubled if copies[message] > max(1, folder.put[message] + (message in initial))
+            ]
             wanted = [*initial, *folder.put] if is_whole else ()
-        flags = {each.tag.id: each.flags for each in known if each.tag} | recent
-        kept = {tag.id for each, tag in own if not {*flags.get(tag.id, ())} - each.flags - {Flag.FORWARDED}}
-        unflagged = [each for each in dict.fromkeys(tag.id for _, tag in own) if each not in kept]
+        flags = {header.tag.id: header.flags for header in known if header.tag} | recent
+        kept = {tag.id for header, tag in own if not {*flags.get(tag.id, ())} - header.flags - {Flag.FORWARDED}}
+        unflagged = [message for message in dict.fromkeys(tag.id for _, tag in own) if message not in kept]
         others = [] if folder.known else self._others(name, own)
         folder.known = True
-        cut = [tag.id for each, tag in own if 0 < each.size_bytes < sum(least_bytes(tag)) * DECODED]
+        cut = [tag.id for header, tag in own if 0 < header.size_bytes < sum(least_bytes(tag)) * DECODED]
         # Record each fault once.
         lost = folder.lost
-        for each in wanted:
-            if each not in copies and (name, each) not in self._gone:
-                self.lacks(name, each)
+        for message in wanted:
+            if message not in copies and (name, message) not in self._gone:
+                self.lacks(name, message)
         while folder.held > messages:
             self.lacks(name, f"unknown{folder.lost}")
         faults = {
             "stored mail is missing": folder.lost - lost,
-            "stored mail is another's": sum([self.lacks(name, each) for each in others]),
-            "stored mail is truncated": sum([self.lacks(name, each) for each in cut]),
-            "stored mail is doubled": sum([self._records("doubled", name, each) for each in doubled]),
-            "flags are not kept": sum([self.lacks(name, each) for each in unflagged]),
+            "stored mail is another's": sum([self.lacks(name, message) for message in others]),
+            "stored mail is truncated": sum([self.lacks(name, message) for message in cut]),
+            "stored mail is doubled": sum([self._records("doubled", name, message) for message in doubled]),
+            "flags are not kept": sum([self.lacks(name, message) for message in unflagged]),
         }
         for kind, count in faults.items():
             if count:
@@ -181,8 +183,8 @@ class StoredMail:
     def unseen(self) -> None:
         """Record the messages that were put into folders, and that the server has not listed since."""
         for name in self.unlooked:
-            for each in self._folders[name].recent:
-                self.lacks(name, each)
+            for message in self._folders[name].recent:
+                self.lacks(name, message)
 
     @contextmanager
     def must_be_whole(self, header: Header) -> Iterator[None]:
