@@ -28,7 +28,6 @@ from loadsim.errors import (
 )
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag
 from loadsim.protocols.error_mapping import internal
-from loadsim.protocols.imap import connection as connections
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import LARGEST_ANSWER_BYTES, Connection
 from loadsim.protocols.imap.header_lists import Ref
@@ -301,24 +300,6 @@ FLOODS = [
     b"* OK [ALERT] x\r\n", b"* X-UNKNOWN\r\n", b"* SEARCH 1 2 3\r\n", b"* STATUS INBOX (MESSAGES 1)\r\n",
     b"* CAPABILITY IMAP4rev1\r\n",
 ]  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("line", FLOODS, ids=lambda line: line[:12].decode())
-@in_virtual_time
-async def test_data_without_a_request_is_not_kept(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the session idles, and between commands: however much comes, the connection holds nothing of it."""
-    monkeypatch.setattr(connections, "LARGEST_ANSWER_BYTES", 1 << 40)
-    for idling in (True, False):
-        connection, transport, _ = connected(lambda _: [(0, b"+ idling\r\n")])
-        if idling:
-            await connection.idle()
-        transport.plan([(0.1, line * (4000 // len(line)))] * 50)
-        await asyncio.sleep(60)
-        assert connection.failure is None
-        assert not any(command.data.responses for command in connection._under_way.values())
-        assert connection._wire.held_bytes == 0
-        connection.abort()
 
 
 @in_virtual_time

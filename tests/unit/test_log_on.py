@@ -126,56 +126,21 @@ AFTER: Step = (r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1|%t OK done|")
 
 
 @pytest.mark.parametrize("driver", EACH)
-@pytest.mark.parametrize(
-    ("first", "says"),
-    [
-        ("r=%n,s=c2FsdA==,i=4096", "SCRAM-SHA-256 nonce: expected ours, extended by the server's"),
-        ("r=%nx,s=c2FsdA==,i=2000000000", "SCRAM-SHA-256 iterations: expected"),
-    ],
-)
-def test_a_false_challenge(driver: str, first: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_false_challenge(driver: str) -> None:
     """It ends the connection: no proof, against which passwords could be tried, is sent."""
-    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
-    challenge = plus(driver, first.replace("%n", "nonce"))
-    failure = log_on(driver, *dialogue(driver, "SCRAM-SHA-256", [(r"biws?\S*|\S+", challenge)]))
-    assert isinstance(failure, ProtocolError) and says in str(failure)
-
-
-@pytest.mark.parametrize("driver", EACH)
-@pytest.mark.parametrize(
-    ("last", "says"),
-    [
-        (
-            lambda driver: plus(driver, "v=AAAA"),
-            "SCRAM-SHA-256 server signature: the server does not know the password",
-        ),
-        (lambda driver: end(driver, True), "SCRAM-SHA-256 without a signature: the server did not prove"),
-    ],
-)
-def test_a_server_without_the_password(driver: str, last: object, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a wrong signature nor none is success."""
-    assert callable(last)
-    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
-    steps = [(r"\S+", plus(driver, "r=noncex,s=c2FsdA==,i=4096")), (r"\S+", last(driver))]
+    steps = [(r"\S+", plus(driver, "r=another,s=c2FsdA==,i=4096"))]
     failure = log_on(driver, *dialogue(driver, "SCRAM-SHA-256", steps))
-    assert isinstance(failure, ProtocolError) and says in str(failure)
+    assert isinstance(failure, ProtocolError) and "SCRAM-SHA-256 nonce: expected ours" in str(failure)
 
 
 @pytest.mark.parametrize("driver", EACH)
-def test_a_challenge_too_many(driver: str) -> None:
-    """Neither the password nor anything else is sent to it."""
-    failure = log_on(driver, *dialogue(driver, "PLAIN", [(r"\S+", plus(driver, "more?"))]))
-    assert isinstance(failure, ProtocolError)
-    assert "PLAIN challenge: expected the end of the exchange" in str(failure)
-
-
-@pytest.mark.parametrize("driver", EACH)
-@pytest.mark.parametrize("mechanism", ["LOGIN", "CRAM-MD5"])
-def test_success_without_the_password(driver: str, mechanism: str) -> None:
-    """A server that accepts a log-on before the password is not the one."""
-    steps = [("", end(driver, True))]
-    failure = log_on(driver, *dialogue(driver, mechanism, steps), methods=(mechanism.lower(),))
-    assert isinstance(failure, ProtocolError) and f"{mechanism} success" in str(failure)
+def test_a_server_without_the_password(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a wrong signature nor none is success."""
+    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
+    first = (r"\S+", plus(driver, "r=noncex,s=c2FsdA==,i=4096"))
+    for last, says in ((plus(driver, "v=AAAA"), "server signature"), (end(driver, True), "without a signature")):
+        failure = log_on(driver, *dialogue(driver, "SCRAM-SHA-256", [first, (r"\S+", last)]))
+        assert isinstance(failure, ProtocolError) and says in failure.kind
 
 
 @pytest.mark.parametrize("driver", IMAP)
