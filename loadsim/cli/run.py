@@ -17,7 +17,7 @@ from loadsim.cli.live.figures import LiveRun
 from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.run_view import RunView
 from loadsim.cli.live.stderr_lines import print_line
-from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
+from loadsim.cli.metrics.publish import add_metrics, published_metrics
 from loadsim.cli.options import add_engines, add_scenario, given_scenario
 from loadsim.cli.report_file import REPORT_NAME
 from loadsim.cli.shown_answer import add_wide, shown
@@ -57,18 +57,16 @@ def run_scenario(args: argparse.Namespace) -> int:
         else:
             on_cluster = cluster_runner(args, scenario)
             make = partial(on_cluster, scenario, out=args.out, even_invalid=args.even_invalid)
-        with published_metrics(args, scenario) as metrics:
-            with shown_page(args, scenario) as page:
-                with closing(RunView(quiet=args.quiet)) as view:
-                    live = LiveRun(scenario, metrics, page, view)
-                    result = make(watcher=live)
-                write_junit(verdict_junit(result.summary))
-                live.done(result.summary, result.directory)
-                try:
-                    _show(result, args)
-                finally:
-                    hand_over(result.directory)
-            linger(args)  # the run directory is complete
+        with published_metrics(args, scenario) as metrics, shown_page(args, scenario) as page:
+            with closing(RunView(quiet=args.quiet)) as view:
+                live = LiveRun(scenario, metrics, page, view)
+                result = make(watcher=live)
+            write_junit(verdict_junit(result.summary))
+            live.done(result.summary, result.directory)
+            try:
+                _show(result, args)
+            finally:
+                hand_over(result.directory)
     return result.exit_status
 
 

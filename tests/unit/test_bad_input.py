@@ -117,8 +117,6 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("show", "profiles", "a", "b"), "profiles: expected one name, found a b"),
         (("show", "drivers", "--copy", "own.yaml"), "--copy: expected one of "),
         (("server", "dovecot-postfix", "quickstart", "--listen", "0.0.0.0"), "--listen: expected an IPv4 address"),
-        (("run", "quickstart", "--metrics-linger", "5s"), "--metrics-linger: expected --metrics, too"),
-        (("run", "quickstart", "--metrics", "0", "--metrics-linger", "25h"), "--metrics-linger: expected a duration"),
         (("capacity", "quickstart", "--width", "1%", "--steps", "4,,8"), "--steps: expected"),
         (("capacity", "quickstart", "--from", "0"), "--from: expected"),
         (("capacity", "quickstart", "--width", "0.5%"), "--width: expected"),

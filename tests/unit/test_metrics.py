@@ -12,7 +12,7 @@ from live_snapshots import WORK
 from metrics_pages import fetched, parser, samples, value
 from paths import ROOT
 from prometheus_client.openmetrics import parser as openmetrics
-from run_states import live_run, summary_of
+from run_states import live_run
 
 from loadsim.cli.live.figures import RUN_PHASES, LiveRun
 from loadsim.cli.metrics.definitions import METRICS
@@ -58,7 +58,6 @@ def test_the_last_snapshot_is_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert value(found, "cpu_ratio") == pytest.approx(0.123)
     assert value(found, "mail_under_way") == 3
     assert value(found, "planned_seconds") == 300
-    assert not {name for name, _ in found} & {"loadsim_validity", "loadsim_score_seconds", "loadsim_exit_status"}
 
 
 def test_the_phase_is_shown_from_the_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,25 +74,6 @@ def test_the_phase_is_shown_from_the_beginning(tmp_path: Path, capsys: pytest.Ca
     assert value(found, "accounts_to_prepare", step="initialise") == 7
     known = {"loadsim_" + name for name in ("run_info", "phase", "planned_seconds")}
     assert {name for name, _ in found} - known == {"loadsim_accounts_prepared", "loadsim_accounts_to_prepare"}
-
-
-def test_the_verdict_is_shown_after_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the score and the exact percentiles; what was counted stays."""
-    live = live_run(tmp_path, WORK)
-    live.stage("analyse")
-    live.done(summary_of(tmp_path), tmp_path)
-    found = samples(page(live, capsys))
-    assert value(found, "phase", phase="done") == 1
-    validities = {word: value(found, "validity", validity=word) for word in ("valid", "degraded", "invalid")}
-    assert validities == {"valid": 1, "degraded": 0, "invalid": 0}
-    assert value(found, "passed") == 0
-    assert value(found, "criterion_passed", criterion="tasks.READ.p95_ms") == 0
-    assert value(found, "criterion_passed", criterion="failed_share") == 1
-    assert value(found, "exit_status") == 1
-    assert value(found, "task_p95_seconds", task="READ") == pytest.approx(0.010)
-    assert value(found, "task_p95_seconds", task="BROWSE") == pytest.approx(0.004)
-    assert value(found, "score_seconds") == pytest.approx(0.010)  # the only task with a weight
-    assert value(found, "tasks_total", task="READ", outcome="ok") == 2113
 
 
 def test_every_phase_has_a_name() -> None:
@@ -139,7 +119,6 @@ def test_the_reference_names_every_metric(tmp_path: Path, capsys: pytest.Capture
         if cells and cells[0].startswith("`loadsim_"):
             described[cells[0].strip("`")] = (cells[1], set(re.findall(r"`(\w+)`", cells[2])))
     live = live_run(tmp_path, WORK)
-    live.done(summary_of(tmp_path), tmp_path)
     families: dict[str, tuple[str, set[str]]] = {}
     for family in parser.text_string_to_metric_families(page(live, capsys)):
         assert family.samples

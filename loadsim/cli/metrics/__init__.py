@@ -1,1 +1,1 @@
-"""The metrics of a run while it lasts, and until Prometheus has seen its verdict."""
+"""The metrics of a run while it lasts."""

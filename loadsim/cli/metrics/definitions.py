@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from loadsim.analysis.summary import Summary
 from loadsim.cli.live.figures import RUN_PHASES, LiveFigures
 from loadsim.engine.latency_histogram import LABELS
 from loadsim.engine.snapshot import LiveSnapshot
@@ -14,8 +13,6 @@ from loadsim.version import __version__
 
 BOUNDS_S = tuple(float(f"{float(label) / 1000:.3g}") for label in LABELS[:-1])
 """The upper bounds of the buckets of a histogram, 100 µs to 100 s; the last bucket has none."""
-
-VALIDITIES = ("valid", "degraded", "invalid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +51,6 @@ METRICS = (
     Metric("loadsim_lag_max_seconds", "gauge", "The largest lag in the last second, of the worst engine."),
     Metric("loadsim_cpu_ratio", "gauge", "Share of a core used by the busiest engine."),
     Metric("loadsim_resident_bytes", "gauge", "Memory of all engines."),
-    # The verdict: after the end.
-    Metric("loadsim_validity", "gauge", "1 for the validity of the run, after its end.", ("validity",)),
-    Metric("loadsim_passed", "gauge", "1 if all criteria were met, 0 if not, after the end of the run."),
-    Metric(
-        "loadsim_criterion_passed",
-        "gauge",
-        "1 if a criterion was met, 0 if not, after the end of the run.",
-        ("criterion",),
-    ),
-    Metric("loadsim_exit_status", "gauge", "The exit status of the run, after its end."),
-    Metric("loadsim_score_seconds", "gauge", "The score of the run, after its end."),
-    Metric(
-        "loadsim_task_p95_seconds",
-        "gauge",
-        "The exact 95th percentile of service times in the window, after the end of the run.",
-        ("task",),
-    ),
 )
 
 
@@ -97,8 +77,6 @@ def values(figures: LiveFigures) -> Iterator[Value]:
         yield "loadsim_accounts_to_prepare", (step,), total
     if figures.load is not None:
         yield from _of_load(figures.load)
-    if figures.summary is not None:
-        yield from _of_summary(figures.summary)
 
 
 def _of_load(load: LiveSnapshot) -> Iterator[Value]:
@@ -121,18 +99,6 @@ def _of_load(load: LiveSnapshot) -> Iterator[Value]:
     yield "loadsim_lag_max_seconds", (), _s(load.lag_max_ms)
     yield "loadsim_cpu_ratio", (), load.cpu_share
     yield "loadsim_resident_bytes", (), load.rss_bytes
-
-
-def _of_summary(summary: Summary) -> Iterator[Value]:
-    for validity in VALIDITIES:
-        yield "loadsim_validity", (validity,), int(validity == summary.verdict.validity)
-    yield "loadsim_passed", (), summary.verdict.passed
-    for result in summary.criteria:
-        yield "loadsim_criterion_passed", (result.name,), int(result.passed)
-    yield "loadsim_exit_status", (), summary.exit_status
-    yield "loadsim_score_seconds", (), _s(summary.figures.score_ms)
-    for task in summary.figures.tasks:
-        yield "loadsim_task_p95_seconds", (task.task,), _s(task.service.p95_ms)
 
 
 def _s(value_ms: float | None) -> float | None:
