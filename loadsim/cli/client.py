@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadsim.cli.options import add_cluster, cluster_access, needs_dask, print_with_time, whole
+from loadsim.cli.options import add_cluster, cluster_access, needs_dask, print_with_time
 from loadsim.cluster.address import CLIENT_NAME
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 RUNS = "client-runs"
 """The directory of runs whose logs the controller has not collected."""
 
-MOST_WEIGHT = 1_000_000
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, required=True)
@@ -34,12 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path(RUNS),
         metavar="DIR",
         help=f"directory for logs until the controller has collected them; default: {RUNS}",
-    )
-    parser.add_argument(
-        "--weight",
-        type=whole(1, MOST_WEIGHT),
-        metavar="N",
-        help="share of the load, relative to other clients; default: number of cores",
     )
     parser.set_defaults(run=run_client)
 
@@ -53,7 +45,7 @@ def run_client(args: argparse.Namespace) -> int:
     name = _name(args.name or socket.gethostname().partition(".")[0])
     silence_dask()
     with _own_directory(args.runs) as runs:
-        run(_join_until_signal(access, name, runs, args.weight))
+        run(_join_until_signal(access, name, runs))
         _list_running(runs)
     return 0
 
@@ -79,13 +71,13 @@ def _own_directory(runs: Path) -> Iterator[Path]:
         yield runs.absolute()
 
 
-async def _join_until_signal(access: Access, name: str, runs: Path, weight: int | None) -> None:
+async def _join_until_signal(access: Access, name: str, runs: Path) -> None:
     from loadsim.cluster.join import join_forever
     from loadsim.engine.event_loop import background_tasks
 
     stop = asyncio.Event()
     with calls_on_signal(stop.set):
-        async with background_tasks(join_forever(access, name, runs, weight, print_with_time)):
+        async with background_tasks(join_forever(access, name, runs, print_with_time)):
             await stop.wait()
 
 

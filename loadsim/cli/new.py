@@ -9,7 +9,6 @@ from pathlib import Path
 
 from loadsim.analysis.score import FEW_HITS
 from loadsim.cli.options import whole
-from loadsim.cli.show import write_new
 from loadsim.errors import ConfigError
 from loadsim.model.documents.scenario_server import IMAP_PORTS, SMTP_PORTS
 from loadsim.model.host_port import is_loopback
@@ -138,7 +137,12 @@ def run_new(args: argparse.Namespace) -> int:
         users=args.users,
         **answers,
     )
-    write_new(file, text)
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(text)
+    except FileExistsError:
+        expected = "expected a new file, found one that exists"
+        raise ConfigError(f"{file}: {expected}; choose another name, or delete it") from None
     try:
         load_scenario(str(file), passwords=False)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""`loadsim show`: list scenarios, profiles, programs, suites, drivers and tasks, or show one; files can be copied."""
+"""`loadsim show`: list scenarios, profiles, programs, suites, drivers and tasks, or show one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.documents.schema import with_nearest
@@ -35,20 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", metavar="NAME", nargs="*", default=[], help="show this one; without it, the names are listed"
     )
-    parser.add_argument("--copy", type=Path, metavar="FILE", help="write a file to a new one instead, to be changed")
     parser.set_defaults(run=run_show)
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """List a kind, or show one. Raises `ConfigError` for an unknown name, or options that do not fit the kind."""
+    """List a kind, or show one. Raises `ConfigError` for an unknown name."""
     if args.kind not in SHIPPED_FILES:
-        if args.copy is not None:
-            raise ConfigError(f"--copy: expected one of {', '.join(SHIPPED_FILES)}, found {args.kind}")
         return run_code(args.kind, " ".join(args.name))
     if len(args.name) > 1:
         raise ConfigError(f"{args.kind}: expected one name, found {' '.join(args.name)}")
-    args.name = args.name[0] if args.name else None
-    return run_files(args.kind, args)
+    if args.name:
+        sys.stdout.write(_text(args.kind, args.name[0]))
+    else:
+        print("\n".join(as_list([(name, _first_sentence(_text(args.kind, name))) for name in known(args.kind)])))
+    return 0
 
 
 def run_code(kind: str, asked: str) -> int:
@@ -67,43 +66,14 @@ def run_code(kind: str, asked: str) -> int:
     return 0
 
 
-def run_files(kind: str, args: argparse.Namespace) -> int:
-    """List the files, or print or copy one. Raises `ConfigError` for an unknown name, or a file that exists."""
-    if args.name is None and args.copy is not None:
-        raise ConfigError(f"--copy {args.copy}: expected NAME, too, found none")
-    if args.copy is not None:
-        write_new(args.copy, _text(kind, args.name))
-        print(f"Copied to {args.copy}")
-    elif args.name is not None:
-        sys.stdout.write(_text(kind, args.name))
-    else:
-        print("\n".join(as_list(_files(kind))))
-    return 0
-
-
-def write_new(file: Path, text: str) -> None:
-    """Write a file that does not exist yet. Raises `ConfigError` if it does."""
-    try:
-        with file.open("x", encoding="utf-8") as new:
-            new.write(text)
-    except FileExistsError:
-        raise ConfigError(
-            f"{file}: expected a new file, found one that exists; choose another name, or delete it"
-        ) from None
-
-
 def _text(kind: str, name: str) -> str:
     if name not in known(kind):
         raise ConfigError(f"{kind}: expected one of {', '.join(known(kind))}, found {with_nearest(name, known(kind))}")
     return (shipped(kind) / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def _files(kind: str) -> list[Row]:
-    """Return each file's name with the first sentence of its first comment."""
-    return [(name, _first_sentence(_text(kind, name))) for name in known(kind)]
-
-
 def _first_sentence(text: str) -> str:
+    """Return the first sentence of a file's first comment."""
     comment = []
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -114,17 +84,17 @@ def _first_sentence(text: str) -> str:
 
 def _drivers() -> list[Row]:
     """Return a row for each driver: the first line of its module's docstring, and the package of a plug-in."""
-    return [(each.name, _words(each)) for each in plugins("driver")]
+    return [(driver.name, _words(driver)) for driver in plugins("driver")]
 
 
-def _words(found: Plugin) -> str:
+def _words(plugin: Plugin) -> str:
     """Return the words for a driver or task of a package."""
     try:
         with printing_to_stderr():
-            words = task_of(found).about if found.kind == "task" else _first_words(found)
+            words = task_of(plugin).about if plugin.kind == "task" else _first_words(plugin)
     except ConfigError as fault:
         words = f"cannot be used: {fault}"
-    return words if found.is_own else f"{words} ({found.origin})".strip()
+    return words if plugin.is_own else f"{words} ({plugin.origin})".strip()
 
 
 def _first_words(driver: Plugin) -> str:
@@ -135,11 +105,12 @@ def _first_words(driver: Plugin) -> str:
 def _tasks() -> list[Row]:
     """Return each task with its words, and its weight or its package."""
     weights = load_weights()
-    found = [each for each in vars(tasks).values() if isinstance(each, Task)]
-    return [
-        (each.name, each.about + (f" (weight {weights[each.name]:g})" if weights.get(each.name) else ""))
-        for each in found
-    ] + [(each.name, _words(each)) for each in plugins("task")]
+    rows = []
+    for task in vars(tasks).values():
+        if isinstance(task, Task):
+            weight = f" (weight {weights[task.name]:g})" if weights.get(task.name) else ""
+            rows.append((task.name, task.about + weight))
+    return rows + [(task.name, _words(task)) for task in plugins("task")]
 
 
 def as_list(rows: Sequence[Row]) -> list[str]:

@@ -49,10 +49,8 @@ class Agent(WorkerPlugin):
 
     name = "loadsim"
 
-    def __init__(self, runs: Path, weight: int | None = None) -> None:
-        """`weight` is the machine's share of the load, relative to other clients'; None: its number of cores."""
+    def __init__(self, runs: Path) -> None:
         self._runs = runs
-        self._weight = weight
         self._starting = asyncio.Lock()
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -74,11 +72,9 @@ class Agent(WorkerPlugin):
 
         `runs` has the runs with a directory here, by name, and if a process still works on each.
         """
-        cores = usable_cores()
         return {
             "software": build_fingerprint(),
-            "cores": cores,
-            "weight": self._weight or cores,
+            "cores": usable_cores(),
             "free_bytes": shutil.disk_usage(self._runs).free,
             "runs": {directory.name: in_use(directory) for directory in run_directories(self._runs)},
         }
@@ -215,7 +211,6 @@ async def serve(
     runs: Path,
     security: Security,
     host: str | None = None,
-    weight: int | None = None,
     joined: Callable[[], None] = lambda: None,
     until_back: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
@@ -234,7 +229,7 @@ async def serve(
             dashboard=False,
             dashboard_address=PAGES_ADDRESS,
             security=security,
-            plugins=(Agent(runs, weight),),
+            plugins=(Agent(runs),),
         ) as worker:
             joined()
             await worker.left.wait()

@@ -15,14 +15,11 @@ RETRY_S = 1.0
 """Seconds between two attempts to join."""
 
 
-async def join_forever(
-    access: Access, name: str, runs: Path, weight: int | None, report: Callable[[str], None]
-) -> None:
+async def join_forever(access: Access, name: str, runs: Path, report: Callable[[str], None]) -> None:
     """Join the cluster as a client of this name, reconnect, and never return.
 
     `report` gets a line for each change. The agent listens only at the address by which it reaches the controller: on
-    loopback, if the controller is there. `runs` is the directory for workers. `weight` is the machine's share of the
-    load, relative to other clients' (None: its number of cores).
+    loopback, if the controller is there. `runs` is the directory for workers.
     """
     reported = ""
 
@@ -46,7 +43,7 @@ async def join_forever(
     while True:
         try:
             host = await reach(access, name)
-            await serve(access.address.for_dask, name, runs, access.security, host, weight, joined, until_back)
+            await serve(access.address.for_dask, name, runs, access.security, host, joined, until_back)
         except (ConnectionError, RuntimeError) as failure:  # RuntimeError: a Dask worker that cannot register
             report_change(f"waiting for {access.address}, found: {deepest(failure)}")
         await asyncio.sleep(RETRY_S)

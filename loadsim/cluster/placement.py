@@ -30,7 +30,6 @@ class ConnectedClient:
     name: str
     software: str
     cores: int
-    weight: int
     free_bytes: int
     runs: Mapping[str, bool]
 
@@ -56,12 +55,12 @@ def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[ConnectedClient]
 
 
 def assign_users(users: int, clients: Sequence[ConnectedClient]) -> dict[str, list[Assignment]]:
-    """Assign users to clients in proportion to their weights. Return an assignment for each engine, by client.
+    """Assign users to clients in proportion to their cores. Return an assignment for each engine, by client.
 
     A client without users is left out.
     """
     engines = {}
-    for client, own in zip(clients, all_users(users).cut([client.weight for client in clients]), strict=True):
+    for client, own in zip(clients, all_users(users).cut([client.cores for client in clients]), strict=True):
         if len(own):
             engines[client.name] = own.cut([1] * engines_for(len(own), client.cores))
     return engines

@@ -130,20 +130,20 @@ def test_where_one_cannot_listen(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
-    """Users by weight, one start, the plan of the whole, logs here and nowhere else, a table of the clients."""
+    """Users by cores, one start, the plan of the whole, logs here and nowhere else, a table of the clients."""
     path = on_server(dovecot_postfix, tmp_path / "small.yaml")
     out = tmp_path / "out"
     with (
         station(tmp_path) as (address, _),
-        client(tmp_path, address, "one", "--weight", "2"),
-        client(tmp_path, address, "two", "--weight", "1"),
+        client(tmp_path, address, "one"),
+        client(tmp_path, address, "two"),
     ):
         made = loadsim("run", path, "--cluster", address, "--clients", "2", "--out", out, "--json", "--no-report")
         assert made.returncode == 0, made.stderr
     score = json.loads(made.stdout)
     assert [(one["client"], one["users"], one["lost_users"]) for one in score["per_client"]] == [
-        ("one", 4, 0),
-        ("two", 2, 0),
+        ("one", 3, 0),
+        ("two", 3, 0),
     ]
     for one in score["per_client"]:
         assert one["start_late_ms"] >= -2 * one["start_error_ms"]  # all have one clock here, and nobody begins early

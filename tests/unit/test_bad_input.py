@@ -115,7 +115,6 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("new", "own", "--host", "mail.example.com:143"), "--host: expected a host without a port, found"),
         (("show", "scenario"), "'scenario' (perhaps scenarios; choose from "),
         (("show", "profiles", "a", "b"), "profiles: expected one name, found a b"),
-        (("show", "drivers", "--copy", "own.yaml"), "--copy: expected one of "),
         (("server", "dovecot-postfix", "quickstart", "--listen", "0.0.0.0"), "--listen: expected an IPv4 address"),
         (("capacity", "quickstart", "--width", "1%", "--steps", "4,,8"), "--steps: expected"),
         (("capacity", "quickstart", "--from", "0"), "--from: expected"),

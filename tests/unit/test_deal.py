@@ -13,7 +13,7 @@ MIB = 2**20
 
 def about(**changes: object) -> dict[str, object]:
     """What a client says of itself."""
-    return {"software": build_fingerprint(), "cores": 2, "weight": 2, "free_bytes": 100 * MIB, "runs": {}} | changes
+    return {"software": build_fingerprint(), "cores": 2, "free_bytes": 100 * MIB, "runs": {}} | changes
 
 
 def joined(name: str, **changes: object) -> ConnectedClient:
@@ -22,13 +22,13 @@ def joined(name: str, **changes: object) -> ConnectedClient:
     return client
 
 
-def test_users_go_by_weight_and_engines_by_cores() -> None:
+def test_users_and_engines_go_by_cores() -> None:
     """A client without users is left out; everybody is with one engine of one client."""
-    hands = assign_users(40, [joined("a", weight=3, cores=1), joined("b", weight=1, cores=4)])
-    assert {name: sum(map(len, mine)) for name, mine in hands.items()} == {"a": 30, "b": 10}
+    hands = assign_users(50, [joined("a", cores=1), joined("b", cores=4)])
+    assert {name: sum(map(len, mine)) for name, mine in hands.items()} == {"a": 10, "b": 40}
     assert {name: len(mine) for name, mine in hands.items()} == {"a": 1, "b": 4}
-    assert sorted(user for mine in hands.values() for hand in mine for user in hand) == list(range(1, 41))
-    assert list(assign_users(2, [joined("a", weight=1), joined("b", weight=1000)])) == ["b"]
+    assert sorted(user for mine in hands.values() for hand in mine for user in hand) == list(range(1, 51))
+    assert list(assign_users(2, [joined("a", cores=1), joined("b", cores=1000)])) == ["b"]
 
 
 @pytest.mark.parametrize(
