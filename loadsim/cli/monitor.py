@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,6 @@ from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.documents.scenario_sections import Probes
 from loadsim.model.documents.yaml_reader import Origin, override, parse
 from loadsim.model.ports import Endpoint, Services
-from loadsim.model.scenario import load_scenario
-from loadsim.provisioning.sessions import services_of
 from loadsim.runs.monitor import Watch, default_name, watch_server
 
 STANDARD_OUTPUT = Path("-")
@@ -25,20 +23,14 @@ LOOPBACK = "127.0.0.1"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "scenario",
-        metavar="SCENARIO",
-        nargs="?",
-        help="a path, or the bare name of a shipped scenario, whose probes and server it takes",
-    )
-    parser.add_argument(
         "--probe",
         action="append",
         default=[],
         dest="probes",
         metavar="NAME",
-        help="a probe, such as host; repeatable; default: those of the scenario",
+        help="a probe, such as host; repeatable",
     )
-    add_set(parser, "a setting, such as probes.postfix.log=FILE, or another key of the scenario; repeatable")
+    add_set(parser, "a setting of a probe, such as probes.postfix.log=FILE; repeatable")
     parser.add_argument(
         "--out",
         type=Path,
@@ -63,8 +55,9 @@ def run_monitor(args: argparse.Namespace) -> int:
     if out is not None and out.suffix != ".tlog":
         raise ConfigError(f"--out {args.out}: expected a name that ends in .tlog, as those of all timing logs")
     name = args.name or default_name()
-    probes, services = _of_scenario(args) if args.scenario else _of_options(args)
-    watch = Watch(probes, services, name, args.scenario or "monitor", args.duration_s)
+    services = Services(Endpoint(LOOPBACK, args.imap_port), Endpoint(LOOPBACK, args.smtp_port))
+    probes = _probes(args.probes, args.overrides)
+    watch = Watch(probes, services, name, args.duration_s)
     until = f"for {args.duration_s:g} s" if args.duration_s else "until Ctrl-C"
     if out is not None:  # else it would be on the terminal of the run that reads the output
         print_line(f"monitor {name}: {', '.join(probes)}, each second into {out}, {until}")
@@ -72,23 +65,11 @@ def run_monitor(args: argparse.Namespace) -> int:
     return 0
 
 
-def _of_options(args: argparse.Namespace) -> tuple[Mapping[str, Mapping[str, Any]], Services]:
-    """Return the probes of the options, and the services at this machine's ports."""
-    document: dict[str, Any] = {"probes": {name: {} for name in args.probes}}
-    overridden = override(document, args.overrides)
+def _probes(names: Sequence[str], overrides: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the settings of the named probes by name."""
+    document: dict[str, Any] = {"probes": {name: {} for name in names}}
+    overridden = override(document, overrides)
     for key in document:
         if key != "probes":
-            raise ConfigError(f"--set {key}: expected a setting such as probes.postfix.log=FILE without a scenario")
-    origin = Origin("monitor", overridden=overridden)
-    probes = parse(TypeAdapter(Probes), document["probes"], origin, ("probes",))
-    return probes, Services(Endpoint(LOOPBACK, args.imap_port), Endpoint(LOOPBACK, args.smtp_port))
-
-
-def _of_scenario(args: argparse.Namespace) -> tuple[Mapping[str, Mapping[str, Any]], Services]:
-    """Return the probes of a scenario, or those that the options name, and the services of its server."""
-    scenario = load_scenario(args.scenario, args.overrides, passwords=False)
-    more = [f"probes.{name}={{}}" for name in args.probes if name not in scenario.probes]
-    if more:
-        scenario = load_scenario(args.scenario, [*more, *args.overrides], passwords=False)
-    services = services_of(scenario)
-    return {name: scenario.probes[name] for name in args.probes or scenario.probes}, services
+            raise ConfigError(f"--set {key}: expected a setting such as probes.postfix.log=FILE")
+    return parse(TypeAdapter(Probes), document["probes"], Origin("monitor", overridden=overridden), ("probes",))

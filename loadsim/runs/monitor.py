@@ -50,13 +50,12 @@ def default_name() -> str:
 class Watch:
     """Probes and their settings, by their keys, on the machine of these services.
 
-    `name` is the monitor's. `duration_s` ends it; None for no end. `origin` names the source of the settings in errors.
+    `name` is the monitor's. `duration_s` ends it; None for no end.
     """
 
     probes: Mapping[str, Mapping[str, Any]]
     services: Services
     name: str
-    origin: str = MONITOR
     duration_s: float | None = None
 
 
@@ -74,7 +73,7 @@ def watch_server(watch: Watch, out: Path | None, *, watcher: Watcher = SILENT) -
         raise ConfigError("monitor: expected at least one probe (--probe host), found none")
     if out is not None and out.exists():
         raise ConfigError(f"--out {out}: expected a new file, found one")
-    check_probes(watch.origin, watch.probes)
+    check_probes(MONITOR, watch.probes)
     target = _standard_output() if out is None else out
     with printing_to_stderr():
         run(_watch(watch, target, watcher))
@@ -125,7 +124,7 @@ async def _watch(watch: Watch, out: Path | FileIO, watcher: Watcher) -> None:
     stopped = asyncio.Event()
     ends_with_input = nullcontext() if isinstance(out, Path) else _calls_at_end_of_input(stopped.set)
     with calls_on_signal(stopped.set), ends_with_input:
-        probes = await open_probes(watch.origin, watch.probes, watch.services)
+        probes = await open_probes(MONITOR, watch.probes, watch.services)
         log = _open_log(watch, out)
         try:
             log.facts({**this_machine(), **clock_facts(), **_place(watch.services)})

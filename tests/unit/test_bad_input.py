@@ -170,11 +170,11 @@ def test_an_embedded_server_cannot_be_initialised(capsys: Capture) -> None:
 def test_a_monitor_that_cannot_begin_writes_nothing() -> None:
     """Without a probe, with a wrong name, and with a file that exists."""
     Path("old.tlog").write_text("old")
-    assert main(["monitor", on(1, 1), "--out", "new.tlog"]) == BAD_INPUT
-    watched = on(1, 1, probes={"host": {}})
-    assert main(["monitor", watched, "--name", "MX 1", "--out", "new.tlog"]) == BAD_INPUT
+    assert main(["monitor", "--out", "new.tlog"]) == BAD_INPUT
+    watched = ("monitor", "--probe", "host")
+    assert main([*watched, "--name", "MX 1", "--out", "new.tlog"]) == BAD_INPUT
     more = ("--probe", "command", "--set", "probes.command.run=true")
-    assert main(["monitor", watched, *more, "--out", "old.tlog"]) == BAD_INPUT
+    assert main([*watched, *more, "--out", "old.tlog"]) == BAD_INPUT
     assert (Path("old.tlog").read_text(), Path("new.tlog").exists()) == ("old", False)
 
 
