@@ -23,12 +23,7 @@ LOOPBACK = "127.0.0.1"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--probe",
-        action="append",
-        default=[],
-        dest="probes",
-        metavar="NAME",
-        help="a probe, such as host; repeatable",
+        "--probe", action="append", default=[], dest="probes", metavar="NAME", help="a probe, such as host; repeatable"
     )
     add_set(parser, "a setting of a probe, such as probes.postfix.log=FILE; repeatable")
     parser.add_argument(

@@ -33,11 +33,7 @@ OPTION = "-o"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories or timing logs, or a search or suite")
     parser.add_argument(
-        OPTION,
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="file to write or replace, .html or .md; default: report.html",
+        OPTION, "--out", type=Path, metavar="FILE", help="file to write or replace, .html or .md; default: report.html"
     )
     parser.add_argument(
         "--note",

@@ -33,9 +33,7 @@ def reading_of(asked_ns: int, there_ns: int, answered_ns: int) -> Reading:
 
 
 async def read_clock(
-    ask: Callable[[], Awaitable[int]],
-    round_trips: int = ROUND_TRIPS,
-    clock_ns: Callable[[], int] = time.monotonic_ns,
+    ask: Callable[[], Awaitable[int]], round_trips: int = ROUND_TRIPS, clock_ns: Callable[[], int] = time.monotonic_ns
 ) -> Reading:
     """Read the other clock in this many round trips, one after the other; `ask` returns its nanoseconds.
 

@@ -202,9 +202,7 @@ class Coordinator:
         unreported = sum(len(member.assigned.assignment) for member in self._members if member.snapshot is None)
         in_transit = sum(member.in_transit for member in self._members)
         return replace(
-            together,
-            users=together.users + unreported,
-            accepted_undelivered=together.accepted_undelivered + in_transit,
+            together, users=together.users + unreported, accepted_undelivered=together.accepted_undelivered + in_transit
         )
 
     @property

@@ -139,9 +139,7 @@ class Engine:
         events.seconds = self._seconds
         self.users = [
             User(
-                self,
-                workload.scenario.account(number),
-                dependencies.drivers[workload.population.group(number).module],
+                self, workload.scenario.account(number), dependencies.drivers[workload.population.group(number).module]
             )
             for number in users
         ]
@@ -333,9 +331,7 @@ class Engine:
     async def _finish_and_drain(self, *, drain: bool) -> None:
         """Let running tasks end, cancel the others after the grace, then wait for mail in transit."""
         await self._until(
-            self._limits.grace_s,
-            lambda: all(user.performing in BETWEEN_TASKS for user in self.users),
-            self._cutting,
+            self._limits.grace_s, lambda: all(user.performing in BETWEEN_TASKS for user in self.users), self._cutting
         )
         # Count first: `cut_off` ends sessions.
         lost = sum(not (user.is_on or user.given_up) for user in self.users)

@@ -32,10 +32,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.collector import collected
 from loadsim.monitor.host import open_machine_log, watched_machine
-from loadsim.monitor.machine_needs import (
-    check_memory,
-    shortages,
-)
+from loadsim.monitor.machine_needs import check_memory, shortages
 from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
 from loadsim.monitor.system.filesystems import server_storage
 from loadsim.plugins import printing_to_stderr

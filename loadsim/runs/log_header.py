@@ -43,12 +43,7 @@ def load_of_plan(scenario: Scenario, watcher: Watcher, *, even_invalid: bool = F
 
 
 def run_header(
-    workload: Workload,
-    run: str,
-    server: str,
-    plan: str,
-    start_state: str | None,
-    load: PlannedLoad | None,
+    workload: Workload, run: str, server: str, plan: str, start_state: str | None, load: PlannedLoad | None
 ) -> dict[str, Any]:
     """Return the header of the run with the ID `run` on a server with this name.
 

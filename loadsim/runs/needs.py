@@ -15,10 +15,7 @@ from loadsim.timinglog.planned_load import PlannedLoad
 
 
 def compared_needs(
-    workload: Workload,
-    load: PlannedLoad | None,
-    engines: int | None = None,
-    directory: Path = Path("runs"),
+    workload: Workload, load: PlannedLoad | None, engines: int | None = None, directory: Path = Path("runs")
 ) -> tuple[Needs, Resources]:
     """Return the needs of a run in `engines` processes (None: by default), and the machine's means.
 

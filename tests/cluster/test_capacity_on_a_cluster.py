@@ -19,11 +19,7 @@ def test_each_step_is_a_run_on_all_clients(embedded_server: StartEmbedded, tmp_p
     scenario = on_server(embedded_server, tmp_path / "small.yaml", criteria=PATIENT_CRITERIA | {"log_ons": {"max": 1}})
     out = tmp_path / "out"
     search = ("capacity", scenario, "--steps", "4,6", "--quick", "--pause", "0", "--out", out, "--quiet")
-    with (
-        station(tmp_path) as (address, _),
-        client(tmp_path, address, "one"),
-        client(tmp_path, address, "two"),
-    ):
+    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         done = loadsim(*search, "--cluster", address, "--clients", "2")
     assert done.returncode == 4, done.stderr  # quick: no evidence
     document = json.loads((out / "campaign.json").read_text())

@@ -73,18 +73,12 @@ def test_over_tls_a_stranger_is_told_why_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (
-            "cluster up --listen 0.0.0.0",
-            "0.0.0.0:8786: expected --certs DIR (loadsim cluster certs makes one)",
-        ),
+        ("cluster up --listen 0.0.0.0", "0.0.0.0:8786: expected --certs DIR (loadsim cluster certs makes one)"),
         ("cluster up --listen 127.0.0.1:x", "--listen: expected HOST, HOST:PORT or PORT"),
         ("client --cluster 10.9.8.1:1 --name one", "10.9.8.1:1: expected --certs DIR"),
         ("client --cluster 127.0.0.1:1 --name a/b", "expected letters, digits and hyphens"),
         ("client --cluster 127.0.0.1:1 --name a=b", "--name: expected letters, digits and hyphens"),
-        (
-            "client --cluster 127.0.0.1:1 --name one --certs x",
-            "x/cert.pem: expected a file of the cluster's",
-        ),
+        ("client --cluster 127.0.0.1:1 --name one --certs x", "x/cert.pem: expected a file of the cluster's"),
         ("run small --cluster 127.0.0.1:1", "--cluster: small: server: expected one that all machines reach"),
         ("run small --cluster 127.0.0.1:1 --engines 2", "--engines: expected a run of one machine"),
         ("run small --cluster 127.0.0.1:1 --clients 0", "--clients: expected a number of at least 1, found 0"),
@@ -133,11 +127,7 @@ def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPos
     """Users by cores, one start, the plan of the whole, logs here and nowhere else, a table of the clients."""
     path = on_server(dovecot_postfix, tmp_path / "small.yaml")
     out = tmp_path / "out"
-    with (
-        station(tmp_path) as (address, _),
-        client(tmp_path, address, "one"),
-        client(tmp_path, address, "two"),
-    ):
+    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         made = loadsim("run", path, "--cluster", address, "--clients", "2", "--out", out, "--json", "--no-report")
         assert made.returncode == 0, made.stderr
     score = json.loads(made.stdout)
@@ -201,11 +191,7 @@ def test_a_lost_station_costs_nothing_that_was_measured(embedded_server: StartEm
     run = RUN | {"day_length": "12s", "window": "12s"}
     path = on_server(embedded_server, tmp_path / "small.yaml", run=run, cluster={"control_limit": "2s"})
     out, later = tmp_path / "out", tmp_path / "later"
-    with (
-        station(tmp_path) as (address, _),
-        client(tmp_path, address, "one"),
-        client(tmp_path, address, "two"),
-    ):
+    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, error=True) as whole:
             whole.until(f"^{AT_WORK}")
             whole.end(signal.SIGKILL)

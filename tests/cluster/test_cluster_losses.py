@@ -10,16 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_commands import (
-    client,
-    events,
-    lasting,
-    lost_by_client,
-    on_server,
-    pid_of,
-    running,
-    station,
-)
+from cluster_commands import client, events, lasting, lost_by_client, on_server, pid_of, running, station
 from findings_of import findings_in
 from mailservers import StartEmbedded
 from small_runs import AT_WORK, loadsim
@@ -131,11 +122,7 @@ def test_a_run_does_without_the_control_port(embedded_server: StartEmbedded, tmp
     """`cluster up` is killed in the middle: nothing is lost, and all is collected; clients join the next one."""
     path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS), **CONTROL)
     out = tmp_path / "out"
-    with (
-        station(tmp_path) as (address, up),
-        client(tmp_path, address, "one") as one,
-        client(tmp_path, address, "two"),
-    ):
+    with station(tmp_path) as (address, up), client(tmp_path, address, "one") as one, client(tmp_path, address, "two"):
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole:
             whole.until(f"^{AT_WORK}")
             up.end(signal.SIGKILL)

@@ -25,13 +25,7 @@ from virtual_runs import NOWHERE, quiet, scenario_of
 from workers import CONTROL_LIMIT_S, Agreed, Client, on_fake, wait_for_end
 
 from loadsim.cluster.placement import WorkerAssignment
-from loadsim.cluster.worker_directory import (
-    COMPLAINTS_NAME,
-    LOGS_NAME,
-    SOCKET_NAME,
-    in_use,
-    start_worker,
-)
+from loadsim.cluster.worker_directory import COMPLAINTS_NAME, LOGS_NAME, SOCKET_NAME, in_use, start_worker
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl

@@ -283,11 +283,7 @@ def test_what_is_wrong_at_one_client_is_found_before_anything_is_changed(
     with logged_on(server, accounts[2]) as session:
         put(session, "INBOX", FOREIGN % 1)
     before = [snapshot(server, account) for account in accounts]
-    with (
-        station(tmp_path) as (address, _),
-        client(tmp_path, address, "one"),
-        client(tmp_path, address, "two"),
-    ):
+    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         status, said = cluster_run(tmp_path, path, address)
         assert status == BAD_INPUT
         assert len(said) == 1
@@ -328,11 +324,7 @@ def test_a_preparation_is_given_up_and_a_client_that_dies_in_it_is_named(
                     while each.recv(4096):
                         pass
 
-        with (
-            station(tmp_path) as (address, _),
-            client(tmp_path, address, "one"),
-            client(tmp_path, address, "two"),
-        ):
+        with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
             again = ("run", path, "--cluster", address, "--out", tmp_path / "out", "--no-report")
             with running(tmp_path, *again, error=True) as command:
                 connections = asked(command)

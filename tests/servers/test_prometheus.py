@@ -82,10 +82,7 @@ def await_points(url: str, query: str) -> None:
 def test_the_probe_reads_a_real_prometheus(tmp_path: Path) -> None:
     """Its own page, with summaries, histograms and counters of each status. Each sample fetches it once more."""
     live = live_run(tmp_path, WORK)
-    with (
-        served_metrics("127.0.0.1:0", lambda: live.figures) as port,
-        prometheus(tmp_path, f"127.0.0.1:{port}") as url,
-    ):
+    with served_metrics("127.0.0.1:0", lambda: live.figures) as port, prometheus(tmp_path, f"127.0.0.1:{port}") as url:
         await_points(url, "up == 1")
         await_points(url, "loadsim_users == 200")
         page = url.removesuffix("/api/v1") + "/metrics"

@@ -144,10 +144,7 @@ def test_each_wrong_setting_is_told(capsys: Capture) -> None:
 SOUND: dict[str, Any] = {
     "server": {"imap": {"host": "127.0.0.1"}, "smtp": {"host": "127.0.0.1", "tls": "starttls"}},
     "accounts": {"user": "u{index}", "password": "p{index}"},
-    "topology": [
-        {"profile": "loadsim-5.5/light", "users": 2},
-        {"profile": "loadsim-5.5/medium", "users": 2},
-    ],
+    "topology": [{"profile": "loadsim-5.5/light", "users": 2}, {"profile": "loadsim-5.5/medium", "users": 2}],
     "lists": {"count": 3},
     "run": {"day_length": "100s"},
     "limits": {"hits": 1},

@@ -37,10 +37,7 @@ def test_a_second_run_leaves_the_directory_of_the_first_alone(exists: bool) -> N
                 run_directory(OUT, "small", BEGAN),
             ):
                 pass
-        with (
-            pytest.raises(ConfigError, match="expected a new or empty"),
-            own_directory(OUT, "x"),
-        ):
+        with pytest.raises(ConfigError, match="expected a new or empty"), own_directory(OUT, "x"):
             pass
         (OUT / "logs").mkdir()
         (OUT / "logs" / "one.tlog").touch()
@@ -52,7 +49,7 @@ def test_runs_of_one_second_have_directories_of_their_own() -> None:
     with run_directory(None, "small", BEGAN) as first:
         with run_directory(None, "small", BEGAN) as second, run_directory(None, "small", BEGAN) as third:
             assert [each.name for each in (first, second, third)] == [
-                *("20260105T000000-small", "20260105T000000-small-2", "20260105T000000-small-3"),
+                *("20260105T000000-small", "20260105T000000-small-2", "20260105T000000-small-3")
             ]
             (third / "one.tlog").touch()
         assert sorted(Path("runs").iterdir()) == [first, third]

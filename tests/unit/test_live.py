@@ -80,11 +80,7 @@ def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize(
     ("columns", "row"),
-    [
-        (120, ["199 of 200", "work", "2,533", "3", "0.4 ms", "12%"]),
-        (30, ["199 of 200", "work"]),
-        (12, []),
-    ],
+    [(120, ["199 of 200", "work", "2,533", "3", "0.4 ms", "12%"]), (30, ["199 of 200", "work"]), (12, [])],
 )
 def test_client_machines_have_a_row_each(scenario: Scenario, columns: int, row: list[str]) -> None:
     """Above the tasks; one that is lost has nobody on, and is over."""

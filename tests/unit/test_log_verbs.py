@@ -109,10 +109,7 @@ def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
         run_log("answer", "--weights", tmp_path / "w.yaml", tmp_path / "a.tlog")
 
 
-@pytest.mark.parametrize(
-    "verb",
-    ["answer", "export csv"],
-)
+@pytest.mark.parametrize("verb", ["answer", "export csv"])
 @pytest.mark.parametrize(
     ("name", "says"),
     [

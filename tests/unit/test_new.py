@@ -104,8 +104,7 @@ def test_a_file_that_exists_is_not_changed(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("--host", "a b"), ("--tls", "ssl"), ("--imap-port", "70000"), ("--users", "one")],
+    ("option", "value"), [("--host", "a b"), ("--tls", "ssl"), ("--imap-port", "70000"), ("--users", "one")]
 )
 def test_an_option_that_cannot_be_used_is_refused(option: str, value: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as end:
@@ -117,11 +116,7 @@ def test_an_option_that_cannot_be_used_is_refused(option: str, value: str, capsy
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("--user", "everybody"),
-        ("--domain", "a@b"),
-        ("--domain", "example.com", "--user", "u{index}@example.org"),
-    ],
+    [("--user", "everybody"), ("--domain", "a@b"), ("--domain", "example.com", "--user", "u{index}@example.org")],
 )
 def test_nothing_is_left_of_a_scenario_that_cannot_be_read(words: tuple[str, ...], capsys: Capture) -> None:
     assert main(["new", "own", *words]) == 2

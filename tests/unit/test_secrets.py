@@ -137,10 +137,7 @@ def test_a_file_that_others_can_read(mode: int) -> None:
     assert warning == finding(Code.PASSWORD_FILE_OPEN, "accounts.password_file", file="secret")
 
 
-REMOTE = {
-    "imap": {"host": "mail.example", "tls": "none"},
-    "smtp": {"host": "mail.example", "tls": "none", "port": 25},
-}
+REMOTE = {"imap": {"host": "mail.example", "tls": "none"}, "smtp": {"host": "mail.example", "tls": "none", "port": 25}}
 
 
 @pytest.mark.parametrize(
