@@ -22,9 +22,9 @@ from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, DROPPED, NONE, Command, Cr
 from bench.table import put_into, table
 from loadsim.analysis.summary import summarise
 from loadsim.dryrun.plan import DayPlan, make_plan
-from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.control import StandaloneControl
-from loadsim.engine.engine import Dependencies, Engine
+from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.content.compose import Contents
@@ -65,7 +65,7 @@ def scenario_of(place: Path, seed: int = 1) -> Scenario:
 class _Scene(StandaloneControl):
     """The place of a crime: what the in-memory mail system asks about each command. Also the engine's control."""
 
-    def __init__(self, crime: Crime, clock: LoopClock) -> None:
+    def __init__(self, crime: Crime, clock: VirtualLoop) -> None:
         super().__init__(clock)
         self._crime = crime
         self._start_ns: int | None = None
@@ -111,7 +111,7 @@ def commit(crime: Crime, plan: DayPlan, log: Path, contents: Contents, *, run: s
     header = run_header(workload, run, "in memory", plan.digest, None, load=plan.tally.load())
     own = {"client": "virtual", "engines": 1, "engine": "1", "engine_users": scenario.users}
 
-    async def main(clock: LoopClock) -> None:
+    async def main(clock: VirtualLoop) -> None:
         scene = _Scene(crime, clock)
         scene.module = module = InMemoryDriver(
             workload, contents, SERVICE_S, fault=scene.fault, pace=scene.pace, limit_s=scenario.limits.command_s
@@ -120,15 +120,13 @@ def commit(crime: Crime, plan: DayPlan, log: Path, contents: Contents, *, run: s
         module.mailbox_type = crime.mailbox_type
         writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": begun}, clock.now_ns())
         scene.engine = engine = Engine(
-            Dependencies(
-                workload=workload,
-                drivers={"fake": module},
-                contents=contents,
-                recorder=writer,
-                events=Events(io.StringIO()),
-                clock=clock,
-                control=scene,
-            ),
+            workload=workload,
+            drivers={"fake": module},
+            contents=contents,
+            recorder=writer,
+            events=Events(io.StringIO()),
+            clock=clock,
+            control=scene,
             users=range(1, scenario.users + 1),
             run_id="run",
             wall_clock_us=0,

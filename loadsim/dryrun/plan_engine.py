@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from loadsim.dryrun.rounds import Progress, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
-from loadsim.engine.clock import LoopClock, run_virtual
-from loadsim.engine.engine import Dependencies, Engine
+from loadsim.engine.clock import VirtualLoop, run_virtual
+from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import SizedContents
@@ -80,7 +80,7 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
     contents = PlannedContents(scenario.run.seed)
     stored_bytes: Counter[str] = Counter()
 
-    async def run(clock: LoopClock) -> None:
+    async def run(clock: VirtualLoop) -> None:
         no_services = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
         rounds = Rounds(workload, clock, progress)
         driver = open_driver(
@@ -95,16 +95,14 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
             stored_bytes=stored_bytes,
         )
         engine = Engine(
-            Dependencies(
-                workload=workload,
-                drivers={group.module: driver for group in scenario.topology},
-                plugin_tasks=idle_tasks(scenario),
-                contents=contents,
-                recorder=tally,
-                events=Events(io.StringIO()),
-                clock=clock,
-                control=rounds,
-            ),
+            workload=workload,
+            drivers={group.module: driver for group in scenario.topology},
+            plugin_tasks=idle_tasks(scenario),
+            contents=contents,
+            recorder=tally,
+            events=Events(io.StringIO()),
+            clock=clock,
+            control=rounds,
             users=range(1, scenario.users + 1),
             run_id=RUN_ID,
             wall_clock_us=WALL_CLOCK_US,

@@ -27,17 +27,6 @@ class MonotonicClock:
         return time.monotonic_ns()
 
 
-class LoopClock:
-    """The clock of a loop whose time is virtual."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def now_ns(self) -> int:
-        """Return nanoseconds since the loop was made."""
-        return self._loop.now_ns
-
-
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time, without input or output: an eight-hour day in seconds.
 
@@ -49,13 +38,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now_ns = 0
+        self._now_ns = 0
         self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
         self._count = itertools.count()
 
     def time(self) -> float:
         """Return seconds of virtual time since the loop was made."""
-        return self.now_ns * 1e-9
+        return self._now_ns * 1e-9
+
+    def now_ns(self) -> int:
+        """Return nanoseconds since the loop was made: this loop is its own clock."""
+        return self._now_ns
 
     def call_at(
         self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
@@ -66,7 +59,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self._call_at_ns(self.now_ns + round(delay * 1e9), callback, args, context)
+        return self._call_at_ns(self._now_ns + round(delay * 1e9), callback, args, context)
 
     def _call_at_ns(
         self, at_ns: int, callback: Callable[..., object], args: tuple[object, ...], context: Context | None
@@ -105,13 +98,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if not timers:
             raise RuntimeError("every coroutine waits for something that can never happen")
         at_ns, _, timer = heapq.heappop(timers)
-        self.now_ns = now_ns = max(self.now_ns, at_ns)
+        self._now_ns = now_ns = max(self._now_ns, at_ns)
         self._ready.append(timer)
         while timers and timers[0][0] <= now_ns:
             self._ready.append(heapq.heappop(timers)[2])
 
 
-def run_virtual(main: Callable[[LoopClock], Coroutine[Any, Any, T]]) -> T:
-    """Run `main`, called with the clock, to its end in virtual time."""
+def run_virtual(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
+    """Run `main`, called with the loop, which is the clock, to its end in virtual time."""
     loop = VirtualLoop()
-    return run(main(LoopClock(loop)), lambda: loop)
+    return run(main(loop), lambda: loop)

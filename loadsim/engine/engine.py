@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from loadsim.engine.control import Control, StandaloneControl
@@ -62,29 +63,12 @@ PLANNED_AT_ONCE = 100
 """The number of plans that begin in one turn of the event loop: the engine must answer and send heartbeats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
-    """The objects that an engine works with.
-
-    `drivers` has one for each protocol and program of its users, `companions` one for each companion of such a user, by
-    the same names (`Group.module`). `plugin_tasks` are the tasks of plug-ins by name. `control` keeps the
-    engine in step with the others of the run; None if there are none. `watch` receives a snapshot each second.
-    """
-
-    workload: Workload
-    drivers: Mapping[str, Driver]
-    contents: Contents
-    recorder: RunLog
-    events: Events
-    clock: Clock
-    companions: Mapping[str, Sequence[Driver]] = field(default_factory=dict)
-    plugin_tasks: Mapping[str, Task] = field(default_factory=dict)
-    control: Control | None = None
-    watch: Callable[[LiveSnapshot], None] = lambda _: None
-
-
 class Engine:
     """Runs the users with these numbers, and is their host (`users.host.Host`).
+
+    `drivers` has one for each protocol and program of its users, `companions` one for each companion of such a user, by
+    the same names (`Group.module`). `plugin_tasks` are the tasks of plug-ins by name. `control` keeps the engine in
+    step with the others of the run; None if there are none. `watch` receives a snapshot each second.
 
     `writes_aside`: a thread writes the log. `strict`: an error in loadsim ends the engine, not only the task or
     the user in which it occurs. `self_observing`: the engine samples its own health each second.
@@ -92,26 +76,34 @@ class Engine:
 
     def __init__(
         self,
-        dependencies: Dependencies,
         *,
+        workload: Workload,
+        drivers: Mapping[str, Driver],
+        contents: Contents,
+        recorder: RunLog,
+        events: Events,
+        clock: Clock,
         users: Collection[int],
         run_id: str,
         wall_clock_us: int,
+        companions: Mapping[str, Sequence[Driver]] = MappingProxyType({}),
+        plugin_tasks: Mapping[str, Task] = MappingProxyType({}),
+        control: Control | None = None,
+        watch: Callable[[LiveSnapshot], None] = lambda _: None,
         self_observing: bool = True,
         strict: bool = False,
         writes_aside: bool = False,
     ) -> None:
         # Dependencies and options.
-        clock, events, workload = dependencies.clock, dependencies.events, dependencies.workload
         self.workload = workload
-        self.contents = dependencies.contents
-        self.plugin_tasks = dependencies.plugin_tasks
-        self.recorder = dependencies.recorder
+        self.contents = contents
+        self.plugin_tasks = plugin_tasks
+        self.recorder = recorder
         self.now_ns = clock.now_ns
         self.run_id = run_id
         self._events = events
-        self._watch = dependencies.watch
-        self._control = dependencies.control or StandaloneControl(clock)
+        self._watch = watch
+        self._control = control or StandaloneControl(clock)
         self._limits = workload.scenario.limits
         self._epoch_ns, self._epoch_wall_us = clock.now_ns(), wall_clock_us
         self._self_observing = self_observing
@@ -138,17 +130,13 @@ class Engine:
         # Users.
         events.seconds = self._seconds
         self.users = [
-            User(
-                self, workload.scenario.account(number), dependencies.drivers[workload.population.group(number).module]
-            )
+            User(self, workload.scenario.account(number), drivers[workload.population.group(number).module])
             for number in users
         ]
         self._companions = [
             Companion(self, user.mail.account, driver, which, user.mail.stored)
             for user in self.users
-            for which, driver in enumerate(
-                dependencies.companions.get(workload.population.group(user.number).module, ()), start=1
-            )
+            for which, driver in enumerate(companions.get(workload.population.group(user.number).module, ()), start=1)
         ]
 
     # --- services for users (users.host.Host) -------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Any, Self
 from loadsim.engine.channel import coordinator_lines, own_pipes
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import TO_A_MEMBER, Message, Over, Refused, decode, encode, message
-from loadsim.engine.engine import Dependencies, Engine
+from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.engine.participant import RemoteControl
@@ -146,18 +146,16 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     try:
         async with asyncio.TaskGroup() as group:
             engine = Engine(
-                Dependencies(
-                    workload=workload,
-                    drivers=drivers,
-                    companions=companions,
-                    plugin_tasks=plugin_tasks,
-                    contents=contents,
-                    recorder=log,
-                    events=events,
-                    clock=clock,
-                    watch=coordinator.watch,
-                    control=coordinator,
-                ),
+                workload=workload,
+                drivers=drivers,
+                companions=companions,
+                plugin_tasks=plugin_tasks,
+                contents=contents,
+                recorder=log,
+                events=events,
+                clock=clock,
+                watch=coordinator.watch,
+                control=coordinator,
                 users=begin.assignment,
                 run_id=begin.header["run"],
                 wall_clock_us=time.time_ns() // 1000,

@@ -27,7 +27,7 @@ from loadsim.cluster.build_fingerprint import build_fingerprint, sources_digest
 from loadsim.cluster.placement import fingerprints
 from loadsim.cluster.prepare import INITIALISE, INSPECT, PhaseProgress, Preparation, combine
 from loadsim.engine.channel import Channel
-from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.coordinator import READY_LIMIT_S
 from loadsim.errors import ConfigError
 from loadsim.model.partition import divide
@@ -83,7 +83,7 @@ def done(count: int) -> dict[str, Any]:
 def test_nobody_changes_anything_before_everybody_has_inspected() -> None:
     """One is through long before the other; then both are told."""
 
-    async def live(_: LoopClock) -> None:
+    async def live(_: VirtualLoop) -> None:
         quick, slow = Told({"inspected": True}), Told()
         channels: Mapping[str, tuple[Channel, int]] = {"quick": (quick, 2), "slow": (slow, 5)}
         running = asyncio.create_task(Preparation(channels, lambda _: None, 100).run())
@@ -115,7 +115,7 @@ def test_nobody_changes_anything_before_everybody_has_inspected() -> None:
 def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float, before_s: int) -> None:
     """Noticed at once, or after so many beats; none is left, and nobody was told to change anything before."""
 
-    async def live(_: LoopClock) -> None:
+    async def live(_: VirtualLoop) -> None:
         good, bad = Told({"inspected": True}), Told()
 
         async def keep_well() -> None:

@@ -31,7 +31,7 @@ from imap_script import certificate
 from timing_samples import HEADER
 from virtual_runs import Tape, contents, quiet, scenario_of
 
-from loadsim.engine.engine import Dependencies, Engine
+from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError
 from loadsim.model.ports import INBOX, Account, Driver, Endpoint, Observer, Services, Session
@@ -248,14 +248,12 @@ def play(fault: Fault | None, driver: str, submission: str = "sequential", *, im
         log = TimingLogWriter(place / "run.tlog", HEADER, loop.now_ns())
         tape = Tape(log)
         engine = Engine(
-            Dependencies(
-                workload=workload,
-                drivers={"fake": Shared(others, open_driver(driver, bad))},
-                contents=contents(),
-                recorder=tape,
-                events=Events(said),
-                clock=loop,
-            ),
+            workload=workload,
+            drivers={"fake": Shared(others, open_driver(driver, bad))},
+            contents=contents(),
+            recorder=tape,
+            events=Events(said),
+            clock=loop,
             users=range(1, USERS + 1),
             run_id="run-1",
             wall_clock_us=0,

@@ -14,7 +14,7 @@ from recompute import recompute
 from recomputed import differences, exports_of, printed, status_of
 from virtual_runs import live, scenario_of
 
-from loadsim.engine.clock import LoopClock
+from loadsim.engine.clock import VirtualLoop
 from loadsim.engine.control import StandaloneControl
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
@@ -44,7 +44,7 @@ HANGING = (6, 7, 8)
 class Broken(StandaloneControl):
     """The engine's control, and all that its mail system does wrong: failures at random, too."""
 
-    def __init__(self, clock: LoopClock, module: InMemoryDriver) -> None:
+    def __init__(self, clock: VirtualLoop, module: InMemoryDriver) -> None:
         super().__init__(clock)
         self._clock = clock
         self._module = module

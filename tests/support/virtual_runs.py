@@ -15,9 +15,9 @@ from typing import Any, TextIO
 import yaml
 from timing_samples import HEADER
 
-from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.control import Control
-from loadsim.engine.engine import Dependencies, Engine
+from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content.compose import Contents
@@ -187,7 +187,7 @@ def live(
     companions: Callable[[InMemoryDriver], Mapping[str, Sequence[Driver]]] = lambda _: {},
     prepare: Callable[[Tape], None] = lambda _: None,
     told: TextIO | None = None,
-    control: Callable[[LoopClock], Control] | None = None,
+    control: Callable[[VirtualLoop], Control] | None = None,
     header: Mapping[str, Any] | None = None,
 ) -> Lived:
     """Run a scenario; `during` lives beside it, in the same virtual time, and is ended with it.
@@ -200,7 +200,7 @@ def live(
     tapes: list[tuple[Tape, Engine, InMemoryDriver, TimingLogWriter]] = []
     snapshots: list[LiveSnapshot] = []
 
-    async def main(clock: LoopClock) -> None:
+    async def main(clock: VirtualLoop) -> None:
         module = open_driver(
             "fake", NOWHERE, workload=workload, contents=contents(), service_s=service_s, fault=fault, limit_s=limit_s
         )
@@ -209,18 +209,16 @@ def live(
         tape = Tape(writer)
         prepare(tape)
         engine = Engine(
-            Dependencies(
-                workload=workload,
-                drivers={"fake": wrap(module)},
-                companions=companions(module),
-                plugin_tasks=load_tasks(scenario),
-                contents=contents(),
-                recorder=tape,
-                events=Events(out),
-                clock=clock,
-                watch=snapshots.append,
-                control=control(clock) if control else None,
-            ),
+            workload=workload,
+            drivers={"fake": wrap(module)},
+            companions=companions(module),
+            plugin_tasks=load_tasks(scenario),
+            contents=contents(),
+            recorder=tape,
+            events=Events(out),
+            clock=clock,
+            watch=snapshots.append,
+            control=control(clock) if control else None,
             users=users or range(1, scenario.users + 1),
             run_id="run-1",
             wall_clock_us=0,

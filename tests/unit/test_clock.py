@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.engine.clock import LoopClock, MonotonicClock, run_virtual
+from loadsim.engine.clock import MonotonicClock, VirtualLoop, run_virtual
 
 DELAYS = st.lists(st.integers(0, 5), max_size=30)
 
@@ -19,7 +19,7 @@ DELAYS = st.lists(st.integers(0, 5), max_size=30)
 def test_timers_ring_in_order(delays: list[int], cancelled: set[int]) -> None:
     """Timers ring at their instants, those of one instant in the order of the calls; cancelled ones never do."""
 
-    async def main(clock: LoopClock) -> list[tuple[int, int]]:
+    async def main(clock: VirtualLoop) -> list[tuple[int, int]]:
         rung: list[tuple[int, int]] = []
         loop = asyncio.get_running_loop()
         timers = [
@@ -39,7 +39,7 @@ def test_timers_ring_in_order(delays: list[int], cancelled: set[int]) -> None:
 def test_eight_hours_are_over_at_once() -> None:
     """A long sleep takes its virtual time exactly; in real time, the test would not end."""
 
-    async def main(clock: LoopClock) -> tuple[int, float]:
+    async def main(clock: VirtualLoop) -> tuple[int, float]:
         await asyncio.sleep(8 * 3600)
         return clock.now_ns(), asyncio.get_running_loop().time()
 
@@ -49,7 +49,7 @@ def test_eight_hours_are_over_at_once() -> None:
 def test_a_timer_that_was_cancelled_does_not_move_the_clock() -> None:
     """Time goes to the next timer that still counts."""
 
-    async def main(clock: LoopClock) -> int:
+    async def main(clock: VirtualLoop) -> int:
         loop = asyncio.get_running_loop()
         loop.call_later(1, print).cancel()
         await asyncio.sleep(2)
@@ -62,7 +62,7 @@ def test_a_timer_that_was_cancelled_does_not_move_the_clock() -> None:
 def test_a_timer_cancelled_by_another_of_the_same_instant_does_not_ring() -> None:
     """Both are due; the first one takes the second one back."""
 
-    async def main(_: LoopClock) -> list[str]:
+    async def main(_: VirtualLoop) -> list[str]:
         rung: list[str] = []
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
@@ -81,7 +81,7 @@ def test_a_timer_cancelled_by_another_of_the_same_instant_does_not_ring() -> Non
 def test_timeouts_strike_at_their_instant() -> None:
     """`asyncio.timeout` works on virtual time: what is slower is ended, what is faster is not."""
 
-    async def main(clock: LoopClock) -> tuple[int, int]:
+    async def main(clock: VirtualLoop) -> tuple[int, int]:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(3):
                 await asyncio.sleep(10)
@@ -96,7 +96,7 @@ def test_timeouts_strike_at_their_instant() -> None:
 def test_waiting_for_what_cannot_happen_is_an_error() -> None:
     """Without a timer nothing will ever wake anybody: that is said, instead of hanging."""
 
-    async def main(_: LoopClock) -> None:
+    async def main(_: VirtualLoop) -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(RuntimeError, match="never happen"):

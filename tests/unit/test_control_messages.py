@@ -8,7 +8,7 @@ import pytest
 from control_lines import line_of
 
 from loadsim.engine import control
-from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, Message, decode, encode
 from loadsim.engine.counters import MailInTransit
 from loadsim.timinglog.early_end import EarlyEnd
@@ -111,7 +111,7 @@ def test_copies_for_senders_count_once_a_sender_has_seen_one() -> None:
 def test_an_alarm_rings_at_its_instant_or_when_woken() -> None:
     """Woken early, it still keeps the timer for the same instant; a new instant replaces it."""
 
-    async def main(clock: LoopClock) -> list[int]:
+    async def main(clock: VirtualLoop) -> list[int]:
         alarm = Alarm(clock.now_ns)
         found = []
         for at_ns, wakes_ns in ((10, None), (30, 20), (30, None), (None, 50), (60, None)):

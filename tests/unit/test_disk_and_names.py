@@ -14,7 +14,7 @@ from timing_samples import EPOCH_NS, HEADER, done
 from virtual_runs import NOWHERE, contents, quiet, scenario_of
 
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.engine import Dependencies, Engine
+from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.records import TaskRecord
 from loadsim.model.workload import Workload
@@ -98,15 +98,13 @@ def test_a_slow_disk_holds_up_no_user(tmp_path: Path) -> None:
     async def run() -> None:
         with (tmp_path / "events.jsonl").open("w") as told:
             engine = Engine(
-                Dependencies(
-                    workload=workload,
-                    drivers={"fake": module},
-                    contents=contents(),
-                    recorder=log,
-                    events=Events(told),
-                    clock=MonotonicClock(),
-                    watch=lambda snapshot: log.shown.set() if snapshot.phase == "work" else None,
-                ),
+                workload=workload,
+                drivers={"fake": module},
+                contents=contents(),
+                recorder=log,
+                events=Events(told),
+                clock=MonotonicClock(),
+                watch=lambda snapshot: log.shown.set() if snapshot.phase == "work" else None,
                 users=range(1, 3),
                 run_id="run-1",
                 wall_clock_us=0,

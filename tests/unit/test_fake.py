@@ -12,7 +12,7 @@ import pytest
 from imap_script import Ear
 from virtual_runs import Lived, contents, live, quiet, scenario_of
 
-from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.errors import ServerSilent
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Mailbox
 from loadsim.model.workload import Workload
@@ -99,7 +99,7 @@ def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
 class VirtualEar(Ear):
     """An observer in virtual time."""
 
-    def __init__(self, clock: LoopClock) -> None:
+    def __init__(self, clock: VirtualLoop) -> None:
         super().__init__()
         self._clock = clock
 
@@ -115,7 +115,7 @@ def converse(
     """Let a conversation with two users' drivers take place; how long it took, in ns."""
     scenario = scenario_of(place, (quiet(start_state={"inbox": 2}), 2))
 
-    async def main(clock: LoopClock) -> int:
+    async def main(clock: VirtualLoop) -> int:
         module = InMemoryDriver(Workload(scenario), contents(), pace=pace)
         ears = [VirtualEar(clock), VirtualEar(clock)]
         sessions = [module.session(scenario.account(at + 1), ear) for at, ear in enumerate(ears)]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from imap_script import Ear
 
-from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.errors import (
     GeneratorFailed,
     MailMissing,
@@ -107,7 +107,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run in virtual time; fails if anything was told to asyncio's exception handler."""
     told: list[dict[str, Any]] = []
 
-    async def watched(_: LoopClock) -> None:
+    async def watched(_: VirtualLoop) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         try:
             await main()

@@ -18,7 +18,7 @@ import pytest
 from timing_samples import HEADER
 from working_child import FORK, LISTEN, Child
 
-from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.host import Machine, watched_machine
@@ -86,7 +86,7 @@ def test_a_machine_has_a_log_of_its_own(tmp_path: Path) -> None:
     """A sample a second from the common start on, its facts, and no users: an answer does not count it as an engine."""
     path = tmp_path / "c1.machine.tlog"
 
-    async def watch(clock: LoopClock) -> None:
+    async def watch(clock: VirtualLoop) -> None:
         log = TimingLogWriter(path, HEADER | {"engine": "machine", "engine_users": 0}, clock.now_ns())
         started: list[int] = []
         async with watched_machine(

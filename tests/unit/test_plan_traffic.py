@@ -11,8 +11,8 @@ import pytest
 from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.dryrun.tally import GATHER_NS, Tally
 from loadsim.dryrun.traffic import COUNTED
-from loadsim.engine.clock import LoopClock, run_virtual
-from loadsim.engine.engine import Dependencies, Engine
+from loadsim.engine.clock import VirtualLoop, run_virtual
+from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Endpoint
@@ -104,16 +104,19 @@ def test_the_growth_is_that_of_the_mailboxes() -> None:
             for uid in mailbox.folder(name).messages
         )
 
-    async def run(clock: LoopClock) -> None:
-        dependencies = Dependencies(
+    async def run(clock: VirtualLoop) -> None:
+        engine = Engine(
             workload=workload,
             drivers={group.module: driver for group in scenario.topology},
             contents=contents,
             recorder=Tally(12, 10**12, 1, workload.duration_us * 1000),
             events=Events(io.StringIO()),
             clock=clock,
+            users=range(1, 13),
+            run_id="r",
+            wall_clock_us=0,
+            self_observing=False,
         )
-        engine = Engine(dependencies, users=range(1, 13), run_id="r", wall_clock_us=0, self_observing=False)
         await engine.run()
 
     run_virtual(run)

@@ -17,7 +17,7 @@ from loadsim.cluster.channel import WorkerChannel
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.engine import coordinator
 from loadsim.engine.channel import Channel
-from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.control import decode
 from loadsim.engine.coordinator import Coordinator, MemberAssignment, engines_for
 from loadsim.engine.event_log import Events
@@ -136,7 +136,7 @@ def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> N
     out, lost_at_s = io.StringIO(), []
     ways: dict[str, list[bytes]] = {}
 
-    async def live(clock: LoopClock) -> None:
+    async def live(clock: VirtualLoop) -> None:
         channels: dict[str, WorkerChannel] = {}
 
         async def open_channel(part: MemberAssignment) -> Channel:
