@@ -12,9 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-from loadsim.analysis.clocks.correction import controller_clock_sample
 from loadsim.analysis.clocks.model import MOST_RATE, Reading
 
 ROUND_TRIPS = 20
@@ -45,22 +43,3 @@ async def read_clock(
         there_ns = await ask()
         trips.append((asked_ns, there_ns, clock_ns()))
     return reading_of(*min(trips, key=lambda trip: trip[2] - trip[0]))
-
-
-class NewestReading:
-    """On a client: passes each reading of the controller's clock to the next health sample of the machine, once."""
-
-    def __init__(self) -> None:
-        self._sample: dict[str, Any] = {}
-
-    def update(self, controller: Reading, ahead_ns: int) -> None:
-        """Take a reading of the controller's clock by ours.
-
-        `ahead_ns` is the offset of our clock that the controller added to the common start.
-        """
-        self._sample = controller_clock_sample(controller, ahead_ns)
-
-    def __call__(self) -> dict[str, Any]:
-        """Return the fields for the next sample: none if there is no newer reading."""
-        sample, self._sample = self._sample, {}
-        return sample

@@ -13,20 +13,17 @@ import re
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES, READ_FILE
-from loadsim.cluster.controller import AgentSession, Cluster, retried
+from loadsim.cluster.controller import Cluster, retried
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import LOGS_NAME
 from loadsim.errors import ConfigError, LogError, RunInvalid
 from loadsim.timinglog.container import read_head
-
-Persist = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-"""Makes a request, and repeats it if there is no answer."""
 
 PIECE_BYTES = 4 * 1024 * 1024
 
@@ -42,8 +39,8 @@ PARTIAL = ".coming"
 
 async def collect(
     cluster: Cluster, name: str, run: str, out: Path, end_limit_s: float = 0.0, retry_s: float = BEAT_S
-) -> list[Path]:
-    """Move the files of a client's run into the run directory `out`, and return their paths here.
+) -> None:
+    """Move the files of a client's run into the run directory `out`.
 
     Raises `ConfigError` if
 
@@ -57,28 +54,32 @@ async def collect(
     acknowledged, on a busy machine some seconds. A request without an answer is repeated after `retry_s`.
     """
     await asyncio.to_thread(check_run, out, run)
-    with closing(AgentSession(cluster, name)) as agent:
-        persist = partial(_retried, name, retry_s)
-        # Wait for the run's processes to exit.
-        listed = await persist(partial(agent.ask, LIST_FILES, run=run))
-        wait_until = time.monotonic() + end_limit_s
-        while listed is not None and listed["in_use"] and time.monotonic() < wait_until:
-            await asyncio.sleep(retry_s)
-            listed = await persist(partial(agent.ask, LIST_FILES, run=run))
 
-        # Copy the files that are not here yet, and see them on the disk.
-        paths = _paths(name, run, listed, out)
+    async def ask(request: str, **about: Any) -> Any:
         try:
-            for file, path in paths.items():
-                if _length(path) != listed["files"][file]:
-                    await _copy(partial(agent.ask, READ_FILE, run=run, file=file), persist, listed["files"][file], path)
-            await asyncio.to_thread(_sync_names, {parent for path in paths.values() for parent in path.parents}, out)
-        except OSError as failure:
+            return await retried(lambda: cluster.ask(name, request, run=run, **about), ATTEMPTS, retry_s)
+        except (OSError, TimeoutError) as failure:
             raise RunInvalid(_kept(name, failure)) from None
 
-        # Have the client remove them.
-        await persist(partial(agent.ask, DISCARD_RUN, run=run, collected=listed["files"]))
-        return list(paths.values())
+    # Wait for the run's processes to exit.
+    listed = await ask(LIST_FILES)
+    wait_until = time.monotonic() + end_limit_s
+    while listed is not None and listed["in_use"] and time.monotonic() < wait_until:
+        await asyncio.sleep(retry_s)
+        listed = await ask(LIST_FILES)
+
+    # Copy the files that are not here yet, and see them on the disk.
+    paths = _paths(name, run, listed, out)
+    try:
+        for file, path in paths.items():
+            if _length(path) != listed["files"][file]:
+                await _copy(partial(ask, READ_FILE, file=file), listed["files"][file], path)
+        await asyncio.to_thread(_sync_names, {parent for path in paths.values() for parent in path.parents}, out)
+    except OSError as failure:
+        raise RunInvalid(_kept(name, failure)) from None
+
+    # Have the client remove them.
+    await ask(DISCARD_RUN, collected=listed["files"])
 
 
 OF_NO_RUN = ""
@@ -142,7 +143,7 @@ def _run_of(path: Path) -> str | None:
     return None
 
 
-async def _copy(read: Callable[..., Awaitable[bytes]], persist: Persist, size: int, path: Path) -> None:
+async def _copy(read: Callable[..., Awaitable[bytes]], size: int, path: Path) -> None:
     """Copy one file, of which `read` returns a piece. A complete one has grown since: it is copied again.
 
     Raises `ConfigError` if another process copies it, and `OSError` if it cannot be written.
@@ -157,7 +158,7 @@ async def _copy(read: Callable[..., Awaitable[bytes]], persist: Persist, size: i
         written.truncate(0)
         here = 0
         while here < size:
-            piece = bytes(await persist(partial(read, offset=here, length=min(PIECE_BYTES, size - here))))
+            piece = bytes(await read(offset=here, length=min(PIECE_BYTES, size - here)))
             if not piece:
                 raise OSError(f"{path.name}: expected {size} bytes, found {here}")
             await asyncio.to_thread(written.write, piece)
@@ -165,11 +166,3 @@ async def _copy(read: Callable[..., Awaitable[bytes]], persist: Persist, size: i
         written.flush()
         await asyncio.to_thread(os.fsync, written.fileno())
     incomplete.rename(path)
-
-
-async def _retried(name: str, retry_s: float, ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Repeat a request without an answer each `retry_s`, `ATTEMPTS` times in all. Then raises `RunInvalid`."""
-    try:
-        return await retried(ask, ATTEMPTS, retry_s)
-    except (OSError, TimeoutError) as failure:
-        raise RunInvalid(_kept(name, failure)) from None

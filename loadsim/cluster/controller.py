@@ -143,20 +143,15 @@ class Cluster:
     @asynccontextmanager
     async def connected(self, name: str) -> AsyncIterator[Comm]:
         """Yield a connection to a client's agent. Raises `OSError` or `TimeoutError`."""
-        comm = await self.connect(name)
-        try:
-            yield comm
-        finally:
-            comm.abort()
-
-    async def connect(self, name: str) -> Comm:
-        """Connect to a client's agent; the caller closes the connection. Raises `OSError` or `TimeoutError`."""
         async with asyncio.timeout(ANSWER_LIMIT_S):
             address = (await self._addresses()).get(name)
             if address is None:
                 raise ConnectionError(f"no client {name}")
             comm: Comm = await connect(address, timeout=CONNECT_LIMIT_S, **self._security)
-            return comm
+        try:
+            yield comm
+        finally:
+            comm.abort()
 
     async def _addresses(self) -> dict[str, str]:
         """Return the clients' addresses by name, from the scheduler or, while it does not answer, as it last knew them.
@@ -184,28 +179,3 @@ async def retried(ask: Callable[[], Awaitable[T]], attempts: int, retry_s: float
             return await ask()
         await asyncio.sleep(retry_s)
     return await ask()
-
-
-class AgentSession:
-    """Many requests to one agent over one connection, made again when it fails."""
-
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self._cluster = cluster
-        self._name = name
-        self._comm: Comm | None = None
-
-    async def ask(self, request: str, **about: Any) -> Any:
-        """Send a request (`Cluster.ask`). Raises `OSError` or `TimeoutError`, and the agent's own errors."""
-        try:
-            if self._comm is None:
-                self._comm = await self._cluster.connect(self._name)
-            async with asyncio.timeout(ANSWER_LIMIT_S):
-                return await send_recv(self._comm, op=request, **about)
-        except BaseException:  # a late answer would be taken for that to the next request
-            self.close()
-            raise
-
-    def close(self) -> None:
-        if self._comm is not None:
-            self._comm.abort()
-            self._comm = None

@@ -11,15 +11,16 @@ import asyncio
 import os
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.clocks.correction import controller_clock_sample
 from loadsim.analysis.clocks.model import Reading
 from loadsim.cluster.channel import Failed
-from loadsim.cluster.clock_sync import NewestReading
 from loadsim.cluster.controller_link import ControllerLink, ControlLossWatch, most_silent_beats
 from loadsim.cluster.placement import (
     TO_A_WORKER,
@@ -188,15 +189,20 @@ async def make_load(
         coordinator = Coordinator(begins, events, control.watch, control, partial(start_engine, kept=[lock]))
         control.controlled = coordinator
         loss_watch = ControlLossWatch(assigned, controller.link, control, coordinator, events)
-        clock = NewestReading()
+        readings: deque[dict[str, Any]] = deque(maxlen=1)  # the newest that no sample has
         try:
             with calls_on_signal(coordinator.stop), sampled(probes, machine_log, MonotonicClock()):
                 storage = partial(server_storage, assigned.services)
                 async with (
                     watched_machine(
-                        machine_log, MonotonicClock(), lambda: coordinator.start_ns, environment, storage, clock
+                        machine_log,
+                        MonotonicClock(),
+                        lambda: coordinator.start_ns,
+                        environment,
+                        storage,
+                        lambda: readings.pop() if readings else {},
                     ),
-                    background_tasks(loss_watch.keep(), _listen(controller, control, clock)),
+                    background_tasks(loss_watch.keep(), _listen(controller, control, readings)),
                 ):
                     await coordinator.run()
                     await hold.release()
@@ -208,14 +214,14 @@ async def make_load(
                 machine_log.close()
 
 
-async def _listen(controller: ControllerLink, control: RemoteControl, clock: NewestReading) -> None:
+async def _listen(controller: ControllerLink, control: RemoteControl, readings: deque[dict[str, Any]]) -> None:
     """Follow the controller's messages, and take the readings of its clock (`WorkerChannel.send_clock`)."""
     while True:
         line = await controller.lines.get()
         try:
             match decode(line, TO_A_WORKER):
                 case ClockReading(at_ns, controller_ns, error_ns, ahead_ns):
-                    clock.update(Reading(at_ns, controller_ns, error_ns), ahead_ns)
+                    readings.append(controller_clock_sample(Reading(at_ns, controller_ns, error_ns), ahead_ns))
                 case message:
                     control.receive(message)
         except ValueError as problem:

@@ -90,13 +90,12 @@ FILES = {
 }
 
 
-def assert_collected(out: Path, files: list[Path]) -> None:
+def assert_collected(out: Path) -> None:
     """All of it is in the run directory, each byte as it was, and nothing else."""
     there = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert there == {
         file if file.startswith("logs/") else f"{CLIENTS_NAME}/one/{file}": content for file, content in FILES.items()
     }
-    assert {str(path.relative_to(out)) for path in files} == set(there)
 
 
 @pytest.fixture
@@ -116,12 +115,12 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def collected_by(agent: Agent, out: Path) -> list[Path]:
-    async def work() -> list[Path]:
+def collected_by(agent: Agent, out: Path) -> None:
+    async def work() -> None:
         async with a_client(agent) as cluster:
-            return await collect(cluster, "one", RUN, out)
+            await collect(cluster, "one", RUN, out)
 
-    return asyncio.run(work())
+    asyncio.run(work())
 
 
 async def commanded(cluster: Cluster, *words: str) -> int:
@@ -194,7 +193,8 @@ def test_a_broken_connection_costs_one_piece(runs: Path, out: Path) -> None:
     """Only missing files are asked for once more; then the client has none."""
     agent = Telling(runs)
     agent.cuts = {3}
-    assert_collected(out, collected_by(agent, out))
+    collected_by(agent, out)
+    assert_collected(out)
     assert len(agent.asked) == sum(-(-len(content) // PIECE_BYTES) for content in FILES.values()) + 1
     assert agent.asked[2] == agent.asked[3]
     assert not (runs / RUN).exists()
@@ -210,7 +210,8 @@ def test_a_client_out_of_reach_keeps_everything(runs: Path, out: Path) -> None:
     assert not list(out.rglob("*.tlog"))
     agent.cuts.clear()
     del agent.asked[:]
-    assert_collected(out, collected_by(agent, out))
+    collected_by(agent, out)
+    assert_collected(out)
     assert "events.jsonl" not in {file for file, _ in agent.asked}
 
 
@@ -302,7 +303,8 @@ def test_two_that_collect_into_one_place_do_not_mix(runs: Path, out: Path) -> No
             collected_by(Agent(runs), out)
         assert Path(theirs.name).read_bytes() == b"half"
     assert_kept(runs)
-    assert_collected(out, collected_by(Agent(runs), out))
+    collected_by(Agent(runs), out)
+    assert_collected(out)
 
 
 def test_a_client_keeps_everything_until_it_is_on_the_stations_disk(
@@ -323,7 +325,8 @@ def test_a_client_keeps_everything_until_it_is_on_the_stations_disk(
             await super().discard_run(run, collected)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    files = collected_by(Asked(runs), out)
+    collected_by(Asked(runs), out)
+    files = [path for path in out.rglob("*") if path.is_file()]
     assert {f"{path}{PARTIAL}" for path in files} <= set(map(str, at_discard))
     last = max(index for index, path in enumerate(at_discard) if path.name.endswith(PARTIAL))
     assert set(at_discard[last:]) >= {tmp_path, out, out / "logs", out / CLIENTS_NAME, out / CLIENTS_NAME / "one"}
