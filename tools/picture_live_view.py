@@ -17,7 +17,7 @@ from rich.console import Console
 
 import loadsim
 from loadsim.cli.live.figures import LiveFigures, LiveRun, View
-from loadsim.cli.live.view import Screenful
+from loadsim.cli.live.view import screenful
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "pictures"
 
@@ -26,23 +26,23 @@ PICTURES = {"live-view.svg": (80, 24)}
 
 
 class Camera(View):
-    """Keeps the last screen before an instant."""
+    """Keeps the last figures before an instant."""
 
     def __init__(self, at_s: float) -> None:
         self._at_s = at_s
-        self.screen: Screenful | None = None
+        self.figures: LiveFigures | None = None
 
     def show(self, figures: LiveFigures) -> None:
-        """Keep the screen of figures that are not too late."""
+        """Keep figures that are not too late."""
         load = figures.load
         if load is not None and load.phase == "work" and (load.at_s or 0.0) <= self._at_s:
-            self.screen = Screenful(figures)
+            self.figures = figures
 
 
-def drawn(screen: Screenful, title: str, columns: int, lines: int) -> str:
-    """Return the SVG of a screen. It names fonts, and loads none."""
+def drawn(figures: LiveFigures, title: str, columns: int, lines: int) -> str:
+    """Return the SVG of their screen. It names fonts, and loads none."""
     console = Console(record=True, force_terminal=True, width=columns, height=lines, file=io.StringIO())
-    console.print(screen)
+    console.print(screenful(figures, columns))
     return re.sub(r"@font-face \{.*?\}\n?", "", console.export_svg(title=title), flags=re.DOTALL)
 
 
@@ -56,12 +56,12 @@ def main() -> None:
     camera = Camera(args.at)
     with tempfile.TemporaryDirectory() as place:
         loadsim.run(scenario, Path(place) / "run", watcher=LiveRun(scenario, camera))
-    if camera.screen is None:
+    if camera.figures is None:
         raise SystemExit(f"--at {args.at:g}: expected an instant after the first second of the load")
     args.into.mkdir(parents=True, exist_ok=True)
     for name, (columns, lines) in PICTURES.items():
         picture = args.into / name
-        picture.write_text(drawn(camera.screen, f"loadsim run {args.scenario}", columns, lines), encoding="utf-8")
+        picture.write_text(drawn(camera.figures, f"loadsim run {args.scenario}", columns, lines), encoding="utf-8")
         print(f"{picture}: {picture.stat().st_size:,} bytes")
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from loadsim.campaign.runner import CampaignWatcher, Interrupted, PlannedRun
 from loadsim.campaign.runs import Campaign
 from loadsim.campaign.tables import TONES, length_words, run_text
-from loadsim.cli.live.figures import LiveRun, Page
+from loadsim.cli.live.figures import LiveRun, View
 from loadsim.cli.live.run_view import RunView
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import shown, width_and_colours
@@ -45,7 +45,7 @@ def add_campaign(parser: argparse.ArgumentParser) -> None:
 class CampaignView(CampaignWatcher):
     """Shows a campaign: its ended runs on standard output, and the progress on standard error."""
 
-    def __init__(self, args: argparse.Namespace, page: Page, name: str) -> None:
+    def __init__(self, args: argparse.Namespace, page: View, name: str) -> None:
         super().__init__()
         self._args = args
         self._page = page

@@ -11,7 +11,6 @@ import contextlib
 import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -270,7 +269,7 @@ class Engine:
         while on < self._settled < len(self.users) + len(self._companions) and not self._stopping.is_set():
             on = self._settled
             left_s = max(0.0, (ramped_ns - self.now_ns()) * 1e-9)
-            await self._until(left_s + LOG_ON_LIMIT_S, partial(self._more_than, on), self._stopping)
+            await self._until(left_s + LOG_ON_LIMIT_S, lambda on=on: self._settled > on, self._stopping)
         return not self._stopping.is_set()
 
     @property
@@ -280,9 +279,6 @@ class Engine:
         A refused companion does not delay the start: the verdict counts its time without a session.
         """
         return self.counts.users_ever_on + self.counts.companions.tried
-
-    def _more_than(self, settled: int) -> bool:
-        return self._settled > settled
 
     async def _work(self) -> str:
         """Run from the common start to the end of the last day. Return "completed", or "early" after `stop`."""
@@ -353,11 +349,15 @@ class Engine:
         self._each(User.close)
         for companion in self._companions:
             companion.close()
-        ended, now = -1, 0
-        while ended < now < len(running) and not self._cutting.is_set():
-            ended = now
-            await self._until(LOG_OFF_LIMIT_S, partial(_more_ended, running, ended), self._cutting)
-            now = _ended(running)
+
+        def ended() -> int:
+            return sum([task.done() for task in running])
+
+        before, now = -1, 0
+        while before < now < len(running) and not self._cutting.is_set():
+            before = now
+            await self._until(LOG_OFF_LIMIT_S, lambda before=before: ended() > before, self._cutting)
+            now = ended()
         if not self._cutting.is_set():
             self._each(User.miss_unlisted)
         for task in running:
@@ -422,11 +422,3 @@ class Engine:
 
     def _seconds(self) -> float | None:
         return (self.now_ns() - self.start_ns) * 1e-9 if self.start_ns else None
-
-
-def _ended(running: Sequence[asyncio.Task[None]]) -> int:
-    return sum([task.done() for task in running])
-
-
-def _more_ended(running: Sequence[asyncio.Task[None]], than: int) -> bool:
-    return _ended(running) > than

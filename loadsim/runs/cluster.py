@@ -33,7 +33,6 @@ from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl, encode
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
-from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
@@ -240,19 +239,10 @@ class _ClusterRun:
     # --- the load ---
 
     async def _record(self, assignments: Sequence[WorkerAssignment], open_channel: OpenChannel) -> Sequence[str]:
-        """Make the load and write the files of the run that are not from clients. Return the lost clients.
-
-        Raises `ConfigError` if the load cannot begin.
-        """
-        with recorded_events(self.directory, self.scenario, self.watcher, self._warn_of_loss) as events:
-            return await self._make_load(assignments, open_channel, events)
-
-    async def _make_load(
-        self, assignments: Sequence[WorkerAssignment], open_channel: OpenChannel, events: Events
-    ) -> Sequence[str]:
         """Run the clients until they end, a request to stop arrives, or the run has become pointless.
 
-        Return the lost clients.
+        Write the files of the run that are not from clients. Return the lost clients. Raises `ConfigError` if the load
+        cannot begin.
         """
         abort_check = AbortCheck(self.scenario.abort_on, self.scenario.users)
 
@@ -263,12 +253,13 @@ class _ClusterRun:
                 events.write("abort", why=why)
                 coordinator.stop(EarlyEnd(ended_by(coordinator.lost), why))
 
-        self.watcher.stage("load")
-        control = StandaloneControl(MonotonicClock(), START_AHEAD_S)
-        coordinator = Coordinator(assignments, events, watch, control, open_channel, MISSES)
-        with calls_on_signal(coordinator.stop):
-            await coordinator.run()
-        return coordinator.lost
+        with recorded_events(self.directory, self.scenario, self.watcher, self._warn_of_loss) as events:
+            self.watcher.stage("load")
+            control = StandaloneControl(MonotonicClock(), START_AHEAD_S)
+            coordinator = Coordinator(assignments, events, watch, control, open_channel, MISSES)
+            with calls_on_signal(coordinator.stop):
+                await coordinator.run()
+            return coordinator.lost
 
     def _warn_of_loss(self, event: Mapping[str, Any]) -> None:
         if event["event"] not in ("client lost", "engine lost"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from loadsim.engine.snapshot import LiveSnapshot
 
@@ -11,7 +11,7 @@ Stage = Literal["plan", "join", "prepare", "load", "collect", "analyse"]
 """The stages of a run, in order. `join` and `collect` occur in cluster runs."""
 
 
-class Watcher(Protocol):
+class Watcher:
     """Receives the progress of a run.
 
     The run calls its methods in its own thread, so they should return at once. An exception ends the run.
@@ -20,43 +20,31 @@ class Watcher(Protocol):
 
     def stage(self, stage: Stage) -> None:
         """Report that a stage begins."""
-        return
 
     def message(self, line: str) -> None:
         """Report a fact that needs no action, as one line."""
-        return
 
     def warning(self, line: str) -> None:
         """Report, as one line, a problem that does not end the run."""
-        return
 
     def planned(self, share: float) -> None:
         """Report the finished share of a plan, from 0 to 1. A plan that takes less than a second reports none."""
-        return
 
     def due(self, tasks: Mapping[str, Sequence[int]]) -> None:
         """Report the plan, if it is known: how many of each task are due in each of equal parts of the run."""
-        return
 
     def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
         """Report how many accounts have passed a phase of the preparation.
 
         The counts are those of one client machine, or of all together if `client` is None.
         """
-        return
 
     def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
         """Report the state of the load, once a second; `clients` has that of each client machine of a cluster run."""
-        return
 
     def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
         """Report a sample of a probe of this machine, before the next snapshot: finite figures by name."""
-        return
 
 
-class _Silent(Watcher):
-    pass
-
-
-SILENT: Watcher = _Silent()
+SILENT = Watcher()
 """A watcher that ignores everything."""

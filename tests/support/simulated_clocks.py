@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from timing_samples import HEADER, event
 
+from loadsim.analysis.clocks.correction import controller_clock_sample
 from loadsim.analysis.clocks.model import Reading
-from loadsim.cluster.clock_sync import NewestReading
 from loadsim.model.records import MailRecord
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -67,13 +67,12 @@ def write_machine(
     engine.close()
     about = {"engine": "machine", "engine_users": 0, "hand": None}
     own = TimingLogWriter(directory / f"{machine.name}.machine.tlog", header | about, epoch_ns + SECOND_NS)
-    newest = NewestReading()
     own.facts(facts)
     for reading in readings:
         early_ns = 0 if reading.there_ns > STATION_START_NS else 7_000_000  # another reading, before the start was told
-        newest.update(reading, machine.start_ns - STATION_START_NS + early_ns)
-        for late_ns in (700_000_000, 1_700_000_000):
-            own.health({"at_ns": reading.at_ns + late_ns, **SAMPLE, **newest()})
+        compared = controller_clock_sample(reading, machine.start_ns - STATION_START_NS + early_ns)
+        for late_ns, comparison in ((700_000_000, compared), (1_700_000_000, {})):
+            own.health({"at_ns": reading.at_ns + late_ns, **SAMPLE, **comparison})
     own.close()
 
 

@@ -20,7 +20,7 @@ from virtual_runs import QUIET, scenario_of
 
 from loadsim.cli.live.figures import LiveFigures, LiveRun
 from loadsim.cli.live.run_view import RunView
-from loadsim.cli.live.view import Screenful
+from loadsim.cli.live.view import screenful
 from loadsim.engine.snapshot import LiveSnapshot, of_a_lost_engine
 from loadsim.model.scenario import Scenario
 
@@ -46,7 +46,7 @@ def drawn(figures: LiveFigures, columns: int = 120, encoding: str = "utf-8", hei
     """The lines of the screen on a terminal of this size."""
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
-    Console(file=out, width=columns, height=height).print(Screenful(figures))
+    Console(file=out, width=columns, height=height).print(screenful(figures, columns))
     out.flush()
     return [line.rstrip() for line in raw.getvalue().decode(encoding).splitlines()]
 

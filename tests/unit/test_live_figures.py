@@ -15,7 +15,7 @@ from rich.console import Console
 from run_states import live_run, scenario_of_run, summary_of
 
 from loadsim.cli.live.figures import Lately, LiveFigures, LiveTask, before
-from loadsim.cli.live.view import Screenful
+from loadsim.cli.live.view import screenful
 from loadsim.cli.metrics.prometheus import served_metrics
 from loadsim.cli.metrics.publish import RunMetrics
 from loadsim.cli.web.view import PageView
@@ -105,7 +105,7 @@ def test_terminal_page_and_metrics_show_the_same_figures(tmp_path: Path) -> None
     assert page.document()["tasks"][1] == ("SEND", "420", "3", "3.3", "over 100 s")
 
     console = Console(file=io.StringIO(), width=110, height=50, record=True)
-    console.print(Screenful(live.figures))
+    console.print(screenful(live.figures, console.width))
     screen = " ".join(console.export_text().split())
     for text in (*shown.values(), *(" ".join(row) for row in page.document()["tasks"])):
         assert text in screen
@@ -116,6 +116,5 @@ def test_terminal_page_and_metrics_show_the_same_figures(tmp_path: Path) -> None
         assert [value(found, name) for name in names] == [199, 200, 1, 3, 0.0031]
         refused, timeout = (value(found, "tasks_total", task="SEND", outcome=each) for each in ("refused", "timeout"))
         assert refused + timeout == live.figures.tasks[1].failed
-        live.done(summary_of(tmp_path), tmp_path)
-        assert value(samples(fetched("127.0.0.1", port)), "passed") == 0
+    live.done(summary_of(tmp_path), tmp_path)
     assert page.document()["result"]["verdict"] == "Valid, criteria missed"

@@ -93,7 +93,7 @@ class LiveFigures:
 
 
 class View:
-    """Shows a run; this one shows nothing."""
+    """Shows a run, or a sequence of runs; this one shows nothing."""
 
     def begin(self, figures: LiveFigures) -> None:
         """Take the figures of a run that is about to begin."""
@@ -107,12 +107,8 @@ class View:
     def warning(self, line: str) -> None:
         """Show a problem that does not end the run."""
 
-
-class Page(View):
-    """Receives what a page shows of a sequence of runs, too. This one shows nothing."""
-
     def ended(self, words: str, tone: Tone) -> None:
-        """Add the current run to the list of those that have ended."""
+        """Add the current run of a sequence to the list of those that have ended."""
 
     def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
         """Show the answer of a sequence of runs."""

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
+from rich.console import Console, Group, JustifyMethod
 from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -64,37 +63,31 @@ class Screen:
     def _draw(self) -> None:
         if not self._newest:
             return
-        screenful = Screenful(self._newest.pop())
+        figures = self._newest.pop()
         with suppress(OSError):  # the terminal is gone: the run goes on
             if self._console.size != self._size:  # the terminal has wrapped the old lines
                 self._size = self._console.size
                 self._console.clear()
-            self._live.update(screenful, refresh=True)
+            self._live.update(screenful(figures, self._size.width), refresh=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Screenful:
-    """The content of the screen: what matters most is on top, and a low terminal hides the last lines.
+def screenful(figures: LiveFigures, columns: int) -> Group:
+    """Return the content of the screen: what matters most is on top, and a low terminal hides the last lines.
 
     A narrow terminal gets fewer columns, but never a truncated figure.
     """
-
-    figures: LiveFigures
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = min(options.max_width, WIDEST)
-        table = Table.grid(padding=(0, GAP))
-        table.add_column(style="bold", no_wrap=True, overflow="crop")
-        table.add_column(overflow="fold")
-        for name, words, look in lines(self.figures):
-            table.add_row(name, Text(words, "red" if look else ""))  # as they are: a server's have no markup
-        rows = [task_row(task) for task in self.figures.tasks]
-        tables = [
-            _fitting_table(headings, cells, columns)
-            for headings, cells in ((CLIENT_HEADINGS, _client_rows(self.figures.clients)), (HEADINGS, rows))
-            if cells
-        ]
-        yield Group(*(Constrain(each, WIDEST) for each in (_head(self.figures), table, *tables)))
+    table = Table.grid(padding=(0, GAP))
+    table.add_column(style="bold", no_wrap=True, overflow="crop")
+    table.add_column(overflow="fold")
+    for name, words, look in lines(figures):
+        table.add_row(name, Text(words, "red" if look else ""))  # as they are: a server's have no markup
+    rows = [task_row(task) for task in figures.tasks]
+    tables = [
+        _fitting_table(headings, cells, min(columns, WIDEST))
+        for headings, cells in ((CLIENT_HEADINGS, _client_rows(figures.clients)), (HEADINGS, rows))
+        if cells
+    ]
+    return Group(*(Constrain(part, WIDEST) for part in (_head(figures), table, *tables)))
 
 
 def _head(figures: LiveFigures) -> Table:

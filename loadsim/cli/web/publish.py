@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from secrets import token_urlsafe
 
-from loadsim.cli.live.figures import Page, before
+from loadsim.cli.live.figures import View, before
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import whole
 from loadsim.errors import ConfigError
@@ -26,7 +26,7 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None = None) -> Iterator[Page]:
+def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None = None) -> Iterator[View]:
     """Yield a view, and serve its figures as a page if `--web` is given, until open pages have the result.
 
     `scenario` and `title`, its name unless given, are those of a run; a sequence of runs states its own.
@@ -34,7 +34,7 @@ def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None =
     Raises `ConfigError` for a port that cannot be used.
     """
     if args.web is None:
-        yield Page()
+        yield View()
         return
     from loadsim.cli.web.server import PageServer, serving
     from loadsim.cli.web.view import PageView

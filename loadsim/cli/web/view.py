@@ -11,7 +11,7 @@ from threading import Condition
 from typing import Any
 
 from loadsim.analysis.summary import Summary, Tone
-from loadsim.cli.live.figures import LiveFigures, Page
+from loadsim.cli.live.figures import LiveFigures, View
 from loadsim.cli.live.words import HEADINGS, lines, status, task_row
 from loadsim.errors import printable
 from loadsim.report.answer import describe_answer, headline
@@ -45,7 +45,7 @@ Chart = tuple[str, str, Sequence[tuple[str, float | None]]]
 """A title, a unit, and the lines: the name of each, and its value now."""
 
 
-class PageView(Page):
+class PageView(View):
     """Collects what the page shows. The run calls it in its own thread, the server in others."""
 
     def __init__(self, figures: LiveFigures) -> None:
