@@ -265,16 +265,16 @@ class Engine:
     async def _log_on_all(self) -> bool:
         self._events.write("log-on", users=len(self.users))
         ramped_ns = self.now_ns() + round(self.workload.scenario.run.ramp_up_s * 1e9)
-        on = -1
-        while on < self._settled < len(self.users) + len(self._companions) and not self._stopping.is_set():
-            on = self._settled
-            left_s = max(0.0, (ramped_ns - self.now_ns()) * 1e-9)
-            await self._until(left_s + LOG_ON_LIMIT_S, lambda on=on: self._settled > on, self._stopping)
+
+        def limit_s() -> float:
+            return max(0.0, (ramped_ns - self.now_ns()) * 1e-9) + LOG_ON_LIMIT_S
+
+        most = len(self.users) + len(self._companions)
+        await self._while_growing(self._settled, most, limit_s, self._stopping)
         return not self._stopping.is_set()
 
-    @property
     def _settled(self) -> int:
-        """The number of users that have logged on, and of companions whose first log-on has ended.
+        """Return the number of users that have logged on, and of companions whose first log-on has ended.
 
         A refused companion does not delay the start: the verdict counts its time without a session.
         """
@@ -353,15 +353,24 @@ class Engine:
         def ended() -> int:
             return sum([task.done() for task in running])
 
-        before, now = -1, 0
-        while before < now < len(running) and not self._cutting.is_set():
-            before = now
-            await self._until(LOG_OFF_LIMIT_S, lambda before=before: ended() > before, self._cutting)
-            now = ended()
+        await self._while_growing(ended, len(running), lambda: LOG_OFF_LIMIT_S, self._cutting)
         if not self._cutting.is_set():
             self._each(User.miss_unlisted)
         for task in running:
             task.cancel()
+
+    async def _while_growing(
+        self, count: Callable[[], int], most: int, limit_s: Callable[[], float], cut: asyncio.Event
+    ) -> None:
+        """Wait until `count()` is `most`, or has not grown for the time that was its limit, or `cut` is set."""
+        before = -1
+
+        def grown() -> bool:
+            return count() > before
+
+        while before < count() < most and not cut.is_set():
+            before = count()
+            await self._until(limit_s(), grown, cut)
 
     async def _until(self, limit_s: float, done: Callable[[], bool] | None, cut: asyncio.Event) -> None:
         """Wait until `done()` is true, `cut` is set, or `limit_s` has passed; None means never done."""
