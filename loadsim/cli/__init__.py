@@ -129,9 +129,7 @@ def open_standard_streams() -> None:
                 os.close(nowhere)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # names of files and servers may have characters that the terminal lacks
+        if isinstance(stream, io.TextIOWrapper):  # names may have characters that the terminal lacks
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -152,8 +150,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(given: Sequence[str]) -> int:
     status = 0
-    if given[:1] == ["help"]:
-        given = [*given[1:], "--help"]
     try:
         with machine_failures(ConfigError):
             args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)

@@ -7,12 +7,11 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from loadsim.campaign.runner import CampaignWatcher, Interrupted, PlannedRun
-from loadsim.campaign.runs import Campaign
+from loadsim.campaign.runs import Campaign, CampaignRun
 from loadsim.campaign.tables import TONES, length_words, run_text
 from loadsim.cli.live.figures import LiveRun, View
 from loadsim.cli.live.run_view import RunView
@@ -61,8 +60,8 @@ class CampaignView(CampaignWatcher):
         self.campaign = campaign
         resumed = f", resumed after {count(len(campaign.runs), 'run')}" if campaign.runs else ""
         self.message(f"Runs of {self._name} in {campaign.directory}{resumed}")
-        for at in range(len(campaign.runs)):
-            self._show_ended(replace(campaign, runs=campaign.runs[: at + 1]))
+        for run in campaign.runs:
+            self._show_ended(run)
 
     def began(self, planned: PlannedRun) -> None:
         self._words = planned.words
@@ -71,11 +70,10 @@ class CampaignView(CampaignWatcher):
 
     def ended(self, campaign: Campaign) -> None:
         self.campaign, self._words = campaign, ""
-        self._show_ended(campaign)
+        self._show_ended(campaign.runs[-1])
         print_line(run_text(campaign.runs[-1], width_and_colours()[0]), sys.stdout)
 
-    def _show_ended(self, campaign: Campaign) -> None:
-        run = campaign.runs[-1]
+    def _show_ended(self, run: CampaignRun) -> None:
         self._page.ended(" ".join(run_text(run, PAGE_WIDTH).split()), TONES.get(run.result, "doubtful"))
 
     def message(self, line: str) -> None:

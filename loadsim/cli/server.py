@@ -30,8 +30,6 @@ from loadsim.servers.running import RunningServer
 add_private_ports = partial(add_ports, imap=10143, smtp=10025)
 """Adds the options of the ports, by default those of the tutorial."""
 
-_Start = Callable[[Path], RunningServer]
-
 
 class ServerKind(NamedTuple):
     """A kind of server: the functions that add its options, and the one that starts it in a directory."""
@@ -50,18 +48,14 @@ def add_kinds(parser: argparse.ArgumentParser, of: Sequence[ServerKind]) -> None
     """Add a command for each kind of server."""
     kinds = parser.add_subparsers(dest="server_kind", required=True, metavar="KIND")
     for kind in of:
-        one = kinds.add_parser(kind.name, help=kind.help)
-        _add_common(one)
+        added = kinds.add_parser(kind.name, help=kind.help)
+        add_scenario(added)
+        added.add_argument(
+            "--dir", type=Path, metavar="DIR", help="directory for the server's files; default: a temporary directory"
+        )
         for add in kind.options:
-            add(one)
-        one.set_defaults(run=partial(run_kind, kind))
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    add_scenario(parser)
-    parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help="directory for the server's files; default: a temporary directory"
-    )
+            add(added)
+        added.set_defaults(run=partial(run_kind, kind))
 
 
 def address(text: str) -> str:
@@ -81,17 +75,11 @@ def run_kind(kind: ServerKind, args: argparse.Namespace) -> int:
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     lists = dict(distribution_lists(scenario))
     args.further = further_connections(scenario)  # no option: it follows from the users' mail programs
-    described = f"{kind.name} with {count(scenario.users, 'account')}"
-    return _serve(args.dir, described, lambda directory: kind.start(args, accounts, lists, directory))
-
-
-def _serve(kept: Path | None, described: str, start: _Start) -> int:
-    """Run the server in a directory, which is removed at the end unless the user named it."""
-    with server_directory(kept) as directory:
-        print(f"# Starting {described}: this takes some seconds.", flush=True)
-        status = run(_serve_until_signal(start, directory))
-    print("# Stopped." if kept is not None else "# Stopped; its files are removed.")
-    return status
+    with server_directory(args.dir) as directory:
+        print(f"# Starting {kind.name} with {count(scenario.users, 'account')}: this takes some seconds.", flush=True)
+        run(_serve_until_signal(partial(kind.start, args, accounts, lists, directory), directory))
+    print("# Stopped." if args.dir is not None else "# Stopped; its files are removed.")
+    return 0
 
 
 @contextmanager
@@ -113,10 +101,10 @@ def server_directory(kept: Path | None) -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-async def _serve_until_signal(start: _Start, directory: Path) -> int:
+async def _serve_until_signal(start: Callable[[], RunningServer], directory: Path) -> None:
     """Start the server, print its address, wait for SIGINT or SIGTERM, stop it. A signal during the start counts."""
     stop = asyncio.Event()
-    with calls_on_signal(stop.set), start(directory) as server:
+    with calls_on_signal(stop.set), start() as server:
         print(f"# {server.describe()}, in {directory}")
         for note in getattr(server, "notes", ()):
             print(f"# {note}")
@@ -125,7 +113,6 @@ async def _serve_until_signal(start: _Start, directory: Path) -> int:
         print("# Ctrl-C stops it.", flush=True)
         await stop.wait()
         print("# Stopping: with full mailboxes, this may take a minute.", flush=True)
-    return 0
 
 
 def scenario_lines(services: Services) -> str:

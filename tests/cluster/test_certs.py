@@ -37,9 +37,6 @@ from loadsim.cluster.scheduler import scheduler_at
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, access_to, mutual_tls
 from loadsim.errors import ConfigError
 
-AT_THE_DOOR_S = 1.5
-"""How long somebody is left to try, over and over again, what must not succeed."""
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -284,32 +281,6 @@ def test_dask_serves_no_pages(place: Path, tmp_path: Path) -> None:
             agent.cancel()
             with suppress(asyncio.CancelledError):
                 await agent
-
-    asyncio.run(work())
-
-
-@pytest.mark.parametrize("trusts", [False, True])
-def test_nobody_else_gets_in(place: Path, other: Path, trusts: bool) -> None:
-    """Neither as a worker, which tries again and again and is told nothing, nor as a controlling client.
-
-    Nor with the cluster's certificate alone, which is no secret, without its key.
-    """
-    security = mutual_tls(other)
-    if trusts:
-        security.tls_ca_file = str(place / certs.CERT_FILE)
-
-    async def work() -> None:
-        async with scheduler(place) as station:
-            with pytest.raises(OSError, match=None if trusts else "certificate does not match"):
-                async with Client(station.address, security=security, asynchronous=True, timeout=AT_THE_DOOR_S):
-                    pass
-            outside = worker(station.address, security)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(AT_THE_DOOR_S), outside:
-                    pass
-            await outside.close()
-            assert not station.workers
-            assert list(station.clients) == ["fire-and-forget"]
 
     asyncio.run(work())
 

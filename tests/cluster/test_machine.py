@@ -10,15 +10,12 @@ import signal
 import stat
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from control_lines import read_line
 from patience import PATIENCE_S
 from virtual_runs import NOWHERE, quiet, scenario_of
@@ -34,13 +31,7 @@ from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.documents.scenario_sections import OnLoss
-from loadsim.model.population import distribution_lists
-from loadsim.model.records import EVENTS, OUTCOMES
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import NEW_MAIL, Workload
-from loadsim.provisioning.initialise import initialise
-from loadsim.servers.embedded import start_embedded
-from loadsim.timinglog.merge import read_logs
+from loadsim.model.workload import Workload
 from loadsim.timinglog.records import GIVEN_UP
 
 PASSWORD = "hush-hush"
@@ -65,78 +56,6 @@ def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = l
 
     asyncio.run(main())
     return [json.loads(line) for line in out.getvalue().splitlines()]
-
-
-def on_imap(place: Path, profile: Mapping[str, Any], users: int, seconds: int) -> Scenario:
-    """Days of so many seconds, on the embedded server."""
-    (place / "profile.yaml").write_text(yaml.safe_dump({"name": "own", **profile}))
-    document = {
-        "name": "machines",
-        "server": "embedded",
-        "accounts": {"user": "u{index}", "password": PASSWORD},
-        "topology": [{"profile": str(place / "profile.yaml"), "users": users, "protocol": "imap"}],
-        "lists": {"count": 0},
-        "run": {"day_length": f"{seconds}s", "ramp_up": "1s", "warm_up": "0s", "window": f"{seconds}s"},
-        "limits": {"drain": "60s", "grace": "20s"},
-    }
-    (place / "scenario.yaml").write_text(yaml.safe_dump(document))
-    return load_scenario(str(place / "scenario.yaml"))
-
-
-@pytest.mark.nightly(part="hosts")
-def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) -> None:
-    """Two machines, three engines, mail to and fro on a real server; an agent is killed while they work.
-
-    Its machine outlives it, and is led on by way of the next one: one start for all, nothing planned is missing,
-    nothing failed, and all mail is seen. No password is in any file of the machines, or on a command line.
-    """
-    profile = quiet(new_mail={"per_day": 12, "save_sent": False}, process_inbox={"per_day": 6})
-    scenario = on_imap(tmp_path, profile, users=6, seconds=6)
-    workload = Workload(scenario)
-    accounts = [scenario.account(index) for index in range(1, 7)]
-    command_lines = []
-    with start_embedded(accounts, distribution_lists(scenario), tmp_path) as server:
-        services = server.services
-        asyncio.run(initialise(workload, services, scenario.initialise, lambda *_: None))
-        one, two = clients = Agreed(tmp_path, scenario, services, {"one": 1, "two": 2}).clients
-
-        def watch(snapshot: LiveSnapshot) -> None:
-            if snapshot.at_s and snapshot.at_s > 2 and two.agents == 1 and two.agent is not None:
-                command_lines.append(subprocess.check_output(["ps", "-eww", "-o", "args"]))
-                os.kill(two.agent.pid, signal.SIGKILL)
-
-        events = station(clients, watch)
-    assert (one.agents, two.agents) == (1, 2)
-    assert sorted(event["client"] for event in events if event["event"] == "client ready") == ["one", "two"]
-    assert not [event for event in events if event["event"].endswith("lost")]
-    log = read_logs([client.place for client in clients])
-    assert {source.client + source.engine: source.ended for source in log.sources} == dict.fromkeys(
-        ["one1", "onemachine", "two1", "two2", "twomachine"], True
-    )
-    assert len({source.facts.start_ns for source in log.sources}) == 1
-    sends = log.tasks[log.tasks["task"] == log.strings.index("SEND")]
-    due = Counter(
-        (user, activity.due_us)
-        for user in range(1, 7)
-        for activity in workload.activities(user)
-        if activity.kind == NEW_MAIL
-    )
-    assert Counter(zip(sends["user"].tolist(), sends["scheduled_us"].tolist(), strict=True)) == due
-    assert len(due) > 50
-    outcomes = {OUTCOMES[code] for code in sends["outcome"].tolist()}
-    assert {"ok"} <= outcomes <= {"ok", "skipped", "unfinished"}  # the last two where the machine is very busy
-    accepted, seen = (
-        {(mail["message"], mail["user"]) for mail in log.mails if EVENTS[mail["event"]] in names}
-        for names in (("accepted",), ("seen", "found"))
-    )
-    assert accepted
-    assert accepted <= seen
-    of_two = {user for hand in two.share.per_engine for user in hand}
-    ways = {(mail["sender"] in of_two, mail["user"] in of_two) for mail in log.mails}
-    assert ways == set(product((True, False), repeat=2))
-    assert command_lines
-    files = [path.read_bytes() for client in clients for path in client.place.rglob("*") if path.is_file()]
-    assert not [text for text in (*files, *command_lines) if PASSWORD.encode() in text]
 
 
 @pytest.mark.nightly(part="hosts")

@@ -667,20 +667,6 @@ def asked(
     return process.returncode, said
 
 
-@pytest.mark.parametrize(
-    ("words", "option"), [(["help"], ["--help"]), (["help", "log", "check"], ["log", "check", "--help"])]
-)
-def test_help_is_a_command_too(capsys: Capture, words: list[str], option: list[str]) -> None:
-    """Many programs have it."""
-    shown = []
-    for given in (words, option):
-        with pytest.raises(SystemExit) as ended:
-            main(given)
-        assert ended.value.code == 0
-        shown.append(capsys.readouterr().out)
-    assert shown[0] == shown[1]
-
-
 @pytest.mark.parametrize(("word", "meant"), [("--pni", "--pin"), ("-pin", "--pin"), ("--engine-s=2", "--engines")])
 def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str, meant: str) -> None:
     """As scenarios, keys and commands do."""
