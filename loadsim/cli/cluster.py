@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli.live.run_view import Warnings
-from loadsim.cli.options import add_certs, add_cluster, cluster_access, needs_dask, print_with_time, whole
+from loadsim.cli.options import add_certs, add_cluster, cluster_access, needs_dask, print_with_time
 from loadsim.cli.shown_answer import add_wide, shown
 from loadsim.cluster.address import DEFAULT_PORT, LOOPBACK, ControlAddress
 from loadsim.engine.event_loop import calls_on_signal, run
@@ -23,11 +23,6 @@ from loadsim.report.text import table
 
 if TYPE_CHECKING:
     from loadsim.cluster.security import Access
-
-DAYS = 365
-"""The default validity of a certificate."""
-
-MOST_DAYS = 3650
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,13 +116,6 @@ def _client_command(address: ControlAddress) -> str:
 
 def _add_certs(certs: argparse.ArgumentParser) -> None:
     certs.add_argument("directory", type=Path, metavar="DIR", help="new directory for the certificate and its key")
-    certs.add_argument(
-        "--days",
-        type=whole(1, MOST_DAYS),
-        default=DAYS,
-        metavar="N",
-        help="validity of the certificate in days; default: %(default)s",
-    )
     certs.set_defaults(run=run_certs)
 
 
@@ -135,6 +123,6 @@ def run_certs(args: argparse.Namespace) -> int:
     """Make the certificate, and print where it is."""
     from loadsim.cluster.certs import make
 
-    make(args.directory, args.days)
+    make(args.directory)
     print(f"{args.directory}: the certificate of the cluster, and its key; copy it to the cluster's machines only")
     return 0

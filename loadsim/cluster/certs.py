@@ -31,12 +31,15 @@ except ImportError:
 
 CERT_FILE, KEY_FILE = "cert.pem", "key.pem"
 
+DAYS = 365
+"""The validity of a certificate."""
+
 _BACKDATED = timedelta(days=1)
 """Certificates are valid from this long ago: the clock of another machine may be behind."""
 
 
-def make(directory: Path, days: int) -> None:
-    """Make a certificate that is valid for `days` from now, and its key, in a new directory.
+def make(directory: Path, days: int = DAYS) -> None:
+    """Make a certificate that is valid for `days` from now on, and its key, in a new directory.
 
     Raises `ConfigError` if the directory exists, or cannot be made.
     """

@@ -6,8 +6,6 @@ clean-up that the first one began: it is ignored, unless there is a handler for 
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,28 +95,3 @@ def delayed_signals() -> Iterator[None]:
         yield
     for first in delayed:
         _signals.act(first)
-
-
-@contextmanager
-def awaited_signal() -> Iterator[Callable[[float], bool]]:
-    """Yield a function that waits for at most so many seconds until a signal arrives, also one after earlier ones.
-
-    The function returns whether there was one. A signal since the beginning of the block ends the wait at once; none
-    raises anything in the block.
-    """
-    signalled, signalling = os.pipe()
-
-    def on_signal(_: bool) -> None:
-        os.write(signalling, b".")
-
-    def wait(most_s: float) -> bool:
-        waiting = select.poll()
-        waiting.register(signalled, select.POLLIN)
-        return bool(waiting.poll(most_s * 1000))
-
-    try:
-        with handled_by(on_signal, even_if_ignored=True):
-            yield wait
-    finally:
-        os.close(signalled)
-        os.close(signalling)

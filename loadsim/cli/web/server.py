@@ -20,7 +20,7 @@ from threading import BoundedSemaphore, Thread
 from typing import Any
 
 from loadsim.cli.web.view import PageView
-from loadsim.engine.signals import awaited_signal
+from loadsim.engine.signals import handled_by
 from loadsim.report.html import hashed
 from loadsim.report.style import STYLE
 
@@ -103,13 +103,13 @@ class PageServer(ThreadingHTTPServer):
 
     def await_pages(self) -> None:
         """Wait until all open pages have the last state, or a signal."""
-        now_s = time.monotonic()
-        with awaited_signal() as signalled:
-            while time.monotonic() < now_s + LAST_WORD_S and any(
-                at_s > now_s - LONGEST_WAIT_S - LAST_WORD_S for at_s in [*self.awaited.values()]
-            ):
-                if signalled(0.02):
-                    return
+        now_s, signals = time.monotonic(), list[bool]()
+        with handled_by(signals.append, even_if_ignored=True):
+            while not signals and time.monotonic() < now_s + LAST_WORD_S and self._waiting_pages(now_s):
+                time.sleep(0.02)
+
+    def _waiting_pages(self, now_s: float) -> bool:
+        return any(at_s > now_s - LONGEST_WAIT_S - LAST_WORD_S for at_s in [*self.awaited.values()])
 
 
 @contextmanager
