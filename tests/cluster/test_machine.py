@@ -73,7 +73,6 @@ def test_a_machine_without_a_station(
     """
     agreed = Agreed(tmp_path, on_fake(tmp_path, ramp_up=ramp_up), NOWHERE, {"one": 1}, on_control_loss)
     (client,) = agreed.clients
-    client.most_agents = 1
 
     def watch(snapshot: LiveSnapshot) -> None:
         if client.agent is not None and ((snapshot.at_s is not None and snapshot.at_s > 0) or ramp_up != "0s"):

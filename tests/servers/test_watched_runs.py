@@ -8,12 +8,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 from findings_of import findings_in
-from mailservers import StartDovecotPostfix, StartEmbedded
+from mailservers import StartEmbedded
 from patience import PATIENCE_S
 from small_runs import AFTER_TEN_S, AT_WORK, await_line, loadsim, on, population_of, written
 from terminals import Terminal
@@ -24,48 +22,6 @@ from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
 
 LONG = {"day_length": "2m", "ramp_up": "1s"}
-
-
-@pytest.mark.system
-def test_a_page_shows_a_run(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
-    """The state has growing figures of the run on Dovecot, and its end; without a browser."""
-    path = written(tmp_path / "small.yaml", run=LONG)
-    server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    written(path, run=LONG, **on(server.services))
-    command = [
-        sys.executable,
-        "-m",
-        "loadsim",
-        "run",
-        "--web",
-        "0",
-        "--quiet",
-        "--json",
-        "--out",
-        tmp_path / "out",
-        path,
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        base, _, token = process.stderr.readline().removeprefix("Watch: ").strip().partition("#")
-
-        def asked(path: str) -> dict[str, Any]:
-            headers = {"Authorization": f"Bearer {token}"}
-            with urlopen(Request(base + path, headers=headers), timeout=PATIENCE_S) as answer:
-                return dict(json.load(answer))
-
-        state = asked("state")
-        while not state["tasks"] or "Load" not in {name for name, _, _ in state["figures"]}:
-            assert process.poll() is None
-            state = asked(f"state?page=1&version={state['version']}")
-        assert (state["title"], state["finished"]) == ("small", False)
-        process.send_signal(signal.SIGINT)
-        while not state["finished"]:
-            state = asked(f"state?page=1&version={state['version']}")
-        printed, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 3
-    assert json.loads(printed)["verdict"]["validity"] == "invalid"
-    assert json.loads((tmp_path / "out" / "score.json").read_text()) == json.loads(printed)
 
 
 @pytest.mark.nightly(part="runs")

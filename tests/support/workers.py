@@ -62,8 +62,6 @@ class Client:
         self.share = share
         self.channel = WorkerChannel()
         self.agent: asyncio.subprocess.Process | None = None
-        self.agents = 0  # how many there were
-        self.most_agents = 2
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -92,23 +90,21 @@ class Client:
                 await task
 
     async def _attend(self) -> None:
-        """By one agent after the other, as long as there may be another."""
-        while self.agents < self.most_agents and self.channel.ended is None:
-            self.agents += 1
-            self.agent = agent = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", AGENT, self.place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 26
-            )
-            assert agent.stdin is not None
-            assert agent.stdout is not None
-            self.channel.link.attach(agent.stdin.write)
-            try:
-                while (line := await agent.stdout.readline()).endswith(b"\n"):
-                    self.channel.link.feed(line)
-            finally:
-                self.channel.link.detach()
-                with suppress(ProcessLookupError):
-                    agent.kill()
-                await agent.wait()
+        """By its agent, to the end of it."""
+        self.agent = agent = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", AGENT, self.place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 26
+        )
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        self.channel.link.attach(agent.stdin.write)
+        try:
+            while (line := await agent.stdout.readline()).endswith(b"\n"):
+                self.channel.link.feed(line)
+        finally:
+            self.channel.link.detach()
+            with suppress(ProcessLookupError):
+                agent.kill()
+            await agent.wait()
         self.channel.end("no agent was left")
 
     async def _beat(self) -> None:
