@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
-from loadsim.analysis.summary import Tone
 from loadsim.campaign.runs import FAILED, PASSED, CampaignRun, Result
 from loadsim.errors import printable
 from loadsim.model.run_times import in_words
@@ -17,9 +16,6 @@ from loadsim.report.text import LEAST_WIDTH, wrapped
 
 RATED: Mapping[Result, Cell] = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
 """The results with a sign."""
-
-TONES: Mapping[Result, Tone] = {PASSED: "good", FAILED: "bad"}
-"""The ratings of results; all others are doubtful."""
 
 MOST_REASONS = 3
 """The most reasons of a run that are shown; its run directory has all."""

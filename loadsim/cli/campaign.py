@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loadsim.campaign.runner import CampaignWatcher, Interrupted, PlannedRun
-from loadsim.campaign.runs import Campaign, CampaignRun
-from loadsim.campaign.tables import TONES, length_words, run_text
-from loadsim.cli.live.figures import LiveRun, View
+from loadsim.campaign.runs import Campaign
+from loadsim.campaign.tables import length_words, run_text
+from loadsim.cli.live.figures import LiveRun
 from loadsim.cli.live.run_view import RunView
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import shown, width_and_colours
-from loadsim.cli.web.publish import add_web
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.findings.formats import count
 from loadsim.model.scenario import Scenario
@@ -29,27 +28,21 @@ C = TypeVar("C", bound=Campaign)
 ENDED_EARLY = 3
 """The exit status of a campaign that was interrupted in a run."""
 
-PAGE_WIDTH = 1000
-"""The page breaks lines itself."""
-
 
 def add_campaign(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of the runs, new, or of others to resume; default: in runs"
     )
     parser.add_argument("--quiet", action="store_true", help="print only ended runs, answer, warnings and errors")
-    add_web(parser)
 
 
 class CampaignView(CampaignWatcher):
     """Shows a campaign: its ended runs on standard output, and the progress on standard error."""
 
-    def __init__(self, args: argparse.Namespace, page: View, name: str) -> None:
+    def __init__(self, args: argparse.Namespace, name: str) -> None:
         super().__init__()
         self._args = args
-        self._page = page
         self._name = name
-        self._words = ""
         self.campaign: Any = None
 
     @property
@@ -60,21 +53,14 @@ class CampaignView(CampaignWatcher):
         self.campaign = campaign
         resumed = f", resumed after {count(len(campaign.runs), 'run')}" if campaign.runs else ""
         self.message(f"Runs of {self._name} in {campaign.directory}{resumed}")
-        for run in campaign.runs:
-            self._show_ended(run)
 
     def began(self, planned: PlannedRun) -> None:
-        self._words = planned.words
         left = "" if planned.left_s is None else f"; about {length_words(planned.left_s)} left"
         self.message(f"{planned.words}{left}")
 
     def ended(self, campaign: Campaign) -> None:
-        self.campaign, self._words = campaign, ""
-        self._show_ended(campaign.runs[-1])
+        self.campaign = campaign
         print_line(run_text(campaign.runs[-1], width_and_colours()[0]), sys.stdout)
-
-    def _show_ended(self, run: CampaignRun) -> None:
-        self._page.ended(" ".join(run_text(run, PAGE_WIDTH).split()), TONES.get(run.result, "doubtful"))
 
     def message(self, line: str) -> None:
         if not self._args.quiet:
@@ -82,9 +68,8 @@ class CampaignView(CampaignWatcher):
 
     @contextmanager
     def watch(self, scenario: Scenario) -> Iterator[Watcher]:
-        title = f"{self._name}: {self._words}" if self._words else self._name
         with closing(RunView(quiet=self._args.quiet)) as view:
-            yield LiveRun(scenario, self._page, view, title=title)
+            yield LiveRun(scenario, view)
 
     def made(self, make: Callable[[], C]) -> C | None:
         """Return the campaign that has ended; None if a user ended it in a run. A line says how to resume it."""
@@ -100,5 +85,4 @@ class CampaignView(CampaignWatcher):
             raise
 
     def answer(self, campaign: Campaign, document: Document) -> None:
-        self._page.answered(f"{document.label}: {document.verdict}", document.tone, campaign.directory)
         print_line(f"\n{shown(document)}\n\nRuns: {campaign.directory}", sys.stdout)

@@ -13,7 +13,6 @@ from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_engines, add_scenario, duration, given_scenario, whole
-from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
@@ -100,13 +99,12 @@ def run_capacity(args: argparse.Namespace) -> int:
     def read(settings: Sequence[str]) -> Scenario:
         return load_scenario(args.scenario, [*args.overrides, *settings])
 
-    with shown_page(args, scenario) as page:
-        view = CampaignView(args, page, scenario.name)
-        capacity = view.made(lambda: find_capacity(read, wanted, args.out, runner=runner, watcher=view))
-        if capacity is None:
-            return ENDED_EARLY
-        view.answer(capacity, describe_capacity(capacity, (), {}))
-        return capacity.exit_status
+    view = CampaignView(args, scenario.name)
+    capacity = view.made(lambda: find_capacity(read, wanted, args.out, runner=runner, watcher=view))
+    if capacity is None:
+        return ENDED_EARLY
+    view.answer(capacity, describe_capacity(capacity, (), {}))
+    return capacity.exit_status
 
 
 def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:

@@ -8,8 +8,6 @@ import sys
 from loadsim.campaign.tables import length_words
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.live.stderr_lines import print_line
-from loadsim.cli.web.publish import shown_page
-from loadsim.errors import ConfigError
 from loadsim.findings.formats import count
 from loadsim.model.suite import GIVEN, Suite, load_suite
 from loadsim.report.text import table
@@ -33,20 +31,17 @@ def run_command(args: argparse.Namespace) -> int:
     """List the runs of a suite, or make them with a line for each, and print the answer. Return 0, 1, 3 or 4."""
     suite = load_suite(args.suite)
     if args.list:
-        if args.web is not None:
-            raise ConfigError("--web: expected runs, found --list")
         return _list(suite, args)
-    scenarios = scenarios_of(suite, passwords=False)
-    found = (one.text for each in scenarios.values() for one in (*each.exposed, *each.findings))
+    scenarios = scenarios_of(suite, passwords=False).values()
+    found = (one.text for scenario in scenarios for one in (*scenario.exposed, *scenario.findings))
     for warning in dict.fromkeys(found):
         print_line(f"loadsim: warning: {warning}")
-    with shown_page(args, next(iter(scenarios.values())), suite.name) as page:
-        view = CampaignView(args, page, suite.name)
-        figures = view.made(lambda: run_suite(suite, args.out, watcher=view))
-        if figures is None:
-            return ENDED_EARLY
-        view.answer(figures, describe_suite(figures, ()))
-        return figures.exit_status
+    view = CampaignView(args, suite.name)
+    figures = view.made(lambda: run_suite(suite, args.out, watcher=view))
+    if figures is None:
+        return ENDED_EARLY
+    view.answer(figures, describe_suite(figures, ()))
+    return figures.exit_status
 
 
 def _list(suite: Suite, args: argparse.Namespace) -> int:

@@ -110,29 +110,3 @@ def test_a_run_is_watched(tmp_path: Path) -> None:
         assert chromium.complaints == []
         assert {re.sub(r"\?.*", "", address) for address in chromium.requested} <= {f"{base}state"}
     assert json.loads((tmp_path / "out" / "score.json").read_text())["verdict"]["validity"] == "invalid"
-
-
-def test_a_suite_shows_its_runs_and_the_probes(tmp_path: Path) -> None:
-    """Each run with its place in the suite, the ended ones in a list, and at the end the state of the suite."""
-    run = {"day_length": "6s", "ramp_up": "1s", "warm_up": "0s", "window": "6s"}
-    written(tmp_path / "small.yaml", run=run, probes={"command/one": {"run": "echo 1"}})
-    suite = tmp_path / "suite.yaml"
-    suite.write_text("name: two\nscenario: small.yaml\nrepeats: 2\n")
-    command = [sys.executable, "-m", "loadsim", "suite", str(suite), "--web", "0", "--out", str(tmp_path / "out")]
-    with (
-        subprocess.Popen([*command, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
-        browser() as chromium,
-    ):
-        assert process.stderr is not None
-        shown = chromium.page(process.stderr.readline().removeprefix("Watch: ").strip())
-        shown.wait_for("document.getElementById('title').textContent.startsWith('two: Run 1 of 2: ')")
-        shown.wait_for("document.getElementById('charts').textContent.includes('(command/one)')")
-        shown.wait_for("document.getElementById('title').textContent.startsWith('two: Run 2 of 2: ')")
-        shown.wait_for("over")
-        printed, _ = process.communicate(timeout=PATIENCE_S)
-        runs = shown.value("[...document.querySelectorAll('#runs li')].map((item) => item.textContent.slice(2))")
-        assert len(runs) == 2
-        assert all(run in " ".join(printed.split()) for run in runs)
-        assert shown.text("#verdict")[2:].startswith("Suite two: ")
-        assert shown.text("#verdict")[2:] in " ".join(printed.split())
-        assert chromium.complaints == []

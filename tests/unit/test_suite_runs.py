@@ -450,7 +450,6 @@ def test_the_list_makes_nothing(capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert "Suite suite: 4 runs: 2 cells, 2 repeats each; random order, seed 1" in out
     assert "Time left: at least 4 min 24 s" in out  # 4 runs of 21 s, and 3 pauses
-    assert main(["suite", "suite.yaml", "--list", "--web", "0", "--out", "out"]) == 2
     assert not OUT.exists()
     with_runs(found)
     run_suite(found, OUT)

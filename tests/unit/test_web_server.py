@@ -221,27 +221,6 @@ def test_texts_are_bounded_and_printable(tmp_path: Path) -> None:
     assert (len(found["warnings"]), found["warnings"][-1]) == (20, "warning 999\\x07")
 
 
-def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
-    """The ended ones in a list, and only the figures of the current one."""
-    view = page_view()
-    with served(view) as page:
-        load(page.live, 61, 62, 63)
-        view.ended("100 users: criteria met", "good")
-        number = page.state()["run"]
-        live = LiveRun(scenario(), view, title="200 users")
-        found = page.state()
-        assert (found["title"], found["earlier"]) == ("200 users", [["100 users: criteria met", "good"]])
-        assert (found["run"], found["charts"]) == (number + 1, [])
-        load(live, 61, 62)
-        view.ended("200 users: a criterion missed", "bad")
-        between = page.state()
-        assert between["phase"] == "between two runs"
-        view.answered("Capacity: 100 users", "good", tmp_path)
-        last = page.state()
-        assert last["result"]["verdict"] == "Capacity: 100 users"
-        assert [tone for _, tone in last["earlier"]] == ["good", "bad"]
-
-
 # --- where it listens ---------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from loadsim.analysis.generator.limits import lag_limit_ms
-from loadsim.analysis.summary import Summary, Tone
+from loadsim.analysis.summary import Summary
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
 from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.model.run_times import RunTimes
@@ -64,7 +64,6 @@ class LiveFigures:
     """
 
     scenario: str
-    title: str
     times: RunTimes
     cpu_limit: float | None
     lag_limit_ms: float | None = None
@@ -93,10 +92,7 @@ class LiveFigures:
 
 
 class View:
-    """Shows a run, or a sequence of runs; this one shows nothing."""
-
-    def begin(self, figures: LiveFigures) -> None:
-        """Take the figures of a run that is about to begin."""
+    """Shows a run; this one shows nothing."""
 
     def show(self, figures: LiveFigures) -> None:
         """Show the current figures."""
@@ -107,29 +103,21 @@ class View:
     def warning(self, line: str) -> None:
         """Show a problem that does not end the run."""
 
-    def ended(self, words: str, tone: Tone) -> None:
-        """Add the current run of a sequence to the list of those that have ended."""
 
-    def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
-        """Show the answer of a sequence of runs."""
-
-
-def before(scenario: Scenario, title: str | None = None) -> LiveFigures:
-    """Return the figures of a run before its first stage; its title is the scenario's name unless given."""
-    return LiveFigures(scenario.name, title or scenario.name, scenario.run, scenario.limits.generator.cpu)
+def before(scenario: Scenario) -> LiveFigures:
+    """Return the figures of a run before its first stage."""
+    return LiveFigures(scenario.name, scenario.run, scenario.limits.generator.cpu)
 
 
 class LiveRun(Watcher):
     """Makes the figures of a run of what it reports, and gives them to views."""
 
-    def __init__(self, scenario: Scenario, *views: View, title: str | None = None) -> None:
-        self.figures = before(scenario, title)
+    def __init__(self, scenario: Scenario, *views: View) -> None:
+        self.figures = before(scenario)
         self._scenario = scenario
         self._views = views
         self._recent = Recent(LATELY_S)
         self._plan: PlannedLoad | None = None
-        for view in views:
-            view.begin(self.figures)
 
     def stage(self, stage: Stage) -> None:
         self._show(replace(self.figures, stage=stage, share=None))

@@ -7,7 +7,7 @@ const SIGNS = { good: "\u2713", doubtful: "!", bad: "\u00d7" };
 
 const token = location.hash.slice(1), own = Math.random().toString(36).slice(2) + "0";
 const byId = (id) => document.getElementById(id);
-let version = -1, run = -1, points = [], newsAt = null, over = false, state = null;
+let version = -1, points = [], newsAt = null, over = false, state = null;
 
 function element(name, text, kind) {
   const made = document.createElement(name);
@@ -46,7 +46,6 @@ function clock(seconds) {
 }
 
 function noted(shown) {
-  if (shown.run !== run) [run, points] = [shown.run, []];
   if (shown.at_s === null || (points.length && shown.at_s <= points.at(-1).at_s)) return;
   const values = new Map(shown.charts.map(([title, , lines]) => [title, new Map(lines)]));
   points.push({ at_s: shown.at_s, values });
@@ -118,8 +117,6 @@ function drawn(shown) {
     list("reasons", reasons);
     show("place", `Run directory: ${directory}`);
   }
-  byId("earlier").hidden = !shown.earlier.length;
-  list("runs", shown.earlier.map(([words, tone]) => `${SIGNS[tone]} ${words}`));
   byId("figures").replaceChildren(...shown.figures.flatMap(([name, text, look]) =>
     [element("dt", name), element("dd", text, look ? "look" : "")]));
   list("warnings", shown.warnings, "look");

@@ -26,10 +26,9 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None = None) -> Iterator[View]:
+def shown_page(args: argparse.Namespace, scenario: Scenario) -> Iterator[View]:
     """Yield a view, and serve its figures as a page if `--web` is given, until open pages have the result.
 
-    `scenario` and `title`, its name unless given, are those of a run; a sequence of runs states its own.
     Print the address of the page on standard error, also with `--quiet`: it is useless without its token.
     Raises `ConfigError` for a port that cannot be used.
     """
@@ -39,7 +38,7 @@ def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None =
     from loadsim.cli.web.server import PageServer, serving
     from loadsim.cli.web.view import PageView
 
-    view, token = PageView(before(scenario, title)), token_urlsafe(TOKEN_BYTES)
+    view, token = PageView(before(scenario)), token_urlsafe(TOKEN_BYTES)
     try:
         server = PageServer(args.web, view, token)
     except OSError as failure:

@@ -1,4 +1,4 @@
-"""The state of the page: the live figures of the current run, the runs before it, and the result."""
+"""The state of the page: the live figures of a run, and its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Condition
 from typing import Any
 
-from loadsim.analysis.summary import Summary, Tone
+from loadsim.analysis.summary import Summary
 from loadsim.cli.live.figures import LiveFigures, View
 from loadsim.cli.live.words import HEADINGS, lines, status, task_row
 from loadsim.errors import printable
@@ -20,9 +20,6 @@ from loadsim.runs.watcher import Stage
 
 WARNINGS = 20
 """The page shows the last warnings, at most this many."""
-
-EARLIER = 200
-"""The page shows the last runs of a sequence, at most this many."""
 
 MOST_CHARTS, MOST_LINES = 24, 7
 """The most charts of probes, and the most lines of a chart: each has a colour of its own."""
@@ -51,11 +48,8 @@ class PageView(View):
     def __init__(self, figures: LiveFigures) -> None:
         self._changed = Condition()
         self._version = 0
-        self._number = 0
         self._figures = figures
         self._warnings: deque[str] = deque(maxlen=WARNINGS)
-        self._earlier: deque[tuple[str, Tone]] = deque(maxlen=EARLIER)
-        self._between = False  # two runs of a sequence
         self._result: dict[str, Any] | None = None
         self.finished = False
 
@@ -68,11 +62,6 @@ class PageView(View):
 
     # --- what the run reports ---
 
-    def begin(self, figures: LiveFigures) -> None:
-        with self._news():
-            self._figures, self._between, self._result = figures, False, None
-            self._number += 1
-
     def show(self, figures: LiveFigures) -> None:
         with self._news():
             self._figures = figures
@@ -83,17 +72,8 @@ class PageView(View):
         with self._news():
             self._warnings.append(_cut(line))
 
-    def ended(self, words: str, tone: Tone) -> None:
-        with self._news():
-            self._between = True
-            self._earlier.append((_cut(words), tone))
-
-    def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
-        with self._news():
-            self._result = _result(verdict, tone, directory)
-
     def finish(self) -> None:
-        """Show that there are no more runs."""
+        """Show that the run is over."""
         with self._news():
             self.finished = True
 
@@ -107,55 +87,39 @@ class PageView(View):
     def document(self) -> dict[str, Any]:
         """Return what to show, as JSON."""
         with self._changed:
-            figures, version, number, finished = self._figures, self._version, self._number, self.finished
-            between, warnings, earlier = self._between, list(self._warnings), list(self._earlier)
-            result = self._result
+            figures, version, finished = self._figures, self._version, self.finished
+            warnings, result = list(self._warnings), self._result
         return {
             "version": version,
-            "run": number,
-            "title": printable(figures.title),
+            "title": printable(figures.scenario),
             "finished": finished,
-            "phase": _phase(figures, between, result is not None, finished),
-            "share": None if between or finished or result is not None else figures.share,
-            "status": "" if between or finished else status(figures),
+            "phase": _phase(figures, result is not None, finished),
+            "share": None if finished or result is not None else figures.share,
+            "status": "" if finished else status(figures),
             "figures": lines(figures),
             "columns": HEADINGS,
             "tasks": [task_row(task) for task in figures.tasks],
             "at_s": None if figures.load is None else figures.load.at_s,
             "charts": [*_charts(figures), *_of_probes(figures.probes)],
             "warnings": warnings,
-            "earlier": earlier,
             "result": result,
         }
 
 
-def _phase(figures: LiveFigures, between: bool, has_result: bool, finished: bool) -> str:
+def _phase(figures: LiveFigures, has_result: bool, finished: bool) -> str:
     if has_result:
         return "ended"
     if finished:
         return NO_RESULT
-    if between:
-        return "between two runs"
     return figures.phase if figures.stage == "load" and figures.load is not None else STAGES[figures.stage]
 
 
 def _result_of(summary: Summary, directory: Path) -> dict[str, Any]:
-    first = headline(summary.figures, summary.verdict.validity)
-    return _result(
-        describe_answer(summary).banner,
-        summary.tone,
-        directory,
-        first,
-        [one.text for one in (*summary.verdict.defects, *summary.verdict.missed)],
-    )
-
-
-def _result(verdict: str, tone: Tone, directory: Path, first: str = "", reasons: Sequence[str] = ()) -> dict[str, Any]:
     return {
-        "verdict": _cut(verdict),
-        "tone": tone,
-        "headline": first,
-        "reasons": [_cut(reason) for reason in reasons],
+        "verdict": _cut(describe_answer(summary).banner),
+        "tone": summary.tone,
+        "headline": headline(summary.figures, summary.verdict.validity),
+        "reasons": [_cut(one.text) for one in (*summary.verdict.defects, *summary.verdict.missed)],
         "directory": printable(str(directory)),
     }
 
