@@ -39,7 +39,6 @@ class Plugin:
 
     @property
     def is_own(self) -> bool:
-        """True if the plug-in is a part of loadsim."""
         return self.package == OWN_PACKAGE
 
     @property

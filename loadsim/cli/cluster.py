@@ -120,7 +120,6 @@ def _add_certs(certs: argparse.ArgumentParser) -> None:
 
 
 def run_certs(args: argparse.Namespace) -> int:
-    """Make the certificate, and print where it is."""
     from loadsim.cluster.certs import make
 
     make(args.directory)

@@ -18,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_explain(args: argparse.Namespace) -> int:
-    """Explain a code, or list all of them. Raises `ConfigError` for an unknown code."""
     codes = {code.id: code for code in Code}
     if args.code is None:
         lines = as_list([(code.id, f"{code.severity}: {code.outline}") for code in Code])

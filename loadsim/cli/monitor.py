@@ -61,7 +61,6 @@ def run_monitor(args: argparse.Namespace) -> int:
 
 
 def _probes(names: Sequence[str], overrides: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the settings of the named probes by name."""
     document: dict[str, Any] = {"probes": {name: {} for name in names}}
     overridden = override(document, overrides)
     for key in document:

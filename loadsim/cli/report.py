@@ -55,7 +55,6 @@ def note(text: str) -> tuple[str, str]:
 
 
 def run_report(args: argparse.Namespace) -> int:
-    """Write the report, and print its path."""
     only_run = Path(args.runs[0])
     in_run = len(args.runs) == 1 and only_run.is_dir()
     out: Path = args.out or (only_run / REPORT_NAME if in_run else Path(REPORT_NAME))

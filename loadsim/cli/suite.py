@@ -45,7 +45,6 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def _list(suite: Suite, args: argparse.Namespace) -> int:
-    """Print the order of the runs, and their time."""
     figures, scenarios = status_of(suite, args.out)
     results: dict[int, str] = {run.number: run.result for run in figures.runs}
     order = "given order, every second repeat reversed" if suite.order == GIVEN else f"random order, seed {suite.seed}"

@@ -227,8 +227,6 @@ class _ClusterRun:
         def watch(standings: Mapping[str, PhaseProgress]) -> None:
             together = combine(standings)
             self.watcher.prepared(together.phase, together.done, together.of)
-            for client, standing in standings.items():
-                self.watcher.prepared(standing.phase, standing.done, standing.of, client)
 
         done = await Preparation(channels, watch, MISSES).run()
         for name, prepared in done.items():

@@ -33,11 +33,8 @@ class Watcher:
     def due(self, tasks: Mapping[str, Sequence[int]]) -> None:
         """Report the plan, if it is known: how many of each task are due in each of equal parts of the run."""
 
-    def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
-        """Report how many accounts have passed a phase of the preparation.
-
-        The counts are those of one client machine, or of all together if `client` is None.
-        """
+    def prepared(self, phase: str, done: int, total: int) -> None:
+        """Report how many accounts have passed a phase of the preparation."""
 
     def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
         """Report the state of the load, once a second; `clients` has that of each client machine of a cluster run."""

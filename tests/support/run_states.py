@@ -28,7 +28,6 @@ def live_run(place: Path, *snapshots: LiveSnapshot, views: tuple[View, ...] = ()
     live.stage("prepare")
     live.prepared("inspect", 200, 200)
     live.prepared("initialise", 3, 7)
-    live.prepared("initialise", 1, 4, "a client")
     live.stage("load")
     for snapshot in snapshots:
         live.snapshot(snapshot, {})

@@ -105,7 +105,6 @@ class View:
 
 
 def before(scenario: Scenario) -> LiveFigures:
-    """Return the figures of a run before its first stage."""
     return LiveFigures(scenario.name, scenario.run, scenario.limits.generator.cpu)
 
 
@@ -136,10 +135,9 @@ class LiveRun(Watcher):
     def due(self, tasks: Mapping[str, Sequence[int]]) -> None:
         self._plan = PlannedLoad(self._scenario.duration_s, {task: tuple(counts) for task, counts in tasks.items()})
 
-    def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
-        if client is None:
-            steps = {**self.figures.prepared, phase: (done, total)}
-            self._show(replace(self.figures, prepared=steps, share=done / total if total else None))
+    def prepared(self, phase: str, done: int, total: int) -> None:
+        steps = {**self.figures.prepared, phase: (done, total)}
+        self._show(replace(self.figures, prepared=steps, share=done / total if total else None))
 
     def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
         newest = {**self.figures.probes.get(probe, {}), **figures}

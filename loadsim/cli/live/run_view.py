@@ -29,7 +29,6 @@ class RunView(View):
         self._draw: Callable[[LiveFigures], None] = lambda _: None
 
     def close(self) -> None:
-        """End the display of the last stage."""
         self._shown.close()
 
     def show(self, figures: LiveFigures) -> None:

@@ -67,7 +67,6 @@ Value = tuple[str, tuple[str, ...], float | HistogramTimes | None]
 
 
 def values(figures: LiveFigures) -> Iterator[Value]:
-    """Yield the values of the metrics."""
     yield "loadsim_run_info", (figures.scenario, __version__), 1
     for phase in RUN_PHASES:
         yield "loadsim_phase", (phase,), int(phase == figures.phase)

@@ -125,7 +125,6 @@ def _result_of(summary: Summary, directory: Path) -> dict[str, Any]:
 
 
 def _charts(figures: LiveFigures) -> Iterator[Chart]:
-    """Yield the charts of the load."""
     load, lately = figures.load, figures.lately
     if load is None:
         return
