@@ -46,7 +46,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The certificate of another cluster."""
     return made(tmp_path_factory.mktemp("other") / "cluster")
 
 
@@ -56,7 +55,6 @@ def made(directory: Path) -> Path:
 
 
 def openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run openssl, whatever its exit status."""
     return subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
@@ -195,7 +193,6 @@ def test_a_certificate_with_a_fault_is_refused(tmp_path: Path, damage: Callable[
 
 @asynccontextmanager
 async def scheduler(directory: Path) -> AsyncIterator[Scheduler]:
-    """Dask's scheduler on loopback with this certificate."""
     with dask.config.set(NO_PAGES):
         async with (
             asyncio.timeout(PATIENCE_S),
@@ -211,7 +208,6 @@ async def scheduler(directory: Path) -> AsyncIterator[Scheduler]:
 
 
 def worker(address: str, security: Security) -> Worker:
-    """A worker of Dask for this scheduler, not started."""
     return Worker(address, nthreads=1, host="127.0.0.1", dashboard_address=PAGES_ADDRESS, security=security)
 
 

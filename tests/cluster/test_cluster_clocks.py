@@ -71,7 +71,6 @@ class Elsewhen:
         self._ahead_s = ahead_s
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """To be called there."""
         return ["unshare", "--time", f"--monotonic={self._ahead_s}", "--", *words]
 
 

@@ -29,7 +29,6 @@ SECONDS = 14
 
 
 def engine_of(out: Path, name: str) -> int:
-    """The only engine of a client, as the station was told."""
     (pid,) = [event["pid"] for event in events(out) if event["event"] == "engine ready" and event["client"] == name]
     return int(pid)
 

@@ -40,17 +40,14 @@ class Disk:
         self._full = self.seen(path / "full")
 
     def seen(self, path: Path) -> Path:
-        """Where we see what lies on it."""
         return self._root / path.relative_to("/")
 
     def fill(self) -> None:
-        """To the last byte."""
         with suppress(OSError), self._full.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
 
     def make_room(self) -> None:
-        """As before."""
         self._full.unlink()
 
 
@@ -69,7 +66,6 @@ def disk(path: Path) -> Iterator[Disk]:
 
 
 def said_by(out: Path, name: str) -> set[str]:
-    """What the station has heard of the logs of a client's engines."""
     return {each["event"] for each in events(out) if each.get("client") == name and each["event"].startswith("log ")}
 
 

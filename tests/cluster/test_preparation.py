@@ -51,24 +51,19 @@ class Told:
             self.lines.put_nowait(line_of(**each))
 
     def send(self, line: bytes) -> None:
-        """Kept."""
         self.told.append(line)
 
     async def receive(self) -> bytes:
-        """What the test says."""
         return await self.lines.get()
 
     async def wait(self) -> str:
-        """Its end."""
         await self._gone.wait()
         return str(self.ended)
 
     def kill(self) -> None:
-        """As of a process."""
         self.end("killed")
 
     def end(self, how: str) -> None:
-        """It is gone."""
         if self.ended is None:
             self.ended = how
             self._gone.set()
@@ -76,7 +71,6 @@ class Told:
 
 
 def done(count: int) -> dict[str, Any]:
-    """What is said in the end."""
     return {"prepared": asdict(Initialised(count, changed=count, put=3, start_state="s"))}
 
 
@@ -238,7 +232,6 @@ RUN: dict[str, Any] = {"day_length": "6s", "ramp_up": "0s", "warm_up": "0s", "wi
 
 
 def machine_processes(place: Path) -> list[int]:
-    """Those whose directories are in this place."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -313,7 +306,6 @@ def test_a_preparation_is_given_up_and_a_client_that_dies_in_it_is_named(
         path = written(tmp_path / "small.yaml", run=RUN, server=server, accounts={"user": "u{index}", "password": "p"})
 
         def asked(command: Command) -> list[socket.socket]:
-            """When both clients have asked the server."""
             assert command.process.poll() is None
             return [silent.accept()[0] for _ in range(2)]
 

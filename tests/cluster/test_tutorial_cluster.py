@@ -36,7 +36,6 @@ SMALLER = {
 
 
 def sections() -> dict[str, str]:
-    """The page by its headings."""
     _, *parts = re.split(r"^## (?:\d+\. )?(.+)\n", PAGE.read_text(), flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -79,7 +78,6 @@ class Typist:
         return done.stdout
 
     def end(self, *commands: str) -> None:
-        """Ctrl-C in their terminals; without any, in all."""
         for command in commands or reversed(GOES_ON):
             self._going_on[command].close()
 

@@ -62,7 +62,6 @@ def prometheus(place: Path, target: str) -> Iterator[str]:
 
 
 def asked(url: str, **parameters: str | float) -> list[Any]:
-    """The result of a query."""
     with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode(parameters)}", timeout=PATIENCE_S) as response:
         found: list[Any] = json.load(response)["data"]["result"]
     return found

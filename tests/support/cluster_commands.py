@@ -101,14 +101,12 @@ def on_server(start: StartEmbedded | StartDovecotPostfix, path: Path, **changes:
 
 
 def pid_of(out: Path, name: str) -> int:
-    """The machine process of a client, as the station was told."""
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == name]
     return int(pid)
 
 
 def lasting(seconds: int, **limits: Any) -> dict[str, Any]:
-    """Of a scenario, its run and limits."""
     return {
         "run": RUN | {"day_length": f"{seconds}s", "window": f"{seconds}s"},
         "limits": LIMITS | {"drain": "2s"} | limits,
@@ -116,10 +114,8 @@ def lasting(seconds: int, **limits: Any) -> dict[str, Any]:
 
 
 def events(out: Path) -> list[dict[str, Any]]:
-    """What the station has written down."""
     return [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
 
 
 def lost_by_client(score: dict[str, Any]) -> dict[str, int]:
-    """How many users each client has lost."""
     return {one["client"]: one["lost_users"] for one in score["per_client"]}

@@ -7,11 +7,9 @@ from typing import Any
 
 
 def line_of(**message: Any) -> bytes:
-    """The line of a message, by its kind and value."""
     return json.dumps(message).encode() + b"\n"
 
 
 def read_line(line: bytes | str) -> tuple[str, Any]:
-    """The kind and the value of the message on a line."""
     [(kind, value)] = json.loads(line).items()
     return kind, value

@@ -59,7 +59,6 @@ class Agents:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *names: str) -> None:
-        """Start an agent of each name."""
         for name in names:
             runs = self._place / name
             runs.mkdir(exist_ok=True)
@@ -69,13 +68,11 @@ class Agents:
             self._processes[name] = subprocess.Popen(host.command(command) if host else command)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """As somebody at that machine would send it."""
         self._processes[name].send_signal(number)
         if number == signal.SIGKILL:
             self._processes[name].wait()
 
     def end(self) -> None:
-        """All of them."""
         for process in self._processes.values():
             process.kill()
             process.wait()

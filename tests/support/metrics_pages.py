@@ -12,7 +12,6 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def fetched(host: str, port: int, accept: str = "text/plain") -> str:
-    """What is shown there."""
     connection = http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
     connection.request("GET", "/metrics", headers={"Accept": accept})
     response = connection.getresponse()
@@ -34,5 +33,4 @@ def samples(text: str) -> Samples:
 
 
 def value(found: Samples, name: str, **labels: str) -> float:
-    """One of them."""
     return found[f"loadsim_{name}", frozenset(labels.items())]

@@ -17,12 +17,10 @@ TIMES = {"day_length": "300s", "ramp_up": "1s", "warm_up": "60s", "window": "180
 
 
 def scenario_of_run(place: Path) -> Scenario:
-    """That of a run of 200 users."""
     return scenario_of(place, (QUIET, 200), run=TIMES)
 
 
 def live_run(place: Path, *snapshots: LiveSnapshot, views: tuple[View, ...] = ()) -> LiveRun:
-    """A run that has been prepared, after these snapshots."""
     live = LiveRun(scenario_of_run(place), *views)
     live.due({"READ": [6] * 300, "SEND": [2] * 300})
     live.stage("prepare")

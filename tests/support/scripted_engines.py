@@ -44,7 +44,6 @@ exec(begin["header"]["acts"])
 
 
 async def scripted_engine(_: MemberAssignment) -> Channel:
-    """Start one."""
     return await start_process((sys.executable, "-c", SCRIPTED))
 
 
@@ -97,10 +96,8 @@ class Conducted:
         return self
 
     def heard(self, engine: int) -> list[tuple[str, Any]]:
-        """What an engine was told after its beginning."""
         return [read_line(line) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
 
     def said(self, event: str) -> list[dict[str, Any]]:
-        """Events of one kind."""
         lines = [json.loads(line) for line in self.out.getvalue().splitlines()]
         return [line for line in lines if line["event"] == event]

@@ -38,8 +38,6 @@ def page_view() -> PageView:
 
 @dataclass
 class Served:
-    """A served page of a live run."""
-
     view: PageView
     live: LiveRun
     port: int
@@ -66,7 +64,6 @@ class Served:
         return answer.status, dict(answer.getheaders()), text
 
     def state(self, query: str = "") -> dict[str, Any]:
-        """The state that a page gets."""
         status, _, text = self.ask("GET", f"/state{query}")
         assert status == 200, text
         found = json.loads(text)
@@ -76,7 +73,6 @@ class Served:
 
 @contextmanager
 def served(view: PageView) -> Iterator[Served]:
-    """Serve a page at a free port."""
     server = PageServer(0, view, TOKEN)
     with serving(server):
         yield Served(view, LiveRun(scenario(), view), server.server_port, server)

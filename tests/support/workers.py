@@ -66,16 +66,13 @@ class Client:
 
     @property
     def logs(self) -> dict[str, TimingLog]:
-        """By the engine's name."""
         return {path.name.split(".")[1]: read_log(path) for path in sorted((self.place / LOGS_NAME).glob("*.tlog"))}
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Of one name, as the machine has written them down."""
         lines = (self.place / EVENTS_NAME).read_text().splitlines()
         return [event for line in lines if (event := json.loads(line))["event"] == name]
 
     async def open(self) -> Channel:
-        """Have it attended to, from now on."""
         self._tasks = [asyncio.create_task(self._attend()), asyncio.create_task(self._beat())]
         return self.channel
 
@@ -90,7 +87,6 @@ class Client:
                 await task
 
     async def _attend(self) -> None:
-        """By its agent, to the end of it."""
         self.agent = agent = await asyncio.create_subprocess_exec(
             sys.executable, "-c", AGENT, self.place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 26
         )

@@ -23,12 +23,10 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory of its own."""
     monkeypatch.chdir(tmp_path)
 
 
 def printed(capsys: Capture, *words: str) -> list[str]:
-    """The lines with which a command rejects its input."""
     assert main(words) == BAD_INPUT
     out, said = capsys.readouterr()
     assert out == ""
@@ -38,7 +36,6 @@ def printed(capsys: Capture, *words: str) -> list[str]:
 
 
 def problems(load: Callable[[], object]) -> list[str]:
-    """The errors of a file, without their lines."""
     with pytest.raises(ConfigError) as refused:
         load()
     return [str(each) for each in refused.value.problems]

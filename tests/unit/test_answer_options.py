@@ -22,14 +22,12 @@ from loadsim.timinglog.header import UserGroup
 
 
 def run_answer(*arguments: str | Path) -> int:
-    """Parse and run `loadsim log answer ...`; the exit status."""
     args = parser().parse_args(["log", "answer", *map(str, arguments)])
     status: int = args.run(args)
     return status
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
-    """What `loadsim log answer --json ...` prints."""
     run_answer("--json", *arguments)
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found

@@ -45,20 +45,17 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory of its own, in which relative paths lie."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def written(**changes: Any) -> str:
-    """A scenario in the working directory; its name."""
     document = {"server": "embedded", "limits": SMALL, **FEW, **changes}
     Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     return "own.yaml"
 
 
 def on(imap: int, smtp: int, **changes: Any) -> str:
-    """A scenario for a server at these ports; its name."""
     server = {"imap": {"host": "127.0.0.1", "port": imap}, "smtp": {"host": "127.0.0.1", "port": smtp}}
     for service, keys in changes.pop("endpoints", {}).items():
         server[service] |= keys
@@ -126,7 +123,6 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
     ],
 )
 def test_wrong_arguments(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
-    """Wrong arguments are one line that names the argument, or what there is to choose from."""
     assert says in refusal(capsys, *arguments)
 
 
@@ -346,7 +342,6 @@ async def smtp(
 
 
 async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    """Says nothing; but nor does it understand anything."""
     await reader.read()
 
 
@@ -557,7 +552,6 @@ def test_more_users_than_accounts(capsys: Capture, verb: str) -> None:
 
 
 def test_a_missing_account_among_others(capsys: Capture) -> None:
-    """The line names it, and one that is not missing."""
     three = [{"profile": "loadsim-5.5/light", "users": 3}]
     with serving(lets_in(1, 3), (smtp, None)) as ports:
         path = on(*ports, topology=three, accounts={"user": "user{index}", "password": PASSWORD})
@@ -669,7 +663,6 @@ def asked(
 
 @pytest.mark.parametrize(("word", "meant"), [("--pni", "--pin"), ("-pin", "--pin"), ("--engine-s=2", "--engines")])
 def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str, meant: str) -> None:
-    """As scenarios, keys and commands do."""
     assert f": {word} (perhaps {meant}); see loadsim run --help" in refusal(capsys, "run", "quickstart", word)
 
 

@@ -38,7 +38,6 @@ collect = partial(collecting.collect, retry_s=0.01)
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small pieces."""
     monkeypatch.setattr(collecting, "PIECE_BYTES", PIECE_BYTES)
 
 
@@ -100,7 +99,6 @@ def assert_collected(out: Path) -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A client's directory for runs, with the files of one."""
     for file, content in FILES.items():
         path = tmp_path / "runs" / RUN / file
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +108,6 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """The run directory of the station."""
     (tmp_path / "out" / "logs").mkdir(parents=True)
     return tmp_path / "out"
 

@@ -80,7 +80,6 @@ def test_a_snapshot_is_read_with_its_count() -> None:
     ],
 )
 def test_other_lines_to_a_member_are_rejected(line: bytes, problem: str) -> None:
-    """One line says what was expected."""
     with pytest.raises(ValueError, match=problem):
         decode(line, TO_A_MEMBER)
 

@@ -12,12 +12,10 @@ MIB = 2**20
 
 
 def about(**changes: object) -> dict[str, object]:
-    """What a client says of itself."""
     return {"software": build_fingerprint(), "cores": 2, "free_bytes": 100 * MIB, "runs": {}} | changes
 
 
 def joined(name: str, **changes: object) -> ConnectedClient:
-    """A client that is there."""
     (client,) = fit_clients({name: about(**changes)})
     return client
 

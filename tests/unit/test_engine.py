@@ -478,8 +478,6 @@ def test_slow_log_offs_are_waited_for(tmp_path: Path) -> None:
 
 
 def stopping(at_s: float, times: int = 1) -> Any:
-    """Stops the engine then, once or again a second later."""
-
     async def during(engine: Engine, _: InMemoryDriver) -> None:
         await asyncio.sleep(at_s)
         for _again in range(times):

@@ -42,7 +42,6 @@ def listed() -> int:
 
 
 def loops() -> Iterator[Callable[[], asyncio.AbstractEventLoop]]:
-    """Every kind of event loop that a run may have."""
     yield asyncio.new_event_loop
     if find_spec("uvloop"):
         yield import_module("uvloop").new_event_loop
@@ -50,7 +49,6 @@ def loops() -> Iterator[Callable[[], asyncio.AbstractEventLoop]]:
 
 @pytest.fixture(params=loops(), ids=lambda factory: factory.__module__.split(".")[0])
 def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
-    """A real event loop."""
     with asyncio.Runner(loop_factory=request.param) as made:
         yield made
 
@@ -194,7 +192,6 @@ class Clocks:
         self.slow_at = -1
 
     def wall(self) -> int:
-        """The wall clock."""
         return self.wall_ns
 
     def monotonic(self) -> int:
@@ -205,7 +202,6 @@ class Clocks:
         return self.monotonic_ns
 
     def pass_time(self, seconds: float) -> None:
-        """Both go on."""
         self.wall_ns += round(seconds * 1e9)
         self.monotonic_ns += round(seconds * 1e9)
 

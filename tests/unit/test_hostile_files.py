@@ -68,13 +68,11 @@ def refused(reference: str, overrides: tuple[str, ...] = ()) -> str:
 
 
 def written(text: str | bytes) -> str:
-    """A scenario with this text; its name."""
     Path("own.yaml").write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
     return "own.yaml"
 
 
 def with_key(text: str) -> str:
-    """A sound scenario, and this besides."""
     return yaml.safe_dump({key: value for key, value in SOUND.items() if key not in text}) + text
 
 
@@ -175,7 +173,6 @@ def test_odd_documents(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["aliases of lists", "deep criteria", "escapes in a key", "half a surrogate"])
 def test_the_command_prints_one_line(capsys: Capture, name: str) -> None:
-    """The command prints one line and exits with status 2."""
     assert main(["plan", written(DOCUMENTS[name])]) == BAD_INPUT
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and said[:-1].isprintable()
@@ -261,7 +258,6 @@ def test_odd_settings(setting: str) -> None:
 
 
 def line_of(kind: str, about: Any) -> bytes:
-    """A line that says this."""
     return json.dumps({kind: about}, default=str).encode() + b"\n"
 
 
@@ -284,7 +280,6 @@ def test_a_malformed_line_of_a_machine_ends_its_connection() -> None:
 
 @pytest.mark.parametrize("about", [{}, {"software": "other"}])
 def test_a_client_with_other_software_is_refused(about: Any) -> None:
-    """The error is one line that names the client."""
     with pytest.raises(ConfigError, match=r"^client a: expected "):
         fit_clients({"a": about})
 

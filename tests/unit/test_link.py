@@ -42,7 +42,6 @@ class Ends:
             self.ends[at].feed(self.ways[at].popleft())
 
     def settle(self) -> None:
-        """Until nothing is under way."""
         while any(self.ways):
             self.move(0)
             self.move(1)

@@ -27,14 +27,12 @@ from loadsim.model.scenario import Scenario
 
 @pytest.fixture(scope="module")
 def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
-    """Five minutes, with the usual limits."""
     return scenario_of(tmp_path_factory.mktemp("scenario"), (QUIET, 200), day="300s")
 
 
 def figures_of(
     scenario: Scenario, *snapshots: LiveSnapshot, clients: Mapping[str, LiveSnapshot] | None = None
 ) -> LiveFigures:
-    """The figures of a run after these snapshots."""
     live = LiveRun(scenario)
     live.stage("load")
     for snapshot in snapshots:
@@ -43,7 +41,6 @@ def figures_of(
 
 
 def drawn(figures: LiveFigures, columns: int = 120, encoding: str = "utf-8", height: int = 50) -> list[str]:
-    """The lines of the screen on a terminal of this size."""
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
     Console(file=out, width=columns, height=height).print(screenful(figures, columns))
@@ -145,7 +142,6 @@ def test_what_a_server_said_has_no_power_over_the_screen(scenario: Scenario) -> 
 
 
 def snapshots(count: int) -> Iterator[LiveSnapshot]:
-    """Snapshots with a user fewer each."""
     for second in range(count):
         yield LiveSnapshot("work", float(second), 200, 199 - second, {"READ": {"ok": 5, "lost": 1}}, 0, 1, 0.0)
 
@@ -209,5 +205,4 @@ def test_a_terminal_that_takes_nothing_holds_up_nobody(scenario: Scenario) -> No
 
 
 def test_quiet_is_quiet(scenario: Scenario) -> None:
-    """Not a sign on the terminal."""
     assert shown(scenario, quiet=True) == ""

@@ -40,7 +40,6 @@ CSV_HEADER += ",late_busy_ms,late_down_ms,late_generator_ms"
 
 
 def run_log(*arguments: str | Path) -> int:
-    """Parse and run `loadsim log ...`; its exit status."""
     args = parser("log").parse_args(["log", *map(str, arguments)])
     status: int = args.run(args)
     return status

@@ -28,12 +28,10 @@ PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 
 def shown(place: Path, capsys: pytest.CaptureFixture[str], *snapshots: LiveSnapshot, accept: str = "text/plain") -> str:
-    """What is fetched after these snapshots."""
     return page(live_run(place, *snapshots), capsys, accept)
 
 
 def page(live: LiveRun, capsys: pytest.CaptureFixture[str], accept: str = "text/plain") -> str:
-    """What is fetched of them."""
     with served_metrics("0", lambda: live.figures):
         found = re.fullmatch(r"Metrics: http://127\.0\.0\.1:(\d+)/metrics\n", capsys.readouterr().err)
         assert found is not None
@@ -129,7 +127,6 @@ def test_the_reference_names_every_metric(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_the_reference_names_every_phase() -> None:
-    """In their order."""
     (line,) = re.findall(r"^\| `loadsim_phase` .*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert re.findall(r"`([a-z-]+)`", line.split("|")[4]) == list(RUN_PHASES)
 

@@ -19,14 +19,12 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(PASSWORD_VARIABLE, "hidden-{index}")
     return tmp_path
 
 
 def made(*words: str) -> Scenario:
-    """The scenario that these words write."""
     assert main(["new", "own", *words]) == 0
     return load_scenario("own.yaml")
 

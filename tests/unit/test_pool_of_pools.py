@@ -103,7 +103,6 @@ class Machine:
             asyncio.get_running_loop().call_soon(self.on_everybody)
 
     def stop(self) -> None:
-        """As somebody at the machine would."""
         self._pool.stop()
 
     def _hear(self, line: bytes) -> None:
@@ -124,11 +123,9 @@ class Machine:
 
     @property
     def early_end(self) -> EarlyEnd | None:
-        """The facts of its log."""
         return self._leader.early_end
 
     def heard(self, engine: int) -> list[tuple[str, Any]]:
-        """What one of its engines was told after its beginning."""
         return [read_line(line) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
 
 

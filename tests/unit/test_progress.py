@@ -27,7 +27,6 @@ def test_a_phase_has_a_line_at_each_tenth(total: int, tenths: int, capsys: pytes
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """The text that a terminal shows."""
     shown = io.StringIO()
     monkeypatch.setattr(progress, "watched_terminal", lambda: Console(file=shown, force_terminal=True, width=80))
     return shown

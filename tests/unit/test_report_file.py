@@ -19,14 +19,12 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, with a run."""
     monkeypatch.chdir(tmp_path)
     write_sample(tmp_path / "run" / "logs" / "c1.0.tlog", [done("READ", 1000, 20)])
     return tmp_path
 
 
 def refused(capsys: Capture, *arguments: str) -> str:
-    """The one line with which a command is refused."""
     assert main(list(arguments)) == BAD_INPUT
     out, line = capsys.readouterr()
     assert (out, line.count("\n")) == ("", 1)

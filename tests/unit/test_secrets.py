@@ -34,13 +34,11 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory of its own."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def written(accounts: Any, **changes: Any) -> str:
-    """A scenario with these accounts; its name."""
     document = {
         "server": "embedded",
         "accounts": accounts,
@@ -54,13 +52,11 @@ def written(accounts: Any, **changes: Any) -> str:
 
 
 def password(scenario: Scenario) -> str:
-    """Return the password of user 1."""
     assert isinstance(scenario.accounts, AccountPattern)
     return scenario.account(1).password
 
 
 def secret_file(text: str = SECRET + "\n", mode: int = 0o600) -> str:
-    """A file with a password; its name."""
     Path("secret").write_text(text, encoding="utf-8")
     Path("secret").chmod(mode)
     return "secret"

@@ -18,8 +18,6 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def said(capsys: Capture) -> Callable[..., str]:
-    """Run a command that succeeds; return its output."""
-
     def run(*words: str) -> str:
         assert main(["show", *words]) == 0
         return capsys.readouterr().out

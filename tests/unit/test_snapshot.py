@@ -26,7 +26,6 @@ WORK = LiveSnapshot("work", 0.0, 4, 4, {}, 0, 0, 0.0)
 
 
 def times_of(services_ns: Iterable[int]) -> LatencyHistogram:
-    """The buckets of these service times."""
     times = LatencyHistogram()
     for service_ns in services_ns:
         times.add(service_ns)
@@ -165,7 +164,6 @@ def at(at_s: float | None, ok: int = 0, lost: int = 0, users_on: int = 4) -> Liv
 
 
 def stretch_of(recent: Recent) -> Stretch:
-    """One that there is."""
     assert recent.stretch is not None
     return recent.stretch
 

@@ -36,7 +36,6 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Figures:
 
 
 def with_machines(figures: Figures, machines: Sequence[MachineHealth]) -> list[Figures]:
-    """A run on each of these machines."""
     return [replace(figures, machines=(machine,)) for machine in machines]
 
 

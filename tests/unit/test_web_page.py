@@ -20,7 +20,6 @@ HOSTILE = "<img src=x onerror=alert(1)></td><script>document.title='mine'</scrip
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A browser for all tests of this file."""
     with browser() as running:
         yield running
 

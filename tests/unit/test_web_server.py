@@ -26,7 +26,6 @@ DATA = ("quickstart", "small", "window", "users on", "READ", TOKEN)
 
 
 def load(live: LiveRun, *seconds: int) -> None:
-    """Report seconds of the load."""
     live.stage("load")
     for at_s in seconds:
         live.snapshot(second(at_s, 10 * at_s), {})
