@@ -105,13 +105,15 @@ def _to_change(finding: Finding) -> str:
 
 
 def _rows(observations: Iterable[Observation]) -> list[str]:
-    return [f"{one.subject}: {_row(one)}" for one in observations]
-
-
-def _row(one: Observation) -> str:
-    if one.lacks:
-        return f"LACKS: {one.seen}"
-    return f"{one.seen}; {one.finding.text}" if one.finding else one.seen
+    rows = []
+    for observation in observations:
+        text = observation.seen
+        if observation.lacks:
+            text = f"LACKS: {text}"
+        elif observation.finding:
+            text = f"{text}; {observation.finding.text}"
+        rows.append(f"{observation.subject}: {text}")
+    return rows
 
 
 def _task(task: TriedTask) -> str:

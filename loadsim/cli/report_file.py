@@ -31,23 +31,17 @@ def check_place(option: str, path: Path) -> None:
         raise ConfigError(f"{option} {path}: expected a file to write, found: {found}")
 
 
-def _in_format(suffix: str, document: Document) -> str:
-    if suffix == "html":
-        from loadsim.report.html import to_html  # not before there is a report
-
-        return to_html(document)
-    from loadsim.report.markdown import to_markdown
-
-    return to_markdown(document)
-
-
 def _suffix(path: Path) -> str:
     return path.suffix.removeprefix(".").lower()
 
 
 def write(document: Document, path: Path, option: str) -> None:
     """Write a report, or replace one. Raises `ConfigError` if it cannot be written; then an old one is as it was."""
-    report = _in_format(_suffix(path), document).encode()
+    if _suffix(path) == "html":
+        from loadsim.report.html import to_html as rendered  # not before there is a report
+    else:
+        from loadsim.report.markdown import to_markdown as rendered
+    report = rendered(document).encode()
     try:
         if path.exists() and not path.is_file():  # a device or a pipe
             path.write_bytes(report)

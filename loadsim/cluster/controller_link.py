@@ -77,51 +77,33 @@ def most_silent_beats(assigned: WorkerAssignment) -> int:
     return ceil(assigned.scenario.cluster.control_limit_s / BEAT_S)
 
 
-class ControlLossWatch:
-    """Applies the configured policy, `cluster.on_control_loss`, while the controller is unreachable."""
+async def act_on_loss(
+    assigned: WorkerAssignment, link: ReliableChannel, control: RemoteControl, coordinator: Coordinator, events: Events
+) -> None:
+    """Apply the configured policy, `cluster.on_control_loss`, while the controller is unreachable.
 
-    def __init__(
-        self,
-        assigned: WorkerAssignment,
-        link: ReliableChannel,
-        control: RemoteControl,
-        coordinator: Coordinator,
-        events: Events,
-    ) -> None:
-        self._link = link
-        self._control = control
-        self._coordinator = coordinator
-        self._events = events
-        self._continues = assigned.scenario.cluster.on_control_loss == "continue"
-        self._most_beats = most_silent_beats(assigned)
-        limits = assigned.scenario.limits
-        self._all_finished_ns = round((assigned.scenario.duration_s + limits.grace_s) * 1e9)  # from the common start on
-        self._lost = False
-
-    async def keep(self) -> None:
-        while True:
-            await asyncio.sleep(BEAT_S)
-            self._check()
-
-    def _check(self) -> None:
-        """Stop without a controller, or continue to the end if the common start is known.
-
-        No controller then reports when all clients' tasks have ended, so the latest instant is taken: the end of the
-        grace period. Nor does it report that all mail was seen: the worker waits as long as permitted.
-        """
-        silent_beats = self._link.silent_beats
-        if silent_beats <= self._most_beats:
-            if self._lost:
-                self._lost = False
-                self._events.write("controller back")
-            return
-        continues = self._continues and self._coordinator.start_ns > 0
-        if not self._lost:
-            self._lost = True
+    Stop without a controller, or continue to the end if the common start is known. No controller then reports when all
+    clients' tasks have ended, so the latest instant is taken: the end of the grace period. Nor does it report that all
+    mail was seen: the worker waits as long as permitted.
+    """
+    scenario = assigned.scenario
+    most_beats, lost = most_silent_beats(assigned), False
+    all_finished_ns = round((scenario.duration_s + scenario.limits.grace_s) * 1e9)  # from the common start on
+    while True:
+        await asyncio.sleep(BEAT_S)
+        silent_beats = link.silent_beats
+        if silent_beats <= most_beats:
+            if lost:
+                lost = False
+                events.write("controller back")
+            continue
+        continues = scenario.cluster.on_control_loss == "continue" and coordinator.start_ns > 0
+        if not lost:
+            lost = True
             silent_s = silent_beats * BEAT_S
-            self._events.write("controller lost", quiet_s=silent_s, goes_on=continues)
+            events.write("controller lost", quiet_s=silent_s, goes_on=continues)
             if not continues:
-                why = "cluster.on_control_loss is stop" if self._coordinator.start_ns else "before the common start"
-                self._control.give_up(f"the controller sent nothing to this client for {silent_s:.0f} s, {why}")
-        if continues and time.monotonic_ns() >= self._coordinator.start_ns + self._all_finished_ns:
-            self._control.receive(Drain())
+                why = "cluster.on_control_loss is stop" if coordinator.start_ns else "before the common start"
+                control.give_up(f"the controller sent nothing to this client for {silent_s:.0f} s, {why}")
+        if continues and time.monotonic_ns() >= coordinator.start_ns + all_finished_ns:
+            control.receive(Drain())

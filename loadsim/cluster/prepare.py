@@ -7,7 +7,7 @@ time for a message than it takes to make one (docs/explanation/performance.md).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -61,13 +61,13 @@ class Prepared(Message):
 FROM_A_PREPARER = (PhaseProgress, Inspected, Prepared, Refused)
 
 
-def combine(progress: Mapping[str, PhaseProgress]) -> PhaseProgress:
+def combine(progress: Collection[PhaseProgress]) -> PhaseProgress:
     """Return the progress of all in the latest phase. Preparers that have not begun count with all of their accounts.
 
     Preparers that are in an earlier phase do not count.
     """
-    phase = max((each.phase for each in progress.values()), key=PHASES.index, default=CHECK)
-    in_it = [each for each in progress.values() if each.phase in (phase, CHECK)]
+    phase = max((each.phase for each in progress), key=PHASES.index, default=CHECK)
+    in_it = [each for each in progress if each.phase in (phase, CHECK)]
     return PhaseProgress(phase, sum(each.done for each in in_it), sum(each.of for each in in_it))
 
 
@@ -91,7 +91,7 @@ class Preparation:
     def __init__(
         self,
         channels: Mapping[str, tuple[Channel, int]],
-        watch: Callable[[Mapping[str, PhaseProgress]], None],
+        watch: Callable[[PhaseProgress], None],
         misses: int,
     ) -> None:
         self._preparers = {name: _Preparer(*about) for name, about in channels.items()}
@@ -136,7 +136,7 @@ class Preparation:
             match message:
                 case PhaseProgress():
                     preparer.progress = message
-                    self._watch({name: each.progress for name, each in self._preparers.items()})
+                    self._watch(combine([each.progress for each in self._preparers.values()]))
                 case Inspected():
                     preparer.inspected = True
                 case Prepared(result):

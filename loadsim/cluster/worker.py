@@ -21,7 +21,7 @@ from typing import Any
 from loadsim.analysis.clocks.correction import controller_clock_sample
 from loadsim.analysis.clocks.model import Reading
 from loadsim.cluster.channel import Failed
-from loadsim.cluster.controller_link import ControllerLink, ControlLossWatch, most_silent_beats
+from loadsim.cluster.controller_link import ControllerLink, act_on_loss, most_silent_beats
 from loadsim.cluster.placement import (
     TO_A_WORKER,
     BeginLoad,
@@ -188,7 +188,6 @@ async def make_load(
         events = Events(event_file, send=partial(control.send_event, client=assigned.name))
         coordinator = Coordinator(begins, events, control.watch, control, partial(start_engine, kept=[lock]))
         control.controlled = coordinator
-        loss_watch = ControlLossWatch(assigned, controller.link, control, coordinator, events)
         readings: deque[dict[str, Any]] = deque(maxlen=1)  # the newest that no sample has
         try:
             with calls_on_signal(coordinator.stop), sampled(probes, machine_log, MonotonicClock()):
@@ -202,7 +201,10 @@ async def make_load(
                         storage,
                         lambda: readings.pop() if readings else {},
                     ),
-                    background_tasks(loss_watch.keep(), _listen(controller, control, readings)),
+                    background_tasks(
+                        act_on_loss(assigned, controller.link, control, coordinator, events),
+                        _listen(controller, control, readings),
+                    ),
                 ):
                     await coordinator.run()
                     await hold.release()

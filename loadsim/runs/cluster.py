@@ -24,7 +24,7 @@ from loadsim.cluster.placement import (
     fit_clients,
     plugins_fingerprint,
 )
-from loadsim.cluster.prepare import PhaseProgress, Preparation, combine
+from loadsim.cluster.prepare import PhaseProgress, Preparation
 from loadsim.cluster.scheduler import silence_dask
 from loadsim.cluster.security import Access
 from loadsim.cluster.worker_channels import worker_channels
@@ -224,9 +224,8 @@ class _ClusterRun:
             channel.send(encode(PrepareMailboxes(assignment.values())))
             channels[f"client {assignment.name}"] = channel, len(assignment.assignment)
 
-        def watch(standings: Mapping[str, PhaseProgress]) -> None:
-            together = combine(standings)
-            self.watcher.prepared(together.phase, together.done, together.of)
+        def watch(progress: PhaseProgress) -> None:
+            self.watcher.prepared(progress.phase, progress.done, progress.of)
 
         done = await Preparation(channels, watch, MISSES).run()
         for name, prepared in done.items():

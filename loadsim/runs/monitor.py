@@ -25,7 +25,7 @@ from loadsim.model.ports import Services
 from loadsim.model.terms import MONITOR_NAME
 from loadsim.monitor.host import this_machine
 from loadsim.monitor.monitor_log import open_monitor_log
-from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
+from loadsim.monitor.probes import check_probes, open_probes, sampled
 from loadsim.monitor.server_discovery import addresses_of, find_server, listening
 from loadsim.monitor.system.wall_clock import clock_facts, wall_clock_sample
 from loadsim.plugins import printing_to_stderr
@@ -120,15 +120,38 @@ def _calls_at_end_of_input(act: Callable[[], object]) -> Iterator[None]:
 
 
 async def _watch(watch: Watch, out: Path | FileIO, watcher: Watcher) -> None:
-    """Open the probes and the log, and sample until the end."""
+    """Open the probes and the log. Sample and write each second, until a signal or the end of the duration.
+
+    A failed write ends it if a process reads the output, which has gone. A disk may have room again.
+    """
     stopped = asyncio.Event()
-    ends_with_input = nullcontext() if isinstance(out, Path) else _calls_at_end_of_input(stopped.set)
-    with calls_on_signal(stopped.set), ends_with_input:
+    to_file = isinstance(out, Path)
+    with calls_on_signal(stopped.set), nullcontext() if to_file else _calls_at_end_of_input(stopped.set):
         probes = await open_probes(MONITOR, watch.probes, watch.services)
+        named = tuple(replace(probe, name=f"{probe.name}@{watch.name}") for probe in probes)
         log = _open_log(watch, out)
+
+        async def write_each_second() -> None:
+            failure, writes = None, 0
+            while True:
+                log.health(wall_clock_sample())
+                if writes % FACTS_EACH == 0:
+                    log.facts({"probes": counts()})
+                writes += 1
+                before, failure = failure, log.flush()
+                if failure and not before:
+                    watcher.warning(f"samples not written: {failure}")
+                if failure and not to_file:
+                    stopped.set()
+                await asyncio.sleep(WRITE_EACH_S)
+
         try:
             log.facts({**this_machine(), **clock_facts(), **_place(watch.services)})
-            await _sample(watch, probes, log, stopped, watcher, for_reader=not isinstance(out, Path))
+            with sampled(named, log, MonotonicClock()) as counts:
+                async with background_tasks(write_each_second()):
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(watch.duration_s):
+                            await stopped.wait()
             log.facts({"ended": "completed"})
         finally:
             try:
@@ -157,39 +180,3 @@ def _place(services: Services) -> dict[str, Any]:
     here = find_server(services.imap, services.smtp).here
     listens = all(any(listening(addresses_of(each.host), each.port)) for each in (services.imap, services.smtp))
     return {"server_here": here if not here or listens else None}
-
-
-async def _sample(
-    watch: Watch,
-    probes: tuple[OpenedProbe, ...],
-    log: TimingLogWriter,
-    stopped: asyncio.Event,
-    watcher: Watcher,
-    *,
-    for_reader: bool,
-) -> None:
-    """Sample and write each second, until the event or the end of the duration.
-
-    A failed write ends it if the log is `for_reader`, who has gone. A disk may have room again.
-    """
-    named = tuple(replace(probe, name=f"{probe.name}@{watch.name}") for probe in probes)
-    with sampled(named, log, MonotonicClock()) as facts:
-
-        async def write_each_second() -> None:
-            failure, writes = None, 0
-            while True:
-                log.health(wall_clock_sample())
-                if writes % FACTS_EACH == 0:
-                    log.facts({"probes": facts()})
-                writes += 1
-                before, failure = failure, log.flush()
-                if failure and not before:
-                    watcher.warning(f"samples not written: {failure}")
-                if failure and for_reader:
-                    stopped.set()
-                await asyncio.sleep(WRITE_EACH_S)
-
-        async with background_tasks(write_each_second()):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(watch.duration_s):
-                    await stopped.wait()

@@ -149,10 +149,10 @@ def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float,
 
 def test_where_all_stand_together() -> None:
     """Who has not begun counts as having all before him; who has nothing to change is not counted in that phase."""
-    assert combine({}) == PhaseProgress()
-    assert combine({"a": PhaseProgress(INSPECT, 3, 10), "b": PhaseProgress(of=5)}) == PhaseProgress(INSPECT, 3, 15)
+    assert combine([]) == PhaseProgress()
+    assert combine([PhaseProgress(INSPECT, 3, 10), PhaseProgress(of=5)]) == PhaseProgress(INSPECT, 3, 15)
     changing = PhaseProgress(INITIALISE, 1, 4)
-    assert combine({"a": changing, "b": PhaseProgress(INSPECT, 5, 5)}) == changing
+    assert combine([changing, PhaseProgress(INSPECT, 5, 5)]) == changing
 
 
 def test_what_both_must_understand_is_compared_field_by_field() -> None:
