@@ -1,4 +1,4 @@
-"""`loadsim log answer` with --percentile, --method and --by: figures by hand, tables, and the one line of errors."""
+"""`loadsim log answer --by`: figures by hand, and tables."""
 
 from __future__ import annotations
 
@@ -31,12 +31,6 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[s
     run_answer("--json", *arguments)
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
-
-
-# --- percentile ---
-
-
-# --- by ---
 
 
 def write_mixed(path: Path) -> Path:
@@ -122,9 +116,6 @@ def test_a_log_knows_the_groups_of_its_users(sizes: list[int], data: st.DataObje
     assert group_numbers(groups, np.array(users, np.uint32)).tolist() == [group_index(user, sizes) for user in users]
     everybody = group_numbers(groups, np.arange(1, sum(sizes) + 1))
     assert np.bincount(everybody, minlength=len(sizes)).tolist() == sizes
-
-
-# --- errors ---
 
 
 def test_minutes_count_on_beyond_the_first_hour(tmp_path: Path) -> None:

@@ -60,11 +60,11 @@ def test_options_are_in_the_scenario() -> None:
     """A host other than loopback is in `allow_hosts`; a pattern may have any sign."""
     scenario = made(
         *("--host", "mail.example.com", "--tls", "implicit", "--domain", "example.com"),
-        *("--user", "u#{index}", "--users", "1500"),
+        *("--user", "u#{index}", "--users", "1500", "--smtp-port", "10025"),
     )
     assert isinstance(scenario.server, Server)
     assert (scenario.server.imap.host, scenario.server.imap.port, scenario.server.smtp.port) == (
-        *("mail.example.com", 993, 465),
+        *("mail.example.com", 993, 10025),
     )
     assert scenario.account(3).login == "u#3"
     assert scenario.users == 1500
@@ -120,10 +120,3 @@ def test_nothing_is_left_of_a_scenario_that_cannot_be_read(words: tuple[str, ...
     assert main(["new", "own", *words]) == 2
     assert capsys.readouterr().err.startswith("loadsim: own.yaml: ")
     assert not Path("own.yaml").exists()
-
-
-def test_ports_are_in_the_scenario() -> None:
-    """As those of a private server of the tutorial."""
-    scenario = made("--imap-port", "10143", "--smtp-port", "10025")
-    assert isinstance(scenario.server, Server)
-    assert (scenario.server.imap.port, scenario.server.smtp.port) == (10143, 10025)

@@ -43,8 +43,8 @@ def test_work_is_shown_on_a_terminal_alone(screen: io.StringIO, capsys: pytest.C
 
 
 def test_work_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    with shown_work("Merging"):
-        pass
+    with shown_share("Planning") as show, shown_work("Merging"):
+        show(0.5)
     assert capsys.readouterr() == ("", "")
 
 
@@ -68,12 +68,3 @@ def test_long_logs_are_read_in_sight(
         write_run(tmp_path, name, tasks=[done("READ", 40 * at, 20) for at in range(200)])
     assert main(words) == 0
     assert all(title in screen.getvalue() for title in titles)
-
-
-def test_a_share_is_shown_after_a_while_and_then_by_tenths(capsys: pytest.CaptureFixture[str]) -> None:
-    """Elsewhere than on a terminal; a short task shows nothing."""
-    now_s = iter([0.0, 29.0, 29.9, 30.0, 30.5, 31.0, 33.0])
-    with shown_share("Planning", lambda: next(now_s)) as show:
-        for share in (0.1, 0.35, 0.38, 0.39, 0.41, 1.0):
-            show(share)
-    assert capsys.readouterr().err == "Planning: 30 %\nPlanning: 40 %\nPlanning: 100 %\n"

@@ -1,9 +1,8 @@
-"""Progress in accounts, or in shares of a whole: a bar on a terminal, elsewhere a line at each tenth."""
+"""Progress of long work: on a terminal a bar; elsewhere, a line at each tenth of the accounts."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
@@ -13,9 +12,6 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from loadsim.provisioning.sessions import Progress as ShowProgress
-
-SILENT_S = 30.0
-"""Elsewhere than on a terminal, a share is shown after this time: output must not depend on a machine's speed."""
 
 
 def watched_terminal() -> Console | None:
@@ -53,15 +49,11 @@ def shown_progress() -> Iterator[ShowProgress]:
 
 
 @contextmanager
-def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
-    """Yield a function that shows the finished share of some work on standard error, if the work takes long.
-
-    Elsewhere than on a terminal, there is a line at each tenth, if the work takes `SILENT_S`.
-    """
+def shown_share(title: str) -> Iterator[Callable[[float], None]]:
+    """Yield a function that shows the finished share of some work on a terminal."""
     console = watched_terminal()
     if console is None:
-        tenths = _Tenths(now_s, SILENT_S)
-        yield lambda share: tenths.show(share, f"{title}: {10 * int(10 * share)} %")
+        yield lambda _: None
         return
     from rich.progress import Progress
 
@@ -82,22 +74,10 @@ class Lines:
     """Prints a line at each whole tenth of a phase, none before the first: the server may refuse all."""
 
     def __init__(self) -> None:
-        self._phases: dict[str, _Tenths] = {}
+        self._tenths: dict[str, int] = {}
 
     def show(self, phase: str, done: int, total: int) -> None:
-        tenths = self._phases.setdefault(phase, _Tenths())
-        tenths.show(done / total if total else 1.0, f"{phase}: {done} of {total} accounts")
-
-
-class _Tenths:
-    """Prints a line at each whole tenth of some work, once it has taken `silent_s`."""
-
-    def __init__(self, now_s: Callable[[], float] = time.monotonic, silent_s: float = 0.0) -> None:
-        self._now_s = now_s
-        self._from_s = now_s() + silent_s
-        self._tenths = 0
-
-    def show(self, share: float, line: str) -> None:
-        if self._now_s() >= self._from_s and int(10 * share) > self._tenths:
-            self._tenths = int(10 * share)
-            print(line, file=sys.stderr, flush=True)
+        tenths = 10 * done // total if total else 10
+        if tenths > self._tenths.get(phase, 0):
+            self._tenths[phase] = tenths
+            print(f"{phase}: {done} of {total} accounts", file=sys.stderr, flush=True)
