@@ -134,10 +134,7 @@ def _fitting_engines(workload: Workload, wanted: int | None, pin: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _LocalRun:
-    """A checked run on a reachable server; `facts` describe server and machine.
-
-    `hold` is that of the accounts, before the preparation None.
-    """
+    """A checked run on a reachable server; `facts` describe server and machine."""
 
     scenario: Scenario
     workload: Workload
@@ -149,7 +146,6 @@ class _LocalRun:
     engines: int
     load: PlannedLoad | None
     watcher: Watcher
-    hold: Hold | None = None
 
     async def execute(self) -> RunResult:
         """Check and prepare the mailboxes, make the load, compute the summary.
@@ -165,10 +161,10 @@ class _LocalRun:
         await check_server_limits(self.workload, self.services)
         accounts = [] if self.scenario.server == EMBEDDED else accounts_on_server(self.scenario)
         async with held(accounts, self.services, "run") as hold:
-            await replace(self, hold=hold)._prepare_and_record(probes)
+            await self._prepare_and_record(probes, hold)
         return write_summary(self.directory, self.watcher)
 
-    async def _prepare_and_record(self, probes: tuple[OpenedProbe, ...]) -> None:
+    async def _prepare_and_record(self, probes: tuple[OpenedProbe, ...], hold: Hold) -> None:
         """Bring the mailboxes to their start state, and make the load. Raises `ConfigError` if it cannot begin."""
         mode, progress = self.scenario.initialise, self.watcher.prepared
         prepared = await initialise(self.workload, self.services, mode, progress)
@@ -179,12 +175,12 @@ class _LocalRun:
         try:
             async with collected(monitors, self.directory / "logs"):
                 recorded = replace(self, facts={**self.facts, **prepared.facts(ended_ns)})
-                await recorded._record(recorded._begins(prepared.start_state), probes)
+                await recorded._record(recorded._begins(prepared.start_state), probes, hold)
         except ConfigError:  # before there was any load
             withdraw(self.directory)
             raise
 
-    async def _record(self, begins: Sequence[Begin], probes: tuple[OpenedProbe, ...]) -> None:
+    async def _record(self, begins: Sequence[Begin], probes: tuple[OpenedProbe, ...], hold: Hold) -> None:
         """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
         engines = f"{self.engines} engine{'s' * (self.engines > 1)}"
         takes = in_words(self.scenario.duration_s)
@@ -194,17 +190,20 @@ class _LocalRun:
                 (self.directory / "logs").mkdir(exist_ok=True)  # a monitor's file may be in it
                 machine_log = open_machine_log(self.directory / "logs", begins[0].header)
             try:
-                await self._make_load(begins, events, machine_log, probes)
+                await self._make_load(begins, events, machine_log, probes, hold)
             finally:
                 with suppress(OSError):  # a full disk; only the figures of the machine are from this log
                     machine_log.close()
 
     async def _make_load(
-        self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter, probes: tuple[OpenedProbe, ...]
+        self,
+        begins: Sequence[Begin],
+        events: Events,
+        machine_log: TimingLogWriter,
+        probes: tuple[OpenedProbe, ...],
+        hold: Hold,
     ) -> None:
         """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
-        hold = self.hold
-        assert hold is not None
         abort_check = AbortCheck(self.scenario.abort_on, self.scenario.users)
 
         samples: list[tuple[str, Mapping[str, float]]] = []  # since the last snapshot
