@@ -80,11 +80,11 @@ def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
     [(120, ["199 of 200", "work", "2,533", "3", "0.4 ms", "12%"]), (30, ["199 of 200", "work"]), (12, [])],
 )
 def test_client_machines_have_a_row_each(scenario: Scenario, columns: int, row: list[str]) -> None:
-    """Above the tasks; one that is lost has nobody on, and is over."""
+    """Below the tasks; one that is lost has nobody on, and is over."""
     lines = drawn(figures_of(scenario, WORK, clients={"two": of_a_lost_engine(WORK), "one": WORK}), columns)
     names = [line.split()[0] for line in lines if line]
     at = names.index("Client")
-    assert names[at : at + 4] == ["Client", "one", "two", "Task"]
+    assert names[at - 1 :] == ["SEND", "Client", "one", "two"]
     assert cells(lines)["one"] == row
     if row:
         assert cells(lines)["two"][:2] == ["0 of 200", "over"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
@@ -17,7 +17,7 @@ from rich.text import Text
 from loadsim.analysis.generator.per_client import by_number
 from loadsim.cli.live.figures import LiveFigures
 from loadsim.cli.live.words import HEADINGS, lines, status, task_row
-from loadsim.engine.snapshot import LiveSnapshot, total
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.findings.formats import duration
 
 WIDEST = 110
@@ -25,9 +25,6 @@ WIDEST = 110
 
 CLIENT_HEADINGS = ("Client", "on", "phase", "done", "failed", "late 99th", "core")
 """The columns of the table of client machines."""
-
-MOST_CLIENTS = 8
-"""Of more clients, the table has this number, those that need attention, and the sum of the others."""
 
 GAP = 2
 """Blanks between columns."""
@@ -81,11 +78,12 @@ def screenful(figures: LiveFigures, columns: int) -> Group:
     table.add_column(overflow="fold")
     for name, words, look in lines(figures):
         table.add_row(name, Text(words, "red" if look else ""))  # as they are: a server's have no markup
-    rows = [task_row(task) for task in figures.tasks]
+    tasks = [task_row(task) for task in figures.tasks]
+    clients = [_client_row(name, figures.clients[name]) for name in sorted(figures.clients, key=by_number)]
     tables = [
-        _fitting_table(headings, cells, min(columns, WIDEST))
-        for headings, cells in ((CLIENT_HEADINGS, _client_rows(figures.clients)), (HEADINGS, rows))
-        if cells
+        _fitting_table(headings, rows, min(columns, WIDEST))
+        for headings, rows in ((HEADINGS, tasks), (CLIENT_HEADINGS, clients))
+        if rows
     ]
     return Group(*(Constrain(part, WIDEST) for part in (_head(figures), table, *tables)))
 
@@ -99,26 +97,11 @@ def _head(figures: LiveFigures) -> Table:
     return head
 
 
-def _client_rows(clients: Mapping[str, LiveSnapshot]) -> list[tuple[str, ...]]:
-    """Return the rows of the clients, by name if there is a row for each. The last row sums up those without one."""
-    if len(clients) <= MOST_CLIENTS:
-        return [_client_row(name, clients[name]) for name in sorted(clients, key=by_number)]
-    by_need = sorted(clients, key=lambda name: _need(clients[name]), reverse=True)
-    others = [clients[name] for name in by_need[MOST_CLIENTS:]]
-    rows = [_client_row(name, clients[name]) for name in by_need[:MOST_CLIENTS]]
-    return [*rows, _client_row(f"{len(others)} more", total(others))]
-
-
 def _client_row(name: str, client: LiveSnapshot) -> tuple[str, ...]:
     late = "" if client.lag_p99_ms is None else duration(client.lag_p99_ms)
     core = "" if client.cpu_share is None else f"{client.cpu_share:.0%}"
     on = f"{client.users_on:,} of {client.users:,}"
     return name, on, client.phase, f"{client.done:,}", f"{client.failed:,}", late, core
-
-
-def _need(client: LiveSnapshot) -> tuple[float, ...]:
-    """Return the sort key of a client: users without a session, failures, lag."""
-    return client.users - client.users_on, client.failed, client.lag_p99_ms or 0.0
 
 
 def _fitting_table(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> Table:
