@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadsim.cli.options import add_cluster, cluster_access, needs_dask, print_with_time
+from loadsim.cli.options import add_cluster, cluster_access, print_with_time
 from loadsim.cluster.address import CLIENT_NAME
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
@@ -38,10 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_client(args: argparse.Namespace) -> int:
     """Join the cluster until Ctrl-C. Workers continue without this process."""
-    needs_dask()
+    access = cluster_access(args, args.cluster)
     from loadsim.cluster.scheduler import silence_dask
 
-    access = cluster_access(args, args.cluster)
     name = _name(args.name or socket.gethostname().partition(".")[0])
     silence_dask()
     with _own_directory(args.runs) as runs:

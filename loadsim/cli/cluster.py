@@ -53,10 +53,9 @@ def _add_collect(collecting: argparse.ArgumentParser) -> None:
 
 def run_collect(args: argparse.Namespace) -> int:
     """Collect a run, and return the exit status of its verdict; without a run, list the runs."""
-    needs_dask()
+    access = cluster_access(args, args.cluster)
     from loadsim.runs.collect import collect_run, runs_on_clients
 
-    access = cluster_access(args, args.cluster)
     if args.name is None:
         if args.out is not None:
             raise ConfigError(f"--out {args.out}: expected RUN, too, found none")
@@ -81,10 +80,9 @@ def _runs_table(runs_of: Mapping[str, Mapping[str, bool]]) -> list[str]:
 
 def run_up(args: argparse.Namespace) -> int:
     """Run the controller. Print its address, and a line for each client that joins or leaves."""
-    needs_dask()
+    access = cluster_access(args, args.listen, "--listen", listens=True)
     from loadsim.cluster.scheduler import silence_dask
 
-    access = cluster_access(args, args.listen, "--listen", listens=True)
     silence_dask()
     return run(_up(access))
 
@@ -120,6 +118,7 @@ def _add_certs(certs: argparse.ArgumentParser) -> None:
 
 
 def run_certs(args: argparse.Namespace) -> int:
+    needs_dask()
     from loadsim.cluster.certs import make
 
     make(args.directory)

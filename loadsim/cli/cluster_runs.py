@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
-from loadsim.cli.options import add_cluster, cluster_access, needs_dask
+from loadsim.cli.options import add_cluster, cluster_access
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario
 from loadsim.runs.result import RunResult
@@ -36,8 +36,8 @@ def cluster_runner(args: argparse.Namespace, scenario: Scenario) -> Callable[...
             raise ConfigError(f"--{option}: expected a run of one machine, found --cluster")
     if args.clients is not None and args.clients < 1:
         raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
-    needs_dask()
+    access = cluster_access(args, args.cluster)
     from loadsim.runs.cluster import check_shareable, run_on_cluster
 
     check_shareable(scenario)
-    return partial(run_on_cluster, access=cluster_access(args, args.cluster), clients=args.clients)
+    return partial(run_on_cluster, access=access, clients=args.clients)

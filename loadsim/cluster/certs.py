@@ -15,19 +15,14 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from loadsim.errors import ConfigError
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import NameOID
 
-try:
-    from cryptography import x509
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-    from cryptography.x509.oid import NameOID
-except ImportError:
-    raise ConfigError(
-        "cluster: expected the package cryptography, found none; pip install 'loadsim[distributed]'"
-    ) from None
+from loadsim.errors import ConfigError
 
 CERT_FILE, KEY_FILE = "cert.pem", "key.pem"
 
