@@ -1,9 +1,9 @@
-"""`--metrics`: the metrics of a run, served to Prometheus."""
+"""`--metrics`: the metrics of a run, made of its live figures, and served to Prometheus."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, cast
@@ -11,16 +11,19 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from loadsim.cli.live.figures import LiveFigures
-from loadsim.cli.metrics.definitions import BOUNDS_S, METRICS, HistogramTimes, values
+from loadsim.cli.live.figures import RUN_PHASES, LiveFigures
 from loadsim.cli.options import listening_address
+from loadsim.engine.latency_histogram import BOUNDS_MS, LABELS
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import bracketed
+from loadsim.version import __version__
 
-BUCKETS = (*(repr(bound_s) for bound_s in BOUNDS_S), "+Inf")
+BUCKETS = (*(repr(float(f"{bound_ms / 1000:.3g}")) for bound_ms in BOUNDS_MS), "+Inf")
 """The upper bounds of buckets in seconds, as Prometheus writes them: 0.0001 to 100.0, then +Inf."""
 
-FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+Values = Iterable[tuple[Sequence[str], float]]
+"""The values of a metric, each with those of its labels."""
 
 
 @contextmanager
@@ -55,15 +58,77 @@ class Exposition:
     def __init__(self, figures: Callable[[], LiveFigures]) -> None:
         self._figures = figures
 
-    def collect(self) -> Iterable[Any]:
-        """Return the metrics. Each request calls this, in a separate thread."""
-        families: dict[str, Any] = {
-            metric.name: FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels) for metric in METRICS
-        }
-        for name, labels, value in values(self._figures()):
-            if isinstance(value, HistogramTimes):
-                buckets = zip(BUCKETS, map(float, accumulate(value.counts)), strict=True)
-                families[name].add_metric(labels, [*buckets], value.total_s)
-            elif value is not None:
-                families[name].add_metric(labels, value)
-        return families.values()
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics as far as they are known. Each request calls this, in a separate thread."""
+        figures = self._figures()
+        yield from _of_run(figures)
+        if figures.load is not None:
+            yield from _of_load(figures.load)
+
+
+def _gauge(name: str, meaning: str, value: float | None) -> Any:
+    """Return a gauge without labels; it has no sample if the value is unknown."""
+    gauge = GaugeMetricFamily(name, meaning)
+    if value is not None:
+        gauge.add_metric((), value)
+    return gauge
+
+
+def _labelled(family: Any, values: Values) -> Any:
+    for labels, value in values:
+        family.add_metric(labels, value)
+    return family
+
+
+def _of_run(figures: LiveFigures) -> Iterator[Any]:
+    info = GaugeMetricFamily(
+        "loadsim_run_info", "Always 1; the labels describe the run.", labels=("scenario", "version")
+    )
+    yield _labelled(info, [((figures.scenario, __version__), 1)])
+    phases = GaugeMetricFamily("loadsim_phase", "1 for the current phase of the run.", labels=("phase",))
+    yield _labelled(phases, (((phase,), int(phase == figures.phase)) for phase in RUN_PHASES))
+    length_s = figures.times.duration_s
+    yield _gauge("loadsim_planned_seconds", "Length of the run from the common start, as planned.", length_s)
+    for name, meaning, at in (
+        ("loadsim_accounts_prepared", "Accounts that have passed a step of the preparation.", 0),
+        ("loadsim_accounts_to_prepare", "Accounts that a step of the preparation is for.", 1),
+    ):
+        accounts = GaugeMetricFamily(name, meaning, labels=("step",))
+        yield _labelled(accounts, (((step,), counts[at]) for step, counts in figures.prepared.items()))
+
+
+def _of_load(load: LiveSnapshot) -> Iterator[Any]:
+    times = HistogramMetricFamily("loadsim_task_seconds", "Service times of tasks that succeeded.", labels=("task",))
+    for task, counts in load.service_times.items():
+        up_to = accumulate(float(counts.get(label, 0)) for label in LABELS)
+        times.add_metric((task,), list(zip(BUCKETS, up_to, strict=True)), load.service_s[task])
+    yield times
+    for name, meaning, label, by_task in (
+        ("loadsim_tasks", "Tasks that ended, by outcome.", "outcome", load.tasks),
+        ("loadsim_failures", "Failed tasks, by kind of failure.", "kind", load.failures),
+    ):
+        values = (((task, key), count) for task, counts in by_task.items() for key, count in counts.items())
+        yield _labelled(CounterMetricFamily(name, meaning, labels=("task", label)), values)
+    late = {"busy": load.late_busy_s, "down": load.late_down_s, "generator": load.late_generator_s}
+    causes = CounterMetricFamily(
+        "loadsim_late_seconds", "Sum of the lateness of all task starts, by cause.", labels=("cause",)
+    )
+    yield _labelled(causes, (((cause,), late_s) for cause, late_s in late.items()))
+    yield _labelled(CounterMetricFamily("loadsim_sessions_lost", "Sessions that broke."), [((), load.sessions_lost)])
+    yield _gauge("loadsim_run_seconds", "Time since the common start.", load.at_s)
+    yield _gauge("loadsim_users", "Simulated users.", load.users)
+    yield _gauge("loadsim_users_on", "Users with a session.", load.users_on)
+    undelivered = load.accepted_undelivered
+    yield _gauge("loadsim_mail_under_way", "Messages accepted and not yet seen by the recipient.", undelivered)
+    late_most = "The largest lateness that loadsim itself caused for one task."
+    yield _gauge("loadsim_late_most_seconds", late_most, load.generator_late_most_s)
+    lag_p99 = "The 99th percentile of the event loop's lag in the last second, of the worst engine."
+    yield _gauge("loadsim_lag_p99_seconds", lag_p99, _s(load.lag_p99_ms))
+    lag_max = "The largest lag in the last second, of the worst engine."
+    yield _gauge("loadsim_lag_max_seconds", lag_max, _s(load.lag_max_ms))
+    yield _gauge("loadsim_cpu_ratio", "Share of a core used by the busiest engine.", load.cpu_share)
+    yield _gauge("loadsim_resident_bytes", "Memory of all engines.", load.rss_bytes)
+
+
+def _s(value_ms: float | None) -> float | None:
+    return None if value_ms is None else value_ms / 1000
