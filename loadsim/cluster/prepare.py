@@ -89,10 +89,7 @@ class Preparation:
     """
 
     def __init__(
-        self,
-        channels: Mapping[str, tuple[Channel, int]],
-        watch: Callable[[PhaseProgress], None],
-        misses: int,
+        self, channels: Mapping[str, tuple[Channel, int]], watch: Callable[[PhaseProgress], None], misses: int
     ) -> None:
         self._preparers = {name: _Preparer(*about) for name, about in channels.items()}
         self._watch = watch
