@@ -41,19 +41,14 @@ def run_client(args: argparse.Namespace) -> int:
     access = cluster_access(args, args.cluster)
     from loadsim.cluster.scheduler import silence_dask
 
-    name = _name(args.name or socket.gethostname().partition(".")[0])
+    name = args.name or socket.gethostname().partition(".")[0]
+    if CLIENT_NAME.fullmatch(name) is None:
+        raise ConfigError(f"--name: expected letters, digits and hyphens, at most 63, found {name!r}")
     silence_dask()
     with _own_directory(args.runs) as runs:
         run(_join_until_signal(access, name, runs))
         _list_running(runs)
     return 0
-
-
-def _name(name: str) -> str:
-    """Return a name that is valid for a client. Raises `ConfigError` for another."""
-    if CLIENT_NAME.fullmatch(name) is None:
-        raise ConfigError(f"--name: expected letters, digits and hyphens, at most 63, found {name!r}")
-    return name
 
 
 @contextmanager

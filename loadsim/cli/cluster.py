@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="cluster_verb", required=True, metavar="VERB")
-    _add_up(verbs.add_parser("up", help="run the controller, until Ctrl-C"))
-    _add_collect(verbs.add_parser("collect", help="collect the logs of a run that its clients still have"))
-    _add_certs(verbs.add_parser("certs", help="make the certificate of a cluster"))
 
-
-def _add_up(up: argparse.ArgumentParser) -> None:
+    up = verbs.add_parser("up", help="run the controller, until Ctrl-C")
     up.add_argument(
         "--listen",
         default=f"{LOOPBACK}:{DEFAULT_PORT}",
@@ -42,13 +38,16 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     add_certs(up)
     up.set_defaults(run=run_up)
 
-
-def _add_collect(collecting: argparse.ArgumentParser) -> None:
+    collecting = verbs.add_parser("collect", help="collect the logs of a run that its clients still have")
     add_cluster(collecting, required=True)
     collecting.add_argument("name", nargs="?", metavar="RUN", help="ID of the run; without it, list the runs")
     collecting.add_argument("--out", type=Path, metavar="DIR", help="run directory, old or new; default: runs/RUN")
     add_wide(collecting)
     collecting.set_defaults(run=run_collect)
+
+    certs = verbs.add_parser("certs", help="make the certificate of a cluster")
+    certs.add_argument("directory", type=Path, metavar="DIR", help="new directory for the certificate and its key")
+    certs.set_defaults(run=run_certs)
 
 
 def run_collect(args: argparse.Namespace) -> int:
@@ -110,11 +109,6 @@ def _client_command(address: ControlAddress) -> str:
     if address.host in ("0.0.0.0", "::"):  # noqa: S104 - a comparison
         address = replace(address, host=socket.gethostname())
     return f"loadsim client --cluster {address} {'--certs DIR' if address.secured else '--name NAME'}"
-
-
-def _add_certs(certs: argparse.ArgumentParser) -> None:
-    certs.add_argument("directory", type=Path, metavar="DIR", help="new directory for the certificate and its key")
-    certs.set_defaults(run=run_certs)
 
 
 def run_certs(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import whole
 from loadsim.cli.report_file import check_place, write
 from loadsim.cli.shown_answer import shown
-from loadsim.comparison.comparison import Comparison, compare_runs
+from loadsim.comparison.comparison import compare_runs
 from loadsim.comparison.document import compare_junit, describe_comparison
 
 REPORT = "--report"
@@ -67,16 +67,12 @@ def run_compare(args: argparse.Namespace) -> int:
             args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force
         )
         write_junit(compare_junit(comparison))
-    print_line(_shown(comparison, args), sys.stdout)  # before the report
+    document = describe_comparison(comparison)
+    text = json.dumps(comparison.document, indent=2) if args.json else shown(document, wide=args.wide)
+    print_line(text, sys.stdout)  # before the report
     if args.report:
         with shown_work("Drawing the report"):
-            write(describe_comparison(comparison), args.report, REPORT)
+            write(document, args.report, REPORT)
         if not args.json:
             print_line(f"Report: {args.report}", sys.stdout)
     return comparison.exit_status
-
-
-def _shown(comparison: Comparison, args: argparse.Namespace) -> str:
-    if args.json:
-        return json.dumps(comparison.document, indent=2)
-    return shown(describe_comparison(comparison), wide=args.wide)

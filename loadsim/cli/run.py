@@ -22,7 +22,6 @@ from loadsim.cli.options import add_engines, add_scenario, given_scenario
 from loadsim.cli.report_file import REPORT_NAME
 from loadsim.cli.shown_answer import add_wide, shown
 from loadsim.cli.web.publish import add_web, shown_page
-from loadsim.model.scenario import Scenario
 from loadsim.report.answer import describe_answer
 from loadsim.report.junit import verdict_junit
 from loadsim.runs.directory import hand_over
@@ -53,14 +52,14 @@ def run_scenario(args: argparse.Namespace) -> int:
     with junit_file(args.junit, "run") as write_junit:
         scenario = given_scenario(args)
         if args.cluster is None:
-            make = _local_run(args, scenario)
+            refuse_cluster_options(args)
+            make: Callable[..., RunResult] = partial(run_locally, engines=args.engines, pin=args.pin)
         else:
-            on_cluster = cluster_runner(args, scenario)
-            make = partial(on_cluster, scenario, out=args.out, even_invalid=args.even_invalid)
+            make = cluster_runner(args, scenario)
         with published_metrics(args, scenario) as metrics, shown_page(args, scenario) as page:
             with closing(RunView(quiet=args.quiet)) as view:
                 live = LiveRun(scenario, metrics, page, view)
-                result = make(watcher=live)
+                result = make(scenario, out=args.out, even_invalid=args.even_invalid, watcher=live)
             write_junit(verdict_junit(result.summary))
             live.done(result.summary, result.directory)
             try:
@@ -68,13 +67,6 @@ def run_scenario(args: argparse.Namespace) -> int:
             finally:
                 hand_over(result.directory)
     return result.exit_status
-
-
-def _local_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
-    """Return a function that runs on this machine. Raises `ConfigError` for options of cluster runs."""
-    refuse_cluster_options(args)
-    options = {"engines": args.engines, "pin": args.pin, "even_invalid": args.even_invalid}
-    return partial(run_locally, scenario, args.out, **options)
 
 
 def _show(result: RunResult, args: argparse.Namespace) -> None:
