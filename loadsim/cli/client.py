@@ -47,7 +47,11 @@ def run_client(args: argparse.Namespace) -> int:
     silence_dask()
     with _own_directory(args.runs) as runs:
         run(_join_until_signal(access, name, runs))
-        _list_running(runs)
+        from loadsim.cluster.agent import run_directories
+        from loadsim.cluster.worker_directory import in_use
+
+        for directory in filter(in_use, run_directories(runs)):
+            print_with_time(f"run {directory.name} continues, and is reachable when this client joins again")
     return 0
 
 
@@ -73,12 +77,3 @@ async def _join_until_signal(access: Access, name: str, runs: Path) -> None:
     with calls_on_signal(stop.set):
         async with background_tasks(join_forever(access, name, runs, print_with_time)):
             await stop.wait()
-
-
-def _list_running(runs: Path) -> None:
-    from loadsim.cluster.agent import run_directories
-    from loadsim.cluster.worker_directory import in_use
-
-    for directory in run_directories(runs):
-        if in_use(directory):
-            print_with_time(f"run {directory.name} continues, and is reachable when this client joins again")

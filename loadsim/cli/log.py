@@ -98,11 +98,14 @@ def run_answer(args: argparse.Namespace) -> int:
     """Print the summary. Return the exit status of the verdict."""
     from loadsim.analysis.summary import summarise  # not for other verbs
     from loadsim.cli.junit import junit_file
+    from loadsim.model.profile import weights_of
 
     with junit_file(args.junit, "log answer") as write_junit, shown_work("Computing the summary"):
+        name = str(args.weights)
+        weights = weights_of(read_yaml(read_text(args.weights, name), name), name) if args.weights else None
         summary = summarise(
             args.logs,
-            weights=_weights(args.weights) if args.weights else None,
+            weights=weights,
             begin_s=args.begin,
             end_s=args.end,
             commands=args.commands,
@@ -121,12 +124,6 @@ def run_answer(args: argparse.Namespace) -> int:
         text = shown(describe_answer(summary), wide=args.wide)
     print_line(text, sys.stdout)
     return summary.exit_status
-
-
-def _weights(path: Path) -> dict[str, float]:
-    from loadsim.model.profile import weights_of
-
-    return weights_of(read_yaml(read_text(path, str(path)), str(path)), str(path))
 
 
 def run_export_csv(args: argparse.Namespace) -> int:

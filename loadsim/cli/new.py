@@ -73,6 +73,11 @@ run:
 """
 
 
+ALLOWED = """\
+# loadsim puts load on this host because you say so here.
+allow_hosts: [{host}]
+"""
+
 SAMPLED_HERE = """\
 # The answer names the resources of this machine, on which the server is, that come nearest to full.
 probes: {host: {}}
@@ -126,7 +131,7 @@ def run_new(args: argparse.Namespace) -> int:
         name=args.name,
         next=", then ".join(steps),
         variable=PASSWORD_VARIABLE,
-        allow=_allow(args.host),
+        allow="" if is_loopback(args.host) else ALLOWED.format(**answers),
         probes=SAMPLED_HERE if is_loopback(args.host) else SAMPLED_THERE.format(**answers),
         few_hits=FEW_HITS,
         file=file,
@@ -157,10 +162,3 @@ def run_new(args: argparse.Namespace) -> int:
     if args.users >= LEAST_TRY:
         print(f"A first try of 5 min, with a provisional score:\n  loadsim run {file} {TRY_OPTIONS}")
     return 0
-
-
-def _allow(host: str) -> str:
-    """Return the key that permits load on a host; "" for loopback, which needs none."""
-    if is_loopback(host):
-        return ""
-    return f"# loadsim puts load on this host because you say so here.\nallow_hosts: [{host}]\n"

@@ -126,12 +126,6 @@ def _endpoint(endpoint: Endpoint) -> dict[str, str | int]:
     return lines | ({"ca_file": endpoint.ca_file} if endpoint.ca_file else {})
 
 
-def _start_embedded(
-    _args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
-) -> RunningServer:
-    return start_embedded(accounts, lists, directory)
-
-
 def _add_dovecot_postfix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
@@ -156,7 +150,10 @@ def _start_dovecot_postfix(
 
 KINDS = (
     ServerKind(
-        "embedded", "run a server in memory, on free ports, without root; not for measurements", (), _start_embedded
+        "embedded",
+        "run a server in memory, on free ports, without root; not for measurements",
+        (),
+        lambda _, accounts, lists, directory: start_embedded(accounts, lists, directory),
     ),
     ServerKind(
         "dovecot-postfix",

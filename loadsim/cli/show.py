@@ -55,7 +55,7 @@ def run_code(kind: str, asked: str) -> int:
 
     Raises `ConfigError` for an unknown name.
     """
-    rows = _drivers() if kind == "drivers" else _tasks()
+    rows = [(driver.name, _words(driver)) for driver in plugins("driver")] if kind == "drivers" else _tasks()
     if asked:
         names = [name for name, _ in rows]
         rows = [row for row in rows if row[0].lower() == asked.lower()]
@@ -80,11 +80,6 @@ def _first_sentence(text: str) -> str:
             break
         comment.append(line.removeprefix("#").strip())
     return " ".join(comment).partition(". ")[0].removesuffix(".")
-
-
-def _drivers() -> list[Row]:
-    """Return a row for each driver: the first line of its module's docstring, and the package of a plug-in."""
-    return [(driver.name, _words(driver)) for driver in plugins("driver")]
 
 
 def _words(plugin: Plugin) -> str:

@@ -192,10 +192,7 @@ class _LastingWorker(Worker):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.left = asyncio.Event()
-        self.stream_handlers["close"] = self._dismissed
-
-    def _dismissed(self, **_: Any) -> None:
-        self.left.set()
+        self.stream_handlers["close"] = lambda **_: self.left.set()
 
     async def handle_scheduler(self, comm: Comm) -> None:
         """Handle the connection to its end; Dask calls this. Dask's own method would then close the worker."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 from loadsim.engine.latency_histogram import about_ms
@@ -92,10 +93,6 @@ def of_a_lost_engine(last: LiveSnapshot) -> LiveSnapshot:
     return replace(last, phase="over", users_on=0, accepted_undelivered=0, **unknown)
 
 
-def _earliest_phase(phases: Sequence[str]) -> str:
-    return min(phases, key=PHASES.index)
-
-
 def _by_name(figures: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     together: dict[str, Any] = {}
     for figure in figures:
@@ -120,7 +117,7 @@ def _known(choose: Callable[[Sequence[float]], float]) -> Callable[[Sequence[flo
 
 
 TOTALS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
-    "phase": _earliest_phase,
+    "phase": partial(min, key=PHASES.index),
     "at_s": _known(min),
     "tasks": _by_both,
     "service_times": _by_both,
