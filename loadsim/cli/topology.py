@@ -20,11 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     exporting.add_argument(
         "--out", type=Path, default=Path(), metavar="DIR", help="directory to write to; default: the current one"
     )
-    exporting.add_argument(
-        "--force",
-        action="store_true",
-        help="replace tables that exist with other contents; without it, none is written",
-    )
     exporting.set_defaults(run=run_export)
 
 
@@ -36,6 +31,6 @@ def run_export(args: argparse.Namespace) -> int:
             f"--out {args.out}: expected another directory than that of the scenario's table, found {table.name}"
         )
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
-    for path in export(accounts, distribution_lists(scenario), args.format, args.out, force=args.force):
+    for path in export(accounts, distribution_lists(scenario), args.format, args.out):
         print(path)
     return 0

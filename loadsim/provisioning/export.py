@@ -119,14 +119,11 @@ def export(
     lists: Mapping[str, Sequence[str]],
     layout: str,
     directory: Path,
-    *,
-    force: bool = False,
 ) -> tuple[Path, ...]:
     """Write the tables of one of `FORMATS` into `directory`, which is created if missing. Return the files.
 
     Files with passwords are readable by their owner only. Raises `ConfigError` for passwords that are not the accounts'
-    own, for a file that exists with other contents (unless `force`), or if the directory cannot be written to. Nothing
-    is written then.
+    own, for a file that exists with other contents, or if the directory cannot be written to. Nothing is written then.
     """
     files = _MAKERS[layout](accounts, lists)
     secret = any(mode == SECRET for _, mode in files.values())
@@ -138,10 +135,10 @@ def export(
             )
     try:
         for name, (text, _) in files.items():
-            if not force and _holds_else(directory / name, text):
+            if _holds_else(directory / name, text):
                 raise ConfigError(
                     f"{directory / name}: expected a new file, or one with the same contents, found other contents;"
-                    " choose another directory (--out), or replace it (--force)"
+                    " choose another directory (--out), or delete it"
                 )
         directory.mkdir(parents=True, exist_ok=True)
         return tuple(write_table(directory / name, text, mode) for name, (text, mode) in files.items())

@@ -57,11 +57,10 @@ def test_csv_is_what_a_scenario_takes(tmp_path_factory: pytest.TempPathFactory, 
 def test_passwords_are_for_the_owner_only(tmp_path: Path, layout: str, secret: str | None, public: str) -> None:
     """Files with passwords have mode 0600, also where a readable file was before; the others hold no password."""
     out = tmp_path / "new" / "place"
-    out.mkdir(parents=True)
+    export(ACCOUNTS, LISTS, layout, out)
     if secret:
-        (out / secret).write_text("old")
         (out / secret).chmod(0o644)
-    for path in export(ACCOUNTS, LISTS, layout, out, force=True):
+    for path in export(ACCOUNTS, LISTS, layout, out):
         passwords = [account.password for account in ACCOUNTS]
         passwords += [b64encode(password.encode()).decode() for password in passwords]
         holds = any(password in path.read_text() for password in passwords)
@@ -119,11 +118,9 @@ def test_a_table_with_other_contents_is_not_overwritten(tmp_path: Path, capsys: 
     assert main(arguments) == 2
     assert capsys.readouterr().err == (
         f"loadsim: {out}/accounts.csv: expected a new file, or one with the same contents, found other contents; choose"
-        " another directory (--out), or replace it (--force)\n"
+        " another directory (--out), or delete it\n"
     )
     assert [(each.name, each.read_text()) for each in out.iterdir()] == [("accounts.csv", "mine\n")]
-    assert main([*arguments, "--force"]) == 0
-    assert "mine" not in (out / "accounts.csv").read_text()
 
 
 def test_a_link_is_not_overwritten(tmp_path: Path) -> None:
