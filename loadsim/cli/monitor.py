@@ -9,13 +9,13 @@ from typing import Any
 
 from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.live.stderr_lines import print_line
-from loadsim.cli.options import add_ports, add_set, duration
+from loadsim.cli.options import add_ports, add_set
 from loadsim.errors import ConfigError
 from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.documents.scenario_sections import Probes
 from loadsim.model.documents.yaml_reader import Origin, override, parse
 from loadsim.model.ports import Endpoint, Services
-from loadsim.runs.monitor import Watch, default_name, watch_server
+from loadsim.runs.monitor import default_name, watch_server
 
 STANDARD_OUTPUT = Path("-")
 LOOPBACK = "127.0.0.1"
@@ -38,9 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name of this monitor, for its file and criteria: a-z, 0-9 and -; default: the host's",
     )
-    parser.add_argument(
-        "--for", type=duration, dest="duration_s", metavar="TIME", help="how long, such as 2h; default: no end"
-    )
     add_ports(parser, 143, 25, " here, by which the server's processes are found")
     parser.set_defaults(run=run_monitor)
 
@@ -52,11 +49,9 @@ def run_monitor(args: argparse.Namespace) -> int:
     name = args.name or default_name()
     services = Services(Endpoint(LOOPBACK, args.imap_port), Endpoint(LOOPBACK, args.smtp_port))
     probes = _probes(args.probes, args.overrides)
-    watch = Watch(probes, services, name, args.duration_s)
-    until = f"for {args.duration_s:g} s" if args.duration_s else "until Ctrl-C"
     if out is not None:  # else it would be on the terminal of the run that reads the output
-        print_line(f"monitor {name}: {', '.join(probes)}, each second into {out}, {until}")
-    watch_server(watch, out, watcher=Warnings())
+        print_line(f"monitor {name}: {', '.join(probes)}, each second into {out}, until Ctrl-C")
+    watch_server(probes, services, name, out, watcher=Warnings())
     return 0
 
 

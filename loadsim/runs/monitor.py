@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -46,37 +46,29 @@ def default_name() -> str:
     return label[:40] or "server"
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Probes and their settings, by their keys, on the machine of these services.
-
-    `name` is the monitor's. `duration_s` ends it; None for no end.
-    """
-
-    probes: Mapping[str, Mapping[str, Any]]
-    services: Services
-    name: str
-    duration_s: float | None = None
+Probes = Mapping[str, Mapping[str, Any]]
+"""Settings of probes by name."""
 
 
-def watch_server(watch: Watch, out: Path | None, *, watcher: Watcher = SILENT) -> None:
-    """Sample probes each second into the new file `out`, until a signal or the end of the duration.
+def watch_server(probes: Probes, services: Services, name: str, out: Path | None, *, watcher: Watcher = SILENT) -> None:
+    """Sample probes of the machine of these services each second into the new file `out`, until a signal.
 
-    None is the standard output. The sampling then also ends when nothing reads it any more, and when the standard input
-    is a pipe or socket that is closed: the machine at the other end has gone.
+    `name` is the monitor's. Without `out`, samples go to the standard output. The sampling then also ends when nothing
+    reads it any more, and when the standard input is a pipe or socket that is closed: the machine at the other end has
+    gone.
 
     Raises `ConfigError` for wrong names or settings, and for a file that exists or cannot be written.
     """
-    if not MONITOR_NAME.fullmatch(watch.name):
-        raise ConfigError(f"--name: expected a-z, 0-9 and -, at most 40 characters, found {watch.name!r:.60}")
-    if not watch.probes:
+    if not MONITOR_NAME.fullmatch(name):
+        raise ConfigError(f"--name: expected a-z, 0-9 and -, at most 40 characters, found {name!r:.60}")
+    if not probes:
         raise ConfigError("monitor: expected at least one probe (--probe host), found none")
     if out is not None and out.exists():
         raise ConfigError(f"--out {out}: expected a new file, found one")
-    check_probes(MONITOR, watch.probes)
+    check_probes(MONITOR, probes)
     target = _standard_output() if out is None else out
     with printing_to_stderr():
-        run(_watch(watch, target, watcher))
+        run(_watch(probes, services, name, target, watcher))
 
 
 def _standard_output() -> FileIO:
@@ -119,17 +111,17 @@ def _calls_at_end_of_input(act: Callable[[], object]) -> Iterator[None]:
         loop.remove_reader(0)
 
 
-async def _watch(watch: Watch, out: Path | FileIO, watcher: Watcher) -> None:
-    """Open the probes and the log. Sample and write each second, until a signal or the end of the duration.
+async def _watch(probes: Probes, services: Services, name: str, out: Path | FileIO, watcher: Watcher) -> None:
+    """Open the probes and the log. Sample and write each second, until a signal.
 
     A failed write ends it if a process reads the output, which has gone. A disk may have room again.
     """
     stopped = asyncio.Event()
     to_file = isinstance(out, Path)
     with calls_on_signal(stopped.set), nullcontext() if to_file else _calls_at_end_of_input(stopped.set):
-        probes = await open_probes(MONITOR, watch.probes, watch.services)
-        named = tuple(replace(probe, name=f"{probe.name}@{watch.name}") for probe in probes)
-        log = _open_log(watch, out)
+        opened = await open_probes(MONITOR, probes, services)
+        named = tuple(replace(probe, name=f"{probe.name}@{name}") for probe in opened)
+        log = _open_log(name, out)
 
         async def write_each_second() -> None:
             failure, writes = None, 0
@@ -146,12 +138,10 @@ async def _watch(watch: Watch, out: Path | FileIO, watcher: Watcher) -> None:
                 await asyncio.sleep(WRITE_EACH_S)
 
         try:
-            log.facts({**this_machine(), **clock_facts(), **_place(watch.services)})
+            log.facts({**this_machine(), **clock_facts(), **_place(services)})
             with sampled(named, log, MonotonicClock()) as counts:
                 async with background_tasks(write_each_second()):
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(watch.duration_s):
-                            await stopped.wait()
+                    await stopped.wait()
             log.facts({"ended": "completed"})
         finally:
             try:
@@ -164,10 +154,10 @@ def _option(out: Path | FileIO) -> str:
     return f"--out {out}" if isinstance(out, Path) else "--out -"
 
 
-def _open_log(watch: Watch, out: Path | FileIO) -> TimingLogWriter:
+def _open_log(name: str, out: Path | FileIO) -> TimingLogWriter:
     before = os.umask(0o077)  # the file names the machine and its disks
     try:
-        return open_monitor_log(watch.name, out)
+        return open_monitor_log(name, out)
     except OSError as failure:
         found = failure.strerror or failure
         raise ConfigError(f"{_option(out)}: expected a file to write, found: {found}") from None

@@ -78,22 +78,24 @@ def test_its_end_leaves_a_readable_file(
     assert (tmp_path / "mx1.tlog").stat().st_mode & 0o777 == 0o600
 
 
-def test_it_ends_by_itself_and_never_overwrites(tmp_path: Path) -> None:
-    """After its time; a second one for the same file ends with one line, and changes nothing.
+def test_it_never_overwrites(start: Start, tmp_path: Path) -> None:
+    """A second one for the same file ends with one line, and changes nothing.
 
     Nothing listens at a port of one of the services: so it is not known if this is the server's machine.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ports = map(str, ("--imap-port", listener.getsockname()[1], "--smtp-port", 1))
-        words = ("monitor", "--probe", "host", "--for", "1s", "--out", tmp_path / "a.tlog", "--name", "mx1")
-        ended = loadsim(*words, *ports)
-    assert (ended.returncode, ended.stdout) == (0, "")
-    assert read_log(tmp_path / "a.tlog").sources[0].facts.server_here is None
-    before = (tmp_path / "a.tlog").read_bytes()
-    again = loadsim(*words)
+        words = until_sampled(tmp_path)
+        process = start(*words, "--name", "mx1", *ports)
+        wait_for_samples(tmp_path, 1)
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+    assert read_log(tmp_path / "mx1.tlog").sources[0].facts.server_here is None
+    before = (tmp_path / "mx1.tlog").read_bytes()
+    again = loadsim("monitor", *words, "--name", "mx1")
     assert again.returncode == 2
     assert "expected a new file, found one" in again.stderr.splitlines()[-1]
-    assert (tmp_path / "a.tlog").read_bytes() == before
+    assert (tmp_path / "mx1.tlog").read_bytes() == before
 
 
 def streaming(start: Start, place: Path, **streams: int) -> subprocess.Popen[str]:
