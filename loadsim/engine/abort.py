@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
+from loadsim.engine.snapshot import LiveSnapshot, Recent
 from loadsim.model.documents.scenario_sections import AbortOn
 from loadsim.model.records import FAILURES
 from loadsim.timinglog.early_end import ABORT_ON, USERS_LOST
@@ -32,32 +32,17 @@ class AbortCheck:
         lately = self._recent.stretch
         if lately is None or lately.seconds < self._abort_on.period_s:
             return None
-        return self._failed(lately) or self._lost_users() or self._sessions_lost(lately)
-
-    def _failed(self, lately: Stretch) -> str | None:
+        limits, over = self._abort_on, f"over {self._abort_on.period_s:g} s"
         failed, ended = lately.ended(*FAILURES), lately.ended("ok", *FAILURES)
-        most = self._abort_on.failed_share
-        if most is None or ended < FEWEST_TASKS or failed <= most * ended:
-            return None
-        return f"failed share {_percent(failed / ended)} over {self._period}, at most {_percent(most)}"
-
-    def _lost_users(self) -> str | None:
-        lost, most = self._users - self._recent.most_users_on, self._abort_on.lost_users
-        if most is None or lost / self._users <= most:
-            return None
-        share = _percent(lost / self._users)
-        return f"{share} of the users without a session over {self._period}, at most {_percent(most)}"
-
-    def _sessions_lost(self, lately: Stretch) -> str | None:
-        lost = lately.after.sessions_lost - lately.before.sessions_lost
-        most = self._abort_on.sessions_lost
-        if most is None or lost <= most:
-            return None
-        return f"{lost} sessions lost over {self._period}, at most {most}"
-
-    @property
-    def _period(self) -> str:
-        return f"{self._abort_on.period_s:g} s"
+        if limits.failed_share is not None and ended >= FEWEST_TASKS and failed > limits.failed_share * ended:
+            return f"failed share {_percent(failed / ended)} {over}, at most {_percent(limits.failed_share)}"
+        lost = (self._users - self._recent.most_users_on) / self._users
+        if limits.lost_users is not None and lost > limits.lost_users:
+            return f"{_percent(lost)} of the users without a session {over}, at most {_percent(limits.lost_users)}"
+        sessions_lost = lately.after.sessions_lost - lately.before.sessions_lost
+        if limits.sessions_lost is not None and sessions_lost > limits.sessions_lost:
+            return f"{sessions_lost} sessions lost {over}, at most {limits.sessions_lost}"
+        return None
 
 
 def ended_by(lost: Collection[str]) -> str:
