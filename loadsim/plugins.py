@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 GROUPS = {"driver": "loadsim.protocols", "task": "loadsim.tasks", "probe": "loadsim.probes"}
 """The group of entry points of each kind of plug-in."""
 
-OWN_PACKAGE = "loadsim"
-
 NOT_INSTALLED = "not installed"
 """The text in place of package and version."""
 
@@ -39,7 +37,7 @@ class Plugin:
 
     @property
     def is_own(self) -> bool:
-        return self.package == OWN_PACKAGE
+        return self.package == "loadsim"
 
     @property
     def origin(self) -> str:

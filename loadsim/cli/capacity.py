@@ -17,8 +17,6 @@ from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
 
-DEFAULT_WIDTH = 0.2
-
 users = whole(1, MOST_USERS)
 
 
@@ -43,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--width",
         type=_width,
-        default=DEFAULT_WIDTH,
+        default=0.2,
         metavar="SHARE",
         help="length of the interval, as a share of its middle; default: 20%%, which is +-10%%",
     )

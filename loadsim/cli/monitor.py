@@ -17,7 +17,6 @@ from loadsim.model.documents.yaml_reader import Origin, override, parse
 from loadsim.model.ports import Endpoint, Services
 from loadsim.runs.monitor import default_name, watch_server
 
-STANDARD_OUTPUT = Path("-")
 LOOPBACK = "127.0.0.1"
 
 
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_monitor(args: argparse.Namespace) -> int:
-    out: Path | None = None if args.out == STANDARD_OUTPUT else args.out
+    out: Path | None = None if args.out == Path("-") else args.out
     if out is not None and out.suffix != ".tlog":
         raise ConfigError(f"--out {args.out}: expected a name that ends in .tlog, as those of all timing logs")
     name = args.name or default_name()

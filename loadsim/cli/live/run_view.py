@@ -11,8 +11,6 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.live.words import sentence
 from loadsim.runs.watcher import Stage, Watcher
 
-BETWEEN_LINES_S = 10.0
-
 
 class Warnings(Watcher):
     def warning(self, line: str) -> None:
@@ -82,6 +80,6 @@ class RunLines:
         if figures.load is None:
             return
         at_s = figures.load.at_s or 0.0
-        if figures.phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
+        if figures.phase != self._phase or at_s - self._last_s >= 10.0:
             self._phase, self._last_s = figures.phase, at_s
             print_line(f"{figures.phase}: {sentence(figures.load)}")

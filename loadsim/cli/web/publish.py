@@ -13,8 +13,6 @@ from loadsim.cli.options import whole
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario
 
-TOKEN_BYTES = 32
-
 
 def add_web(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -38,7 +36,7 @@ def shown_page(args: argparse.Namespace, scenario: Scenario) -> Iterator[View]:
     from loadsim.cli.web.server import PageServer, serving
     from loadsim.cli.web.view import PageView
 
-    view, token = PageView(before(scenario)), token_urlsafe(TOKEN_BYTES)
+    view, token = PageView(before(scenario)), token_urlsafe(32)
     try:
         server = PageServer(args.web, view, token)
     except OSError as failure:

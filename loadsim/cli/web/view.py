@@ -36,8 +36,6 @@ STAGES: Mapping[Stage, str] = {
     "analyse": "computing the verdict from the logs",
 }
 
-NO_RESULT = "Ended without a result; the terminal tells why"
-
 Chart = tuple[str, str, Sequence[tuple[str, float | None]]]
 """A title, a unit, and the lines: the name of each, and its value now."""
 
@@ -110,7 +108,7 @@ def _phase(figures: LiveFigures, has_result: bool, finished: bool) -> str:
     if has_result:
         return "ended"
     if finished:
-        return NO_RESULT
+        return "Ended without a result; the terminal tells why"
     return figures.phase if figures.stage == "load" and figures.load is not None else STAGES[figures.stage]
 
 
