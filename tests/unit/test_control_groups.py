@@ -58,55 +58,37 @@ def test_cores_by_quota(
     assert usable_cores(*written(tmp_path, own, files)) == cores
 
 
+def memory(group: str, limit: object, used: int, stat: str = "") -> dict[str, str]:
+    """Return the files of version 2 in a group."""
+    files = {"max": f"{limit}\n", "current": f"{used}\n"} | ({"stat": stat} if stat else {})
+    return {f"{group}memory.{name}": text for name, text in files.items()}
+
+
+def memory_of_version_1(group: str, limit: int, used: int, stat: str) -> dict[str, str]:
+    files = {"limit_in_bytes": f"{limit}\n", "usage_in_bytes": f"{used}\n", "stat": stat}
+    return {f"memory/{group}memory.{name}": text for name, text in files.items()}
+
+
+CACHED = (
+    f"anon {MI}\nfile {7 * MI}\ninactive_anon {MI}\nactive_anon {2 * MI}\ninactive_file {4 * MI}\nactive_file {MI}\n"
+)
+CACHED_OF_VERSION_1 = f"inactive_file 0\nactive_file 0\ntotal_inactive_file {MI}\ntotal_active_file {2 * MI}\n"
+
+
 @pytest.mark.parametrize(
     ("own", "files", "expected"),
     [
-        ("0::/a\n", {"a/memory.max": f"{9 * MI}\n", "a/memory.current": f"{2 * MI}\n"}, (9 * MI, 7 * MI)),
-        (
-            "0::/a\n",
-            {
-                "a/memory.max": f"{9 * MI}\n",
-                "a/memory.current": f"{2 * MI}\n",
-                "memory.max": f"{20 * MI}\n",
-                "memory.current": f"{19 * MI}\n",
-            },
-            (9 * MI, MI),
-        ),
-        ("0::/a\n", {"a/memory.max": f"{MI}\n", "a/memory.current": f"{2 * MI}\n"}, (MI, 0)),
-        ("0::/a\n", {"a/memory.max": "max\n", "a/memory.current": f"{2 * MI}\n"}, None),
-        (
-            "4:memory:/x\n",
-            {"memory/memory.limit_in_bytes": f"{5 * MI}\n", "memory/memory.usage_in_bytes": f"{MI}\n"},
-            (5 * MI, 4 * MI),
-        ),
+        ("0::/a\n", memory("a/", 9 * MI, 2 * MI), (9 * MI, 7 * MI)),
+        ("0::/a\n", memory("a/", 9 * MI, 2 * MI) | memory("", 20 * MI, 19 * MI), (9 * MI, MI)),
+        ("0::/a\n", memory("a/", MI, 2 * MI), (MI, 0)),
+        ("0::/a\n", memory("a/", "max", 2 * MI), None),
+        ("4:memory:/x\n", memory_of_version_1("", 5 * MI, MI, ""), (5 * MI, 4 * MI)),
         # Files that were read fill a group up to its limit. Other memory of the page cache, as of tmpfs, stays.
-        (
-            "0::/a\n",
-            {
-                "a/memory.max": f"{9 * MI}\n",
-                "a/memory.current": f"{9 * MI}\n",
-                "a/memory.stat": f"anon {MI}\nfile {7 * MI}\ninactive_anon {MI}\nactive_anon {2 * MI}\n"
-                f"inactive_file {4 * MI}\nactive_file {MI}\ntotal_active_file {8 * MI}\n",
-            },
-            (9 * MI, 5 * MI),
-        ),
-        (
-            "4:memory:/x\n",
-            {
-                "memory/x/memory.limit_in_bytes": f"{5 * MI}\n",
-                "memory/x/memory.usage_in_bytes": f"{4 * MI}\n",
-                "memory/x/memory.stat": "inactive_file 0\nactive_file 0\n"
-                f"total_inactive_file {MI}\ntotal_active_file {2 * MI}\n",
-            },
-            (5 * MI, 4 * MI),
-        ),
+        ("0::/a\n", memory("a/", 9 * MI, 9 * MI, f"{CACHED}total_active_file {8 * MI}\n"), (9 * MI, 5 * MI)),
+        ("4:memory:/x\n", memory_of_version_1("x/", 5 * MI, 4 * MI, CACHED_OF_VERSION_1), (5 * MI, 4 * MI)),
         # The counts of one instant may be of different ones: never more than the limit.
-        (
-            "0::/\n",
-            {"memory.max": f"{MI}\n", "memory.current": "0\n", "memory.stat": f"inactive_file {MI}\n"},
-            (MI, MI),
-        ),
-        ("0::/\n", {"memory.max": f"{MI}\n", "memory.current": "0\n", "memory.stat": "odd\n"}, (MI, MI)),
+        ("0::/\n", memory("", MI, 0, f"inactive_file {MI}\n"), (MI, MI)),
+        ("0::/\n", memory("", MI, 0, "odd\n"), (MI, MI)),
     ],
 )
 def test_memory_by_limit(own: str, files: Mapping[str, str], expected: tuple[int, int] | None, tmp_path: Path) -> None:
