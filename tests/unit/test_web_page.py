@@ -109,7 +109,6 @@ def test_axe_finds_no_violation(chromium: Browser, tmp_path: Path, dark: bool) -
         judge("document.getElementById('phase').textContent === 'planning the load'")
         busy(page)
         judge("points.length")
-        view.ended("100 users: criteria met", "good")
         page.live.done(summary_of(tmp_path), tmp_path / "out")
         judge("!document.getElementById('result').hidden")
         view.finish()
