@@ -64,11 +64,7 @@ def load_scenario(source: str | Path, overrides: Mapping[str, Any] | None = None
     `overrides` maps keys to values, as `--set` does: `{"topology.0.users": 200, "run.window": "10m"}`.
     Raises `ConfigError`.
     """
-    return _load(source, overrides, passwords=True)
-
-
-def _load(source: str | Path, overrides: Mapping[str, Any] | None = None, *, passwords: bool) -> Scenario:
-    return scenarios.load_scenario(os.fspath(source), _settings(overrides), passwords=passwords)
+    return scenarios.load_scenario(os.fspath(source), _settings(overrides))
 
 
 def _settings(overrides: Mapping[str, Any] | None) -> list[str]:
@@ -83,7 +79,7 @@ def plan(scenario: Source, *, progress: Callable[[float], None] | None = None) -
     """
     _check_no_event_loop("plan")
     if not isinstance(scenario, Scenario):
-        scenario = _load(scenario, passwords=False)
+        scenario = scenarios.load_scenario(os.fspath(scenario), passwords=False)
     check_protocols(scenario)
     check_plugin_tasks(scenario)
     check_probes(scenario.name, scenario.probes)
