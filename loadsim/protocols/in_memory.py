@@ -130,9 +130,6 @@ class _Folder:
         self.next_uid = initial + 1
         self.unread_from = self.next_uid - unread
 
-    def initial_flags(self, uid: int) -> frozenset[Flag]:
-        return SEEN if uid < self.unread_from else NO_FLAGS
-
     def add(self, mail: MailInMemory, flags: frozenset[Flag]) -> _Message:
         uid = self.next_uid
         self.next_uid += 1
@@ -484,7 +481,8 @@ class InMemoryMailbox:
         message = folder.messages[uid]
         if message is None:
             mail = self._system.initial(self._account, folder.name, uid - 1)
-            message = folder.messages[uid] = _Message(folder, uid, mail, folder.initial_flags(uid))
+            flags = SEEN if uid < folder.unread_from else NO_FLAGS
+            message = folder.messages[uid] = _Message(folder, uid, mail, flags)
         mail = message.mail
         return Header(
             message, message.flags, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.tag

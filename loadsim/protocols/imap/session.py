@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -185,7 +185,9 @@ class ImapSession:
         if self.open == folder:
             return False
         self.leave()
-        await connection.send("SELECT", self.argument(folder), then=self.selecting(folder, announce), resets=True)
+        self._selects += 1
+        then = partial(self._selected, self._selects, folder, announce)
+        await connection.send("SELECT", self.argument(folder), then=then, resets=True)
         self.raise_if_renumbered()
         return True
 
@@ -198,11 +200,6 @@ class ImapSession:
         has_news = folder == INBOX and self.arrivals.take_announced()
         if not await self.select(connection, folder, announce=False) and not (self.count and has_news):
             await connection.send("NOOP")
-
-    def selecting(self, folder: str, announce: bool) -> Callable[[Answer], None]:
-        """Return the callback for the success of a SELECT that is sent now."""
-        self._selects += 1
-        return partial(self._selected, self._selects, folder, announce)
 
     def _selected(self, select: int, folder: str, announce: bool, answer: Answer) -> None:
         """Take the data of a successful SELECT, before any later response is read.

@@ -89,7 +89,10 @@ class SeveralConnections:
 
     async def _to_open(self, folder: str) -> ImapMailbox:
         """Return the connection that has the folder open, or else the one that opens it."""
-        return self._used(self._with_open(folder) or (await self._connect() if self._may_connect else self._others[-1]))
+        connection = self._with_open(folder)
+        if connection is None:
+            connection = await self._connect() if 1 + len(self._others) < self._most else self._others[-1]
+        return self._used(connection)
 
     async def _to_append(self, folder: str) -> ImapMailbox:
         """Return the connection that stores a message in the folder, which need not be open."""
@@ -113,10 +116,6 @@ class SeveralConnections:
         if folder == INBOX:
             return self._inbox
         return next((mailbox for mailbox in self._others if mailbox.session.open == folder), None)
-
-    @property
-    def _may_connect(self) -> bool:
-        return 1 + len(self._others) < self._most
 
     async def _connect(self) -> ImapMailbox:
         """Return a further connection, logged on.
