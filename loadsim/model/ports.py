@@ -122,22 +122,18 @@ class Observer(Protocol):
 
     def now(self) -> int:
         """Return the instant in nanoseconds, to be passed to `command`."""
-        ...
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         """Report that a protocol command, which began at `since`, has ended now with ok, refused, lost or timeout.
 
         Names are the protocol's own: "IMAP UID FETCH", "SMTP DATA".
         """
-        ...
 
     def arrived(self, messages: int) -> None:
         """Report that the server announced new messages in the Inbox; `Mailbox.arrived` returns their headers."""
-        ...
 
     def lost(self, failure: Exception) -> None:
         """Report that the session broke while no call was waiting for it. (A waiting call raises instead.)"""
-        ...
 
 
 class Mailbox(Protocol):
@@ -146,73 +142,57 @@ class Mailbox(Protocol):
     @property
     def messages(self) -> int:
         """The number of messages in the folder that was last listed, by the server's last word."""
-        ...
 
     async def log_on(self) -> None:
         """Connect, start TLS, authenticate. Makes a new session if the old one was lost."""
-        ...
 
     async def folders(self) -> Sequence[str]:
         """Return the names of all folders that can hold messages, including INBOX."""
-        ...
 
     async def open(self, folder: str) -> None:
         """Open a folder, unless it is open. New messages are announced only while the Inbox is open."""
-        ...
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """Open the folder, and return the headers of its `newest` messages (None: all), oldest first."""
-        ...
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """Open the Inbox, and return the headers since the last `headers(INBOX)` or `arrived()`, oldest first.
 
         With `reopen`, it opens the Inbox again, and returns all since it was first opened: a session may miss mail.
         """
-        ...
 
     async def watch(self) -> None:
         """Open the Inbox, and start to wait for announcements of new mail (IMAP IDLE, or polling).
 
         Returns when the wait has begun. Any other call ends it.
         """
-        ...
 
     async def structure(self, ref: MessageRef) -> Structure:
         """Return the parts of a message."""
-        ...
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
         """Return one part as encoded in the message, without marking the message as seen."""
-        ...
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
         """Set or clear a flag on messages of one folder."""
-        ...
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
         """Move messages of one folder to another."""
-        ...
 
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
         """Copy messages of one folder to another."""
-        ...
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
         """Store a message (RFC 5322, CRLF) in a folder; return its reference if the server sends it (UIDPLUS)."""
-        ...
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
         """Remove messages of one folder, but no others that have a deleted flag."""
-        ...
 
     async def log_off(self) -> None:
         """Log off, and close the connection."""
-        ...
 
     def abandon(self) -> None:
         """Close the connection at once. May be called at any time and repeatedly."""
-        ...
 
 
 class Submission(Protocol):
@@ -223,15 +203,12 @@ class Submission(Protocol):
 
         Raises `ServerRefused` if the server rejects the sender, any recipient or the message; then it is not sent.
         """
-        ...
 
     async def check(self) -> None:
         """Connect, start TLS and authenticate as for a message, then disconnect without sending one."""
-        ...
 
     async def close(self) -> None:
         """Close a kept connection, after QUIT."""
-        ...
 
 
 class Calendar(Protocol):
@@ -239,7 +216,6 @@ class Calendar(Protocol):
 
     async def replace(self, schedule: bytes) -> None:
         """Replace the schedule file by a new one (a whole message, RFC 5322, CRLF)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +353,6 @@ class Driver(Protocol):
 
     def session(self, account: Account, observer: Observer) -> Session:
         """Return a new session of one user; nothing is connected yet."""
-        ...
 
 
 ALL_TASKS = frozenset(
@@ -399,7 +374,6 @@ class Probe(Protocol):
 
     def __call__(self) -> Mapping[str, float]:
         """Return the figures by name. Called each second in a thread of the probe's own, so it may block."""
-        ...
 
 
 class Clock(Protocol):
@@ -407,7 +381,6 @@ class Clock(Protocol):
 
     def now_ns(self) -> int:
         """Return monotonic nanoseconds; only differences mean anything."""
-        ...
 
 
 class Recorder(Protocol):
@@ -415,11 +388,9 @@ class Recorder(Protocol):
 
     def task(self, record: TaskFields) -> None:
         """Record a task that has ended, or that the end of the run left undone."""
-        ...
 
     def mail(self, record: MailFields) -> None:
         """Record an event of a message."""
-        ...
 
     def command(
         self,
@@ -432,7 +403,6 @@ class Recorder(Protocol):
         received_bytes: int,
     ) -> None:
         """Record a protocol command that has ended."""
-        ...
 
 
 class Stored(NamedTuple):
@@ -504,7 +474,6 @@ class Probing(Submission, Protocol):
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
         """Connect and log on, name sender and recipient, and disconnect without a message. Raises as `send` does."""
-        ...
 
 
 class Provisioning(Mailbox, Protocol):
@@ -515,56 +484,43 @@ class Provisioning(Mailbox, Protocol):
 
     def path(self, folder: str) -> str:
         """Return a name of a folder that does not depend on how the server or the scenario names special folders."""
-        ...
 
     def folder_at(self, path: str) -> str:
         """Return the folder with this path: the inverse of `path`."""
-        ...
 
     def name_on_server(self, folder: str) -> str:
         """Return the server's name of a folder. Raises `ServerRefused` for a level that the server cannot have."""
-        ...
 
     @property
     def offer(self) -> ServerOffer:
         """The offer of the server at the last log-on."""
-        ...
 
     async def quotas(self) -> Sequence[Quota]:
         """Return the limits of the Inbox's quota; none if the server states none."""
-        ...
 
     async def status(self) -> Mapping[str, FolderStatus | None]:
         """Close the open folder, and return the status of all folders; None for one that the server does not state."""
-        ...
 
     async def create(self, folder: str) -> None:
         """Create a folder."""
-        ...
 
     async def delete(self, folder: str) -> None:
         """Delete a folder with its messages."""
-        ...
 
     async def message_count(self, folder: str) -> int:
         """Return the number of messages. The folder is closed before, because the view of an open one may be stale.
 
         Raises `ServerRefused` if the answer lacks the number.
         """
-        ...
 
     async def folder_status(self, folder: str) -> FolderStatus | None:
         """Return the status of a folder, which is closed before; None if the server leaves a number out."""
-        ...
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
         """Return all messages of these folders, each folder's in the order of their arrival."""
-        ...
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[MessageRef | None]:
         """Store messages in a folder, in this order. Return their references, each as from `append`."""
-        ...
 
     async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:
         """Replace the flags of messages of one folder."""
-        ...
