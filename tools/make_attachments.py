@@ -11,7 +11,6 @@ import re
 import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 import docx
 import openpyxl
@@ -19,10 +18,8 @@ from docx.oxml.ns import qn
 from openpyxl.styles import Font
 from PIL import Image, ImageDraw
 
-from loadsim.model.content import vocabulary
-from loadsim.model.content.prose import Writer
+from loadsim.model.content.prose import DATA, WORDS, Writer
 
-DATA = Path(__file__).parent.parent / "loadsim" / "model" / "content" / "data"
 VARIANTS = 4
 SEED = 1997
 WRITTEN = datetime(2025, 10, 1, 9, 0, 0, tzinfo=UTC)
@@ -74,11 +71,11 @@ def document(variant: int, sentences: int) -> bytes:
         if at % 24 == 0:
             paper.add_heading(writer.sentence("{Modifier} {head}"), 2)
         if at % 24 >= 20:
-            paper.add_paragraph(writer.sentence(writer.word(vocabulary.ITEMS)), style="List Bullet")
+            paper.add_paragraph(writer.sentence(writer.word(WORDS["item"])), style="List Bullet")
             continue
         if at % 6 == 0 or paragraph is None:
             paragraph = paper.add_paragraph()
-        paragraph.add_run(writer.sentence(writer.word(vocabulary.SENTENCES)) + " ")
+        paragraph.add_run(writer.sentence(writer.word(WORDS["sentence"])) + " ")
     out = io.BytesIO()
     paper.save(out)
     return repacked(out.getvalue())

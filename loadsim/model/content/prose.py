@@ -6,19 +6,32 @@ differs between machines.
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from itertools import accumulate
+from pathlib import Path
 from struct import Struct
 
-from loadsim.model.content import vocabulary
 from loadsim.model.draws import pick
 
 LINE_BYTES = 74
 """The longest line of a text, without CRLF; RFC 5322 section 2.1.1 recommends at most 78."""
+
+DATA = Path(__file__).with_name("data")
+
+WORDS: dict[str, list[str]] = json.loads((DATA / "vocabulary.json").read_text(encoding="utf-8"))
+"""Words and patterns of office mail in plain English, and a few other names, each list in the order of frequency.
+
+The first word is chosen most often, so search indexes and compression get the term frequencies of real text. In a
+pattern, `{slot}` is filled from the list of that name, or made.
+"""
+
+_PARTICIPLES = {"send": "sent", "rewrite": "rewritten", "cancel": "cancelled", "copy": "copied", "scan": "scanned"}
+"""Participles that adding -ed or -d would get wrong."""
 
 _EIGHT = Struct(">8Q")
 _TO_UNIT = 2.0**-53
@@ -39,7 +52,7 @@ def _zipf(count: int) -> list[float]:
 
 
 def _participle(verb: str) -> str:
-    return vocabulary.PARTICIPLES.get(verb) or verb + ("d" if verb.endswith("e") else "ed")
+    return _PARTICIPLES.get(verb) or verb + ("d" if verb.endswith("e") else "ed")
 
 
 @cache
@@ -85,15 +98,18 @@ class Writer:
         pieces = list(_pieces(pattern))
         for at in range(1, len(pieces), 2):
             name = pieces[at]
-            filled = _SLOTS[name.lower()](self)
+            filled = self._slot(name.lower())
             pieces[at] = filled if name[0].islower() else filled[0].upper() + filled[1:]
         text = "".join(pieces)
         return text[0].upper() + text[1:] if pattern.startswith("{team}") else text
 
+    def _slot(self, name: str) -> str:
+        return _SLOTS[name](self) if name in _SLOTS else self.word(WORDS[name])
+
     def name(self, native: Sequence[str]) -> str:
         """Return a name, often a foreign one in a text with foreign names."""
         if self._foreign and self.roll() < _FOREIGN_SHARE:
-            return self.any(vocabulary.FOREIGN_NAMES)
+            return self.any(WORDS["foreign"])
         return self.word(native)
 
     def amount(self) -> str:
@@ -102,19 +118,9 @@ class Writer:
 
 
 _SLOTS: dict[str, Callable[[Writer], str]] = {
-    "first": lambda w: w.name(vocabulary.FIRST_NAMES),
-    "last": lambda w: w.name(vocabulary.LAST_NAMES),
-    "company": lambda w: w.word(vocabulary.COMPANIES),
-    "place": lambda w: w.word(vocabulary.PLACES),
-    "project": lambda w: w.word(vocabulary.PROJECTS),
-    "team": lambda w: w.word(vocabulary.TEAMS),
-    "modifier": lambda w: w.word(vocabulary.MODIFIERS),
-    "head": lambda w: w.word(vocabulary.HEADS),
-    "plural": lambda w: w.word(vocabulary.PLURALS),
-    "verb": lambda w: w.word(vocabulary.VERBS),
-    "participle": lambda w: _participle(w.word(vocabulary.VERBS)),
-    "adjective": lambda w: w.word(vocabulary.ADJECTIVES),
-    "adverb": lambda w: w.word(vocabulary.ADVERBS),
+    "first": lambda w: w.name(WORDS["first"]),
+    "last": lambda w: w.name(WORDS["last"]),
+    "participle": lambda w: _participle(w.word(WORDS["verb"])),
     "weekday": lambda w: w.any(_WEEKDAYS),
     "month": lambda w: w.any(_MONTHS),
     "date": lambda w: f"{1 + w.below(28)} {w.any(_MONTHS)}",
@@ -131,14 +137,14 @@ _SLOTS: dict[str, Callable[[Writer], str]] = {
 def subject(seed: int, message_id: str) -> str:
     """Return the subject of a new message: a few words of ASCII, below 70 characters."""
     writer = Writer(seed, "subject", message_id)
-    return writer.sentence(writer.word(vocabulary.SUBJECTS))
+    return writer.sentence(writer.word(WORDS["subject"]))
 
 
 def event(seed: int, variant: int) -> tuple[str, str, str]:
     """Return summary, place and description of an appointment."""
     writer = Writer(seed, "event", variant)
-    description = " ".join(writer.sentence(writer.word(vocabulary.SENTENCES)) for _ in range(1 + writer.below(3)))
-    return writer.sentence(writer.any(vocabulary.EVENTS)), writer.sentence("Room {room}, {place}"), description
+    description = " ".join(writer.sentence(writer.word(WORDS["sentence"])) for _ in range(1 + writer.below(3)))
+    return writer.sentence(writer.any(WORDS["event"])), writer.sentence("Room {room}, {place}"), description
 
 
 def text(seed: int, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
@@ -149,9 +155,9 @@ def text(seed: int, style: str, variant: int, size_bytes: int, foreign: bool = F
     """
     writer = Writer(seed, f"text/{style}/{size_bytes}", variant, foreign)
     lines = list(_opening(writer, style))
-    closing = ["", writer.word(vocabulary.CLOSINGS), writer.sentence("{first} {last}")] if style != "notes" else []
+    closing = ["", writer.word(WORDS["closing"]), writer.sentence("{first} {last}")] if style != "notes" else []
     if closing and writer.roll() < 0.5:
-        closing += [writer.sentence(f"{writer.any(vocabulary.TITLES)}, extension {{extension}}")]
+        closing += [writer.sentence(f"{writer.any(WORDS['title'])}, extension {{extension}}")]
     closing = [writer.sentence(line) for line in closing]
     left = size_bytes - _size(lines) - _size([*closing, ""]) - _FILING_BYTES
     while True:
@@ -185,29 +191,28 @@ def _opening(writer: Writer, style: str) -> Iterator[str]:
     if style == "notes":
         yield writer.sentence("{Modifier} {head}, project {project}, {date}")
         return
-    yield writer.sentence(writer.word(vocabulary.SALUTATIONS))
-    openings = {"answer": vocabulary.ANSWER_OPENINGS, "forward": vocabulary.FORWARD_OPENINGS}.get(style)
-    if openings:
+    yield writer.sentence(writer.word(WORDS["salutation"]))
+    if style in ("answer", "forward"):
         yield ""
-        yield from _wrap(writer.sentence(writer.word(openings)))
+        yield from _wrap(writer.sentence(writer.word(WORDS[style])))
 
 
 def _block(writer: Writer, left: int) -> Iterator[str]:
     """Return an empty line and a paragraph, list or odd line of at most `left` bytes; nothing if none fits."""
     chance = writer.roll()
     if chance < 0.08:
-        block = ["", *(f"* {writer.sentence(writer.word(vocabulary.ITEMS))}" for _ in range(2 + writer.below(4)))]
+        block = ["", *(f"* {writer.sentence(writer.word(WORDS['item']))}" for _ in range(2 + writer.below(4)))]
     elif chance < 0.12:
-        block = ["", *_wrap(writer.sentence(writer.any(vocabulary.ODD_LINES)))]
+        block = ["", *_wrap(writer.sentence(writer.any(WORDS["odd line"])))]
     else:
-        words = " ".join(writer.sentence(writer.word(vocabulary.SENTENCES)) for _ in range(1 + writer.below(4)))
+        words = " ".join(writer.sentence(writer.word(WORDS["sentence"])) for _ in range(1 + writer.below(4)))
         block = ["", *_wrap(words)]
     tries = 0
     while _size(block) > left:
         if tries == 6:
             return
         tries += 1
-        patterns = vocabulary.SENTENCES if tries < 3 else vocabulary.SHORT_SENTENCES
+        patterns = WORDS["sentence"] if tries < 3 else WORDS["short sentence"]
         block = ["", *_wrap(writer.sentence(writer.any(patterns)))]
     yield from block
 
@@ -215,13 +220,13 @@ def _block(writer: Writer, left: int) -> Iterator[str]:
 def _filing(writer: Writer, size: int) -> Iterator[str]:
     """Return lines of exactly `size` bytes (at least 26) about the filing of a message: words, and a fitting number."""
     while size - 2 > LINE_BYTES:
-        line = "Filed under: " + writer.word(vocabulary.HEADS)
+        line = "Filed under: " + writer.word(WORDS["head"])
         while len(line) < LINE_BYTES - 18 and size - len(line) - 2 > _FILING_BYTES + 18:
-            line += ", " + writer.word(vocabulary.MODIFIERS)
+            line += ", " + writer.word(WORDS["modifier"])
         size -= len(line) + 2
         yield line
     line = "Our reference: "
     while size - 2 - len(line) > 26:
-        line += writer.word(vocabulary.MODIFIERS) + "/"
+        line += writer.word(WORDS["modifier"]) + "/"
     digits = size - 2 - len(line)
     yield line + "".join(str(writer.below(10)) for _ in range(digits))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
-from loadsim.model.content import prose, vocabulary
+from loadsim.model.content import prose
 from loadsim.model.draws import draw, pick
 
 EVENTS = 256
@@ -16,7 +16,7 @@ EVENTS = 256
 _FOLD_OCTETS = 75  # RFC 5545 section 3.1, without the line break
 _COMMENT = "COMMENT:"
 _SHORTEST_COMMENT = len(_COMMENT) + 3
-_FILLER = (" ".join(vocabulary.PLURALS) + " ") * 2
+_FILLER = (" ".join(prose.WORDS["plural"]) + " ") * 2
 _DAYS = 60  # appointments lie within this many days from the schedule's date
 _OPEN = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//loadsim//schedule//EN\r\nCALSCALE:GREGORIAN\r\n"
 _END_EVENT = "END:VEVENT\r\n"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from base64 import encodebytes
 from functools import cached_property
 
-from loadsim.model.content.templates import DATA, KINDS, TEXTS, Content, Entity, Pool, enclose
+from loadsim.model.content.prose import DATA
+from loadsim.model.content.templates import KINDS, TEXTS, Content, Entity, Pool, enclose
 from loadsim.model.draws import pick
 from loadsim.model.message_tag import body_digest
 

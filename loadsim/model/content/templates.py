@@ -6,9 +6,9 @@ from base64 import encodebytes
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from pathlib import Path
 
 from loadsim.model.content import headers, prose
+from loadsim.model.content.prose import DATA
 from loadsim.model.draws import pick
 from loadsim.model.message_tag import body_digest
 
@@ -16,7 +16,6 @@ TEXTS = {1024: 256, 2048: 128, 4096: 128}
 """The number of different texts by size in bytes."""
 
 _FOREIGN_EVERY = 8  # every eighth text has names and signs beyond ASCII, as quoted-printable UTF-8
-DATA = Path(__file__).with_name("data")
 _SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 _DOCUMENT = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
