@@ -47,7 +47,11 @@ def run_command(args: argparse.Namespace) -> int:
 def _list(suite: Suite, args: argparse.Namespace) -> int:
     figures, scenarios = status_of(suite, args.out)
     results: dict[int, str] = {run.number: run.result for run in figures.runs}
-    order = "given order, every second repeat reversed" if suite.order == GIVEN else f"random order, seed {suite.seed}"
+    order = (
+        "given order, every second repeat reversed"
+        if suite.stated.order == GIVEN
+        else f"random order, seed {suite.stated.seed}"
+    )
     rows = [
         (
             f"{slot.number:3} {slot.cell.name}",
@@ -59,7 +63,7 @@ def _list(suite: Suite, args: argparse.Namespace) -> int:
     ]
     lines = [
         f"Suite {suite.name}: {count(len(suite.slots), 'run')}: {count(len(suite.cells), 'cell')},"
-        f" {count(suite.repeats, 'repeat')} each; {order}",
+        f" {count(suite.stated.repeats, 'repeat')} each; {order}",
         f"Time left: at least {length_words(time_left_s(suite, figures, scenarios))} (preparation, mail in transit and"
         " commands not counted)",
         "",

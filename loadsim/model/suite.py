@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -150,8 +150,7 @@ class Selection:
 
     @property
     def levels(self) -> dict[str, str | int]:
-        found = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: level for name, level in found.items() if level is not None}
+        return {name: level for name, level in asdict(self).items() if level is not None}
 
 
 @strict
@@ -230,9 +229,6 @@ class Cell:
     before: tuple[Hook, ...]
     after: tuple[Hook, ...]
 
-    def chosen_by(self, levels: Mapping[str, str | int]) -> bool:
-        return all(getattr(self, dimension) == level for dimension, level in levels.items())
-
     @property
     def levels(self) -> dict[str, str | int | None]:
         return {dimension: getattr(self, dimension) for dimension in DIMENSIONS}
@@ -258,21 +254,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A suite as in its file, with its cells. `directory` is that of the file: commands run there."""
+    """A suite as `stated` in its file, with its cells. `directory` is that of the file: commands run there."""
 
     name: str
     directory: Path
     origin: Origin
+    stated: SuiteDocument
     cells: tuple[Cell, ...]
     pairs: tuple[Pair, ...]
-    repeats: int
-    order: str
-    seed: int
-    pause_s: float
-    retries: int
-    stop_after: int
-    engines: int | None
-    pin: bool
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -281,14 +270,13 @@ class Suite:
         Slow drift of a machine meets all cells alike: each block has an order of its own, by the seed; or, in the given
         order, every second block is reversed.
         """
-        blocks = [self._block(repeat) for repeat in range(1, self.repeats + 1)]
-        ordered = [(cell, repeat) for repeat, block in enumerate(blocks, 1) for cell in block]
+        ordered = [(cell, repeat) for repeat in range(1, self.stated.repeats + 1) for cell in self._block(repeat)]
         return tuple(Slot(number, cell, repeat) for number, (cell, repeat) in enumerate(ordered, 1))
 
     def _block(self, repeat: int) -> Sequence[Cell]:
-        if self.order == GIVEN:
+        if self.stated.order == GIVEN:
             return self.cells if repeat % 2 else self.cells[::-1]
-        return sorted(self.cells, key=lambda cell: draw(self.seed, 0, f"suite/{cell.name}", repeat))
+        return sorted(self.cells, key=lambda cell: draw(self.stated.seed, 0, f"suite/{cell.name}", repeat))
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -310,14 +298,14 @@ def load_suite(ref: str) -> Suite:
 
 def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:
     """Make the cells and pairs. Raises `ConfigError` with all errors."""
-    problems, directory = Problems(), path.parent.resolve()
+    problems, directory, count = Problems(), path.parent.resolve(), 1
     for section in ("servers", "profiles", "users", "settings"):
         levels = [getattr(level, "name", level) for level in getattr(read, section)]
+        count *= len(levels) or 1
         for at, level in enumerate(levels):
             if level in levels[:at]:
                 problems.found.append(origin.error_saying((section, at), "each level once", f"{show(level)} twice"))
     problems.check()
-    count = _product(read.servers, read.profiles, read.users, read.settings)
     if count > MOST_CELLS:
         raise origin.error_saying((), f"at most {MOST_CELLS} cells", f"{count:,}")
     if count * read.repeats > MOST_RUNS:
@@ -339,35 +327,21 @@ def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:
         name=read.name or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem)[:40],
         directory=directory,
         origin=origin,
+        stated=read,
         cells=cells,
         pairs=tuple(pairs.values()),
-        repeats=read.repeats,
-        order=read.order,
-        seed=read.seed,
-        pause_s=read.pause_s,
-        retries=read.retries,
-        stop_after=read.stop_after,
-        engines=read.engines,
-        pin=read.pin,
     )
 
 
-def _product(*levels: Sequence[object]) -> int:
-    count = 1
-    for each in levels:
-        count *= len(each) or 1
-    return count
-
-
 def _cells(read: SuiteDocument, path: Path, directory: Path) -> Iterator[Cell]:
-    short = [Path(profile).stem for profile in read.profiles]
+    names = [Path(profile).stem for profile in read.profiles]
     for server, profile, users, level in product(
         read.servers or (None,), read.profiles or (None,), read.users or (None,), read.settings or (None,)
     ):
-        profile_name = None
+        profile_name = profile_path = None
         if profile is not None:
-            last = Path(profile).stem
-            profile_name = last if short.count(last) == 1 else profile.replace("/", "-")
+            profile_name = Path(profile).stem if names.count(Path(profile).stem) == 1 else profile.replace("/", "-")
+            profile_path = as_absolute("profiles", profile, locate("profiles", profile, directory))
         parts = [server and server.name, profile_name, users, level and level.name]
         levels = [each for each in (server, level) if each]
         yield Cell(
@@ -380,7 +354,7 @@ def _cells(read: SuiteDocument, path: Path, directory: Path) -> Iterator[Cell]:
             set=(
                 read.set,
                 *([server.set] if server else []),
-                *([{"topology.0.profile": _profile(profile, directory)}] if profile else []),
+                *([{"topology.0.profile": profile_path}] if profile else []),
                 *([level.set] if level else []),
             ),
             before=(*read.before, *(hook for each in levels for hook in each.before)),
@@ -392,10 +366,6 @@ def _scenario(ref: str, path: Path) -> str:
     """Return a shipped name, or the path of a scenario, which is relative to the file of the suite."""
     found = locate("scenarios", ref, path.parent)
     return ref if found is None or ref in known("scenarios") else str(found[0])
-
-
-def _profile(ref: str, directory: Path) -> str:
-    return as_absolute("profiles", ref, locate("profiles", ref, directory))
 
 
 def _pairs(section: CompareSection, at: int, cells: Sequence[Cell], origin: Origin) -> Iterator[Pair]:
@@ -420,7 +390,6 @@ def _pairs(section: CompareSection, at: int, cells: Sequence[Cell], origin: Orig
     if base == new:
         raise origin.error_saying(("compare", at), "two servers or two settings", "the same in base and new")
     for cell in cells:
-        if cell.chosen_by(base):
-            wanted = {**cell.levels, **new}
-            other = next(one for one in cells if one.levels == wanted)
-            yield Pair(cell.name, other.name, section.max_regression)
+        if base.items() <= cell.levels.items():
+            partner = next(other for other in cells if other.levels == {**cell.levels, **new})
+            yield Pair(cell.name, partner.name, section.max_regression)

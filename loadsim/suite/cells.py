@@ -35,16 +35,16 @@ def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> SuiteTerms:
     return SuiteTerms(
         software=f"loadsim {__version__}",
         name=suite.name,
-        repeats=suite.repeats,
-        order=suite.order,
-        seed=suite.seed,
-        pause_s=suite.pause_s,
-        engines=suite.engines,
-        pin=suite.pin,
+        repeats=suite.stated.repeats,
+        order=suite.stated.order,
+        seed=suite.stated.seed,
+        pause_s=suite.stated.pause_s,
+        engines=suite.stated.engines,
+        pin=suite.stated.pin,
         embedded=any(scenario.server == EMBEDDED for scenario in scenarios.values()),
         compare=tuple((pair.base, pair.new, pair.max_regression) for pair in suite.pairs),
         cells={cell.name: CellTerms(cell.levels, _digest(cell, scenarios[cell.name])) for cell in suite.cells},
-        retries=suite.retries,
+        retries=suite.stated.retries,
     )
 
 

@@ -55,8 +55,8 @@ def run_suite(
             write(figures)
         # 2. Make the runs that are left.
         making = Making(
-            runner=partial(run_locally, engines=suite.engines, pin=suite.pin),
-            pause_s=suite.pause_s,
+            runner=partial(run_locally, engines=suite.stated.engines, pin=suite.stated.pin),
+            pause_s=suite.stated.pause_s,
             goes_on=True,
             watcher=watcher,
             quiet_down=quiet_down,
@@ -92,7 +92,7 @@ def time_left_s(suite: Suite, figures: SuiteFigures, scenarios: Scenarios) -> fl
         for name in {*left}
     }
     each = {name: fmean(times) if times else planned_s(scenarios[name]) for name, times in taken.items()}
-    return sum(each[name] for name in left) + suite.pause_s * max(0, len(left) - 1)
+    return sum(each[name] for name in left) + suite.stated.pause_s * max(0, len(left) - 1)
 
 
 def _checked(suite: Suite) -> Scenarios:
@@ -127,7 +127,7 @@ class _Order:
             return figures, None
         made = figures.runs[self.resumed :]
         in_a_row = sum(1 for _ in takewhile(lambda run: not run.answered, reversed(made)))
-        if in_a_row >= self.suite.stop_after:
+        if in_a_row >= self.suite.stated.stop_after:
             return replace(figures, ended=finding(Code.SUITE_ENDED, runs=in_a_row)), None
         return figures, self._planned(figures, slot)
 
@@ -156,7 +156,7 @@ class _Order:
 
 def run_name(suite: Suite, slot: Slot, attempt: int) -> str:
     """Return the name of a run's directory: place in the order, cell, repeat, and retry if it is one."""
-    width = max(3, len(str(suite.repeats * len(suite.cells))))
+    width = max(3, len(str(suite.stated.repeats * len(suite.cells))))
     retry = f".retry-{attempt - 1}" if attempt > 1 else ""
     return f"{slot.number:0{width}d}-{path_component(slot.cell.name)}-{slot.repeat}{retry}"
 
