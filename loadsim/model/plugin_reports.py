@@ -28,68 +28,36 @@ OTHER_COMMANDS = "others"
 MOST_MESSAGES = 2**31
 """The most messages of an announcement."""
 
-OUTCOMES_OF_COMMANDS = ("ok", *FAILURES, GENERATOR)
-
 EXPECTED_COMMAND = (
     f"a printable name of at most {LONGEST_COMMAND_NAME} characters, since by observer.now() and at most a day ago,"
     " the outcome ok, refused, lost or timeout, and whole numbers of bytes"
 )
 
 
-class Reports:
-    """Checks the reports of one plug-in in an engine, and keeps the names of its commands."""
-
-    __slots__ = ("_names", "_package")
-
-    def __init__(self, package: str) -> None:
-        self._package = package
-        self._names: set[str] = set()
-
-    def wrong(self, report: str, expected: str) -> PluginFailed:
-        """Return the failure for a wrong report. Its text has no value of the plug-in, which may be a secret."""
-        return PluginFailed(f"error in the plug-in {self._package}: wrong report", f"{report}: expected {expected}")
-
-    def name(self, name: str) -> str:
-        """Return the name to record: beyond `MOST_COMMANDS` names, `OTHER_COMMANDS`."""
-        if name not in self._names:
-            if len(self._names) >= MOST_COMMANDS:
-                return OTHER_COMMANDS
-            self._names.add(name)
-        return name
-
-    def may_record(self, name: object, since: object, now: int, outcome: object, *moved: object) -> bool:
-        """Return whether a log can hold this report of a command: see `EXPECTED_COMMAND`."""
-        return (
-            isinstance(name, str)
-            and 0 < len(name) <= LONGEST_COMMAND_NAME
-            and name.isprintable()
-            and type(since) is int
-            and now - LONGEST_COMMAND_S * 10**9 <= since <= now
-            and isinstance(outcome, str)
-            and outcome in OUTCOMES_OF_COMMANDS
-            and all(type(each) is int and each >= 0 for each in moved)
-        )
-
-
 class CheckedObserver:
     """The observer of a user as plug-ins see it. A wrong report is not recorded; it ends the session instead.
 
-    `wrong` is the failure for the first wrong report, None without one.
+    `names` are the names of commands that the plug-in has used in this engine. `wrong` is the failure for the first
+    wrong report, None without one.
     """
 
-    __slots__ = ("_observer", "_reports", "now", "wrong")
+    __slots__ = ("_names", "_observer", "_package", "now", "wrong")
 
-    def __init__(self, observer: Observer, reports: Reports) -> None:
+    def __init__(self, observer: Observer, package: str, names: set[str]) -> None:
         self._observer = observer
-        self._reports = reports
+        self._package = package
+        self._names = names
         self.now = observer.now
         self.wrong: PluginFailed | None = None
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        if not self._reports.may_record(name, since, self.now(), outcome, sent_bytes, received_bytes):
+        if not _may_record(name, since, self.now(), outcome, sent_bytes, received_bytes):
             self._reject("command", EXPECTED_COMMAND)
-        else:
-            self._observer.command(self._reports.name(name), since, outcome, sent_bytes, received_bytes)
+            return
+        if len(self._names) < MOST_COMMANDS:
+            self._names.add(name)
+        known = name if name in self._names else OTHER_COMMANDS
+        self._observer.command(known, since, outcome, sent_bytes, received_bytes)
 
     def arrived(self, messages: int) -> None:
         if type(messages) is not int or not 0 <= messages < MOST_MESSAGES:
@@ -104,20 +72,36 @@ class CheckedObserver:
             self._reject("lost", "an exception")
 
     def _reject(self, report: str, expected: str) -> None:
-        failure = self._reports.wrong(report, expected)
+        """End the session. The failure's text has no value of the plug-in, which may be a secret."""
+        kind = f"error in the plug-in {self._package}: wrong report"
+        failure = PluginFailed(kind, f"{report}: expected {expected}")
         self.wrong = self.wrong or failure
         self._observer.lost(failure)
+
+
+def _may_record(name: object, since: object, now: int, outcome: object, *moved: object) -> bool:
+    """Return whether a log can hold this report of a command: see `EXPECTED_COMMAND`."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= LONGEST_COMMAND_NAME
+        and name.isprintable()
+        and type(since) is int
+        and now - LONGEST_COMMAND_S * 10**9 <= since <= now
+        and isinstance(outcome, str)
+        and outcome in ("ok", *FAILURES, GENERATOR)
+        and all(type(size_bytes) is int and size_bytes >= 0 for size_bytes in moved)
+    )
 
 
 class CheckedDriver:
     """A driver of a plug-in, whose sessions report to a `CheckedObserver`. All else is the driver's own."""
 
     def __init__(self, driver: Driver, package: str) -> None:
-        self._driver = driver
-        self._reports = Reports(package)
+        self._driver, self._package = driver, package
+        self._names = set[str]()
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._driver, name)
 
     def session(self, account: Account, observer: Observer) -> Session:
-        return self._driver.session(account, CheckedObserver(observer, self._reports))
+        return self._driver.session(account, CheckedObserver(observer, self._package, self._names))

@@ -15,7 +15,7 @@ from typing import Any
 
 from loadsim.errors import ConfigError, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.plugin_reports import CheckedObserver, Reports
+from loadsim.model.plugin_reports import CheckedObserver
 from loadsim.model.ports import INBOX, Session, Turn
 from loadsim.model.profile import expected_plugin_task, may_name_plugin_task
 from loadsim.model.scenario import Scenario
@@ -59,19 +59,19 @@ def task_of(found: Plugin) -> Task:
     if not inspect.iscoroutinefunction(act):
         raise ConfigError(f"task {found.name}: expected {found.entry.value} to be an async function, found {act!r:.60}")
     about = (act.__doc__ or "").strip().partition("\n")[0].removesuffix(".")
-    return Task(found.name, partial(_act, found, act, Reports(found.package)), about=about)
+    return Task(found.name, partial(_act, found, act, set()), about=about)
 
 
 async def _do_nothing(user: UserMail, index: int) -> None:
     pass
 
 
-async def _act(found: Plugin, act: Act, reports: Reports, user: UserMail, index: int) -> None:
+async def _act(found: Plugin, act: Act, names: set[str], user: UserMail, index: int) -> None:
     """Take the user's turn of this index, and open the Inbox again. Raises `TaskFailed`, and its own cancellation.
 
     A `TaskFailed` of the plug-in is the failure that it states. Any other exception is an error in the plug-in.
     """
-    observer = CheckedObserver(user.observer, reports)
+    observer = CheckedObserver(user.observer, found.package, names)
     running = asyncio.current_task()
     turn = Turn(
         account=user.account,
