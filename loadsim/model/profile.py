@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -334,15 +334,10 @@ def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def load_weights() -> dict[str, float]:
-    """Return this project's own weights of the scored tasks (`profiles/weights.yaml`)."""
-    return dict(_own_weights())
-
-
 @cache
-def _own_weights() -> dict[str, float]:
-    name = "profiles/weights.yaml"
-    document, _ = read_document(shipped("profiles") / "weights.yaml", name)
+def load_weights() -> Mapping[str, float]:
+    """Return this project's own weights of the scored tasks (`profiles/weights.yaml`)."""
+    document, _ = read_document(shipped("profiles") / "weights.yaml", "profiles/weights.yaml")
     return read_weights(document["weights"], TASKS, ALL_TASKS)
 
 

@@ -71,7 +71,7 @@ class ScenarioDocument:
     """Behaviour of the mail programs with any driver."""
     initialise: Annotated[str, word("auto", "always", "never")] = "auto"
     """Bring mailboxes to the start state: if they differ (`auto`), always, or never."""
-    weights: Weights = field(default_factory=load_weights)
+    weights: Weights = field(default_factory=lambda: dict(load_weights()))
     """Weights of single tasks in the score, also of plug-ins. Default: `profiles/weights.yaml`."""
     criteria: Annotated[Any, Reads(lambda value: value, "mapping")] = field(default_factory=dict)
     """Limits of figures that a run must keep to pass."""
