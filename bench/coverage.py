@@ -27,8 +27,8 @@ from bench.table import table
 from loadsim.analysis.series.bins import Hits, bin_of, in_order
 from loadsim.analysis.statistics.intervals import intervals
 from loadsim.analysis.statistics.nearest_rank import percentile
+from loadsim.findings.formats import length
 from loadsim.model.terms import Window
-from loadsim.timinglog.header_words import length
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]

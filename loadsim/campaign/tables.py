@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from loadsim.campaign.runs import FAILED, PASSED, CampaignRun, Result
 from loadsim.errors import printable
-from loadsim.model.run_times import in_words
+from loadsim.findings.formats import length
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
@@ -53,7 +53,7 @@ def length_words(time_s: float) -> str:
         hours, minutes = divmod(round(rounded / 60), 60)
         return f"{hours} h {minutes} min"
     minutes, seconds = divmod(rounded, 60)
-    return f"{minutes} min {seconds} s" if minutes else in_words(seconds)
+    return f"{minutes} min {seconds} s" if minutes else length(seconds)
 
 
 def time_of(run: CampaignRun, time_ms: float | None) -> float | str | None:

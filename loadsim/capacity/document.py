@@ -20,6 +20,7 @@ from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding, shared
+from loadsim.findings.formats import length
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import (
     Axis,
@@ -37,7 +38,6 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
-from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
 BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")

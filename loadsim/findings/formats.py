@@ -70,6 +70,14 @@ def in_short(text: str) -> str:
     return printable(text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}...")
 
 
+def length(length_s: float) -> str:
+    """Return a length of time in the largest unit that divides it: 8 h, 90 min, 12.5 s."""
+    for unit, unit_s in (("h", 3600), ("min", 60)):
+        if length_s >= unit_s and length_s % unit_s == 0:
+            return f"{length_s / unit_s:g} {unit}"
+    return f"{length_s:g} s"
+
+
 def count(number: float, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 

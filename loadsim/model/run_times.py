@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadsim.findings.formats import length
 from loadsim.model.documents.scenario_sections import RunSection
 from loadsim.model.documents.schema import LONGEST_S
 from loadsim.model.documents.yaml_reader import Origin
@@ -65,14 +66,6 @@ def seconds(value: float) -> str:
     return f"{value:.0f}s" if value == int(value) else f"{value:.17f}".rstrip("0") + "s"
 
 
-def in_words(value_s: float) -> str:
-    """Return a duration for people, without rounding: 2 h, 90 min, 12.5 s."""
-    for unit, unit_s in (("h", 3600), ("min", 60)):
-        if value_s >= unit_s and value_s % unit_s == 0:
-            return f"{value_s / unit_s:g} {unit}"
-    return f"{value_s:.15g} s"
-
-
 def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> RunTimes:
     """Fill in the lengths that the scenario leaves open, and check that the window lies in a day.
 
@@ -85,17 +78,17 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
     cycle_s, days = day_length_s + night_length_s, shape.days or 1
     duration_s = days * cycle_s if shape.duration_s is None else shape.duration_s
     if duration_s > LONGEST_S:
-        expected = f"a run of at most {in_words(LONGEST_S)}"
-        raise origin.error_saying(("run", "days"), expected, f"{days:,} days of {in_words(cycle_s)}")
+        expected = f"a run of at most {length(LONGEST_S)}"
+        raise origin.error_saying(("run", "days"), expected, f"{days:,} days of {length(cycle_s)}")
 
     # Find the time that the window may lie in: the run, or one of its days.
-    begin_s, end_s, within = 0.0, duration_s, f"the run of {in_words(duration_s)}"
+    begin_s, end_s, within = 0.0, duration_s, f"the run of {length(duration_s)}"
     if night_length_s:
         last_whole = (duration_s + night_length_s) // cycle_s - 1
         number = max(0.0, last_whole) if shape.warm_up_s is None else shape.warm_up_s // cycle_s
         begin_s = number * cycle_s
         end_s = min(begin_s + day_length_s, duration_s)
-        within = f"a day of {in_words(day_length_s)}, before its night"
+        within = f"a day of {length(day_length_s)}, before its night"
 
     # Place the window in it.
     length_s = end_s - begin_s
@@ -103,11 +96,11 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
     window_s = min(length_s / 2, end_s - warm_up_s) if shape.window_s is None else shape.window_s
     if window_s <= 0 or warm_up_s + window_s > end_s + 1e-9:
         if shape.window_s is None:
-            expected, found = f"a warm-up that leaves time for a window within {within}", in_words(warm_up_s)
+            expected, found = f"a warm-up that leaves time for a window within {within}", length(warm_up_s)
         else:
             default = "" if shape.warm_up_s is not None else " (by default)"
             expected = f"warm_up and window to end within {within}"
-            found = f"{in_words(warm_up_s)}{default} and {in_words(shape.window_s)}"
+            found = f"{length(warm_up_s)}{default} and {length(shape.window_s)}"
         raise origin.error_saying(("run", "window" if shape.window_s else "warm_up"), expected, found)
     return RunTimes(
         day_length_s=day_length_s,

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.findings.formats import length
 from loadsim.model.criteria import DELIVERY
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Quota, ServerOffer, Services
-from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning.check_folders import CheckPlace
@@ -68,7 +68,7 @@ def new_mail(scenario: Scenario, offered: Collection[str]) -> Observation:
     limit = scenario.criteria.get(DELIVERY)
     in_time = limit is None or 1000 * look_s < min(limit.max or math.inf, limit.below or math.inf)
     seldom = None if in_time else finding(Code.SELDOM_LOOKS, look_s=look_s)
-    return Observation("new mail", f"users look for it every {in_words(look_s)}", seldom)
+    return Observation("new mail", f"users look for it every {length(look_s)}", seldom)
 
 
 def limits(workload: Workload, places: Sequence[CheckPlace], smtp_offer: ServerOffer | None) -> list[Observation]:

@@ -8,10 +8,10 @@ from loadsim.analysis.figures import DriverFigures, Figures
 from loadsim.analysis.generator.health import MachineHealth
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
-from loadsim.findings.formats import count, duration, percent, shown
+from loadsim.findings.formats import count, duration, length, percent, shown
 from loadsim.report.answer_tables import score_words
 from loadsim.report.resources import NOT_SAMPLED, resource_facts
-from loadsim.timinglog.header_words import length, shape_words
+from loadsim.timinglog.header_words import shape_words
 from loadsim.timinglog.planned_load import received_of_published
 
 AS_USUAL = 0.05

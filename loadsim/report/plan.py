@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from loadsim.findings.formats import length
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import Block, Column, Document, Section, Table, table_of
-from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
 PER_USER = {

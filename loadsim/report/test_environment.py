@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.findings.formats import length
 from loadsim.report.answer_facts import day_words, window_words
 from loadsim.report.document import Column, Table
 from loadsim.timinglog.facts import FileSystem, LogFacts
-from loadsim.timinglog.header_words import length
 
 UNKNOWN = "not known to loadsim"
 

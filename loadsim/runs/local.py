@@ -23,11 +23,11 @@ from loadsim.engine.process import Begin, begins_of
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
+from loadsim.findings.formats import length
 from loadsim.model.documents.scenario_document import EMBEDDED
 from loadsim.model.partition import divide
 from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
-from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.collector import collected
@@ -183,7 +183,7 @@ class _LocalRun:
     async def _record(self, begins: Sequence[Begin], probes: tuple[OpenedProbe, ...], hold: Hold) -> None:
         """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
         engines = f"{self.engines} engine{'s' * (self.engines > 1)}"
-        takes = in_words(self.scenario.duration_s)
+        takes = length(self.scenario.duration_s)
         self.watcher.message(f"Starting {engines}: processes that make the load, for {takes}")
         with recorded_events(self.directory, self.scenario, self.watcher) as events:
             with machine_failures(ConfigError):

@@ -11,9 +11,9 @@ from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError
+from loadsim.findings.formats import length
 from loadsim.model.criteria import documents
 from loadsim.model.documents.scenario_server import Server
-from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.runs.watcher import Watcher
@@ -34,7 +34,7 @@ def load_of_plan(scenario: Scenario, watcher: Watcher, *, even_invalid: bool = F
     load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, watcher.planned)
     if why := refusal(forecast(scenario, load)):
         if not even_invalid:
-            takes = in_words(scenario.duration_s)
+            takes = length(scenario.duration_s)
             raise ConfigError(f"{scenario.name}: {why}; --even-invalid makes it all the same, and takes {takes}")
         watcher.warning(f"warning: {why}")
     if load is not None:

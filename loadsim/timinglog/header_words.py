@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from loadsim.findings.formats import length
+
 ABSENT = "nothing"
 """The value of a missing entry."""
 
@@ -34,14 +36,6 @@ LABELS: Mapping[str, str] = {
 
 `mailbox` is a key of scenarios only.
 """
-
-
-def length(length_s: float) -> str:
-    """Return a length of time in the largest unit that divides it: 8 h, 5 min, 90 s."""
-    for unit, unit_s in (("h", 3600), ("min", 60)):
-        if length_s >= unit_s and length_s % unit_s == 0:
-            return f"{length_s / unit_s:g} {unit}"
-    return f"{length_s:g} s"
 
 
 def shape_words(weights: Any) -> str:
