@@ -18,8 +18,7 @@ from loadsim.errors import LogError
 from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX, WITH_KIND
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.columns import Columns
-from loadsim.timinglog.groups import group_numbers
-from loadsim.timinglog.header import UserGroup
+from loadsim.timinglog.header import UserGroup, group_numbers
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME

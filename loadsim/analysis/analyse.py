@@ -30,7 +30,7 @@ from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.early_end import ABORT_ON
+from loadsim.timinglog.facts import ABORT_ON
 from loadsim.timinglog.reader import Source, TimingLog
 
 

@@ -9,7 +9,7 @@ from loadsim.analysis.aggregate import GROUP, MINUTE, gather
 from loadsim.analysis.json_values import INLINE, RESPONSE, copied
 from loadsim.analysis.score import Percentiles, Times, statistics_of
 from loadsim.model.terms import Window
-from loadsim.timinglog.groups import group_name
+from loadsim.timinglog.header import group_name
 from loadsim.timinglog.reader import TimingLog
 
 BY = (GROUP, "profile", "client", MINUTE)

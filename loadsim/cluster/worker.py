@@ -54,7 +54,7 @@ from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import inspect, restore
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
 from loadsim.provisioning.sessions import accounts_on_server
-from loadsim.timinglog.early_end import ACCOUNTS_TAKEN, EarlyEnd
+from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
 BEGIN_LIMIT_S = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from loadsim.engine.snapshot import LiveSnapshot, Recent
 from loadsim.model.documents.scenario_sections import AbortOn
 from loadsim.model.records import FAILURES
-from loadsim.timinglog.early_end import ABORT_ON, USERS_LOST
+from loadsim.timinglog.facts import ABORT_ON, USERS_LOST
 
 FEWEST_TASKS = 20
 """The share of failed tasks among fewer is no evidence."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_tr
 
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.ports import Clock
-from loadsim.timinglog.early_end import EarlyEnd
+from loadsim.timinglog.facts import EarlyEnd
 
 ACCEPTED_AT_ONCE = 500
 """The most accepted messages in one line: lines stay short."""

@@ -44,7 +44,7 @@ from loadsim.engine.event_loop import task_group
 from loadsim.engine.snapshot import PHASES, LiveSnapshot, of_a_lost_engine, total
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment
-from loadsim.timinglog.early_end import EarlyEnd
+from loadsim.timinglog.facts import EarlyEnd
 
 USERS_PER_ENGINE = 15_000
 """More than a core can serve in real time, by this project's measurements."""

@@ -25,7 +25,7 @@ from loadsim.engine.control import (
     encode,
 )
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.timinglog.early_end import EarlyEnd
+from loadsim.timinglog.facts import EarlyEnd
 
 
 class Controlled(Protocol):

@@ -50,7 +50,7 @@ from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher
-from loadsim.timinglog.early_end import EarlyEnd
+from loadsim.timinglog.facts import EarlyEnd
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.users.plugin_tasks import check_plugin_tasks
 

@@ -53,7 +53,7 @@ from loadsim.runs.needs import compared_needs, engine_count
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher
-from loadsim.timinglog.early_end import ACCOUNTS_TAKEN, EarlyEnd
+from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.users.plugin_tasks import check_plugin_tasks

@@ -18,8 +18,7 @@ from loadsim.timinglog.documents import read_document, shown
 from loadsim.timinglog.facts import LogFacts, read_facts
 from loadsim.timinglog.header import LogHeader, read_header
 from loadsim.timinglog.health_samples import Sample, Samples
-from loadsim.timinglog.names import check_names
-from loadsim.timinglog.record_limits import WrongRecord, check_records
+from loadsim.timinglog.record_limits import WrongRecord, check_names, check_records
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, RecordKind
 
 GROUP_RECORDS = 16_384

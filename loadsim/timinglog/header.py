@@ -7,15 +7,19 @@ when a log is opened; all other code relies on it. Unknown keys pass.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Severity
 from loadsim.findings.finding import Finding
 from loadsim.model.criteria import DEFAULT, LIMITS
 from loadsim.model.partition import CIRCLE, Assignment
+from loadsim.model.population import group_index
 from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Window
 from loadsim.timinglog.documents import ReadBy, Row, Within, Wrong, read_as, shown
 from loadsim.timinglog.planned_load import PlannedLoad
@@ -188,3 +192,23 @@ def read_header(document: Mapping[str, Any], where: str) -> LogHeader:
         if (found := getattr(header, key)) != value:
             raise LogError(f"{where}: {key}: expected {value!r} of a monitor, found {shown(found)}")
     return header
+
+
+# --- groups of users --------------------------------------------------------------------------------------------------
+
+
+def group_numbers(groups: Sequence[UserGroup], users: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return the group (from 0) of each user (from 1).
+
+    Raises `LogError` for a user above the number of users of all groups.
+    """
+    sizes = [group.users for group in groups]
+    different, places = np.unique(users, return_inverse=True)
+    if len(different) and not 1 <= different[0] <= different[-1] <= sum(sizes):
+        raise LogError(f"groups: expected users from 1 to {sum(sizes)}, found {different[0]} to {different[-1]}")
+    return np.array([group_index(user, sizes) for user in different.tolist()], np.int64)[places]
+
+
+def group_name(groups: Sequence[UserGroup], number: int) -> str:
+    """Return the number of a group, from 1 as in the scenario's file, with its profile and driver."""
+    return f"{number + 1}: {groups[number].profile} on {groups[number].module}"

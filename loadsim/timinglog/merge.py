@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.model.terms import Window
-from loadsim.timinglog.compatibility import check_compatible, identity
+from loadsim.timinglog.header_words import differences
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.monitors import parted, run_start, with_monitors
 from loadsim.timinglog.quantities import LONGEST_S
-from loadsim.timinglog.reader import TimingLog, read_each
+from loadsim.timinglog.reader import Source, TimingLog, read_each
 from loadsim.timinglog.records import KINDS, NAMES
 from loadsim.timinglog.writer import MOST_NAMES, OTHER
 
@@ -31,6 +32,13 @@ OF_NO_ENGINE: Mapping[str, Any] = {
     **{"hand": None, "epoch_ns": 0, "wall_clock_start": ""},
 }
 """The keys of a header that a merged log has in its sources only."""
+
+SAME = (
+    *("mode", "submission", "programs", "log_on", "plugins", "groups", "scenario_digest", "plan_digest"),
+    *("criteria", "limits", "weights", "window_s", "day_s", "night_s", "day_shape", "compression"),
+    *("software", "start_state_digest", "duration_s"),
+)
+"""Header keys that must be equal in all logs of a run: the load, and the terms of score and verdict."""
 
 LSLOG_WINDOW_S = Window(3600.0, 14400.0)
 """LsLog's default window in seconds: from 1:00 to 4:00 after the start."""
@@ -118,7 +126,7 @@ def merge(logs: Sequence[TimingLog]) -> TimingLog:
 
     The files of `loadsim monitor` among them are no logs of engines: their samples are placed on the same axis.
 
-    Raises `LogError` for no logs, and for those that are not of one run (see `compatibility`).
+    Raises `LogError` for no logs, and for those that are not of one run (see `check_compatible`).
     """
     if not logs:
         raise LogError("merge: expected at least one timing log, found none")
@@ -162,6 +170,33 @@ def merge(logs: Sequence[TimingLog]) -> TimingLog:
 
 def read_logs(arguments: Sequence[str | Path]) -> TimingLog:
     return merge(read_each(find_logs(arguments)))
+
+
+def check_compatible(logs: Sequence[TimingLog]) -> None:
+    """Raise `LogError` for logs of several runs, two of one engine, and logs that differ in `SAME`."""
+    sources = sorted((log.sources[0] for log in logs), key=identity)
+    if len(runs := sorted({source.run for source in sources})) > 1:
+        raise LogError(
+            f"merge: expected the logs of one run, found those of {', '.join(map(repr, runs))}: name one, or use"
+            " loadsim report RUN RUN"
+        )
+    for one, following in pairwise(sources):
+        if identity(one) == identity(following):
+            raise LogError(f"merge: expected each log once, found {_named(one)} of run {one.run!r} twice")
+    stated_first = logs[0].header.by_key()
+    for log in logs[1:]:
+        for key, *found in differences(stated_first, log.header.by_key(), SAME):
+            places = (_named(each.sources[0]) for each in (logs[0], log))
+            stated = " and ".join(f"{value!r} in {place}" for value, place in zip(found, places, strict=True))
+            raise LogError(f"merge: {key}: expected the same in all logs of a run, found {stated}")
+
+
+def identity(source: Source) -> tuple[str, str, str]:
+    return source.run, source.client, source.engine
+
+
+def _named(source: Source) -> str:
+    return f"{source.client}.{source.engine}"
 
 
 def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:

@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.model.partition import Assignment
-from loadsim.timinglog.columns import Columns, concatenate
+from loadsim.timinglog.columns import Columns, Stream, concatenate
 from loadsim.timinglog.facts import LogFacts
 from loadsim.timinglog.file import LogFile, open_log
 from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.records import GIVEN_UP, KINDS, MAKERS, Records
-from loadsim.timinglog.streams import Stream
 
 NEARLY_ALL = 0.95
 """The share of the drain time that counts as all of it; clocks that are compared differ by far less."""

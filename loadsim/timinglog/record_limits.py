@@ -1,14 +1,18 @@
-"""Limits of records, checked for each group when a log is opened.
+"""Limits of records and their names, checked when a log is opened.
 
 Within these limits, the differences and sums of the analysis do not overflow.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.errors import LogError
 from loadsim.model.records import EVENTS, FAILURES, GENERATOR, OUTCOMES
+from loadsim.timinglog.documents import read_as
 from loadsim.timinglog.quantities import LONGEST_S
 from loadsim.timinglog.records import KINDS, NAMES, NEVER, RecordKind, Records
 
@@ -17,6 +21,15 @@ MOST_US = 1 << 50
 
 LONGEST_LATE_S = float(LONGEST_S)
 """The most lateness of a task by one cause."""
+
+LONGEST_NAME = 1000
+"""The most characters of a name in the string table."""
+
+MOST_CHARACTERS = 2**25
+"""The most characters of all names together: numpy pads each name to the longest."""
+
+MOST_NUMBERED = 2**16
+"""The number of names that 16 bits can number; a writer uses one fewer."""
 
 _ENDED = np.isin(OUTCOMES, ("ok", GENERATOR, *FAILURES))
 """True at the numbers of the outcomes of tasks that began and ended."""
@@ -95,3 +108,15 @@ def _instants(field: str, instants_us: NDArray[np.int64]) -> None:
 
 def _instant(at_us: np.int64) -> str:
     return "never" if at_us == NEVER else str(at_us)
+
+
+def check_names(name: str, names: Any) -> None:
+    """Raise `LogError`, with the file's name, for names that are no texts, too many, or too long."""
+    read_as(tuple[str, ...], names, f"{name}: names")
+    if len(names) > MOST_NUMBERED:
+        raise LogError(f"{name}: names: expected at most {MOST_NUMBERED}, found {len(names)}")
+    if (longest := max(map(len, names), default=0)) > LONGEST_NAME:
+        raise LogError(f"{name}: names: expected at most {LONGEST_NAME} characters each, found {longest}")
+    if longest * len(names) > MOST_CHARACTERS:
+        found = f"{len(names)} names of up to {longest}"
+        raise LogError(f"{name}: names: expected at most {MOST_CHARACTERS} characters together, found {found}")

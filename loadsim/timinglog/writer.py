@@ -19,8 +19,7 @@ from typing import Any
 
 from loadsim.model.records import MailFields, TaskFields
 from loadsim.timinglog import container
-from loadsim.timinglog.names import LONGEST_NAME
-from loadsim.timinglog.record_limits import MOST_US
+from loadsim.timinglog.record_limits import LONGEST_NAME, MOST_US
 from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME
 
 MOST_NAMES = 65_535

@@ -31,9 +31,8 @@ from loadsim.monitor.system.wall_clock import clock_facts
 from loadsim.provisioning.initialise import Initialised
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
-from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
 from loadsim.timinglog.exports import COLUMNS as CSV_COLUMNS
-from loadsim.timinglog.facts import LogFacts
+from loadsim.timinglog.facts import ABORT_ON, EarlyEnd, LogFacts
 from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.monitors import COLLECTION
 from loadsim.users.tasks import TASKS

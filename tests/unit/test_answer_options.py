@@ -17,8 +17,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli import parser
 from loadsim.findings.formats import duration
 from loadsim.model.population import group_index
-from loadsim.timinglog.groups import group_numbers
-from loadsim.timinglog.header import UserGroup
+from loadsim.timinglog.header import UserGroup, group_numbers
 
 
 def run_answer(*arguments: str | Path) -> int:

@@ -11,7 +11,7 @@ from loadsim.engine import control
 from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, Message, decode, encode
 from loadsim.engine.counters import MailInTransit
-from loadsim.timinglog.early_end import EarlyEnd
+from loadsim.timinglog.facts import EarlyEnd
 from loadsim.users.alarm import Alarm
 
 SNAPSHOT: dict[str, Any] = {

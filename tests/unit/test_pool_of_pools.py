@@ -26,7 +26,7 @@ from loadsim.engine.process import Begin
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import RunInvalid
 from loadsim.model.partition import Assignment
-from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
+from loadsim.timinglog.facts import ABORT_ON, EarlyEnd
 
 AHEAD_NS = 3600 * 10**9
 
