@@ -329,12 +329,6 @@ def test_the_end_of_a_monitor_is_not_that_of_the_run(ended: str, tmp_path: Path)
         judged(place)
 
 
-@pytest.mark.parametrize("facts", [{"boot_id": 5}])
-def test_hostile_facts_are_refused(facts: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="expected"):
-        read_log(write_sample(tmp_path / "a.tlog", facts=ENDED | facts))
-
-
 def test_hostile_samples_are_refused(tmp_path: Path) -> None:
     for number, sample in enumerate(
         ({"at_ns": 1, "wall_clock_ns": "x"}, {"wall_clock_ns": 5}, {"at_ns": 1, "wall_clock_error_ns": 5})
