@@ -116,7 +116,6 @@ def test_an_answer_quotes_what_a_header_can_have(message_id: str, quoted: str | 
     ],
 )
 def test_a_forward_labels_what_a_header_can_have(part: Part, labels: tuple[str, str | None, str]) -> None:
-    """Of an attachment with any labels."""
     attachment = Attachment.of(part, b"one")
     assert (attachment.content_type, attachment.filename, attachment.encoding) == labels
     assert b"one" in compose(answers=Answered("<a@b>", "x", "forward"), attachment=attachment)
@@ -200,7 +199,6 @@ def test_lines_are_what_mail_allows(kind: str) -> None:
 
 
 def test_header_says_who_when_and_what() -> None:
-    """Date, From, To and Message-ID as given, a subject of its own for each id."""
     parsed = parse(compose())
     assert parsed["Date"].datetime == datetime.fromtimestamp(SENT_US // 1_000_000, UTC)
     assert parsed["From"].addresses[0].addr_spec == "user17@loadsim.example"
@@ -257,7 +255,6 @@ def test_any_subject_comes_back(subject: str) -> None:
     ],
 )
 def test_what_cannot_stand_in_a_header_is_refused(changed: dict[str, Any]) -> None:
-    """No value given can start a line of its own, or say what it must not."""
     with pytest.raises(ValueError, match=":"):
         compose(**changed)
 
@@ -273,7 +270,6 @@ def test_same_arguments_same_message(kind: str) -> None:
 
 
 def test_body_belongs_to_the_id() -> None:
-    """The same id has the same body in another run, at another time, to other recipients."""
     one = compose(id="n4.4", kind="upsXLatt")
     two = compose(id="n4.4", kind="upsXLatt", run="other", sent_us=5, to=["x@loadsim.example"])
     assert one.split(b"\r\n\r\n", 1)[1] == two.split(b"\r\n\r\n", 1)[1]
@@ -303,7 +299,6 @@ def test_bodies_hold_lines_that_trip_the_careless() -> None:
 
 @pytest.mark.parametrize("how", ["reply", "reply_all", "forward"])
 def test_answers_are_threaded(how: str) -> None:
-    """In-Reply-To and References are the message answered; the text is 1 KB."""
     message = compose(answers=Answered("<n9.1.run@loadsim.example>", "Budget", how), kind="ups4K")
     parsed = parse(message)
     assert parsed["In-Reply-To"] == parsed["References"] == "<n9.1.run@loadsim.example>"
@@ -323,7 +318,6 @@ def test_answers_are_threaded(how: str) -> None:
     ],
 )
 def test_marks_do_not_pile_up(subject: str, how: str, wanted: str) -> None:
-    """An answer's subject has one mark, its own, whatever the subject had before."""
     assert parse(compose(answers=Answered("<a@b>", subject, how)))["Subject"].strip() == wanted
 
 
@@ -348,7 +342,6 @@ def test_forward_carries_the_attachment_as_it_was(kind: str) -> None:
 
 
 def test_forward_of_a_file_without_an_ascii_name() -> None:
-    """A name beyond ASCII is passed on, and so is none."""
     for name in ("Übersicht März.txt", 'a "b".txt', None):
         attachment = Attachment("text/plain", name, "7bit", b"one\r\n")
         parsed = parse(compose(answers=Answered("<a@b>", "x", "forward"), attachment=attachment))
@@ -395,7 +388,6 @@ def schedule(size_bytes: int, id: str = "s3.1", **changed: Any) -> bytes:  # noq
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2_000, 60_000), st.integers(0, 1_000))
 def test_schedule_has_the_size_asked_for(size_bytes: int, index: int) -> None:
-    """The whole message has that size, to the byte."""
     assert len(schedule(size_bytes, f"s3.{index}")) == size_bytes
 
 
@@ -430,7 +422,6 @@ def test_schedule_is_a_calendar(kilobytes: int) -> None:
 
 
 def test_schedules_differ() -> None:
-    """Another id is another schedule; the same is the same; one that cannot hold anything is refused."""
     assert schedule(5_000) == schedule(5_000)
     assert schedule(5_000).split(b"\r\n\r\n", 1)[1] != schedule(5_000, "s3.2").split(b"\r\n\r\n", 1)[1]
     with pytest.raises(ValueError, match="schedule"):

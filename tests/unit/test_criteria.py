@@ -33,14 +33,12 @@ LIGHT = sorted(planned_tasks(load_profile("loadsim-5.5/light")))
 
 
 def written(tmp_path: Path, criteria: str, more: str = FEW) -> Path:
-    """A scenario with these criteria."""
     file = tmp_path / "s.yaml"
     file.write_text(f"server: embedded\n{more}criteria: {criteria}\n", encoding="utf-8")
     return file
 
 
 def read(tmp_path: Path, criteria: str, *settings_: str, more: str = FEW) -> dict[str, dict[str, float] | None]:
-    """The criteria of a scenario, as they go into the log."""
     return documents(load_scenario(str(written(tmp_path, criteria, more)), settings_).criteria)
 
 
@@ -242,7 +240,6 @@ def test_what_a_profile_does_not_do_is_not_planned(tmp_path: Path) -> None:
 
 
 def names(tree: Any, above: str = "") -> list[str]:
-    """All names that a criterion may have."""
     if not hasattr(tree, "items"):
         return [above]
     return [name for key, below in tree.items() for name in names(below, f"{above}.{key}".removeprefix("."))]
@@ -376,7 +373,6 @@ def test_a_share_in_percent_may_be_reached_exactly(failed: int) -> None:
 
 
 def of_one_read(tmp_path: Path) -> Figures:
-    """The figures of a run with one READ, of 20 ms."""
     return summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 20)])]).figures
 
 
@@ -488,7 +484,6 @@ def begun(tmp_path: Path, name: str, tasks: list[dict[str, Any]], **header: Any)
 
 
 def of_each(summary: Summary) -> dict[str, bool]:
-    """Criteria of scored tasks and whether they were met."""
     return {one["name"]: one["passed"] for one in summary.score["verdict"]["criteria"] if one["each"]}
 
 
@@ -584,7 +579,6 @@ def test_a_result_in_words(name: str, limits: Limits, figure: float | None, foun
 @example(0.04, 0.0, "max")
 @example(499.96, 500.0, "below")
 def test_words_never_say_the_opposite(found: float, limit: float, kind: str) -> None:
-    """A figure is not rounded across its limit."""
     result = Result("score_ms", {kind: limit}, found)
     again = Result("score_ms", {kind: limit}, float(result.found.removesuffix(" ms")))
     assert again.passed == result.passed or math.isclose(found, limit, rel_tol=1e-14)

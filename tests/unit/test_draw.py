@@ -18,7 +18,6 @@ UNIFORM = st.integers(0, 2**53 - 1).map(lambda bits: bits / 2**53)
 @given(st.integers(0), st.integers(0), st.text(max_size=20), st.integers(0) | st.text(max_size=20))
 @settings(deadline=None, max_examples=50)
 def test_a_draw_is_the_hash_of_any_address(seed: int, user: int, stream: str, index: int | str) -> None:
-    """Whatever the address, the number is that of hashlib, and lies in [0, 1)."""
     digest = blake2b("/".join([str(seed), str(user), stream, str(index)]).encode(), digest_size=8).digest()
     number = draw(seed, user, stream, index)
     assert number == (int.from_bytes(digest, "big") // 2**11) / 2**53
@@ -28,13 +27,11 @@ def test_a_draw_is_the_hash_of_any_address(seed: int, user: int, stream: str, in
 @given(UNIFORM, st.integers(1, 10**7))
 @settings(deadline=None, max_examples=200)
 def test_pick_is_the_share_of_the_whole(u: float, count: int) -> None:
-    """An index below the count, at the share of it that the number says."""
     assert 0 <= pick(u, count) < count
     assert pick(u, count) <= u * count < pick(u, count) + 1
 
 
 def test_pick_takes_the_largest_number() -> None:
-    """The largest number below 1 gives the last index, never the count, however it is rounded."""
     for count in (*range(1, 1000), 10**6, 10**6 + 1, 2**31 - 1, 2**40 + 1):
         assert pick(1 - 2**-53, count) == count - 1
 

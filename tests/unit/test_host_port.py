@@ -12,7 +12,6 @@ from loadsim.model.host_port import bracketed, host_and_port
     ("host", "written"), [("mail.example.test", "mail.example.test"), ("192.0.2.1", "192.0.2.1"), ("::1", "[::1]")]
 )
 def test_a_written_host_is_read_again(host: str, written: str) -> None:
-    """An IPv6 address in brackets, others as they are."""
     assert bracketed(host) == written
     assert host_and_port(f"{written}:143") == (host, 143)
     address = control_address(f"{written}:8786")
@@ -22,14 +21,12 @@ def test_a_written_host_is_read_again(host: str, written: str) -> None:
 
 @pytest.mark.parametrize(("port", "found"), [("00014312", 14312), ("0000080", 80), ("065535", 65535), ("0", 0)])
 def test_zeros_before_a_port_are_skipped(port: str, found: int) -> None:
-    """All digits count, however many zeros come first."""
     assert host_and_port(f"a:{port}") == ("a", found)
     assert host_and_port(port, "a") == ("a", found)
 
 
 @pytest.mark.parametrize("port", ["65536", "0065536", "9" * 5000])
 def test_no_port(port: str) -> None:
-    """It is too large, whatever its first digits are."""
     with pytest.raises(ValueError, match="at most 65535"):
         host_and_port(f"a:{port}")
 
@@ -45,7 +42,6 @@ def test_no_port(port: str) -> None:
     ],
 )
 def test_what_may_be_wrong(text: str, wrong: str) -> None:
-    """Errors say more than the form that is expected, where it is known."""
     with pytest.raises(ValueError) as refused:
         host_and_port(text)
     assert str(refused.value) == wrong

@@ -56,7 +56,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def refused(reference: str, overrides: tuple[str, ...] = ()) -> str:
-    """The line with which a scenario is refused; '' when it is read."""
     try:
         load_scenario(reference, overrides)
     except ConfigError as refusal:
@@ -153,7 +152,6 @@ READ = {"a date", "a merge of itself", "merge keys", "a long list of groups", "t
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_odd_documents(name: str) -> None:
-    """An odd scenario is read, or refused in one line; nothing else, and soon."""
     line = refused(written(DOCUMENTS[name]))
     assert not Path("ran").exists()
     assert line or name in READ, "it was read"
@@ -248,14 +246,12 @@ def line_of(kind: str, about: Any) -> bytes:
 
 @pytest.mark.parametrize("line", [b"[" * 100_000, b"9" * 5000, b'{"on":' + b"9" * 5000 + b"}"], ids=len)
 def test_long_lines_are_refused(line: bytes) -> None:
-    """Deep lists and long numbers, as lines of the control protocol or of a link."""
     for read in (lambda: decode(line, FROM_A_WORKER), lambda: ReliableChannel(lambda _: None).feed(line)):
         with pytest.raises(ValueError, match=r"control protocol|link"):
             read()
 
 
 def test_a_malformed_line_of_a_machine_ends_its_connection() -> None:
-    """Nothing of it comes to the run."""
     for line in (b"1 nonsense\n", b"1 " + line_of("unknown", 1), b'1 {"on": true, "over": true}\n'):
         channel = WorkerChannel()
         with pytest.raises(ValueError, match="control protocol: "):
@@ -290,7 +286,6 @@ def test_a_client_with_other_software_is_refused(about: Any) -> None:
 def test_a_cached_plan_that_others_can_write_is_not_used(
     monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], object]
 ) -> None:
-    """A plan that is damaged, or that others can write, is not used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "cache"))
     scenario = load_scenario(written(yaml.safe_dump(SOUND)))
     load = PlannedLoad(scenario.duration_s, {"READ": (1, 2)})

@@ -137,7 +137,6 @@ def bounded() -> Iterator[None]:
 
 
 def commands(log: Path, out: Path) -> dict[str, list[str]]:
-    """Each verb that reads logs."""
     name = str(log)
     return {
         "check": ["log", "check", name],
@@ -200,7 +199,6 @@ def swept(out: Path) -> Path:
 
 
 def test_the_sound_logs_are_believed(capsys: Capture, tmp_path: Path) -> None:
-    """The logs that are changed below are good themselves."""
     write_engine(tmp_path / "run" / "logs" / "c1.0.tlog")
     write_machine(tmp_path / "run" / "logs" / "c1.machine.tlog")
     found = all_verbs(capsys, tmp_path / "run", tmp_path / "out")
@@ -221,7 +219,6 @@ KEYS = [(where, ".".join(map(str, path))) for where, (_, _, document) in HERE.it
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Sound logs of an engine and of a machine."""
     place = tmp_path_factory.mktemp("sound")
     return {"engine": write_engine(place / "c1.0.tlog"), "machine": write_machine(place / "c1.machine.tlog")}
 
@@ -247,7 +244,6 @@ def try_values(
 def test_all_odd_values_in_documents(
     capsys: Capture, sound: dict[str, Path], tmp_path: Path, where: str, key: str
 ) -> None:
-    """Each key of each document, missing or with each odd value: a right answer, or one line."""
     try_values(capsys, sound, tmp_path, where, key)
 
 
@@ -263,7 +259,6 @@ def test_odd_values_in_documents(capsys: Capture, sound: dict[str, Path], tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*RECORDS, *OTHERS])
 def test_odd_records_and_blocks(capsys: Capture, tmp_path: Path, name: str) -> None:
-    """Records and blocks that no writer of ours makes: a right answer, or one line."""
     parts = Parts(write_engine(tmp_path / "c1.0.tlog"))
     (RECORDS | OTHERS)[name](parts)
     all_verbs(capsys, parts.write(tmp_path / "odd" / "c1.0.tlog"), tmp_path / "out")
@@ -287,7 +282,6 @@ REFUSED = {
 
 @pytest.mark.parametrize(("name", "says"), REFUSED.items())
 def test_the_line_names_file_key_expected_found(capsys: Capture, tmp_path: Path, name: str, says: str) -> None:
-    """The error names file, key, expected and found."""
     parts = Parts(write_engine(tmp_path / "c1.0.tlog"))
     (RECORDS | OTHERS)[name](parts)
     assert main(["log", "answer", str(parts.write(tmp_path / "odd.tlog"))]) == BAD_INPUT

@@ -38,7 +38,6 @@ def little_memory(records: int) -> Iterator[None]:
 
 
 def command(name: str, at_ms: float, took_us: int, outcome: str) -> dict[str, Any]:
-    """A protocol command of user 1."""
     return {
         "command": name,
         "user": 1,
@@ -85,7 +84,6 @@ ENGINES = st.lists(
 
 
 def write_engines(directory: Path, engines: Sequence[Engine], mode: str = "canonical") -> list[Path]:
-    """One log per engine, with blocks of a few records."""
     return [
         write_sample(
             directory / f"c.{number}.tlog",

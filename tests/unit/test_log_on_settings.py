@@ -25,13 +25,11 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory of its own."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def scenario(imap: Any = None, smtp: Any = None, accounts: Any = None) -> Scenario:
-    """A scenario on loopback with these settings."""
     document = {
         "server": {
             "imap": {"host": "127.0.0.1", **(imap or {})},

@@ -27,7 +27,6 @@ def test_what_was_written_is_read(run: str, sender: int, mail: str, kind: str, s
 
 
 def test_fields_are_named() -> None:
-    """The names that other programs look for."""
     found = MessageTag.parse(SAMPLE)
     assert found == MessageTag("r-1", 7, "n7.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
     assert found.header() == SAMPLE
@@ -47,7 +46,6 @@ def test_ids_are_in_base_32(user: int, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["run", "from", "id", "kind", "sent", "body"])
 def test_a_missing_field_makes_it_foreign(name: str) -> None:
-    """Without any one of its fields, a header is not ours."""
     kept = [part for part in SAMPLE.split("; ") if not part.startswith(f"{name}=")]
     assert len(kept) == 5
     assert MessageTag.parse("; ".join(kept)) is None

@@ -44,7 +44,6 @@ CRITERIA = {"probes.postfix@mx1.oldest_message_s.max": {"max": 60}}
 
 
 def run_at(place: Path, error_ns: int | None = 1_000_000, **header: Any) -> Path:
-    """A run of 50 s on a client machine, with the log of the machine."""
     basic = {"window_s": [*WINDOW], "duration_s": 50.0, **header}
     tasks = [done("READ", 1000 * n + 500, 40) for n in range(50)]
     write_sample(place / "logs" / "c1.0.tlog", tasks, header=basic)
@@ -105,7 +104,6 @@ def monitor_at(
 
 
 def seconds(begin: int = 0, end: int = 50, **figures: float) -> list[tuple[float, Mapping[str, float]]]:
-    """A sample each second whose figure is the instant, and others."""
     return [(at_s + 0.25, {"oldest_message_s": at_s + 0.25, **figures}) for at_s in range(begin, end)]
 
 

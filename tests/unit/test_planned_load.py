@@ -82,7 +82,6 @@ def virtual(place: Path, seed: int = 1, users: int = 6, **keys: Any) -> Scenario
 
 
 def test_a_document_is_read_as_it_was_written() -> None:
-    """Also when it has been a file."""
     load = PlannedLoad(120.0, {"READ": (1, 0, 7), "SEND": (2,)})
     for each in (load, replace(load, received_share=0.34)):
         assert read_as(PlannedLoad, json.loads(json.dumps(asdict(each))), "planned_load") == each
@@ -99,7 +98,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(lines: list[str], scenario: Scenario, software: str = "loadsim 1", **options: Any) -> PlannedLoad | None:
-    """Return the planned load; warnings go to `lines`."""
     return planned_load(scenario, software, lambda _: None, lines.append, **options)
 
 
@@ -128,7 +126,6 @@ def test_another_program_or_scenario_plans_for_itself(tmp_path: Path, cache: Pat
 
 
 def test_a_damaged_file_is_planned_again(tmp_path: Path, cache: Path) -> None:
-    """The file is whole afterwards."""
     scenario, lines = virtual(tmp_path), list[str]()
     keep(scenario, "loadsim 1", PlannedLoad(120.0, {"READ": (1,)}))
     file = cache / f"{scenario.digest()}.json"
@@ -168,7 +165,6 @@ def test_stress_mode_has_no_plan(tmp_path: Path, cache: Path) -> None:
 def test_planning_that_is_killed_is_no_plan(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str
 ) -> None:
-    """The user learns why; nothing is kept."""
     monkeypatch.setattr(plan_cache, "PLANNER", (sys.executable, "-c", program))
     lines = list[str]()
     assert said(lines, virtual(tmp_path)) is None
@@ -237,7 +233,6 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
 
 
 def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path) -> None:
-    """A run whose plan was not made is degraded, and not invalid for it."""
     summary = summarise(list(logs_of(tmp_path, 99, {"planned_load": None, "load_unknown": True})))
     assert summary.score["load"] is None
     found = codes(summary.verdict.defects)

@@ -50,8 +50,6 @@ WRONG = {
 
 
 class Noted:
-    """An observer at the instant 1000 s, which notes what reaches it."""
-
     def __init__(self) -> None:
         self.commands: list[tuple[object, ...]] = []
         self.messages: list[int] = []
@@ -77,7 +75,6 @@ def noted() -> Noted:
 
 @pytest.fixture
 def reported(noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observer:
-    """The observer that a session of the plug-in gets."""
     place = package_of(tmp_path / "package", DRIVER, protocols="other = other:open_driver")
     monkeypatch.delitem(sys.modules, "other", raising=False)
     monkeypatch.setattr(sys, "path", [str(place), *sys.path])
@@ -89,7 +86,6 @@ def reported(noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> O
 
 
 def test_right_reports_pass(noted: Noted, reported: Observer) -> None:
-    """Unchanged."""
     lost = ServerLost("gone")
     for outcome in ("ok", "refused", "lost", "timeout"):
         reported.command("X" * LONGEST_COMMAND_NAME, reported.now() - 10**9, outcome, 0, 2**40)
@@ -127,7 +123,6 @@ def test_wrong_announcements_and_failures_are_reported_too(noted: Noted, reporte
 
 
 def test_names_beyond_the_most_are_others(noted: Noted, reported: Observer) -> None:
-    """Known names stay."""
     for number in [*range(MOST_COMMANDS + 50), 0]:
         reported.command(f"X {number}", NOW, "ok", 1, 1)
     names = [str(command[0]) for command in noted.commands]

@@ -234,7 +234,6 @@ def test_a_package_cannot_replace_a_task(name: str, install: Install, capsys: py
     ],
 )
 def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install: Install, tmp_path: Path) -> None:
-    """Before anything is started."""
     install(code)
     with pytest.raises(ConfigError) as refusal:
         check_plugin_tasks(looking(tmp_path / "scenario"))

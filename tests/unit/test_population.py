@@ -32,7 +32,6 @@ def scenario(*overrides: str, users: tuple[int, int, int] = (10, 20, 10)) -> Sce
 
 
 def lists_of(rule: ListsSection, population: int, active: int) -> list[range]:
-    """The members of each list."""
     return [range(low + 1, high + 1) for low, high in pairwise(list_edges(rule, population, active))]
 
 
@@ -55,7 +54,6 @@ def test_groups_are_spread_evenly(sizes: list[int], data: st.DataObject) -> None
 
 @pytest.mark.parametrize("user", [0, -1, 7])
 def test_nobody_outside_the_groups(user: int) -> None:
-    """Numbers go from 1 to the number of users."""
     with pytest.raises(ValueError, match=f"user {user} of 6"):
         group_index(user, [1, 2, 3])
 
@@ -162,7 +160,6 @@ def test_number_is_the_inverse_of_address(prefix: str, field: str, suffix: str, 
 def test_number_is_the_inverse_of_address_in_a_table(
     tmp_path_factory: pytest.TempPathFactory, names: list[str]
 ) -> None:
-    """The rows of a CSV file, with and without an address of their own."""
     path: Path = tmp_path_factory.mktemp("accounts") / "accounts.csv"
     rows = [f"{name},pw,{name if at % 2 else 'mail.' + name}@loadsim.test" for at, name in enumerate(names)]
     path.write_text("\n".join(["user,password,address", *rows]) + "\n")

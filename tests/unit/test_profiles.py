@@ -176,7 +176,6 @@ def value_at(profile: Profile, path: str) -> Any:
     ],
 )
 def test_every_published_number(edition: str, path: str, published: list[Any]) -> None:
-    """The shipped profiles say what the papers say, row by row."""
     shipped_values = [value_at(published_profile(f"{edition}/{name}"), path) for name in NAMES]
     if all(isinstance(value, float) for value in shipped_values):
         assert shipped_values == pytest.approx(published, abs=1e-9)
@@ -250,7 +249,6 @@ def mean_of(spread: Distribution) -> float:
 @settings(deadline=None, max_examples=25)
 @given(spreads(widest=40))
 def test_a_spread_has_exactly_its_average(spread: Distribution) -> None:
-    """Summed over what `at` really gives, the mean is the average that was asked for."""
     assert mean_of(spread) == pytest.approx(spread.average, abs=1e-6)
 
 

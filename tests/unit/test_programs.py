@@ -31,7 +31,6 @@ LISTED = "UID FLAGS BODY.PEEK[HEADER.FIELDS (From To Subject Message-ID)]"
 
 
 def program(place: Path, name: str = "own", **keys: Any) -> Path:
-    """A program of one's own."""
     path = place / f"{name}.yaml"
     path.write_text(yaml.safe_dump({"name": name, **keys}), encoding="utf-8")
     return path
@@ -46,7 +45,6 @@ def scenario(place: Path, *programs: str | Path | None, **changes: Any) -> Scena
 
 
 def test_the_default_is_the_file_outlook_like() -> None:
-    """The values in the code are those of the shipped file."""
     assert load_program("outlook-like") == OUTLOOK_LIKE == MailProgram(name="outlook-like")
 
 
@@ -161,7 +159,6 @@ def test_results_name_all_programs_of_a_user(tmp_path: Path) -> None:
     ],
 )
 def test_bad_lists_of_programs_are_one_line(tmp_path: Path, programs: object, line: str) -> None:
-    """Key, expected, found."""
     shipped = Path(__file__).parents[2] / "programs" / "phone.yaml"
     (tmp_path / "phone.yaml").write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
@@ -197,7 +194,6 @@ def test_further_connections_take_files_and_ports(tmp_path: Path) -> None:
 
 
 def with_hard_limit(limit: int, users: int, further: int) -> None:
-    """Check these users against a limit of open files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resource, "getrlimit", lambda _: (limit, limit))
         raise_open_file_limit(users, further)
@@ -247,7 +243,6 @@ def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:
     ],
 )
 def test_bad_files_are_one_line(tmp_path: Path, key: str, value: object, line: str) -> None:
-    """File, key, expected and found."""
     path = program(tmp_path, **{key: value}) if key != "name" else tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump({"name": "own", key: value}), encoding="utf-8")
     with pytest.raises(ConfigError) as refused:

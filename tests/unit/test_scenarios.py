@@ -34,12 +34,10 @@ FEW = "topology: [{profile: loadsim-5.5/light, users: 4}]\n"
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where a scenario of one's own lies."""
     return tmp_path / "own.yaml"
 
 
 def refusal(reference: str | Path, *overrides: str) -> str:
-    """The line with which a scenario is refused."""
     with pytest.raises(ConfigError) as refused:
         load_scenario(str(reference), overrides)
     assert "\n" not in str(refused.value)
@@ -67,7 +65,6 @@ def test_medium_is_the_published_procedure() -> None:
 
 
 def test_everything_that_can_be_said(tmp_path: Path, file: Path) -> None:
-    """Every key of a scenario arrives at its place, in its unit."""
     (tmp_path / "ca.pem").write_text("certificates\n")
     file.write_text(
         """
@@ -138,7 +135,6 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     [("none", 143, 25), ("starttls", 143, 587), ("implicit", 993, 465)],
 )
 def test_ports_by_the_kind_of_tls(file: Path, tls: str, imap: int, smtp: int) -> None:
-    """A server's ports are the registered ones unless stated."""
     file.write_text(
         f"server: {{imap: {{host: '::1', tls: {tls}}}, smtp: {{host: localhost, tls: {tls}}}}}\n{PATTERN}{FEW}"
     )
@@ -213,7 +209,6 @@ def test_lists_of_different_profiles(file: Path) -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 10_000_000))
 def test_a_pattern_is_a_function_of_the_number(index: int) -> None:
-    """Names and passwords are Python's own formatting of the number, wherever the braces stand."""
     account = AccountPattern("a{index:07d}b", "x{index}{index:3}").account(index, "loadsim.test")
     assert account == Account(index, f"a{index:07d}b", f"a{index:07d}b@loadsim.test", f"x{index}{index:3}")
 
@@ -250,7 +245,6 @@ def test_accounts_from_a_table(tmp_path: Path, file: Path) -> None:
     ],
 )
 def test_refused_tables(tmp_path: Path, file: Path, text: str, line: str) -> None:
-    """What is wrong with a table is said with its line, and without the password."""
     table = tmp_path / "users.csv"
     table.write_text(text)
     file.write_text(f"server: embedded\naccounts: {{csv: users.csv}}\n{FEW}")
@@ -260,7 +254,6 @@ def test_refused_tables(tmp_path: Path, file: Path, text: str, line: str) -> Non
 
 
 def test_tables_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
-    """A missing table, one that is no text, and one that is too short are one line each."""
     file.write_text(f"server: embedded\naccounts: {{csv: users.csv}}\n{FEW}")
     table = tmp_path / "users.csv"
     assert refusal(file) == f"{table}: expected a file that can be read, found: No such file or directory"
@@ -303,7 +296,6 @@ def test_tables_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
     ],
 )
 def test_refused_settings(setting: str, begin: str, end: str) -> None:
-    """What is wrong with a setting is said of the setting, not of the file."""
     said = refusal("mixed", setting)
     assert said.startswith(begin) and said.endswith(end)
 
@@ -401,7 +393,6 @@ def test_profiles_that_do_not_fit_together(tmp_path: Path, file: Path) -> None:
 
 @pytest.mark.parametrize("host", ["127.255.1.2", "LocalHost", "0:0:0:0:0:0:0:1"])
 def test_hosts_that_need_no_permission(host: str) -> None:
-    """What never leaves the machine may be put under load."""
     assert load_scenario("mixed", [f"server.imap.host='{host}'"]).users == 400
 
 
@@ -424,7 +415,6 @@ def test_hosts_that_need_permission(host: str) -> None:
 
 @pytest.mark.parametrize("name", known("scenarios"))
 def test_a_resolved_scenario_reads_as_itself(name: str, file: Path) -> None:
-    """What a run writes down is a scenario again: the same one, but for the masked passwords."""
     scenario = load_scenario(name)
     file.write_text(scenario.to_yaml())
     again = load_scenario(str(file))
@@ -457,7 +447,6 @@ def test_a_resolved_scenario_reads_as_itself_from_another_place(tmp_path: Path) 
 
 
 def test_passwords_stay_out_of_sight(tmp_path: Path, file: Path) -> None:
-    """Neither what is written down nor what is printed in a traceback holds a password."""
     file.write_text(f"server: embedded\naccounts: {{user: 'u{{index}}', password: 'hunter2-{{index}}'}}\n{FEW}")
     (tmp_path / "users.csv").write_text("user,password\n" + "".join(f"u{n},hunter2\n" for n in range(4)))
     for settings_ in ([], ["accounts={csv: users.csv}"]):
@@ -485,12 +474,10 @@ def test_passwords_stay_out_of_sight(tmp_path: Path, file: Path) -> None:
     ],
 )
 def test_what_does_not_change_the_load_does_not_change_the_digest(setting: str) -> None:
-    """The same load on another server, or scored otherwise, has the same digest."""
     assert load_scenario("mixed", [setting]).digest() == load_scenario("mixed").digest()
 
 
 def test_what_changes_the_load_changes_the_digest() -> None:
-    """Users, what they do, lists, times and seeds each give a digest of their own."""
     changes = [
         "name=same",
         "topology.0.users=101",
@@ -577,5 +564,4 @@ SCALARS = st.one_of(
 @settings(deadline=None, max_examples=60)
 @given(st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner)))
 def test_what_is_written_is_read_as_the_same(document: object) -> None:
-    """Whatever stands in a document comes back as it was, numbers and what only looks like one included."""
     assert read_yaml(write_yaml(document), "x") == document

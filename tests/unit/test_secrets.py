@@ -95,7 +95,6 @@ def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_missing_password_is_refused(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, accounts: Any, says: str
 ) -> None:
-    """The error is one line without a password."""
     monkeypatch.setenv("LOADSIM_TEST_EMPTY", "")
     Path("two").write_text("hunter2\nhunter3\n", encoding="utf-8")
     assert main(["init", written({"user": "u{index}", **accounts})]) == BAD_INPUT
@@ -104,7 +103,6 @@ def test_a_missing_password_is_refused(
 
 
 def test_a_setting_takes_the_place_of_the_files_password() -> None:
-    """A setting replaces the password of the file, for example the mask in a run directory."""
     name = written({"user": "u{index}", "password": "***"})
     assert password(load_scenario(name, [f"accounts.password_file={secret_file()}"])) == "hunter2-1"
     with pytest.raises(ConfigError, match="expected one of password, password_file"):

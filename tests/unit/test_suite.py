@@ -42,7 +42,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def problems(**keys: Any) -> list[str]:
-    """The errors of a suite, or of its scenarios."""
     with pytest.raises(ConfigError) as refused:
         scenarios_of(suite(**keys), passwords=False)
     return [str(each) for each in refused.value.problems]
@@ -132,7 +131,6 @@ def test_errors_of_scenarios_name_the_cells() -> None:
     ],
 )
 def test_errors_that_are_of_the_suite_have_its_file(keys: dict[str, Any], line: int) -> None:
-    """A scenario or program that is not there, and fewer users than the groups of the scenario."""
     with pytest.raises(ConfigError) as refused:
         scenarios_of(suite(**keys), passwords=False)
     assert {(each.file, each.line) for each in refused.value.problems} == {("suite.yaml", line)}

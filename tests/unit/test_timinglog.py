@@ -69,7 +69,6 @@ def write_sample(path: Path, flushes: int = 3) -> list[int]:
 
 
 def block_ends(path: Path) -> list[tuple[int, int]]:
-    """Offset after each whole block, and the block's kind."""
     with path.open("rb") as file:
         _, begin = container.read_head(str(path), file)
         return [(begin, 0)] + [(block.end, block.kind) for block in container.whole_blocks(file, begin)]
@@ -99,7 +98,6 @@ def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
 
 
 def test_every_field_comes_back(tmp_path: Path) -> None:
-    """Names, outcomes, events, numbers, facts and health are read as they were given."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for outcome in OUTCOMES:
         writer.task(TaskRecord(**BASIC_TASK | {"outcome": outcome, "error": f"NO {outcome}", "late_generator_s": 0.5}))
@@ -144,7 +142,6 @@ def test_numbers_that_do_not_fit_saturate(tmp_path: Path) -> None:
 
 
 def test_a_full_table_of_names_calls_further_ones_other(tmp_path: Path) -> None:
-    """A full table calls further names `other`."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for number in range(MOST_NAMES):
         writer.task(TaskRecord(**BASIC_TASK | {"profile": f"profile {number}"}))
@@ -207,7 +204,6 @@ class NarrowDisk:
         self.file, self.room, self.name = file, room, file.name
 
     def write(self, data: bytearray) -> int:
-        """Write what fits; raise when nothing does."""
         if not self.room:
             raise OSError(errno.ENOSPC, "No space left on device")
         written: int = self.file.write(bytes(data[: self.room]))
@@ -215,7 +211,6 @@ class NarrowDisk:
         return written
 
     def fileno(self) -> int:
-        """The number of the file below."""
         number: int = self.file.fileno()
         return number
 
@@ -249,7 +244,6 @@ def test_a_full_disk_loses_nothing_while_the_process_lives(tmp_path_factory: Any
 
 
 def test_closing_on_a_full_disk_raises(tmp_path: Path) -> None:
-    """The last flush has no later one to hope for."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     writer._file = NarrowDisk(writer._file, 10)  # type: ignore[assignment]
     writer.task(TaskRecord(**BASIC_TASK))
@@ -277,7 +271,6 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_timing_log_is_one_line(tmp_path: Path, content: bytes, says: str) -> None:
-    """The message names the file, what was expected and what was found."""
     (tmp_path / "x.tlog").write_bytes(content)
     with pytest.raises(LogError) as refused:
         read_log(tmp_path / "x.tlog")
@@ -286,7 +279,6 @@ def test_what_is_no_timing_log_is_one_line(tmp_path: Path, content: bytes, says:
 
 
 def test_a_missing_log_and_a_directory_are_one_line(tmp_path: Path) -> None:
-    """What cannot be opened is told with the system's reason."""
     with pytest.raises(LogError, match="No such file"):
         read_log(tmp_path / "none.tlog")
     with pytest.raises(LogError, match="directory"):
@@ -305,7 +297,6 @@ REFERENCE = ROOT / "docs" / "reference" / "timing-log.md"
     ],
 )
 def test_a_log_says_whose_it_is(tmp_path: Path, said: dict[str, Any], users: list[int] | None) -> None:
-    """By a rule, or not at all."""
     TimingLogWriter(tmp_path / "a.tlog", HEADER | said, EPOCH_NS).close()
     (source,) = read_log(tmp_path / "a.tlog").sources
     assert (source.users, source.assignment and list(source.assignment)) == (4, users)
@@ -313,14 +304,12 @@ def test_a_log_says_whose_it_is(tmp_path: Path, said: dict[str, Any], users: lis
 
 @pytest.mark.parametrize(("name", "record"), [("task", TASK), ("mail", MAIL), ("command", COMMAND)])
 def test_the_reference_has_every_field_of_a_record(name: str, record: np.dtype[np.void]) -> None:
-    """In the file's order, with its type."""
     types = {"i8": "i64", "f4": "f32", "u4": "u32", "u2": "u16", "u1": "u8", "S20": "20 bytes"}
     fields = [f"`{field}` {types[kind.strip('<|')]}" for field, kind, *_ in record.descr]
     assert f"| {name} | {', '.join(fields)} |" in REFERENCE.read_text(encoding="utf-8")
 
 
 def test_the_reference_has_every_name_that_scripts_rely_on() -> None:
-    """Outcomes and events in their order, CSV columns, and limits."""
     text = REFERENCE.read_text(encoding="utf-8")
     assert f"Outcomes, from 0: {', '.join(f'`{outcome}`' for outcome in OUTCOMES)}." in text
     begin = text.index("Events, from 0:")

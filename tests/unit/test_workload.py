@@ -58,7 +58,6 @@ def strays(observed: Sequence[float], expected: Sequence[float], degrees: int | 
 
 
 def follows(counts: Counter[str], weights: Mapping[str, float]) -> bool:
-    """Whether counts are in proportion to weights; what weighs nothing never occurs."""
     if any(not weights.get(name) for name in counts):
         return False
     names = [name for name, weight in weights.items() if weight]
@@ -175,7 +174,6 @@ def test_the_plan_is_the_same_in_another_process() -> None:
 
 @pytest.mark.parametrize("change", ["run.seed=2", "topology.0.users=8", "lists.seed=7"])
 def test_the_plan_digest_changes_with_the_plan(change: str) -> None:
-    """Seed, length, users, lists."""
     assert plan_digest(all_three(7, change)) != plan_digest(all_three(7))
 
 
@@ -189,7 +187,6 @@ def test_the_plan_digest_changes_with_the_profile(tmp_path: Path, row: str) -> N
 
 @pytest.mark.parametrize("change", ["topology.0.protocol=fake", "weights.READ=3"])
 def test_the_plan_digest_does_not_change_with_anything_else(change: str) -> None:
-    """Names, client modules, weights, ramp-up and start state are not what users set out to do."""
     assert plan_digest(all_three(7, change)) == plan_digest(all_three(7))
 
 
@@ -220,7 +217,6 @@ def test_recipients_are_random_others() -> None:
 
 
 def test_a_list_is_added_to_30_percent() -> None:
-    """Of 10,000 messages 30% go to a list besides, each list equally often."""
     load = workload({"loadsim-5.0/heavy": 200})
     profile, lists = load.profile(1), len(load.population.lists)
     chosen = Counter(load.addressing(1 + k % 200, profile, "forward", f"n{k}.0").list_index for k in range(10_000))
@@ -245,7 +241,6 @@ def test_recipients_are_the_union() -> None:
 
 
 def test_two_users_write_to_each_other() -> None:
-    """Fewer others than recipients wanted: everybody else gets it."""
     two = workload({"loadsim-5.0/medium": 2}, "lists={count: 0}")
     profile = two.profile(1)
     assert [two.addressing(user, profile, NEW_MAIL, 0) for user in (1, 2)] == [
