@@ -21,7 +21,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from loadsim.analysis.figures import Figures
 from loadsim.model.criteria import DEFAULT
 from loadsim.model.documents.scenario_document import ScenarioDocument
-from loadsim.model.documents.schema import NAME_OR_PATH, KeywordOr, ReadAs, Reads, _keys
+from loadsim.model.documents.schema import NAME_OR_PATH
+from loadsim.model.documents.typed import KeywordOr, ReadAs, Reads, keys_of
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.profile import Profile
 from loadsim.model.run_times import seconds
@@ -121,7 +122,7 @@ def _rows(cls: type, above: tuple[str, ...], seen: set[tuple[str, str, str]]) ->
     """Yield the keys of a section that have a meaning of their own, each once."""
     kinds = get_type_hints(cls, include_extras=True)
     for field in fields(cls):
-        key, read = _keys(cls)[field.name], _read_as(kinds[field.name])
+        key, read = keys_of(cls)[field.name], _read_as(kinds[field.name])
         meaning, stated, default = _meanings(cls).get(field.name, "").partition("Default: ")
         meaning, default = meaning.strip(), default.removesuffix(".") if stated else _default(field)
         described = (key, meaning, default)

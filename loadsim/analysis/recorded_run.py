@@ -15,8 +15,9 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summary_of
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
+from loadsim.model.documents.typed import Within, Wrong, value_of
 from loadsim.model.documents.yaml_reader import read_document
-from loadsim.timinglog.documents import Within, Wrong, harmless, reader
+from loadsim.timinglog.documents import harmless
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.quantities import Count
 from loadsim.timinglog.reader import TimingLog
@@ -110,7 +111,7 @@ class _EventKeys:
 
 def _is_event(document: Any) -> bool:
     try:
-        reader(_EventKeys)(document)
+        value_of(_EventKeys, document)
     except Wrong:
         return False
     return True

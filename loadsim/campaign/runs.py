@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.generator.limits import STOLEN_SHARE
@@ -22,10 +21,8 @@ from loadsim.analysis.verdict import Verdict, server_failed
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Cause, Severity
 from loadsim.findings.finding import Finding
-from loadsim.model.documents.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.typed import Reads, value_of
 from loadsim.model.terms import MOST_USERS
-
-T = TypeVar("T")
 
 Result = Literal["passed", "failed", "undecided", "generator", "void"]
 """The result of a run. `generator`: the load generator was the bottleneck. `void`: invalid for another reason, or
@@ -86,6 +83,8 @@ def nearest_to_failure(criteria: Sequence[CriterionResult], result: Result) -> f
 
 Validity = Literal["valid", "degraded", "invalid"]
 
+Findings = tuple[Annotated[Finding, Reads(Finding.read)], ...]
+
 Probes = Mapping[str, Mapping[str, ProbeStatistics]]
 """The statistics of figures by probe."""
 
@@ -136,7 +135,7 @@ class CampaignRun:
     validity: Validity | None = None
     passed: bool | None = None
     failure: str | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: Findings = ()
     score_ms: float | None = None
     score_interval_ms: tuple[float, float] | None = None
     response_score_ms: float | None = None
@@ -233,8 +232,10 @@ class CampaignRun:
     def read(cls, document: Mapping[str, Any]) -> CampaignRun:
         """Return the run with this document. Raises one of `DAMAGED` for any other."""
         own = {one.name: document[one.name] for one in fields(cls)}
-        infinite = {name: math.inf for name in ("score_ms", "response_score_ms") if own[name] == INFINITE}
-        found = checked(_RUN, own | infinite)
+        infinite: dict[str, Any] = {
+            name: math.inf for name in ("score_ms", "response_score_ms") if own[name] == INFINITE
+        }
+        found: CampaignRun = replace(value_of(cls, own | dict.fromkeys(infinite)), **infinite)
         if not RUN.fullmatch(found.run) or not 1 <= found.users <= MOST_USERS:
             raise ValueError(found.run)
         if found.validity is None and found.result != VOID:
@@ -249,14 +250,6 @@ class CampaignRun:
         if found.began is not None:
             datetime.fromisoformat(found.began)
         return found
-
-
-_RUN = TypeAdapter(CampaignRun)
-
-
-def checked(adapter: TypeAdapter[T], document: object) -> T:
-    """Return the value of a document whose types are exact: no text is taken for a number, such as "nan"."""
-    return adapter.validate_json(json.dumps(document), strict=True)
 
 
 def _taken_share(probes: Probes) -> float | None:

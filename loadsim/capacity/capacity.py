@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from loadsim.analysis.json_values import to_json
-from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, checked
+from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, Findings
 from loadsim.capacity.search import Found, Settings, StoppedBy, interval
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.findings.next_step import next_step
-from loadsim.model.documents.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.typed import value_of
 from loadsim.model.terms import MOST_USERS
 
 
@@ -60,9 +60,9 @@ class Capacity:
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> Capacity:
         """Return the search with this document. Raises one of `DAMAGED` for any other."""
-        findings = checked(_FINDINGS, document["findings"])
+        findings = value_of(Findings, document["findings"])
         refused = tuple(one for one in findings if one.code is Code.NUMBER_REFUSED)
-        return cls(directory, checked(_TERMS, document["terms"]), runs, _found(document, runs), refused)
+        return cls(directory, value_of(SearchTerms, document["terms"]), runs, _found(document, runs), refused)
 
     @property
     def refused_users(self) -> Sequence[int]:
@@ -198,11 +198,6 @@ class Capacity:
         }
 
 
-_TERMS = TypeAdapter(SearchTerms)
-_FINDINGS = TypeAdapter(tuple[Finding, ...])
-_FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
-
-
 _WHY: Mapping[StoppedBy, Code] = {
     "broken": Code.MUST_NEVER_HAPPEN,
     "order": Code.ORDER_MATTERS,
@@ -219,7 +214,7 @@ def _found(document: Mapping[str, Any], runs: Collection[CampaignRun]) -> Found 
     if document["stopped_by"] is None:
         return None
     ends = [document[name] for name in ("users", "failed_users", "stopped_by")]
-    found = Found(*checked(_FOUND, ends))
+    found = Found(*value_of(tuple[int | None, int | None, StoppedBy], ends))
     for end, result in ((found.low, PASSED), (found.high, FAILED)):
         if end is not None and not any((run.users, run.result) == (end, result) for run in runs):
             raise ValueError(ends)

@@ -11,7 +11,6 @@ from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_ports, add_set
 from loadsim.errors import ConfigError
-from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.documents.scenario_sections import Probes
 from loadsim.model.documents.yaml_reader import Origin, override, parse
 from loadsim.model.ports import Endpoint, Services
@@ -60,4 +59,7 @@ def _probes(names: Sequence[str], overrides: Sequence[str]) -> Mapping[str, Mapp
     for key in document:
         if key != "probes":
             raise ConfigError(f"--set {key}: expected a setting such as probes.postfix.log=FILE")
-    return parse(TypeAdapter(Probes), document["probes"], Origin("monitor", overridden=overridden), ("probes",))
+    probes: Mapping[str, Mapping[str, Any]] = parse(
+        Probes, document["probes"], Origin("monitor", overridden=overridden), ("probes",)
+    )
+    return probes

@@ -13,8 +13,8 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cluster.address import LOOPBACK, control_address
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
-from loadsim.model.documents import lazy_pydantic as pydantic
 from loadsim.model.documents.schema import PositiveDuration
+from loadsim.model.documents.typed import Wrong, value_of
 from loadsim.model.host_port import host_and_port
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 def duration(text: str) -> float:
     """Parse a duration such as 2m, as in a scenario, to seconds."""
     try:
-        return pydantic.TypeAdapter[float](PositiveDuration).validate_python(text)
-    except pydantic.ValidationError as failure:
-        raise argparse.ArgumentTypeError(f"{failure.errors()[0]['msg']}, found {text!r}") from None
+        seconds: float = value_of(PositiveDuration, text)
+    except Wrong as wrong:
+        raise argparse.ArgumentTypeError(f"expected {wrong.expected}, found {text!r}") from None
+    return seconds
 
 
 def listening_address(option: str, where: str) -> tuple[str, int]:

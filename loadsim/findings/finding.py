@@ -75,13 +75,6 @@ class Finding:
             raise ValueError(values)
         return cls(Code.of(document["code"]), values, str(document["where"]), Severity(document["severity"]))
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
-        """Let pydantic read findings as `read` does."""
-        from pydantic_core import core_schema  # for campaigns only
-
-        return core_schema.no_info_plain_validator_function(lambda one: one if isinstance(one, cls) else cls.read(one))
-
 
 def finding(code: Code, where: str = "", severity: Severity | None = None, /, **values: Value) -> Finding:
     """Return a finding with these values."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.findings.formats import unit_of
-from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.documents.problems import Key, Problems
-from loadsim.model.documents.schema import Amount, Count, Share, Size, nearest
-from loadsim.model.documents.yaml_reader import Origin, merge, parse, show
+from loadsim.model.documents.schema import Amount, Count, Share, Size
+from loadsim.model.documents.typed import nearest, show
+from loadsim.model.documents.yaml_reader import Origin, merge, parse
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 
 if TYPE_CHECKING:
@@ -92,14 +92,7 @@ Tree = Mapping[str, Any]
 
 FIGURE = True
 
-_AMOUNT = TypeAdapter[float | None](Amount | None)
-_LIMITS: Mapping[str, TypeAdapter[Any]] = {
-    "ms": _AMOUNT,
-    "per s": _AMOUNT,
-    "%": TypeAdapter[float | None](Share | None),
-    "MiB": TypeAdapter[int | None](Size | None),
-    "": TypeAdapter[int | None](Count | None),
-}
+_LIMITS: Mapping[str, Any] = {"ms": Amount, "per s": Amount, "%": Share, "MiB": Size, "": Count}
 """The types of limits by the unit of the figure; those of probes are amounts."""
 
 _PERCENTILES = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p99_9_ms", "max_ms")
@@ -317,7 +310,7 @@ def _bounds(
         else:
             with problems:
                 name = ".".join(map(str, here))
-                kind = _AMOUNT if name.startswith(PROBES) else _LIMITS[unit_of(name)]
+                kind = Amount if name.startswith(PROBES) else _LIMITS[unit_of(name)]
                 yield name, _bound(value, kind, ("criteria", *here), origin)
 
 
@@ -344,7 +337,7 @@ def _names(tree: Tree, above: str = "") -> Iterator[str]:
             yield f"{above}{key}"
 
 
-def _bound(document: object, adapter: TypeAdapter[Any], key: Key, origin: Origin) -> Bound | None:
+def _bound(document: object, kind: Any, key: Key, origin: Origin) -> Bound | None:
     """Return the limits of one figure, or None if they are off."""
     if document is None:
         return None
@@ -355,7 +348,7 @@ def _bound(document: object, adapter: TypeAdapter[Any], key: Key, origin: Origin
         with problems:
             if limit not in LIMITS:
                 raise origin.error_saying((*key, limit), f"one of the keys {', '.join(LIMITS)}", show(limit))
-            limits[limit] = parse(adapter, value, origin, (*key, limit))
+            limits[limit] = parse(kind | None, value, origin, (*key, limit))
     problems.check()
     bound = Bound(**limits)
     most = min((limit for limit in (bound.max, bound.below) if limit is not None), default=None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from loadsim.model.documents.schema import Amount, Count, Duration, PositiveDuration, Share, strict
+from loadsim.model.documents.schema import Amount, Count, Duration, PositiveDuration, Share
+from loadsim.model.documents.typed import strict
 
 
 @strict

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from loadsim.model.documents.schema import Reads, text
-from loadsim.model.documents.yaml_reader import mismatch
+from loadsim.model.documents.schema import text
+from loadsim.model.documents.typed import Reads, mismatch
 
 TOKEN_METHODS = ("oauthbearer", "xoauth2")
 """Methods whose secret is a token (RFC 7628; Google's and Microsoft's XOAUTH2)."""

@@ -10,18 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 from loadsim.errors import ConfigError
-from loadsim.model.documents.lazy_pydantic import TypeAdapter
-from loadsim.model.documents.schema import PositiveDuration, Reads, Switch, matching, strict, whole, word
-from loadsim.model.documents.yaml_reader import (
-    expected_file,
-    known,
-    locate,
-    mismatch,
-    mismatches,
-    parse,
-    read_document,
-    show,
-)
+from loadsim.model.documents.schema import PositiveDuration, Switch, matching, whole, word
+from loadsim.model.documents.typed import Reads, mismatch, mismatches, show, strict
+from loadsim.model.documents.yaml_reader import expected_file, known, locate, parse, read_document
 from loadsim.model.message_tag import HEADER
 
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
@@ -154,15 +145,13 @@ class MailProgram:
             expected = f"1 where a session is {self.session}"
             found.append(mismatch(expected, str(self.connections), at=("connections",)))
         if found:
-            raise mismatches(found, self.name)
+            raise mismatches(found)
 
     @property
     def look_s(self) -> float:
         """The longest time for which the program does not look for new mail; 0 if the server announces it."""
         return 0.0 if self.idle and self.session == KEPT else self.poll_s
 
-
-_FILE = TypeAdapter(MailProgram)
 
 OUTLOOK_LIKE = MailProgram(name="outlook-like")
 """The default program."""
@@ -201,7 +190,7 @@ def _shipped(path: Path, name: str) -> MailProgram:
 
 def _load(path: Path, name: str) -> MailProgram:
     document, origin = read_document(path, name)
-    program = parse(_FILE, document, origin)
+    program: MailProgram = parse(MailProgram, document, origin)
     if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
         raise origin.error(("name",), "a name other than that of the default program", program.name)
     return program

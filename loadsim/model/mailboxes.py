@@ -12,9 +12,8 @@ from statistics import NormalDist
 from typing import Annotated, Any
 
 from loadsim.model.distribution import CountDistribution, Distribution
-from loadsim.model.documents import lazy_pydantic as pydantic
-from loadsim.model.documents.schema import Positive, Reads, Share, Size, strict, whole
-from loadsim.model.documents.yaml_reader import mismatch, show
+from loadsim.model.documents.schema import Positive, Share, Size, whole
+from loadsim.model.documents.typed import Reads, mismatch, show, strict, value_of
 
 LEAST_BYTES = 1024
 """The smallest message: its header has some 600 bytes."""
@@ -95,26 +94,23 @@ class LognormalSizes:
 _STANDARD = NormalDist()
 Sizes = SizeTable | LognormalSizes
 
-_LOGNORMAL = pydantic.TypeAdapter(LognormalSizes)
-_SIZE = pydantic.TypeAdapter[int](Size)
-_SHARE = pydantic.TypeAdapter[float](Share)
-
 
 def _sizes(value: object) -> Sizes:
     """Read a mapping as lognormal if it has the key `median`, else as a table."""
     if not isinstance(value, dict) or not value:
         raise mismatch("a mapping of sizes to shares, or the keys median and mean")
-    return _LOGNORMAL.validate_python(value) if "median" in value else _table(value)
+    sizes: Sizes = value_of(LognormalSizes, value) if "median" in value else _table(value)
+    return sizes
 
 
 def _table(value: dict[Any, Any]) -> SizeTable:
     found: dict[int, float] = {}
     for key, share in value.items():
-        size = _SIZE.validate_python(key)
+        size = value_of(Size, key)
         _check_size(size, str(key))
         if size in found:
             raise mismatch("each size once", show(key), at=(str(key),))
-        found[size] = _SHARE.validate_python(share)
+        found[size] = value_of(Share, share)
     total = math.fsum(found.values())
     if abs(total - 1) > 1e-9:
         raise mismatch("shares of 100% together", f"{100 * total:.10g}%")
@@ -125,15 +121,11 @@ def _table(value: dict[Any, Any]) -> SizeTable:
 # --- the section ------------------------------------------------------------------------------------------------------
 
 _Messages = Annotated[int, whole(0, MOST_MESSAGES)]
-_COUNTS = pydantic.TypeAdapter[int](_Messages)
-_DISTRIBUTION = pydantic.TypeAdapter[Distribution](CountDistribution)
 
 
 def _per_folder(value: object) -> int | Distribution:
-    if not isinstance(value, dict):
-        return _COUNTS.validate_python(value)
-    found = _DISTRIBUTION.validate_python(value)
-    if found.max > MOST_MESSAGES:
+    found: int | Distribution = value_of(CountDistribution if isinstance(value, dict) else _Messages, value)
+    if isinstance(found, Distribution) and found.max > MOST_MESSAGES:
         raise mismatch(f"at most {MOST_MESSAGES} messages", show(found.max), at=("max",))
     return found
 

@@ -13,32 +13,27 @@ from typing import Annotated, Any
 
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
-from loadsim.model.documents import lazy_pydantic as pydantic
 from loadsim.model.documents.schema import (
     Amount,
     Count,
     Duration,
     Positive,
     PositiveDuration,
-    Reads,
     Share,
     Switch,
     Text,
-    strict,
     with_nearest,
 )
+from loadsim.model.documents.typed import Reads, Wrong, mismatch, mismatches, show, strict
 from loadsim.model.documents.yaml_reader import (
     Origin,
     expected_file,
     known,
     locate,
     merge,
-    mismatch,
-    mismatches,
     parse,
     read_document,
     shipped,
-    show,
 )
 from loadsim.model.ports import ALL_TASKS
 from loadsim.model.records import SPANS
@@ -278,9 +273,6 @@ class Profile:
     """Published load, which `loadsim plan` shows next to its own."""
 
 
-_PROFILE = pydantic.TypeAdapter(Profile)
-
-
 # --- files ------------------------------------------------------------------------------------------------------
 
 
@@ -307,7 +299,7 @@ def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[Profile, dict
     document, origin = read_document(path, name)
     if "from" in document:
         document = _override(_base(document.pop("from"), origin, path, above), document)
-    return parse(_PROFILE, document, origin), document
+    return parse(Profile, document, origin), document
 
 
 def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
@@ -348,7 +340,7 @@ def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, 
     """
     if not isinstance(value, dict):
         raise mismatch("a mapping")
-    found: list[pydantic.PydanticCustomError] = []
+    found = list[Wrong]()
     for name, weight in value.items():
         of_plugin = what == TASKS and may_name_plugin_task(name)
         if name not in names and not of_plugin:
@@ -359,19 +351,17 @@ def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, 
         elif weight and not 1e-9 <= weight <= 1e9:  # beyond these, sums of products lose digits or overflow
             found.append(mismatch("a weight of 0, or from 1e-9 to 1e9", show(weight), at=(name,)))
     if found:
-        raise mismatches(found, value)
+        raise mismatches(found)
     return {name: float(weight) for name, weight in value.items()}
 
 
 def weights_of(document: object, name: str) -> dict[str, float]:
     """Return the weights of a document, called `name` in a `ConfigError`. It is a mapping of tasks to weights."""
-    return parse(_WEIGHTS_ALONE, document, Origin(name))
+    weights: dict[str, float] = parse(Annotated[Any, Reads(_some_weights)], document, Origin(name))
+    return weights
 
 
 def _some_weights(value: object) -> dict[str, float]:
     if not isinstance(value, dict) or not value:
         raise mismatch("a mapping of tasks to weights", "an empty one" if value == {} else None)
     return read_weights(value, TASKS, sorted(ALL_TASKS))
-
-
-_WEIGHTS_ALONE = pydantic.TypeAdapter[dict[str, float]](Annotated[dict[str, float], Reads(_some_weights, "mapping")])

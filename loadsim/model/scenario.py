@@ -35,7 +35,7 @@ from loadsim.model.criteria import (
     unfolded,
 )
 from loadsim.model.documents.problems import Problems
-from loadsim.model.documents.scenario_document import DOCUMENT, EMBEDDED, ScenarioDocument
+from loadsim.model.documents.scenario_document import EMBEDDED, ScenarioDocument
 from loadsim.model.documents.scenario_sections import AbortOn, Client, ListsSection, Losses
 from loadsim.model.documents.scenario_server import Server, insecure, resolve_server, server_document
 from loadsim.model.documents.schema import with_nearest
@@ -304,7 +304,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
         document["criteria"] = unfolded(document["criteria"], origin)
     origin = replace(origin, overridden=override(document, overrides))
     prefer_set_password(document, origin)
-    return _resolve(parse(DOCUMENT, document, origin), origin, path, passwords)
+    return _resolve(parse(ScenarioDocument, document, origin), origin, path, passwords)
 
 
 def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: bool) -> Scenario:

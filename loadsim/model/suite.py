@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from loadsim.errors import ConfigError
-from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.documents.problems import Problems
 from loadsim.model.documents.schema import (
     NAME_OR_PATH,
@@ -21,28 +20,17 @@ from loadsim.model.documents.schema import (
     Duration,
     Positive,
     PositiveDuration,
-    Reads,
     Share,
     Switch,
     Text,
     matching,
-    strict,
     text,
     whole,
     with_nearest,
     word,
 )
-from loadsim.model.documents.yaml_reader import (
-    Origin,
-    as_absolute,
-    expected_file,
-    known,
-    locate,
-    mismatch,
-    parse,
-    read_document,
-    show,
-)
+from loadsim.model.documents.typed import Reads, mismatch, show, strict
+from loadsim.model.documents.yaml_reader import Origin, as_absolute, expected_file, known, locate, parse, read_document
 from loadsim.model.draws import draw
 from loadsim.model.terms import MOST_USERS
 
@@ -205,9 +193,6 @@ class SuiteDocument:
     """Comparisons of cells."""
 
 
-_SUITE = TypeAdapter(SuiteDocument)
-
-
 # --- the suite --------------------------------------------------------------------------------------------------------
 
 
@@ -293,7 +278,7 @@ def load_suite(ref: str) -> Suite:
         raise ConfigError(f"suite: expected {expected_file('suites')}, found {shown}")
     path, name = found
     document, origin = read_document(path, name)
-    return _resolve(parse(_SUITE, document, origin), origin, path)
+    return _resolve(parse(SuiteDocument, document, origin), origin, path)
 
 
 def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loadsim.errors import ConfigError
-from loadsim.model.documents.yaml_reader import show
+from loadsim.model.documents.typed import show
 from loadsim.model.ports import Probe, Services
 from loadsim.monitor.counter_increase import Increase, RisingCounters
 from loadsim.monitor.probe_values import finite_number, text_of

@@ -9,7 +9,7 @@ import math
 import re
 
 from loadsim.errors import ConfigError
-from loadsim.model.documents.yaml_reader import show
+from loadsim.model.documents.typed import show
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 

@@ -20,12 +20,13 @@ from typing import Annotated, Any, NamedTuple
 
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
+from loadsim.model.documents.typed import Row, closed, value_of
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
 from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Part, Provisioning, Stored
 from loadsim.model.workload import may_be_made
 from loadsim.provisioning.holder import Holder, Line
 from loadsim.provisioning.sessions import name_of
-from loadsim.timinglog.documents import Row, closed, reader, unique_keys
+from loadsim.timinglog.documents import unique_keys
 
 FOLDER = "LoadSim"
 """The manifest's folder. It is not part of the start state; it is ours if it holds nothing else."""
@@ -173,7 +174,7 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
     """
     try:
         document = json.loads(body.decode("ascii"), object_pairs_hook=unique_keys)
-        form: _Form = reader(_Form)(document)
+        form: _Form = value_of(_Form, document)
     except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
         raise RejectedManifest(
             "expected this version's form: clean with its own version, or delete it by hand"

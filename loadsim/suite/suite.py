@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal
 
 from loadsim.analysis.json_values import to_json
 from loadsim.analysis.statistics.repeats import Spread, spread
-from loadsim.campaign.runs import CampaignRun, checked
+from loadsim.campaign.runs import CampaignRun, Findings
 from loadsim.comparison.comparison import UNDECIDED, Comparison
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
-from loadsim.model.documents.lazy_pydantic import TypeAdapter
+from loadsim.model.documents.typed import value_of
 
 CellVerdict = Literal["met", "missed", "incomplete"]
 
@@ -162,10 +162,10 @@ class SuiteFigures:
     @classmethod
     def read(cls, directory: Path, document: Mapping[str, Any], runs: tuple[CampaignRun, ...]) -> SuiteFigures:
         """Return the suite with this document, without comparisons. Raises one of `DAMAGED` for any other."""
-        terms = checked(_TERMS, document["terms"])
+        terms: SuiteTerms = value_of(SuiteTerms, document["terms"])
         if unknown := {run.cell for run in runs} - terms.cells.keys():
             raise ValueError(unknown)
-        ended = [one for one in checked(_FINDINGS, document["findings"]) if one.code is Code.SUITE_ENDED]
+        ended = [one for one in value_of(Findings, document["findings"]) if one.code is Code.SUITE_ENDED]
         return cls(directory, terms, runs, ended=ended[0] if ended else None)
 
     @property
@@ -243,7 +243,3 @@ class SuiteFigures:
             "terms": to_json(self.terms),
             "runs": to_json(self.runs),
         }
-
-
-_TERMS = TypeAdapter(SuiteTerms)
-_FINDINGS = TypeAdapter(tuple[Finding, ...])

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 from loadsim.errors import LogError
-from loadsim.timinglog.documents import Within, Wrong, read_as, shown
+from loadsim.model.documents.typed import Within, Wrong
+from loadsim.timinglog.documents import read_as, shown
 from loadsim.timinglog.quantities import Count, Instant_ns, Length_ns, Seconds
 
 Cause = Literal["abort_on", "users lost", "accounts taken"]

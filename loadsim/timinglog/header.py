@@ -18,10 +18,11 @@ from loadsim.errors import LogError
 from loadsim.findings.catalogue import Severity
 from loadsim.findings.finding import Finding
 from loadsim.model.criteria import DEFAULT, LIMITS
+from loadsim.model.documents.typed import Reads, Row, Within, Wrong
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.population import group_index
 from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Window
-from loadsim.timinglog.documents import ReadBy, Row, Within, Wrong, read_as, shown
+from loadsim.timinglog.documents import read_as, shown
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.quantities import LONGEST_S, Amount, Count, Day_s, Instant_ns, Seconds, Share, Users
 
@@ -167,7 +168,7 @@ class LogHeader(NamedTuple):
     planned_load: PlannedLoad | None = None
     load_unknown: bool = False
     machines: tuple[ClientUsers, ...] = ()
-    findings: tuple[Annotated[Finding, ReadBy(_warning)], ...] = ()
+    findings: tuple[Annotated[Finding, Reads(_warning)], ...] = ()
     monitors: tuple[str, ...] = ()
 
     def by_key(self) -> dict[str, Any]:

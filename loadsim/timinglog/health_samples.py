@@ -15,8 +15,9 @@ from typing import Annotated, Any, Protocol, TypedDict, get_type_hints
 import numpy as np
 
 from loadsim.errors import LogError
+from loadsim.model.documents.typed import Within
 from loadsim.model.terms import FIGURE_NAME
-from loadsim.timinglog.documents import Within, harmless, read_as, shown
+from loadsim.timinglog.documents import harmless, read_as, shown
 from loadsim.timinglog.facts import check_monitored
 from loadsim.timinglog.quantities import Change, Instant_ns, Instant_s, Length_ns, Level
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
+from loadsim.model.documents.typed import Within, Wrong, closed
 from loadsim.model.records import SPANS
 from loadsim.model.terms import WITHOUT_WINDOW, Window
-from loadsim.timinglog.documents import Within, Wrong, closed
 from loadsim.timinglog.quantities import Count
 
 BINS = 400

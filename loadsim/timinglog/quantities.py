@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from loadsim.model.documents.typed import Within
 from loadsim.model.terms import MOST_USERS
-from loadsim.timinglog.documents import Within
 
 LONGEST_S = 2**25
 """The most seconds in a document. A run is shorter (see `model.schema.LONGEST_S`)."""

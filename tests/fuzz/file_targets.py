@@ -28,7 +28,7 @@ from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.document import describe_capacity
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.accounts import read_table
-from loadsim.model.documents.scenario_document import DOCUMENT
+from loadsim.model.documents.scenario_document import ScenarioDocument
 from loadsim.model.documents.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
@@ -271,7 +271,7 @@ def _settings(data: bytes) -> None:
     document = json.loads(json.dumps(_own_document()))
     settings = data.decode("utf-8", "surrogateescape").split("\0")  # as the command line brings them
     origin = Origin("case.yaml", override(document, settings))
-    parse(DOCUMENT, document, origin)
+    parse(ScenarioDocument, document, origin)
 
 
 @cache

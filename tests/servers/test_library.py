@@ -24,7 +24,7 @@ from loadsim.engine.snapshot import PHASES
 from loadsim.model.ports import Endpoint, Services
 
 PAGE = ROOT / "docs" / "how-to" / "use-as-a-library.md"
-HEAVY = ("argparse", "asyncio", "multiprocessing", "numpy", "pydantic", "rich", "subprocess", "yaml")
+HEAVY = ("argparse", "asyncio", "multiprocessing", "numpy", "rich", "subprocess", "yaml")
 
 
 def _python(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 import pytest
 
 from loadsim.errors import LogError
-from loadsim.timinglog.documents import Row, Within, Wrong, closed, read_as, reader
+from loadsim.model.documents.typed import Row, Within, Wrong, closed, value_of
+from loadsim.timinglog.documents import read_as
 
 
 class Span(NamedTuple):
@@ -72,21 +73,22 @@ def test_a_document_is_read_as_its_type(of: Any, document: Any, value: Any) -> N
         (int, 2**63, (), 2**63),
         (float, float("inf"), (), float("inf")),
         (Literal["a", "b"], ["a"], (), ["a"]),
-        (tuple[int, ...], [1, "x"], ("1",), "x"),
-        (Mapping[str, tuple[str, ...]], {"a": ["b", 1]}, ("a", "1"), 1),
+        (tuple[int, ...], [1, "x"], (1,), "x"),
+        (Mapping[str, tuple[str, ...]], {"a": ["b", 1]}, ("a", 1), 1),
         (Annotated[int, _even], 5, (), 5),
         (Annotated[Span, Row], [1], (), [1]),
-        (Annotated[Span, Row], [1, None], ("1",), None),
+        (Annotated[Span, Row], [1, None], (1,), None),
         (Part, {"count": 1}, ("name",), None),
         (Part, {"name": "a", "count": 10}, ("count",), 10),
-        (Only, {"name": "a", "further": 1}, (), {"name": "a", "further": 1}),
+        (Only, {"name": "a", "further": 1}, ("further",), "further"),
         (Keys, {"share": 0}, ("share",), 0),
     ],
 )
-def test_another_document_is_wrong_at_its_keys(of: Any, document: Any, keys: tuple[str, ...], found: Any) -> None:
-    with pytest.raises(Wrong) as wrong:
-        reader(of)(document)
-    assert (wrong.value.keys, wrong.value.found) == (keys, found)
+def test_another_document_is_wrong_at_its_keys(of: Any, document: Any, keys: tuple[Any, ...], found: Any) -> None:
+    with pytest.raises(Wrong) as raised:
+        value_of(of, document)
+    wrong, *_ = raised.value.within(document)
+    assert (wrong.keys, wrong.found) == (keys, found)
 
 
 def test_the_error_names_place_key_expected_and_found() -> None:

@@ -11,7 +11,7 @@ from patience import PATIENCE_S
 from timing_samples import done, write_sample
 
 HEAVY = {"aioimaplib", "asyncio", "cryptography", "distributed", "email.message", "importlib.metadata"}
-HEAVY |= {"numpy", "pydantic", "pydantic_core", "pymap", "rich", "ssl", "yaml"}
+HEAVY |= {"numpy", "pymap", "rich", "ssl", "yaml"}
 
 NETWORK = {"asyncio", "ssl"}
 
@@ -24,7 +24,7 @@ NOT_IMPORTED = {
     "log": HEAVY - {"numpy"} | {SCENARIO, SUMMARY},
     "compare": HEAVY - {"numpy"} | {SCENARIO, "loadsim.report.html"},
     "plan": HEAVY - NETWORK - {"numpy"} | {SUMMARY, "loadsim.runs.local", "loadsim.provisioning.sessions"},
-    "run": {"pydantic", "rich", "yaml", "loadsim.cli.web.view", "loadsim.report.html"},
+    "run": {"rich", "yaml", "loadsim.cli.web.view", "loadsim.report.html"},
     "loadsim.servers.embedded": {"pymap", "aiosmtpd"},
     "loadsim.engine.process": HEAVY - NETWORK - {"numpy"} | {"loadsim.timinglog.reader"},
 }
@@ -49,7 +49,7 @@ ANSWER = """
 import sys
 from loadsim.cli import main
 main(["log", "answer", *sys.argv[1:]])
-sys.exit(" ".join({"pydantic", "yaml", "rich", "asyncio", "loadsim.model.scenario"} & {*sys.modules}))
+sys.exit(" ".join({"yaml", "rich", "asyncio", "loadsim.model.scenario"} & {*sys.modules}))
 """
 
 

@@ -306,7 +306,7 @@ def test_a_cell_is_met_only_if_every_repeat_met_its_criteria(
 @pytest.mark.parametrize(
     ("second", "why"),
     [
-        ({"score_ms": float("inf")}, Code.CELL_NOT_FINITE),
+        ({"score_ms": "inf"}, Code.CELL_NOT_FINITE),
         ({"score_ms": None}, Code.CELL_NOT_FINITE),
         ({"result": "overloaded"}, Code.CELL_OVERLOADED),
         ({"scored": ["imap: SEND"]}, Code.CELL_TASKS_DIFFER),

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from loadsim.model.accounts import AccountsSection, Domain
-from loadsim.model.documents.lazy_pydantic import TypeAdapter
 from loadsim.model.documents.scenario_sections import (
     AbortOn,
     Client,
@@ -19,8 +18,8 @@ from loadsim.model.documents.scenario_sections import (
     RunSection,
 )
 from loadsim.model.documents.scenario_server import Server
-from loadsim.model.documents.schema import KeywordOr, ReadAs, Reads, Text, strict, word
-from loadsim.model.documents.yaml_reader import mismatch
+from loadsim.model.documents.schema import Text, word
+from loadsim.model.documents.typed import KeywordOr, ReadAs, Reads, mismatch, strict
 from loadsim.model.limits import Limits
 from loadsim.model.mailboxes import PROFILES, MailboxSection
 from loadsim.model.ports import OF_SERVER
@@ -88,6 +87,3 @@ class ScenarioDocument:
     --name mx1 --out -`. It runs without a shell during the load. At most 16."""
     allow_hosts: tuple[Text, ...] = ()
     """Hosts other than loopback that loadsim may put under load."""
-
-
-DOCUMENT = TypeAdapter(ScenarioDocument)

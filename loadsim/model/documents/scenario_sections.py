@@ -16,17 +16,14 @@ from loadsim.model.documents.schema import (
     Duration,
     Positive,
     PositiveDuration,
-    ReadAs,
-    Reads,
     Share,
     Switch,
     Text,
     matching,
-    strict,
     text,
     word,
 )
-from loadsim.model.documents.yaml_reader import mismatch, show
+from loadsim.model.documents.typed import ReadAs, Reads, mismatch, show, strict
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
 from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS

@@ -11,8 +11,9 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.accounts import AccountsSection
 from loadsim.model.documents.problems import Problems
-from loadsim.model.documents.schema import ReadAs, Reads, Text, strict, whole, word
-from loadsim.model.documents.yaml_reader import Origin, mismatch, mismatches, resolve_path, show
+from loadsim.model.documents.schema import Text, whole, word
+from loadsim.model.documents.typed import ReadAs, Reads, mismatch, mismatches, show, strict
+from loadsim.model.documents.yaml_reader import Origin, resolve_path
 from loadsim.model.host_port import is_loopback
 from loadsim.model.log_on import (
     AUTO,
@@ -183,7 +184,7 @@ def _check_tls(section: _Imap | _Smtp) -> None:
     if not section.tls_verify and section.ca_file is not None:
         found.append(mismatch(f"either ca_file or tls_verify: {INSECURE}", "both", at=("tls_verify",)))
     if found:
-        raise mismatches(found, section.tls)
+        raise mismatches(found)
 
 
 _COMMON = (

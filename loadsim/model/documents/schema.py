@@ -1,84 +1,14 @@
-"""Types for the fields of a document: scalars with units, and dataclasses that reject unknown keys.
-
-A class for a mapping is decorated with `@strict`; its fields are annotated with the scalars below. A key is the name of
-its field without `_s`: a duration in a file has its own unit.
-"""
+"""Scalars with units, for the fields of a document, and the names that errors suggest."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-from loadsim.errors import MOST_SHOWN
-from loadsim.model.documents import lazy_pydantic as pydantic
-from loadsim.model.documents.yaml_reader import failures_of, mismatch, show
-
-T = TypeVar("T")
-
-
-# --- classes ----------------------------------------------------------------------------------------------------
-
-
-def strict(cls: type[T]) -> type[T]:
-    """Decorate a dataclass that is read from a mapping with its keys and no others."""
-
-    def schema(source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
-        return pydantic.core_schema.no_info_wrap_validator_function(_only(tuple(keys.values())), handler(source))
-
-    keys = _keys(cls)
-    vars_of: Any = cls
-    vars_of.__pydantic_config__ = {"extra": "forbid", "alias_generator": keys.__getitem__}
-    vars_of.__get_pydantic_core_schema__ = staticmethod(schema)
-    return cls
-
-
-def _keys(cls: Any) -> dict[str, str]:
-    return {field.name: field.metadata.get("key", field.name.removesuffix("_s")) for field in fields(cls)}
-
-
-def _only(keys: tuple[str, ...]) -> Callable[[object, Callable[[object], object]], object]:
-    """Return a check that rejects unknown keys, together with the errors of the others."""
-
-    def read(value: object, inner: Callable[[object], object]) -> object:
-        if not isinstance(value, dict):
-            raise mismatch("a mapping")
-        strange = [key for key in value if key not in keys]
-        if not strange:
-            return inner(value)
-        meant = {key: nearest(key, keys) for key in strange[:MOST_SHOWN]}  # a slow search
-        unknown = [_unknown(key, keys, meant.get(key)) for key in strange]
-        failures = [pydantic.InitErrorDetails(type=each, input=value) for each in unknown]
-        try:
-            inner({key: each for key, each in value.items() if key in keys})
-        except pydantic.ValidationError as error:
-            # A check across keys needs them all, and a misspelt key is not missing as well.
-            misspelt = [("missing", (key,)) for key in meant.values()]
-            found = failures_of(error)
-            failures += [each for each in found if each["loc"] and (each["type"], each["loc"]) not in misspelt]
-        raise pydantic.ValidationError.from_exception_data("", failures)
-
-    return read
-
-
-def _unknown(key: object, keys: Sequence[str], meant: str | None) -> pydantic.PydanticCustomError:
-    found = f"{show(key)} (perhaps {meant})" if meant else show(key)
-    return mismatch(f"one of the keys {', '.join(keys)}", found, at=(str(key),))
-
-
-SIMILAR = 0.75
-"""The least ratio of similar names. With less, `users` is like `cluster`, and `profile` like `probes`."""
-
-
-def nearest(name: object, names: Iterable[str]) -> str | None:
-    """Return the name that ends with this one, or else the most similar one; None if there is no such name."""
-    folded, wanted = {each.casefold(): each for each in names}, str(name).casefold()
-    near = [each for each in folded if each.endswith(f"_{wanted}")] or get_close_matches(wanted, folded, 1, SIMILAR)
-    return folded[near[0]] if near else None
+from loadsim.model.documents.typed import Reads, mismatch, nearest, show
 
 
 def nearest_path(name: object, names: Iterable[str]) -> str | None:
@@ -97,48 +27,8 @@ def with_nearest(name: object, names: Iterable[str]) -> str:
     return show(name) + (f" (perhaps {near})" if near else "")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reads:
-    """Annotation: turn a value into another one by `read`. `words` name the accepted values in the reference."""
-
-    read: Callable[[Any], Any]
-    words: str
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
-        return pydantic.core_schema.no_info_plain_validator_function(self.read)
-
-
 NAME_OR_PATH = "name or path"
 """The words for a shipped file, or one of the user's."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAs:
-    """Annotation: read a value as `section` (a strict dataclass), and convert it with `make`."""
-
-    section: Any
-    make: Callable[[Any], Any]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
-        return pydantic.core_schema.no_info_after_validator_function(self.make, handler.generate_schema(self.section))
-
-
-@dataclass(frozen=True, slots=True)
-class KeywordOr:
-    """Annotation: accept `keyword`, or else a mapping that is read as `section`."""
-
-    keyword: str
-    section: Any
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
-        def read(value: object, inner: Callable[[object], object]) -> object:
-            if value == self.keyword:
-                return value
-            if not isinstance(value, dict):
-                raise mismatch(f"{self.keyword} or a mapping")
-            return inner(value)
-
-        return pydantic.core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.section))
 
 
 # --- scalars ----------------------------------------------------------------------------------------------------

@@ -6,19 +6,17 @@ This module reads files into documents of mappings, lists and scalars; `schema` 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, LiteralString, TypeVar
+from typing import Any
 
 from loadsim.errors import ConfigError, printable, together
 from loadsim.files import read_text
-from loadsim.model.documents import lazy_pydantic as pydantic
 from loadsim.model.documents.problems import Key, Problems, SourceLines
+from loadsim.model.documents.typed import Wrong, show, value_of
 
-T = TypeVar("T")
-_LONGEST_FOUND = 60
 _LONGEST_PATH = 200
 _LONGEST_INDEX = 9
 _SECRET = (
@@ -29,21 +27,6 @@ _SECRET = (
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
-
-
-def show(value: object) -> str:
-    """Return a found value in a few characters; lists and mappings only by their type."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "yes" if value else "no"
-        case Mapping():
-            return "a mapping"
-        case list() | tuple():
-            return "a list"
-    text = repr(value)
-    return text if len(text) <= _LONGEST_FOUND else text[: _LONGEST_FOUND - 3] + "..."
 
 
 def path_text(key: Key) -> str:
@@ -86,61 +69,18 @@ class Origin:
         return f"{self.file}: {path_text(key)}" if key else self.file
 
 
-_MISMATCH: LiteralString = "refused"
-
-
-def mismatch(expected: str, found: str | None = None, at: Key = ()) -> pydantic.PydanticCustomError:
-    """Return the exception for a field that is not as expected.
-
-    `at` is the path below the field; `found` is a text in place of the value.
-    """
-    return pydantic.PydanticCustomError(
-        _MISMATCH, "expected {expected}", {"expected": expected, "found": found, "at": at}
-    )
-
-
-def mismatches(found: Sequence[pydantic.PydanticCustomError], value: object) -> Exception:
-    """Return the exception for a field with several mismatches, at least one."""
-    return pydantic.ValidationError.from_exception_data(
-        "", [pydantic.InitErrorDetails(type=each, input=value) for each in found]
-    )
-
-
-def failures_of(error: pydantic.ValidationError) -> list[pydantic.InitErrorDetails]:
-    """Return the single failures of a validation, to be raised again."""
-    return [
-        pydantic.InitErrorDetails(
-            type=mismatch(**each["ctx"]) if each["type"] == _MISMATCH else each["type"],
-            loc=each["loc"],
-            input=each["input"],
-            ctx=each.get("ctx", {}),
-        )
-        for each in error.errors(include_url=False)
-    ]
-
-
-def parse(adapter: pydantic.TypeAdapter[T], document: object, origin: Origin, at: Key = ()) -> T:
-    """Turn a document, or the part of it at a key path, into its value. Raises `ConfigError` with all errors."""
+def parse(of: Any, document: object, origin: Origin, at: Key = ()) -> Any:
+    """Return a document, or the part of it at a key path, as a value of a type. Raises `ConfigError` with all."""
     try:
-        return adapter.validate_python(document)
-    except pydantic.ValidationError as error:
-        raise together([_problem(each, origin, at) for each in error.errors(include_url=False)]) from None
+        return value_of(of, document)
+    except Wrong as wrong:
+        raise together([_problem(mistake, origin) for mistake in wrong.within(document, *at)]) from None
 
 
-def _problem(failure: pydantic.ErrorDetails, origin: Origin, at: Key) -> ConfigError:
-    location, context = failure["loc"], failure.get("ctx", {})
-    if location[-1:] == ("[key]",):  # pydantic's name for the key of a mapping
-        location = location[:-1]
-    key = (*at, *location, *context.get("at", ()))
-    if failure["type"] == "missing":
-        return origin.error_saying(key, "a value", "nothing")
-    if context.get("found") is not None:
-        return origin.error_saying(key, context["expected"], context["found"])
-    return origin.error(key, context.get("expected", _PYDANTIC.get(failure["type"], "")), failure["input"])
-
-
-_PYDANTIC = {"tuple_type": "a list", "list_type": "a list", "dict_type": "a mapping"}
-"""Texts for the checks of pydantic itself."""
+def _problem(wrong: Wrong, origin: Origin) -> ConfigError:
+    if wrong.text is not None:
+        return origin.error_saying(wrong.keys, wrong.expected, wrong.text)
+    return origin.error(wrong.keys, wrong.expected, wrong.found)
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------
