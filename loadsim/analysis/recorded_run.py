@@ -17,9 +17,8 @@ from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
 from loadsim.model.documents.typed import Within, Wrong, value_of
 from loadsim.model.documents.yaml_reader import read_document
-from loadsim.timinglog.documents import harmless
+from loadsim.timinglog.documents import Count, harmless
 from loadsim.timinglog.merge import read_logs
-from loadsim.timinglog.quantities import Count
 from loadsim.timinglog.reader import TimingLog
 
 MOST_EVENT_BYTES = 1 << 27

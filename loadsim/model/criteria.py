@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.findings.formats import unit_of
-from loadsim.model.documents.problems import Key, Problems
 from loadsim.model.documents.schema import Amount, Count, Share, Size
 from loadsim.model.documents.typed import nearest, show
-from loadsim.model.documents.yaml_reader import Origin, merge, parse
+from loadsim.model.documents.yaml_reader import Key, Origin, Problems, merge, parse
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 
 if TYPE_CHECKING:

@@ -34,13 +34,13 @@ from loadsim.model.criteria import (
     read_criteria,
     unfolded,
 )
-from loadsim.model.documents.problems import Problems
 from loadsim.model.documents.scenario_document import EMBEDDED, ScenarioDocument
 from loadsim.model.documents.scenario_sections import AbortOn, Client, ListsSection, Losses
 from loadsim.model.documents.scenario_server import Server, insecure, resolve_server, server_document
 from loadsim.model.documents.schema import with_nearest
 from loadsim.model.documents.yaml_reader import (
     Origin,
+    Problems,
     expected_file,
     known,
     locate,

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from loadsim.errors import ConfigError
-from loadsim.model.documents.problems import Problems
 from loadsim.model.documents.schema import (
     NAME_OR_PATH,
     Count,
@@ -30,7 +29,16 @@ from loadsim.model.documents.schema import (
     word,
 )
 from loadsim.model.documents.typed import Reads, mismatch, show, strict
-from loadsim.model.documents.yaml_reader import Origin, as_absolute, expected_file, known, locate, parse, read_document
+from loadsim.model.documents.yaml_reader import (
+    Origin,
+    Problems,
+    as_absolute,
+    expected_file,
+    known,
+    locate,
+    parse,
+    read_document,
+)
 from loadsim.model.draws import draw
 from loadsim.model.terms import MOST_USERS
 

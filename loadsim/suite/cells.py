@@ -11,9 +11,8 @@ from hashlib import sha256
 
 from loadsim.errors import ConfigError, together
 from loadsim.model.criteria import refuse_monitors
-from loadsim.model.documents.problems import Problems
 from loadsim.model.documents.scenario_document import EMBEDDED
-from loadsim.model.documents.yaml_reader import read_yaml
+from loadsim.model.documents.yaml_reader import Problems, read_yaml
 from loadsim.model.population import resized
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import Cell, Suite

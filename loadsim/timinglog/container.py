@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from loadsim.errors import LogError
-from loadsim.timinglog.documents import read_document, shown
+from loadsim.model.documents.typed import show
+from loadsim.timinglog.documents import read_document
 
 MAGIC = b"LSTLOG\r\n"
 """The CR and LF reveal a transfer in text mode."""
@@ -85,7 +86,7 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
         raise LogError(f"{name}: expected a timing log, found one whose header is damaged (its checksum is wrong)")
     header = read_document(f"{name}: header", text)
     if not isinstance(header, dict):
-        raise LogError(f"{name}: header: expected a JSON object, found {shown(header)}")
+        raise LogError(f"{name}: header: expected a JSON object, found {show(header)}")
     return header, end
 
 

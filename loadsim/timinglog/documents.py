@@ -1,12 +1,13 @@
-"""JSON documents of unknown origin: strict reading, and safe display."""
+"""JSON documents of unknown origin: strict reading, and bounded quantities."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from loadsim.errors import LogError, printable
-from loadsim.model.documents.typed import LONGEST_SHOWN, Wrong, value_of
+from loadsim.model.documents.typed import LONGEST_SHOWN, Within, Wrong, show, value_of
+from loadsim.model.terms import MOST_USERS
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ def read_document(name: str, text: bytes, *, strictly: bool = True) -> Any:
             return json.loads(text)
         return harmless(name, json.loads(text, object_pairs_hook=unique_keys))
     except RepeatedJsonKey as repeated:
-        raise LogError(f"{name}: expected each key once, found {shown(repeated.args[0])} again") from None
+        raise LogError(f"{name}: expected each key once, found {show(repeated.args[0])} again") from None
     except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError
         raise LogError(f"{name}: expected JSON, found something else") from None
 
@@ -55,14 +56,6 @@ def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
     return [harmless(name, one, levels - 1) for one in value]
 
 
-def shown(value: Any) -> str:
-    """Return a value in a few characters; lists and mappings only by their type."""
-    if value is None or isinstance(value, dict | list | tuple):
-        return {type(None): "nothing", dict: "a mapping"}.get(type(value), "a list")
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**LONGEST_SHOWN else "a larger number"
-    return printable(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...")
-
-
 def read_as(of: type[T], value: Any, where: str) -> T:
     """Return a value of JSON as one of a type. Raises `LogError` with `where`, the keys, expected and found."""
     try:
@@ -70,5 +63,29 @@ def read_as(of: type[T], value: Any, where: str) -> T:
     except Wrong as wrong:
         first, *_ = wrong.within(value)
         path = "".join(f": {printable(str(key))[:LONGEST_SHOWN]}" for key in first.keys)
-        raise LogError(f"{where}{path}: expected {first.expected}, found {first.text or shown(first.found)}") from None
+        raise LogError(f"{where}{path}: expected {first.expected}, found {first.text or show(first.found)}") from None
     return made
+
+
+# --- quantities: within these bounds, differences and sums stay finite ------------------------------------------------
+
+LONGEST_S = 2**25
+"""The most seconds in a document. A run is shorter (see `model.schema.LONGEST_S`)."""
+
+SHORTEST_DAY_S = 1e-6
+"""The shortest day in a header. Figures are divided by it, and must stay finite."""
+
+MOST_NS = 2**62
+"""The largest instant of a clock. The difference of two fits into 64 bits."""
+
+Instant_ns = Annotated[int, Within(-MOST_NS, MOST_NS)]
+Length_ns = Annotated[int, Within(0, MOST_NS)]
+Count = Annotated[int, Within(0, 2**53)]
+Users = Annotated[int, Within(0, MOST_USERS)]
+Seconds = Annotated[float, Within(0, LONGEST_S)]
+Instant_s = Annotated[float, Within(-LONGEST_S, LONGEST_S)]
+Day_s = Annotated[float, Within(SHORTEST_DAY_S, LONGEST_S)]
+Share = Annotated[float, Within(0, 1)]
+Amount = Annotated[float, Within(0, 1e300)]
+Level = Annotated[int, Within(-(2**53), 2**53)]
+Change = Annotated[float, Within(-1e15, 1e15)]

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 from loadsim.errors import LogError
-from loadsim.model.documents.typed import Within, Wrong
-from loadsim.timinglog.documents import read_as, shown
-from loadsim.timinglog.quantities import Count, Instant_ns, Length_ns, Seconds
+from loadsim.model.documents.typed import Within, Wrong, show
+from loadsim.timinglog.documents import Count, Instant_ns, Length_ns, Seconds, read_as
 
 Cause = Literal["abort_on", "users lost", "accounts taken"]
 ABORT_ON, USERS_LOST, ACCOUNTS_TAKEN = "abort_on", "users lost", "accounts taken"
@@ -151,9 +150,9 @@ def read_facts(document: Mapping[str, Any], where: str, monitor: str | None) -> 
         return facts
     for name in (name for name in LogFacts._fields if name not in OF_MONITORS):
         if (found := getattr(facts, name)) is not None:
-            raise LogError(f"{where}: {name}: expected no such fact of a monitor, found {shown(found)}")
+            raise LogError(f"{where}: {name}: expected no such fact of a monitor, found {show(found)}")
     if facts.ended not in (None, "completed"):
-        raise LogError(f"{where}: ended: expected completed of a monitor, found {shown(facts.ended)}")
+        raise LogError(f"{where}: ended: expected completed of a monitor, found {show(facts.ended)}")
     for probe in facts.probes or ():
         check_monitored(f"{where}: probes", probe, monitor)
     return facts
@@ -162,4 +161,4 @@ def read_facts(document: Mapping[str, Any], where: str, monitor: str | None) -> 
 def check_monitored(where: str, probe: str, monitor: str) -> None:
     """Raise `LogError` for a probe that is not one of this monitor."""
     if not probe.endswith(f"@{monitor}"):
-        raise LogError(f"{where}: expected names that end with @{monitor}, found {shown(probe)}")
+        raise LogError(f"{where}: expected names that end with @{monitor}, found {show(probe)}")

@@ -13,8 +13,9 @@ from typing import Any, BinaryIO
 
 from loadsim.errors import LogError, printable
 from loadsim.files import open_file
+from loadsim.model.documents.typed import show
 from loadsim.timinglog import container
-from loadsim.timinglog.documents import read_document, shown
+from loadsim.timinglog.documents import read_document
 from loadsim.timinglog.facts import LogFacts, read_facts
 from loadsim.timinglog.header import LogHeader, read_header
 from loadsim.timinglog.health_samples import Sample, Samples
@@ -128,7 +129,7 @@ def _json(path: Path, block: container.Block) -> list[Any]:
     where = f"{path}: byte {block.begin}"
     found = read_document(where, block.payload, strictly=block.kind != container.HEALTH)
     if not isinstance(found, list):
-        raise LogError(f"{where}: expected a JSON array in a block of kind {block.kind}, found {shown(found)}")
+        raise LogError(f"{where}: expected a JSON array in a block of kind {block.kind}, found {show(found)}")
     return found
 
 

@@ -18,13 +18,12 @@ from loadsim.errors import LogError
 from loadsim.findings.catalogue import Severity
 from loadsim.findings.finding import Finding
 from loadsim.model.criteria import DEFAULT, LIMITS
-from loadsim.model.documents.typed import Reads, Row, Within, Wrong
+from loadsim.model.documents.typed import Reads, Row, Within, Wrong, show
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.population import group_index
 from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Window
-from loadsim.timinglog.documents import read_as, shown
+from loadsim.timinglog.documents import LONGEST_S, Amount, Count, Day_s, Instant_ns, Seconds, Share, Users, read_as
 from loadsim.timinglog.planned_load import PlannedLoad
-from loadsim.timinglog.quantities import LONGEST_S, Amount, Count, Day_s, Instant_ns, Seconds, Share, Users
 
 MONITOR = "monitor"
 """Header key of the file of `loadsim monitor`: its name."""
@@ -187,11 +186,11 @@ def read_header(document: Mapping[str, Any], where: str) -> LogHeader:
     # A monitor's header must not have keys of an engine that count in verdicts.
     if not MONITOR_NAME.fullmatch(header.monitor):
         expected = "a-z, 0-9 and -, at most 40 characters"
-        raise LogError(f"{where}: monitor: expected {expected}, found {shown(header.monitor)}")
+        raise LogError(f"{where}: monitor: expected {expected}, found {show(header.monitor)}")
     own = {"run": "", "client": header.monitor, "engine": MONITOR, "users": 0, "engine_users": 0}
     for key, value in own.items():
         if (found := getattr(header, key)) != value:
-            raise LogError(f"{where}: {key}: expected {value!r} of a monitor, found {shown(found)}")
+            raise LogError(f"{where}: {key}: expected {value!r} of a monitor, found {show(found)}")
     return header
 
 

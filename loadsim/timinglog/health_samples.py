@@ -15,11 +15,10 @@ from typing import Annotated, Any, Protocol, TypedDict, get_type_hints
 import numpy as np
 
 from loadsim.errors import LogError
-from loadsim.model.documents.typed import Within
+from loadsim.model.documents.typed import Within, show
 from loadsim.model.terms import FIGURE_NAME
-from loadsim.timinglog.documents import harmless, read_as, shown
+from loadsim.timinglog.documents import Change, Instant_ns, Instant_s, Length_ns, Level, harmless, read_as
 from loadsim.timinglog.facts import check_monitored
-from loadsim.timinglog.quantities import Change, Instant_ns, Instant_s, Length_ns, Level
 
 # --- the schema -------------------------------------------------------------------------------------------------------
 
@@ -107,7 +106,7 @@ class SampleCheck:
             for figure in value:
                 if not FIGURE_NAME.fullmatch(figure):
                     expected = "names of a-z, 0-9 and _, at most 40 characters"
-                    raise LogError(f"{self._where}: figures: expected {expected}, found {shown(figure)}")
+                    raise LogError(f"{self._where}: figures: expected {expected}, found {show(figure)}")
 
 
 # --- the store --------------------------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.model.terms import Window
+from loadsim.timinglog.documents import LONGEST_S
 from loadsim.timinglog.header_words import differences
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.monitors import parted, run_start, with_monitors
-from loadsim.timinglog.quantities import LONGEST_S
 from loadsim.timinglog.reader import Source, TimingLog, read_each
 from loadsim.timinglog.records import KINDS, NAMES
 from loadsim.timinglog.writer import MOST_NAMES, OTHER

@@ -10,7 +10,7 @@ from typing import Annotated
 from loadsim.model.documents.typed import Within, Wrong, closed
 from loadsim.model.records import SPANS
 from loadsim.model.terms import WITHOUT_WINDOW, Window
-from loadsim.timinglog.quantities import Count
+from loadsim.timinglog.documents import Count
 
 BINS = 400
 """The number of parts. The windows of the shipped scenarios begin and end at the edge of one."""

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.model.records import EVENTS, FAILURES, GENERATOR, OUTCOMES
-from loadsim.timinglog.documents import read_as
-from loadsim.timinglog.quantities import LONGEST_S
+from loadsim.timinglog.documents import LONGEST_S, read_as
 from loadsim.timinglog.records import KINDS, NAMES, NEVER, RecordKind, Records
 
 MOST_US = 1 << 50

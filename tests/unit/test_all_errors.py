@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import MOST_SHOWN, ConfigError
-from loadsim.model.documents.problems import SourceLines
+from loadsim.model.documents.yaml_reader import SourceLines
 from loadsim.model.scenario import load_scenario
 
 Capture = pytest.CaptureFixture[str]

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.accounts import AccountsSection
-from loadsim.model.documents.problems import Problems
 from loadsim.model.documents.schema import Text, whole, word
 from loadsim.model.documents.typed import ReadAs, Reads, mismatch, mismatches, show, strict
-from loadsim.model.documents.yaml_reader import Origin, resolve_path
+from loadsim.model.documents.yaml_reader import Origin, Problems, resolve_path
 from loadsim.model.host_port import is_loopback
 from loadsim.model.log_on import (
     AUTO,

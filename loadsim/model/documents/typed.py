@@ -12,7 +12,7 @@ from itertools import repeat
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from loadsim.errors import MOST_SHOWN
+from loadsim.errors import MOST_SHOWN, printable
 
 T = TypeVar("T")
 
@@ -77,8 +77,10 @@ def show(value: object) -> str:
             return "a mapping"
         case list() | tuple():
             return "a list"
+        case int() if abs(value) >= 10**LONGEST_SHOWN:
+            return "a larger number"
     text = repr(value)
-    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "..."
+    return printable(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...")
 
 
 SIMILAR = 0.75

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from loadsim.errors import ConfigError, printable, together
 from loadsim.files import read_text
-from loadsim.model.documents.problems import Key, Problems, SourceLines
 from loadsim.model.documents.typed import Wrong, show, value_of
 
 _LONGEST_PATH = 200
@@ -27,6 +27,63 @@ _SECRET = (
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
+
+
+Key = tuple[str | int, ...]
+"""The path of a value in a document: ("topology", 0, "users")."""
+
+
+class Problems:
+    """Errors of several checks.
+
+    `with problems:` records the error of its block, after which the program continues behind the block. `check()`
+    raises what was recorded.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[ConfigError] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, ConfigError):
+            self.found.append(error)
+        return isinstance(error, ConfigError)
+
+    def check(self) -> None:
+        """Raise the recorded errors as one `ConfigError`, if there are any."""
+        if self.found:
+            raise together(self.found)
+
+
+class SourceLines:
+    """The lines of a YAML text in which its values begin, by their key paths."""
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def of(self, key: Key) -> int:
+        """Return the line, from 1, of a key or of the nearest one above it that is in the text; 0 if none is."""
+        parts = _parts(key)
+        return next((self._lines[parts[:end]] for end in range(len(parts), 0, -1) if parts[:end] in self._lines), 0)
+
+    @cached_property
+    def _lines(self) -> dict[tuple[str, ...], int]:
+        """Compute the lines when the first one is needed: most files have no error."""
+        from loadsim.model.documents.yaml_dialect import lines_of
+
+        lines: dict[tuple[str, ...], int] = {}
+        for key, line in lines_of(self._text):
+            lines.setdefault(_parts(key), line)
+        return lines
+
+
+def _parts(key: Key) -> tuple[str, ...]:
+    """Return the parts of the names in a key path: criteria have dots in place of nested mappings."""
+    return tuple(part for name in key for part in str(name).split("."))
 
 
 def path_text(key: Key) -> str:
