@@ -268,12 +268,10 @@ class AccountsSection:
 
     @property
     def has_password(self) -> bool:
-        """Return whether the accounts have passwords."""
         return self.csv is not None or any(getattr(self, source) is not None for source in PASSWORDS)
 
     @property
     def has_token(self) -> bool:
-        """Return whether the accounts have OAuth tokens."""
         return self.token_file is not None or self.token_command is not None
 
 

@@ -64,5 +64,4 @@ class TokenSource:
 
 
 def described(methods: tuple[str, ...]) -> str:
-    """Return the setting `auth` as text."""
     return " or ".join(methods) or AUTO

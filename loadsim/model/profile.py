@@ -85,8 +85,6 @@ class StartState:
 @strict
 @dataclass(frozen=True, slots=True)
 class NewMail:
-    """New messages: the rate per day, the number of random recipients, and the chance of a list in addition."""
-
     per_day: Amount
     """New messages per day."""
     recipients: Positive
@@ -100,8 +98,6 @@ class NewMail:
 @strict
 @dataclass(frozen=True, slots=True)
 class ProcessInbox:
-    """Reading all unread messages of the Inbox: the rate per day, and the delay between messages."""
-
     per_day: Amount
     """Times a day at which the user reads all unread messages."""
     read_note_delay_ms: DurationDistribution = field(metadata={"key": "read_note_delay"})
@@ -111,8 +107,6 @@ class ProcessInbox:
 @strict
 @dataclass(frozen=True, slots=True)
 class Browse:
-    """Reading one old message of a random folder: the rate per day."""
-
     per_day: Amount
     """Times a day at which the user reads an old message of a random folder."""
 
@@ -173,8 +167,6 @@ class ListRule:
 @strict
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Changes of the user's schedule; each replaces the whole schedule file."""
-
     per_day: Amount
     """Changes of the schedule per day."""
     file_bytes: SizeDistribution = field(metadata={"key": "file_size"})
@@ -184,8 +176,6 @@ class Schedule:
 @strict
 @dataclass(frozen=True, slots=True)
 class PluginTask:
-    """A task of a plug-in: the rate per day."""
-
     per_day: Amount
 
 

@@ -37,7 +37,6 @@ class RunTimes:
 
     @property
     def cycles(self) -> float:
-        """Return the length of the run in cycles."""
         return self.duration_s / (self.day_length_s + self.night_length_s)
 
     def part_at(self, at_s: float) -> str:

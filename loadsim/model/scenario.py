@@ -391,7 +391,6 @@ _ACCOUNTS = 'accounts: {user: "user{index:05d}", password_env: LOADSIM_PASSWORD}
 
 
 def _check_accounts(document: ScenarioDocument, origin: Origin) -> None:
-    """Check that the accounts fit the server."""
     if document.accounts is None:
         if document.server != EMBEDDED:
             raise origin.error(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 import numpy as np
@@ -20,64 +19,60 @@ CSV_KINDS = (*KINDS, HEALTH)
 """The kinds of records that can be exported."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnValues:
-    """Values of records, or numbers of `names`. A value that `never` was is empty."""
-
-    values: NDArray[Any]
-    names: tuple[str, ...] | None = None
-    never: NDArray[np.bool_] | None = None
-
-    def cells(self, unit: str) -> list[str]:
-        """Return the values as text: seconds with all microseconds, milliseconds with three decimals."""
-        values = self.values.tolist()
-        if self.names is not None:
-            return [self.names[value] for value in values]
-        form = {"s": "%.6f", "ms": "%.3f"}.get(unit, "%s")
-        cells = [form % value for value in values]
-        for at in np.flatnonzero(self.never).tolist() if self.never is not None else ():
-            cells[at] = ""
-        return cells
+def _seconds(instants_us: NDArray[np.int64]) -> list[str]:
+    """Return seconds from the common start with all microseconds; "" for what never was."""
+    return ["" if at_us == NEVER else f"{at_us / 1e6:.6f}" for at_us in instants_us.tolist()]
 
 
-def columns_of(kind: str, records: Records, strings: tuple[str, ...]) -> dict[str, ColumnValues]:
-    """Return the columns of a kind of records. Seconds count from the common start."""
-    makers = {name: ColumnValues(records[name], strings) for name in ("client", "engine")}
+def _took_ms(begins_us: NDArray[np.int64], ends_us: NDArray[np.int64]) -> list[str]:
+    """Return milliseconds with three decimals; "" for what never began or ended."""
+    spans_us = zip(begins_us.tolist(), ends_us.tolist(), strict=True)
+    return ["" if NEVER in (begin, end) else f"{(end - begin) / 1e3:.3f}" for begin, end in spans_us]
+
+
+def columns_of(kind: str, records: Records, strings: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Return the cells of a kind of records by column."""
+
+    def named(field: str, names: tuple[str, ...] = strings) -> list[str]:
+        return [names[number] for number in records[field].tolist()]
+
+    def numbers(field: str) -> list[Any]:
+        return records[field].tolist()  # type: ignore[no-any-return]
+
+    makers = {name: named(name) for name in ("client", "engine")}
     if kind == "mails":
         return {
-            "at_s": ColumnValues(records["at_us"] / 1e6),
+            "at_s": _seconds(records["at_us"]),
             **makers,
-            "message": ColumnValues(np.char.decode(records["message"], "ascii")),
-            "user": ColumnValues(records["user"]),
-            "sender": ColumnValues(records["sender"]),
-            "event": ColumnValues(records["event"], EVENTS),
-            "folder": ColumnValues(records["folder"], strings),
+            "message": np.char.decode(records["message"], "ascii").tolist(),
+            "user": numbers("user"),
+            "sender": numbers("sender"),
+            "event": named("event", EVENTS),
+            "folder": named("folder"),
         }
     if kind == "commands":
         return {
-            "started_s": ColumnValues(records["started_us"] / 1e6),
-            "took_ms": ColumnValues(records["took_us"] / 1e3),
+            "started_s": _seconds(records["started_us"]),
+            "took_ms": [f"{took_us / 1e3:.3f}" for took_us in numbers("took_us")],
             **makers,
-            "user": ColumnValues(records["user"]),
-            "command": ColumnValues(records["command"], strings),
-            "outcome": ColumnValues(records["outcome"], OUTCOMES),
-            **{name: ColumnValues(records[name]) for name in ("sent_bytes", "received_bytes")},
+            "user": numbers("user"),
+            "command": named("command"),
+            "outcome": named("outcome", OUTCOMES),
+            **{name: numbers(name) for name in ("sent_bytes", "received_bytes")},
         }
-    due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
-    unstarted, unended = started_us == NEVER, ended_us == NEVER
     return {
-        "scheduled_s": ColumnValues(due_us / 1e6),
-        "started_s": ColumnValues(started_us / 1e6, never=unstarted),
-        "service_ms": ColumnValues((ended_us - started_us) / 1e3, never=unstarted | unended),
-        "response_ms": ColumnValues((ended_us - due_us) / 1e3, never=unended),
+        "scheduled_s": _seconds(records["scheduled_us"]),
+        "started_s": _seconds(records["started_us"]),
+        "service_ms": _took_ms(records["started_us"], records["ended_us"]),
+        "response_ms": _took_ms(records["scheduled_us"], records["ended_us"]),
         **makers,
-        "user": ColumnValues(records["user"]),
-        **{name: ColumnValues(records[name], strings) for name in ("profile", "protocol", "task")},
-        "outcome": ColumnValues(records["outcome"], OUTCOMES),
-        "error": ColumnValues(records["error"], strings),
-        "bytes": ColumnValues(records["bytes"]),
+        "user": numbers("user"),
+        **{name: named(name) for name in ("profile", "protocol", "task")},
+        "outcome": named("outcome", OUTCOMES),
+        "error": named("error"),
+        "bytes": numbers("bytes"),
         **{
-            f"late_{cause}_ms": ColumnValues(records[f"late_{cause}_s"] * 1e3)
+            f"late_{cause}_ms": [f"{late_ms:.3f}" for late_ms in (records[f"late_{cause}_s"] * 1e3).tolist()]
             for cause in ("busy", "down", "generator")
         },
     }
@@ -95,9 +90,7 @@ def export_csv(log: TimingLog, file: TextIO, kind: str = "tasks") -> None:
         return
     writer.writerow(columns_of(kind, np.zeros(0, KINDS[kind].named), ()))
     for piece in log.pieces(kind):
-        columns = columns_of(kind, piece.records(), log.strings)
-        cells = [column.cells(name.rpartition("_")[2]) for name, column in columns.items()]
-        writer.writerows(zip(*cells, strict=True))
+        writer.writerows(zip(*columns_of(kind, piece.records(), log.strings).values(), strict=True))
 
 
 def _export_health(log: TimingLog, writer: Any) -> None:

@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from email.utils import quote as quoted
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -90,13 +91,8 @@ def disposition(kind: str, filename: str | None) -> str:
     if filename is None:
         return f"Content-Disposition: {kind}\r\n"
     if filename.isascii() and filename.isprintable():
-        return f"Content-Disposition: {kind};\r\n filename={_quoted(filename)}\r\n"
+        return f'Content-Disposition: {kind};\r\n filename="{quoted(filename)}"\r\n'
     return f"Content-Disposition: {kind};\r\n filename*=utf-8''{quote(filename, safe='')}\r\n"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _fold(name: str, words: Sequence[str]) -> str:

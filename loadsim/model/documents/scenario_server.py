@@ -220,8 +220,6 @@ def _smtp(section: _Smtp) -> Endpoint:
 @strict
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The endpoints of the mail server under test."""
-
     imap: Annotated[Endpoint, ReadAs(_Imap, _imap)]
     """IMAP service of the server."""
     smtp: Annotated[Endpoint, ReadAs(_Smtp, _smtp)]
