@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadsim.model.records import SPANS, MailFields, TaskFields
+from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT, PlannedLoad
 from loadsim.users import tasks
 from loadsim.users.tasks import TASKS
@@ -94,17 +94,9 @@ class Tally:
         hour.traffic["messages_received"] += 1
         hour.traffic["bytes_received"] += self._data_bytes
 
-    def command(
-        self,
-        command: str,
-        user: int,
-        started_ns: int,
-        ended_ns: int,
-        outcome: str,
-        sent_bytes: int,
-        received_bytes: int,
-    ) -> None:
+    def command(self, record: CommandFields) -> None:
         """Count a protocol command. DATA carries the message whose acceptance is recorded next."""
+        command, user, started_ns, _, _, sent_bytes, _ = record
         hour = self._hour if self._begin_ns <= started_ns < self._end_ns else self._hour_of(started_ns)
         hour.commands[command] += 1
         if command == "SMTP DATA":

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from loadsim.model.log_on import TokenSource
 from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.records import MailFields, TaskFields
+from loadsim.model.records import CommandFields, MailFields, TaskFields
 
 MessageRef = Hashable
 """A message in a folder of one mailbox: an opaque value, which stays valid in later sessions."""
@@ -392,16 +392,7 @@ class Recorder(Protocol):
     def mail(self, record: MailFields) -> None:
         """Record an event of a message."""
 
-    def command(
-        self,
-        command: str,
-        user: int,
-        started_ns: int,
-        ended_ns: int,
-        outcome: str,
-        sent_bytes: int,
-        received_bytes: int,
-    ) -> None:
+    def command(self, record: CommandFields) -> None:
         """Record a protocol command that has ended."""
 
 

@@ -1,4 +1,4 @@
-"""The two records in which load and measurement meet: `TaskRecord` and `MailRecord`, and their outcomes and events.
+"""The records in which load and measurement meet, of tasks, mail and commands; their outcomes and events.
 
 Engines make them, timing logs store them, analysis reads them. The measuring path makes plain tuples of their fields:
 to make and read one takes half the time of a named tuple, and a fraction of that of a dataclass.
@@ -77,6 +77,19 @@ class MailRecord(NamedTuple):
     folder: str
 
 
+class CommandRecord(NamedTuple):
+    """A protocol command of a user that has ended, with an outcome of those of tasks that began."""
+
+    command: str
+    user: int
+    started_ns: int
+    ended_ns: int
+    outcome: str
+    sent_bytes: int
+    received_bytes: int
+
+
 TaskFields = tuple[str, int, str, str, int, int | None, int | None, float, float, float, str, str, int]
 MailFields = tuple[str, str, int, int, int, str]
+CommandFields = tuple[str, int, int, int, str, int, int]
 """The fields of a record in order, as a plain tuple or as the record itself."""

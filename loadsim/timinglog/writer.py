@@ -17,7 +17,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from loadsim.model.records import MailFields, TaskFields
+from loadsim.model.records import CommandFields, MailFields, TaskFields
 from loadsim.timinglog import container
 from loadsim.timinglog.record_limits import LONGEST_NAME, MOST_US
 from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME
@@ -121,16 +121,8 @@ class TimingLogWriter:
             EVENT[event],
         )
 
-    def command(
-        self,
-        command: str,
-        user: int,
-        started_ns: int,
-        ended_ns: int,
-        outcome: str,
-        sent_bytes: int,
-        received_bytes: int,
-    ) -> None:
+    def command(self, record: CommandFields) -> None:
+        command, user, started_ns, ended_ns, outcome, sent_bytes, received_bytes = record
         took_us, started_us = (ended_ns - started_ns) // 1000, (started_ns - self._epoch_ns) // 1000
         if not -MOST_US <= started_us <= MOST_US:  # the reader rejects the whole log
             raise ValueError("expected a command within 35 years of the log's begin")

@@ -66,7 +66,7 @@ class Companion:
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         try:
-            self._recorder.command(name, self.number, since, self.now(), outcome, sent_bytes, received_bytes)
+            self._recorder.command((name, self.number, since, self.now(), outcome, sent_bytes, received_bytes))
         except Exception as error:  # noqa: BLE001 - raised here, it would end the connection, as if the server had
             self._broken = self._host.internal_error(error, f"the end of {name}", self.number)
             asyncio.get_running_loop().call_soon(self._break_off)

@@ -78,7 +78,7 @@ class User:
         self._moved_bytes += sent_bytes + received_bytes
         self._answered_ns = now_ns = self.now()
         try:
-            self._recorder.command(name, self.number, since, now_ns, outcome, sent_bytes, received_bytes)
+            self._recorder.command((name, self.number, since, now_ns, outcome, sent_bytes, received_bytes))
         except Exception as error:  # noqa: BLE001 - raised here, it would end the connection, as if the server had
             self._break_session(error, f"the end of {name}")
 

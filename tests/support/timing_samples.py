@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.model.criteria import DEFAULT, documents
-from loadsim.model.records import MailRecord, TaskRecord
+from loadsim.model.records import CommandRecord, MailRecord, TaskRecord
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.records import NAMES
 from loadsim.timinglog.writer import TimingLogWriter
@@ -98,13 +98,13 @@ def write_sample(
     path.parent.mkdir(parents=True, exist_ok=True)
     stated = HEADER | dict(header or {})
     writer = TimingLogWriter(path, stated | {"criteria": only(stated["criteria"])}, EPOCH_NS)
-    for add, records in (
-        (lambda **task: writer.task(TaskRecord(**task)), tasks),
-        (lambda **mail: writer.mail(MailRecord(**mail)), mails),
-        (writer.command, commands),
+    for add, make, records in (
+        (writer.task, TaskRecord, tasks),
+        (writer.mail, MailRecord, mails),
+        (writer.command, CommandRecord, commands),
     ):
         for number, record in enumerate(records, 1):
-            add(**record)
+            add(make(**record))
             if flush_every and number % flush_every == 0:
                 assert writer.flush() is None
     for sample in health:

@@ -22,7 +22,7 @@ from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Driver, Endpoint, Services
-from loadsim.model.records import SPANS, MailFields, MailRecord, TaskFields, TaskRecord
+from loadsim.model.records import SPANS, CommandFields, CommandRecord, MailFields, MailRecord, TaskFields, TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver
@@ -44,8 +44,6 @@ QUIET: dict[str, Any] = {
 }
 """A profile whose user does nothing; tests say what he does. A day is 8 hours."""
 
-COMMAND = ("command", "user", "started_ns", "ended_ns", "outcome", "sent_bytes", "received_bytes")
-"""What a recorder is told of a protocol command, in this order."""
 
 NOWHERE = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
 
@@ -116,9 +114,9 @@ class Tape:
         self._log.mail(made)
         self.mails.append(MailRecord(*made)._asdict())
 
-    def command(self, *figures: Any) -> None:
-        self._log.command(*figures)
-        record = dict(zip(COMMAND, figures, strict=True))
+    def command(self, made: CommandFields) -> None:
+        self._log.command(made)
+        record = CommandRecord(*made)._asdict()
         self.commands.append(record)
         self._recent[record["user"]].append(record)
 

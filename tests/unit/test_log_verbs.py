@@ -158,7 +158,7 @@ def test_csv_has_mails_commands_and_samples_of_health_too(tmp_path: Path, capsys
     path = tmp_path / "c1.0.tlog"
     writer = TimingLogWriter(path, HEADER, EPOCH_NS)
     writer.mail(MailRecord(event="seen", message="n1.0", user=2, sender=1, at_ns=ms(1250.5), folder="INBOX"))
-    writer.command("SMTP DATA", 1, ms(100), ms(107.25), "ok", 20, 2000)
+    writer.command(("SMTP DATA", 1, ms(100), ms(107.25), "ok", 20, 2000))
     writer.health({"at_ns": ms(1000), "lags_from_ns": ms(980), "lags_us": [10, 2000], "cpu_share": 0.25})
     writer.facts(ENDED)
     writer.close()

@@ -141,7 +141,7 @@ def test_a_writer_takes_no_command_that_its_reader_rejects(started_ns: int, tmp_
     """Nor an odd id of a message: either would make the whole log unreadable."""
     log = TimingLogWriter(tmp_path / "a.tlog", {}, 0)
     with pytest.raises(ValueError, match="expected a command within 35 years"):
-        log.command("X", 1, started_ns, started_ns, OUTCOMES[0], 0, 0)
+        log.command(("X", 1, started_ns, started_ns, OUTCOMES[0], 0, 0))
     for message in ("n 1", "n\x7f", "nä"):
         with pytest.raises(ValueError, match="expected an id of printable ASCII"):
             log.mail(("seen", message, 1, 1, 0, ""))

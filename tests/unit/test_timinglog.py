@@ -51,15 +51,7 @@ def write_sample(path: Path, flushes: int = 3) -> list[int]:
         writer.mail(
             MailRecord(event="seen", message=f"n1.{number}", user=2, sender=1, at_ns=EPOCH_NS + number, folder="INBOX")
         )
-        writer.command(
-            command="IMAP NOOP",
-            user=number,
-            started_ns=EPOCH_NS,
-            ended_ns=EPOCH_NS + 2000,
-            outcome="ok",
-            sent_bytes=9,
-            received_bytes=8,
-        )
+        writer.command(("IMAP NOOP", number, EPOCH_NS, EPOCH_NS + 2000, "ok", 9, 8))
         writer.health({"cpu": number})
         writer.facts({"flushes": number})
         assert writer.flush() is None
@@ -80,10 +72,7 @@ def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
     writer.task(TaskRecord(**BASIC_TASK))
     writer.task(TaskRecord(**BASIC_TASK | {"started_ns": None, "ended_ns": None, "outcome": "skipped"}))
     writer.mail(MailRecord(event="accepted", message="n1.0", user=2, sender=1, at_ns=EPOCH_NS + 700_000_999, folder=""))
-    writer.command(
-        command="IMAP NOOP", user=1, started_ns=EPOCH_NS, ended_ns=EPOCH_NS + 7_000, outcome="ok", sent_bytes=1,
-        received_bytes=2,
-    )  # fmt: skip
+    writer.command(("IMAP NOOP", 1, EPOCH_NS, EPOCH_NS + 7_000, "ok", 1, 2))
     writer.health({"at_ns": EPOCH_NS + 3_000_000_000, "cpu": 0.5})
     writer.facts({"start_ns": EPOCH_NS + 1_000_000_000})
     writer.close()
@@ -126,15 +115,7 @@ def test_numbers_that_do_not_fit_saturate(tmp_path: Path) -> None:
     """Five gigabytes and two hours stay what they mean: at least the largest number."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     writer.task(TaskRecord(**BASIC_TASK | {"moved_bytes": 5 << 30}))
-    writer.command(
-        command="IMAP FETCH",
-        user=1,
-        started_ns=EPOCH_NS,
-        ended_ns=EPOCH_NS + 7200 * 10**9,
-        outcome="ok",
-        sent_bytes=1,
-        received_bytes=5 << 30,
-    )
+    writer.command(("IMAP FETCH", 1, EPOCH_NS, EPOCH_NS + 7200 * 10**9, "ok", 1, 5 << 30))
     writer.close()
     log = read_log(tmp_path / "a.tlog")
     assert log.tasks["bytes"].item() == log.commands["received_bytes"].item() == 2**32 - 1
