@@ -22,7 +22,7 @@ from loadsim.analysis.figures import Figures
 from loadsim.model.criteria import DEFAULT
 from loadsim.model.documents.scenario_document import ScenarioDocument
 from loadsim.model.documents.schema import NAME_OR_PATH
-from loadsim.model.documents.typed import KeywordOr, ReadAs, Reads, keys_of
+from loadsim.model.documents.typed import ReadAs, Reads, keys_of
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.profile import Profile
 from loadsim.model.run_times import seconds
@@ -99,13 +99,13 @@ def _read_as(kind: Any) -> Any:
     """Return the type or the annotation by which a value of an annotated type is read."""
     if get_origin(kind) is Annotated:
         for each in get_args(kind)[1:]:
-            if isinstance(each, ReadAs | KeywordOr):
+            if isinstance(each, ReadAs):
                 return _read_as(each.section)
             if isinstance(each, Reads):
                 return each
         return _read_as(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
-        (kind,) = (each for each in get_args(kind) if each is not NoneType)
+        *_, kind = (each for each in get_args(kind) if each is not NoneType)
         return _read_as(kind)
     return kind
 

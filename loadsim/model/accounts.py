@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.model.documents.schema import Text
 from loadsim.model.documents.typed import Reads, mismatch, show, strict
 from loadsim.model.documents.yaml_reader import Origin, resolve_path
-from loadsim.model.log_on import Pattern, TokenSource, fill, is_pattern
+from loadsim.model.log_on import CommandPattern, Pattern, TokenSource, fill, is_pattern
 from loadsim.model.ports import Account
 from loadsim.passwords import from_environment, from_file, open_to_others
 
@@ -76,6 +75,8 @@ class Identity:
 
     def of(self, account: Account) -> Account:
         """Return an account with what this states."""
+        if self == OWN:
+            return account
         number, login = account.number, account.login
         authcid, authzid = self.master, None
         if self.master is not None and self.separator is not None:
@@ -120,12 +121,12 @@ class AccountPattern:
     def account(self, index: int, domain: str) -> Account:
         """Return the account of user `index`."""
         login = _fill(self.user, index)
-        account = Account(
+        own = Account(
             *(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key),
             first_address=_address(_fill(self.user, 1), domain),
             password_source=self.password_source,
         )
-        return account if self.identity == OWN else self.identity.of(account)
+        return self.identity.of(own)
 
     def number(self, address: str, domain: str) -> int | None:
         """Return the user with this address, or None. The inverse of `account`."""
@@ -160,8 +161,7 @@ class AccountTable:
 
     def account(self, index: int, domain: str) -> Account:
         """Return the account in row `index` (from 1)."""
-        account = self.rows[index - 1]
-        return account if self.identity == OWN else self.identity.of(account)
+        return self.identity.of(self.rows[index - 1])
 
     def number(self, address: str, domain: str) -> int | None:
         return self._numbers.get(address.lower())
@@ -238,7 +238,7 @@ class AccountsSection:
     """Key that signs the manifest of each mailbox; accounts without passwords need it. Default: each password."""
     token_file: Pattern | None = None
     """File of the user's OAuth token, with the fields `{index}` and `{user}`; read at each log-on, on each client."""
-    token_command: Pattern | None = None
+    token_command: CommandPattern | None = None
     """Instead of `token_file`: a command that prints the token within 60 s, 30 s before expiry and once after a
     refusal."""
     master: Text | None = None
@@ -292,7 +292,7 @@ def resolve_accounts(
 
     Without `passwords`, no password is fetched. Raises `ConfigError` for fewer accounts than users.
     """
-    identity = _identity(section, users, origin, directory)
+    identity = _identity(section, origin, directory)
     if section.csv is not None:
         table = read_table(resolve_path(section.csv, directory), domain, section.manifest_key)
         table = replace(table, identity=identity)
@@ -307,26 +307,15 @@ def resolve_accounts(
     return pattern
 
 
-def _identity(section: AccountsSection, users: int, origin: Origin, directory: Path) -> Identity:
+def _identity(section: AccountsSection, origin: Origin, directory: Path) -> Identity:
     """Return how the accounts of a section log on. A path without a field must be that of a file."""
-    path, words = None, None
+    path = None
     if section.token_file is not None:
         path = resolve_path(section.token_file, directory)
         if not is_pattern(section.token_file) and not path.is_file():
             raise origin.error(("accounts", "token_file"), "a file", section.token_file)
-    if section.token_command is not None:
-        try:
-            words = shlex.split(section.token_command)
-        except ValueError:
-            words = []
-        if not words:
-            raise origin.error_saying(("accounts", "token_command"), "a command", "none, or open quotation marks")
-    return Identity(
-        section.master,
-        section.master_separator,
-        None if path is None else str(path.absolute()),
-        tuple(words or ()),
-    )
+    token_file = None if path is None else str(path.absolute())
+    return Identity(section.master, section.master_separator, token_file, section.token_command or ())
 
 
 def _password(section: AccountsSection, origin: Origin, directory: Path, fetched: bool) -> str:

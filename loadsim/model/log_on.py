@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -53,6 +54,21 @@ def _pattern(value: object) -> str:
 
 Pattern = Annotated[str, Reads(_pattern, "text")]
 """A text with the fields `{index}` and `{user}`."""
+
+
+def _command(line: str) -> tuple[str, ...]:
+    """Return the words of a command. No error shows them: a secret may be among them."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        raise mismatch("a command", "quotation marks that are not closed") from None
+    if not words or not words[0]:
+        raise mismatch("a command", "none")
+    return tuple(words)
+
+
+Command = Annotated[tuple[str, ...], Reads(lambda value: _command(text(value)), "text")]
+CommandPattern = Annotated[tuple[str, ...], Reads(lambda value: _command(_pattern(value)), "text")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from loadsim.errors import ConfigError
 from loadsim.model.documents.schema import PositiveDuration, Switch, matching, whole, word
 from loadsim.model.documents.typed import Reads, mismatch, mismatches, show, strict
-from loadsim.model.documents.yaml_reader import expected_file, known, locate, parse, read_document
+from loadsim.model.documents.yaml_reader import known, located, parse, read_document
 from loadsim.model.message_tag import HEADER
 
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
@@ -176,9 +175,7 @@ def module_name(protocol: str, program: MailProgram, companions: Sequence[MailPr
 
 def load_program(reference: str, relative_to: Path | None = None) -> MailProgram:
     """Read the program with a shipped name or a path, relative to `relative_to`. Raises `ConfigError`."""
-    found = locate("programs", reference, relative_to)
-    if found is None:
-        raise ConfigError(f"program: expected {expected_file('programs')}, found {show(reference)}")
+    found = located("programs", reference, relative_to)
     return _shipped(*found) if reference in known("programs") else _load(*found)
 
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
-from loadsim.errors import MOST_SHOWN, ConfigError
+from loadsim.errors import MOST_SHOWN
 from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.model.documents.schema import (
     Amount,
@@ -30,6 +30,7 @@ from loadsim.model.documents.yaml_reader import (
     expected_file,
     known,
     locate,
+    located,
     merge,
     parse,
     read_document,
@@ -271,10 +272,7 @@ def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
 
     Raises `ConfigError` with one line.
     """
-    found = locate("profiles", reference, relative_to)
-    if found is None:
-        found_name = with_nearest(reference, known("profiles"))
-        raise ConfigError(f"profile: expected {expected_file('profiles')}, found {found_name}")
+    found = located("profiles", reference, relative_to)
     return _shipped(*found) if reference in known("profiles") else _load(*found, ())[0]
 
 

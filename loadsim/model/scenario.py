@@ -13,7 +13,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.accounts import (
@@ -41,9 +40,7 @@ from loadsim.model.documents.schema import with_nearest
 from loadsim.model.documents.yaml_reader import (
     Origin,
     Problems,
-    expected_file,
-    known,
-    locate,
+    located,
     override,
     parse,
     read_document,
@@ -294,11 +291,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     Without `passwords`, no password is fetched: a scenario of unknown origin may name any file. Raises `ConfigError`
     with all errors of single values; if there are none, with those of other files, and of values that do not fit.
     """
-    found = locate("scenarios", reference, None)
-    if found is None:
-        shown = with_nearest(reference, known("scenarios"))
-        raise ConfigError(f"scenario: expected {expected_file('scenarios')}, found {shown}")
-    path, name = found
+    path, name = located("scenarios", reference)
     document, origin = read_document(path, name)
     if "criteria" in document:  # so that a setting matches both notations
         document["criteria"] = unfolded(document["criteria"], origin)

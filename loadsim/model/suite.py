@@ -12,7 +12,6 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from loadsim.errors import ConfigError
 from loadsim.model.documents.schema import (
     NAME_OR_PATH,
     Count,
@@ -25,7 +24,6 @@ from loadsim.model.documents.schema import (
     matching,
     text,
     whole,
-    with_nearest,
     word,
 )
 from loadsim.model.documents.typed import Reads, mismatch, show, strict
@@ -33,9 +31,9 @@ from loadsim.model.documents.yaml_reader import (
     Origin,
     Problems,
     as_absolute,
-    expected_file,
     known,
     locate,
+    located,
     parse,
     read_document,
 )
@@ -280,11 +278,7 @@ def load_suite(ref: str) -> Suite:
 
     Its scenarios are not read.
     """
-    found = locate("suites", ref, None)
-    if found is None:
-        shown = with_nearest(ref, known("suites"))
-        raise ConfigError(f"suite: expected {expected_file('suites')}, found {shown}")
-    path, name = found
+    path, name = located("suites", ref)
     document, origin = read_document(path, name)
     return _resolve(parse(SuiteDocument, document, origin), origin, path)
 

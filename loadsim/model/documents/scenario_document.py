@@ -19,7 +19,7 @@ from loadsim.model.documents.scenario_sections import (
 )
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.documents.schema import Text, word
-from loadsim.model.documents.typed import KeywordOr, ReadAs, Reads, mismatch, strict
+from loadsim.model.documents.typed import ReadAs, Reads, mismatch, strict
 from loadsim.model.limits import Limits
 from loadsim.model.mailboxes import PROFILES, MailboxSection
 from loadsim.model.ports import OF_SERVER
@@ -50,7 +50,7 @@ def _some_groups(groups: tuple[GroupSection, ...]) -> tuple[GroupSection, ...]:
 class ScenarioDocument:
     name: Text | None = None
     """Name of the run in results. Default: the file's name."""
-    server: Annotated[Server | Literal["embedded"], KeywordOr(EMBEDDED, Server)]
+    server: Literal["embedded"] | Server
     """The server under test: `embedded`, or these keys; `smtp` has those of host, TLS and certificate, too."""
     folders: Folders = OF_SERVER
     """Names of folders on the server."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal
@@ -24,6 +23,7 @@ from loadsim.model.documents.schema import (
     word,
 )
 from loadsim.model.documents.typed import ReadAs, Reads, mismatch, show, strict
+from loadsim.model.log_on import Command
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
 from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS
@@ -88,22 +88,10 @@ Probes = dict[Text, Annotated[dict[str, Any], Reads(_probe_settings, "mapping")]
 MOST_MONITORS = 16
 
 
-def _command(value: object) -> tuple[str, ...]:
-    """Read the words of a command. No error shows them: a secret may be among them."""
-    line = text(value)
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        raise mismatch("a command", "quotation marks that are not closed") from None
-    if not words or not words[0]:
-        raise mismatch("a command", "none")
-    return tuple(words)
-
-
 @strict
 @dataclass(frozen=True, slots=True)
 class _Monitor:
-    command: Annotated[tuple[str, ...], Reads(_command, "text")]
+    command: Command
 
 
 _MonitorName = Annotated[

@@ -128,14 +128,6 @@ class ReadAs:
     make: Reader
 
 
-@dataclass(frozen=True, slots=True)
-class KeywordOr:
-    """A value is `keyword`, or else a mapping that is read as `section`."""
-
-    keyword: str
-    section: Any
-
-
 _KEYS: dict[type, Mapping[str, str]] = {}
 """The keys of the fields of classes whose documents must not have other keys."""
 
@@ -179,7 +171,8 @@ def reader(of: Any) -> Reader:
     if of in (str, bool):
         return _only(lambda value: isinstance(value, of), "a text" if of is str else "true or false")
     if origin is Literal:
-        return _only(lambda value: isinstance(value, str) and value in arguments, f"one of {', '.join(arguments)}")
+        words = arguments[0] if len(arguments) == 1 else f"one of {', '.join(arguments)}"
+        return _only(lambda value: isinstance(value, str) and value in arguments, words)
     if origin is Annotated:
         return _annotated(*arguments)
     if origin in (Union, UnionType):
@@ -199,10 +192,6 @@ def _annotated(kind: Any, *checks: Any) -> Reader:
             return checks[0].read
         case ReadAs():
             return _checked(reader(checks[0].section), checks[0].make)
-        case KeywordOr(keyword, section):
-            as_section = _only(lambda value: isinstance(value, dict), f"{keyword} or a mapping")
-            read = _checked(as_section, reader(section))
-            return lambda value: value if value == keyword else read(value)
     if checks[0] is Row:
         return reduce(_checked, checks[1:], _row(get_type_hints(kind, include_extras=True).values(), kind._make))
     return reduce(_checked, checks, reader(kind))
@@ -238,18 +227,20 @@ def _checked(read: Reader, check: Reader) -> Reader:
 
 
 def _one_of(readers: Sequence[Reader], optional: bool) -> Reader:
-    """Return the reader of a union: the first type that fits; of wrong values, the last type says what is expected."""
-    *others, last = readers
+    """Return the reader of a union: the first type that fits. Only the last one may have keys."""
 
     def read(value: Any) -> Any:
         if value is None and optional:
             return None
-        for other in others:
+        expected = []
+        for read_as in readers:
             try:
-                return other(value)
-            except Wrong:
-                continue
-        return last(value)
+                return read_as(value)
+            except Wrong as wrong:
+                if wrong.keys or wrong.others or len(readers) == 1:
+                    raise
+                expected.append(wrong.expected)
+        raise Wrong(" or ".join(expected), value)
 
     return read
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from loadsim.errors import ConfigError, printable, together
 from loadsim.files import read_text
+from loadsim.model.documents.schema import with_nearest
 from loadsim.model.documents.typed import Wrong, show, value_of
 
 _LONGEST_PATH = 200
@@ -325,6 +326,14 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a name that is too long for any file
         return False
+
+
+def located(kind: str, reference: str, directory: Path | None = None) -> tuple[Path, str]:
+    """Return the file that `locate` returns. Raises `ConfigError` if there is none."""
+    if (place := locate(kind, reference, directory)) is None:
+        shown = with_nearest(reference, known(kind))
+        raise ConfigError(f"{kind.removesuffix('s')}: expected {expected_file(kind)}, found {shown}")
+    return place
 
 
 def locate(kind: str, reference: str, directory: Path | None) -> tuple[Path, str] | None:
