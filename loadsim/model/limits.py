@@ -52,11 +52,5 @@ class Limits:
 
     def in_header(self) -> dict[str, float | None]:
         """Return the limits of a valid run by the names that a log's header has for them; None is off."""
-        return {
-            "lost_users": self.lost_users,
-            "done": self.done,
-            "load": self.load,
-            "hits": self.hits,
-            "window_s": self.window_s,
-            **{f"generator_{name}": limit for name, limit in asdict(self.generator).items()},
-        }
+        own = {name: getattr(self, name) for name in ("lost_users", "done", "load", "hits", "window_s")}
+        return own | {f"generator_{name}": limit for name, limit in asdict(self.generator).items()}

@@ -163,11 +163,7 @@ class MailboxSection:
 
     def document(self) -> dict[str, Any]:
         """Return the section as in a file; keys that are left to the profiles are left out."""
-        keys: dict[str, Any] = {key: getattr(self, key) for key in ("inbox", "deleted_items", "folders", "fan_out")}
-        per_folder = self.messages_per_folder
-        keys["messages_per_folder"] = asdict(per_folder) if isinstance(per_folder, Distribution) else per_folder
-        keys["sizes"] = self.sizes and self.sizes.document()
-        keys |= {"age_days": self.age_days, "population": self.population}
+        keys = asdict(self) | {"sizes": self.sizes and self.sizes.document()}
         return {key: value for key, value in keys.items() if value is not None}
 
 

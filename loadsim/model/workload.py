@@ -77,8 +77,8 @@ class UsersPlan:
         user: int,
         rates_per_s: Mapping[str, float],
         end_us: float,
-        day_and_night_us: tuple[int, int] = (0, 0),
-        shape: DayShape | None = None,
+        day_and_night_us: tuple[int, int],
+        shape: DayShape | None,
     ) -> None:
         """Plan each kind at its mean rate, until `end_us` after the common start, which may be infinite.
 

@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any, TypeVar
 
 from loadsim.errors import LogError, printable
-from loadsim.model.documents.typed import LONGEST_SHOWN, Within, Wrong, show, value_of
+from loadsim.model.documents.typed import LONGEST_SHOWN, Reader, Within, Wrong, show, value_of
 from loadsim.model.terms import MOST_USERS
 
 T = TypeVar("T")
@@ -65,6 +65,17 @@ def read_as(of: type[T], value: Any, where: str) -> T:
         path = "".join(f": {printable(str(key))[:LONGEST_SHOWN]}" for key in first.keys)
         raise LogError(f"{where}{path}: expected {first.expected}, found {first.text or show(first.found)}") from None
     return made
+
+
+def at_least(count: int) -> Reader:
+    """Return the check of a list of at least so many values."""
+
+    def check(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(values) < count:
+            raise Wrong(f"a list of at least {count}", values)
+        return values
+
+    return check
 
 
 # --- quantities: within these bounds, differences and sums stay finite ------------------------------------------------

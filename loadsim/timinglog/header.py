@@ -22,7 +22,18 @@ from loadsim.model.documents.typed import Reads, Row, Within, Wrong, show
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.population import group_index
 from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Window
-from loadsim.timinglog.documents import LONGEST_S, Amount, Count, Day_s, Instant_ns, Seconds, Share, Users, read_as
+from loadsim.timinglog.documents import (
+    LONGEST_S,
+    Amount,
+    Count,
+    Day_s,
+    Instant_ns,
+    Seconds,
+    Share,
+    Users,
+    at_least,
+    read_as,
+)
 from loadsim.timinglog.planned_load import PlannedLoad
 
 MONITOR = "monitor"
@@ -81,12 +92,6 @@ def _few_enough(groups: tuple[UserGroup, ...]) -> tuple[UserGroup, ...]:
     if (users := sum(group.users for group in groups)) > MOST_USERS:
         raise Wrong(f"at most {MOST_USERS} users together", users)
     return groups
-
-
-def _several(weights: tuple[float, ...]) -> tuple[float, ...]:
-    if len(weights) < 2:
-        raise Wrong("a list of at least 2", weights)
-    return weights
 
 
 def _near(window_s: Window) -> Window:
@@ -157,7 +162,7 @@ class LogHeader(NamedTuple):
     profile_day_s: Day_s | None = None
     day_s: Day_s | None = None
     night_s: Seconds | None = None
-    day_shape: Annotated[tuple[Amount, ...], _several] | None = None
+    day_shape: Annotated[tuple[Amount, ...], at_least(2)] | None = None
     compression: Annotated[float, Within(0, 1e12, above=True)] | None = None
     duration_s: Seconds | None = None
     window_s: Annotated[Window, Row, _near] | None = None

@@ -54,16 +54,13 @@ def parted(logs: Sequence[TimingLog]) -> tuple[list[TimingLog], list[TimingLog]]
     runs = [log for log in logs if not log.monitor]
     seen = set[tuple[object, ...]]()
     for log in monitors:
-        if (identity := _identity(log.sources[0])) in seen:
+        (source,) = log.sources
+        if (identity := (source.client, source.wall_clock_start, source.epoch_ns)) in seen:
             raise LogError(f"merge: expected each file once, found that of the monitor {log.monitor} twice")
         seen.add(identity)
     if monitors and not runs:
         raise LogError(f"expected logs of a run, found only those of the monitor {monitors[0].monitor}")
     return runs, monitors
-
-
-def _identity(monitor: Source) -> tuple[object, ...]:
-    return monitor.client, monitor.wall_clock_start, monitor.epoch_ns
 
 
 def run_start(sources: Sequence[Source], length_s: float) -> RunStart:
@@ -136,7 +133,7 @@ def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sam
     placed = [] if zero_ns is None else [(sample, (sample.at_ns - zero_ns) / 1e9) for sample in timed]
     instants_s = [min(max(at_s, -FARTHEST_S), FARTHEST_S) for _, at_s in placed]
     placement = Placement(
-        same_machine=_boot(source) in start.by_boot,
+        same_machine=source.facts.boot_id in start.by_boot,
         error_ms=None if error_ns is None else math.ceil(error_ns / 1e3) / 1e3,
         span_s=(round(min(instants_s), 6), round(max(instants_s), 6)) if instants_s else None,
         damages=monitor.damages,
@@ -145,14 +142,10 @@ def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sam
     return replace(source, run=start.run, monitor=placement), of_run
 
 
-def _boot(source: Source) -> str:
-    return source.facts.boot_id or ""
-
-
 def _zero_ns(source: Source, timed: Sequence[Sample], start: RunStart) -> tuple[int | None, int | None]:
     """Return a run's start by the monitor's monotonic clock, and the error; None if no clock can tell."""
-    if _boot(source) in start.by_boot:
-        return start.by_boot[_boot(source)], 0
+    if (started_ns := start.by_boot.get(source.facts.boot_id or "")) is not None:
+        return started_ns, 0
     read = [sample for sample in timed if WALL_CLOCK in sample]
     if start.wall_ns is None or not read:
         return None, None

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
-from loadsim.model.documents.typed import Within, Wrong, closed
+from loadsim.model.documents.typed import Within, closed
 from loadsim.model.records import SPANS
 from loadsim.model.terms import WITHOUT_WINDOW, Window
-from loadsim.timinglog.documents import Count
+from loadsim.timinglog.documents import Count, at_least
 
 BINS = 400
 """The number of parts. The windows of the shipped scenarios begin and end at the edge of one."""
@@ -23,12 +23,6 @@ LITTLE_MAIL = 0.9
 """The share of the published mail below which results state it: without lists, Medium users receive a third."""
 
 
-def _not_empty(counts: tuple[int, ...]) -> tuple[int, ...]:
-    if not counts:
-        raise Wrong("a list of at least 1", counts)
-    return counts
-
-
 @closed
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
@@ -38,7 +32,7 @@ class PlannedLoad:
     """
 
     duration_s: Annotated[float, Within(1e-6, 1e9)]
-    tasks: Mapping[str, Annotated[tuple[Count, ...], _not_empty]]
+    tasks: Mapping[str, Annotated[tuple[Count, ...], at_least(1)]]
     received_share: Annotated[float, Within(0, 1e9)] | None = None
 
     def in_window(self, window_s: Window) -> dict[str, int]:
