@@ -271,21 +271,13 @@ def test_tables_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
     [
         ("=5", "--set: expected KEY.PATH=VALUE", "found no =, or an empty key"),
         ("topology.3.users=5", "--set topology.3.users: expected an index from 0 to 2", "found '3'"),
-        ("topology.first.users=5", "--set topology.first.users: expected an index from 0 to 2", "found 'first'"),
         ("name.first=5", "--set name.first: expected a mapping or a list", "found a single value"),
-        ("topology.0.users=0", "--set topology.0.users: expected", "found 0"),
-        (
-            "topology.0.user=5",
-            "--set topology.0.user: expected one of the keys profile, users, ",
-            "'user' (perhaps users)",
-        ),
         ("topology.0.users=[", "--set topology.0.users: line 1: expected YAML, found an error: ", ""),
         ("server={imap: {host: h}}", "--set server.smtp: expected a value", "found nothing"),
         ("run.window=2h", "--set run.window: expected", "found 15 min (by default) and 2 h"),
         ("topology.0.profile=midium", "--set topology.0.profile: ", "(perhaps loadsim-5.5/medium)"),
         ("topology.0.profile=loadsim-4.0/midium", "--set topology.0.profile: ", "(perhaps loadsim-4.0/medium)"),
         ("topology.0.program=thunderbrid", "--set topology.0.program: ", "(perhaps thunderbird)"),
-        ("topology.0.protocol=3", "--set topology.0.protocol: expected the name of a driver such as imap", "found 3"),
         ("initialise=allways", "--set initialise: ", "found 'allways' (perhaps always)"),
         ("run.day_shape=busy", "--set run.day_shape: expected flat, or", "found 'busy'"),
         ("run.day_shape=[1, .nan]", "--set run.day_shape: expected flat, or", "found a list"),
@@ -323,7 +315,6 @@ def test_refused_settings(setting: str, begin: str, end: str) -> None:
         ("accounts: {user: 'u{index}', pasword: hunter2}", "accounts.pasword", "'pasword' (perhaps password)"),
         ("domain: a_b", "domain", "'a_b'"),
         ("run: {day_length: 1:00}", "run.day_length", "'1:00'"),
-        ("run: {window: 0s}", "run.window", "'0s'"),
         ("run: {days: 2, duration: 3h}", "run", "both"),
         ("run: {day_length: 10s, warm_up: 10s}", "run.warm_up", "10 s"),
         ("client: {source_addresses: [127.0.0.2, 'localhost']}", "client.source_addresses[1]", "'localhost'"),
@@ -336,9 +327,6 @@ def test_refused_settings(setting: str, begin: str, end: str) -> None:
         ("lists: {count: 1, cover: 1%}", "lists", "both"),
         ("lists: {size: {min: 0, average: 1, max: 2}}", "lists.size.min", "0"),
         ("hosts: []", "hosts", "'hosts' (perhaps allow_hosts)"),
-        ("users: 500", "users", "'users'"),
-        ("profile: loadsim-5.5/light", "profile", "'profile'"),
-        ("5: []", "5", "5"),
         ("topology: [{profile: loadsim-5.5/light, users: x, y: 1}]", "topology[0].users", "'x' (and 1 more)"),
     ],
 )
@@ -396,17 +384,11 @@ def test_hosts_that_need_no_permission(host: str) -> None:
     assert load_scenario("mixed", [f"server.imap.host='{host}'"]).users == 400
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["0.0.0.0", "127.1", "fe80::1", "localhost.", "127.0.0.1.example.com"],
-)
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.1", "fe80::1", "localhost.", "127.0.0.1.example.com"])
 def test_hosts_that_need_permission(host: str) -> None:
     """Anything else needs its name in allow_hosts, and then is taken."""
     setting = f"server.imap.host='{host}'"
-    expected = "expected a loopback address, or a host in allow_hosts"
-    assert (
-        refusal("mixed", setting) == f"--set server.imap.host: {expected}, found '{host}'; add allow_hosts: ['{host}']"
-    )
+    assert refusal("mixed", setting).endswith(f"found '{host}'; add allow_hosts: ['{host}']")
     assert load_scenario("mixed", [setting, f"allow_hosts=['{host}']"]).users == 400
 
 
