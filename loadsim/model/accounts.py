@@ -209,8 +209,6 @@ def _accounts(
     return accounts
 
 
-# --- the section `accounts` -------------------------------------------------------------------------------------
-
 MASK = "***"
 """Written in place of a password."""
 

@@ -170,9 +170,6 @@ def module_name(protocol: str, program: MailProgram, companions: Sequence[MailPr
     )
 
 
-# --- files ------------------------------------------------------------------------------------------------------
-
-
 def load_program(reference: str, relative_to: Path | None = None) -> MailProgram:
     """Read the program with a shipped name or a path, relative to `relative_to`. Raises `ConfigError`."""
     found = located("programs", reference, relative_to)

@@ -34,8 +34,6 @@ MOST_DAYS = 36_525
 LEVEL = "/"
 """Separates the levels in the name of a folder. A driver puts the server's own separator in its place."""
 
-# --- sizes ------------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class SizeTable:
@@ -118,8 +116,6 @@ def _table(value: dict[Any, Any]) -> SizeTable:
     return SizeTable(tuple(sizes), tuple(found[size] for size in sizes))
 
 
-# --- the section ------------------------------------------------------------------------------------------------------
-
 _Messages = Annotated[int, whole(0, MOST_MESSAGES)]
 
 
@@ -169,9 +165,6 @@ class MailboxSection:
 
 PROFILES = MailboxSection()
 """A section that leaves everything to the profiles."""
-
-
-# --- trees of folders -------------------------------------------------------------------------------------------------
 
 
 def levels(folders: int, fan_out: int | None) -> int:

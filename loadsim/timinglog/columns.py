@@ -87,9 +87,6 @@ def _later(instants_us: NDArray[np.int64], by_us: int) -> NDArray[np.int64]:
     return later
 
 
-# --- in a file -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The records of one kind in a file, with what makes them those of a log (see `Columns`)."""

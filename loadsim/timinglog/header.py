@@ -199,9 +199,6 @@ def read_header(document: Mapping[str, Any], where: str) -> LogHeader:
     return header
 
 
-# --- groups of users --------------------------------------------------------------------------------------------------
-
-
 def group_numbers(groups: Sequence[UserGroup], users: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Return the group (from 0) of each user (from 1).
 

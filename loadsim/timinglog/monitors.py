@@ -83,9 +83,6 @@ def run_start(sources: Sequence[Source], length_s: float) -> RunStart:
     )
 
 
-# --- placing --------------------------------------------------------------------------------------------------------
-
-
 def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], start: RunStart) -> TimingLog:
     """Return a merged log with the samples of these monitors on its time axis, and a source for each.
 

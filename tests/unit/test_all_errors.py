@@ -41,8 +41,6 @@ def problems(load: Callable[[], object]) -> list[str]:
     return [str(each) for each in refused.value.problems]
 
 
-# --- one file -----------------------------------------------------------------------------------------------------
-
 MANY = """\
 name: 5
 server:
@@ -104,9 +102,6 @@ def test_a_hostile_file_is_rejected_with_as_few_lines(capsys: Capture) -> None:
     assert lines[-1] == "and 4981 more"
 
 
-# --- several files ------------------------------------------------------------------------------------------------
-
-
 def test_errors_of_profiles_and_programs_come_together(capsys: Capture) -> None:
     """By file. A profile that two groups share is rejected once."""
     Path("busy.yaml").write_text("name: busy\nfrom: loadsim-5.5/light\nday: 8\nbrowse: {per_dai: 3}\n")
@@ -135,8 +130,6 @@ def test_each_wrong_setting_is_told(capsys: Capture) -> None:
         "--set run.days: expected a whole number of at least 1, found 0",
     ]
 
-
-# --- any set of faults ----------------------------------------------------------------------------------------------
 
 SOUND: dict[str, Any] = {
     "server": {"imap": {"host": "127.0.0.1"}, "smtp": {"host": "127.0.0.1", "tls": "starttls"}},
@@ -223,9 +216,6 @@ def test_no_wrong_value_hides_another_and_none_makes_another(faults: list[Fault]
         if path.startswith("topology["):
             before = [row for row in rows[: each.line] if row.startswith("- ")]
             assert f"topology[{len(before) - 1}]" == path.partition(".")[0]
-
-
-# --- lines ----------------------------------------------------------------------------------------------------------
 
 
 def test_lines_of_keys() -> None:

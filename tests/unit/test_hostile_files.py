@@ -237,9 +237,6 @@ def test_odd_settings(setting: str) -> None:
     assert line.isprintable()
 
 
-# --- lines of control -----------------------------------------------------------------------------------------------
-
-
 def line_of(kind: str, about: Any) -> bytes:
     return json.dumps({kind: about}, default=str).encode() + b"\n"
 
@@ -263,9 +260,6 @@ def test_a_malformed_line_of_a_machine_ends_its_connection() -> None:
 def test_a_client_with_other_software_is_refused(about: Any) -> None:
     with pytest.raises(ConfigError, match=r"^client a: expected "):
         fit_clients({"a": about})
-
-
-# --- the cache of plans, and files of a run directory ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

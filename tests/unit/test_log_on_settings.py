@@ -47,9 +47,6 @@ def endpoints(found: Scenario) -> tuple[Endpoint, Endpoint]:
     return found.server.imap, found.server.smtp
 
 
-# --- methods -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("auth", "methods"),
     [("auto", ()), ("plain", ("plain",)), (["scram-sha-256", "plain"], ("scram-sha-256", "plain"))],
@@ -125,9 +122,6 @@ def test_the_embedded_server_needs_passwords() -> None:
         load_scenario("own.yaml")
 
 
-# --- accounts ----------------------------------------------------------------------------------------------------
-
-
 def test_a_master_user() -> None:
     """By an identity to act as, or in the log-on name; addresses and mailboxes stay those of the users."""
     accounts = {"user": "user{index}", "password": "hunter2", "master": "admin"}
@@ -167,9 +161,6 @@ def test_a_readable_file_of_a_token() -> None:
         assert len(scenario(accounts=accounts).exposed) == warnings
 
 
-# --- results -----------------------------------------------------------------------------------------------------
-
-
 def test_an_unverified_certificate_is_a_warning() -> None:
     """As passwords in the clear are: also on loopback, since the word is never needed without a reason."""
     found = scenario({**TLS, "tls_verify": "insecure-none"})
@@ -203,9 +194,6 @@ def test_other_methods_are_another_load() -> None:
         write_sample(Path(name) / f"{name}.tlog", tasks=[LOGGED_ON], mails=[], header={"engine": name, **header})
     with pytest.raises(LogError, match=r"merge: log_on: expected the same in .* found 'nothing' in .* and 'IMAP scram"):
         read_logs([Path("a"), Path("b")])
-
-
-# --- TLS contexts ------------------------------------------------------------------------------------------------
 
 
 def test_certificates_that_cannot_be_used(place: Path) -> None:

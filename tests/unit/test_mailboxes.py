@@ -249,9 +249,6 @@ def test_a_plan_knows_such_mailboxes() -> None:
         assert structures[0] == structures[1]
 
 
-# --- the population of the senders ---
-
-
 @pytest.mark.slow
 @given(st.integers(2, 60), st.integers(2, 60), st.sampled_from(("", "mailbox.messages_per_folder=4")))
 @settings(max_examples=20, deadline=None)

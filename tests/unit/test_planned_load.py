@@ -87,9 +87,6 @@ def test_a_document_is_read_as_it_was_written() -> None:
         assert read_as(PlannedLoad, json.loads(json.dumps(asdict(each))), "planned_load") == each
 
 
-# --- planned once -----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of the user's own."""

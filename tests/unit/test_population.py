@@ -35,9 +35,6 @@ def lists_of(rule: ListsSection, population: int, active: int) -> list[range]:
     return [range(low + 1, high + 1) for low, high in pairwise(list_edges(rule, population, active))]
 
 
-# --- groups -----------------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.data())
 @settings(deadline=None, max_examples=150)
 def test_groups_are_spread_evenly(sizes: list[int], data: st.DataObject) -> None:
@@ -56,9 +53,6 @@ def test_groups_are_spread_evenly(sizes: list[int], data: st.DataObject) -> None
 def test_nobody_outside_the_groups(user: int) -> None:
     with pytest.raises(ValueError, match=f"user {user} of 6"):
         group_index(user, [1, 2, 3])
-
-
-# --- lists ------------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -132,9 +126,6 @@ def test_an_account_may_not_have_the_address_of_a_list() -> None:
     ) as caught:
         DistributionLists(clash)
     assert "\n" not in str(caught.value)
-
-
-# --- addresses --------------------------------------------------------------------------------------------------
 
 
 @given(

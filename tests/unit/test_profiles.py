@@ -218,9 +218,6 @@ def test_the_weights() -> None:
     assert "this project's own" in (shipped("profiles") / "weights.yaml").read_text(encoding="utf-8")
 
 
-# --- spreads ----------------------------------------------------------------------------------------------------
-
-
 def distribution(spread: Distribution) -> list[float]:
     """The chance of each number from min to max, out of `at` alone: by bisection for the edges between them."""
     edges = [0.0]
@@ -274,9 +271,6 @@ def test_the_ends_of_a_steep_spread(numbers: tuple[int, float, int]) -> None:
     spread = Distribution(*numbers)
     assert spread.at(0.0) == spread.min
     assert spread.min <= spread.at(1 - 2**-53) <= spread.max
-
-
-# --- profiles of one's own --------------------------------------------------------------------------------------
 
 
 def test_a_profile_starts_from_another(tmp_path: Path) -> None:

@@ -47,9 +47,6 @@ def problems(**keys: Any) -> list[str]:
     return [str(each) for each in refused.value.problems]
 
 
-# --- the file ---
-
-
 def test_cells_are_all_combinations_in_the_order_of_the_file() -> None:
     """Settings apply from the suite to the variant; commands of the suite are around those of the others."""
     found = suite(
@@ -201,9 +198,6 @@ def test_a_closed_loop_criteria_on_monitors_and_several_groups_are_rejected() ->
     assert "profiles: expected a scenario with one group of users, found 3 in three.yaml" in error
 
 
-# --- the order ---
-
-
 @given(
     levels=st.integers(1, 6),
     repeats=st.integers(1, 6),
@@ -230,9 +224,6 @@ def test_the_given_order_is_reversed_in_every_second_block() -> None:
     for slot in slots:
         places[slot.cell.users] += slot.number
     assert len(set(places.values())) == 1
-
-
-# --- figures ---
 
 
 RESULTS: Mapping[str, tuple[Result, Validity | None]] = {
@@ -353,9 +344,6 @@ def test_the_exit_status(runs: list[CampaignRun], planned: int, retries: int, le
     """3 precedes 1: a suite with a repeat that was not measured has no answer."""
     found = figures(*runs, planned=planned, retries=retries)
     assert (found.left, found.exit_status) == (left, status)
-
-
-# --- what must not change ---
 
 
 def test_terms_know_what_has_changed_but_no_password() -> None:

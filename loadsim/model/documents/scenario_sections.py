@@ -28,8 +28,6 @@ from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
 from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS
 
-# --- client -----------------------------------------------------------------------------------------------------------
-
 
 def _source(value: object) -> str:
     try:
@@ -67,9 +65,6 @@ class Client:
         )
 
 
-# --- probes -----------------------------------------------------------------------------------------------------------
-
-
 def _probe_settings(value: object) -> dict[str, Any]:
     if not isinstance(value, dict | None):
         raise mismatch("a mapping of settings")
@@ -82,8 +77,6 @@ def _probe_settings(value: object) -> dict[str, Any]:
 Probes = dict[Text, Annotated[dict[str, Any], Reads(_probe_settings, "mapping")]]
 """Probes by name, or by name and label, each with its settings."""
 
-
-# --- monitors ---------------------------------------------------------------------------------------------------------
 
 MOST_MONITORS = 16
 
@@ -108,8 +101,6 @@ def _monitors(sections: dict[str, _Monitor]) -> dict[str, tuple[str, ...]]:
 Monitors = Annotated[dict[str, tuple[str, ...]], ReadAs(dict[_MonitorName, _Monitor], _monitors)]
 """The words of the commands that print the streams of monitors, by the monitors' names."""
 
-
-# --- folders ----------------------------------------------------------------------------------------------------------
 
 LONGEST_NAME = 200
 """The longest name of a folder, in characters."""
@@ -159,9 +150,6 @@ class _Folders:
 Folders = Annotated[
     FolderSettings, ReadAs(_Folders, lambda read: FolderSettings(read.prefix, read.sent, read.trash, read.calendar))
 ]
-
-
-# --- topology, lists and run ------------------------------------------------------------------------------------------
 
 
 def _programs(value: object) -> tuple[str, ...]:
@@ -262,9 +250,6 @@ class RunSection:
             raise mismatch("either days or duration", "both")
         if self.day_shape and self.mode == STRESS:
             raise mismatch(f"{FLAT} with run.mode {STRESS}, in which nothing is due", at=("day_shape",))
-
-
-# --- limits, and the loss of machines ---------------------------------------------------------------------------------
 
 
 @strict

@@ -31,9 +31,6 @@ NAME_OR_PATH = "name or path"
 """The words for a shipped file, or one of the user's."""
 
 
-# --- scalars ----------------------------------------------------------------------------------------------------
-
-
 def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
