@@ -336,12 +336,12 @@ def _source_of(section: AccountsSection) -> str:
 
 def exposed_passwords(section: AccountsSection | None, origin: Origin, directory: Path) -> tuple[Finding, ...]:
     """Return a finding for each password that other users of this machine may read."""
-    found = []
+    findings = []
     whole = ("accounts",) in origin.overridden and section is not None and section.password is not None
     if ("accounts", "password") in origin.overridden or whole:
-        found.append(finding(Code.PASSWORD_ON_COMMAND_LINE))
+        findings.append(finding(Code.PASSWORD_ON_COMMAND_LINE))
     for key in ("password_file", "csv", "token_file"):
         named = section and getattr(section, key)
         if named and not is_pattern(named) and open_to_others(path := resolve_path(named, directory)):
-            found.append(finding(Code.PASSWORD_FILE_OPEN, f"accounts.{key}", file=str(path)))
-    return tuple(found)
+            findings.append(finding(Code.PASSWORD_FILE_OPEN, f"accounts.{key}", file=str(path)))
+    return tuple(findings)

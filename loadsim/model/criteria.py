@@ -229,17 +229,17 @@ def unfolded(criteria: object, origin: Origin, above: Key = ()) -> Any:
     """
     if not isinstance(criteria, dict):
         return criteria
-    found: Any = {}
+    nested_criteria: Any = {}
     for name, value in criteria.items():
         path = (*above, *str(name).split("."))
         nested = unfolded(value, origin, path)
         for part in reversed(str(name).split(".")):
             nested = {part: nested}
-        changed = merge(found, nested)
-        if changed != merge(nested, found):
+        changed = merge(nested_criteria, nested)
+        if changed != merge(nested, nested_criteria):
             raise origin.error_saying(("criteria", *path), "each limit once", "another one in the other notation")
-        found = changed
-    return found
+        nested_criteria = changed
+    return nested_criteria
 
 
 def read_criteria(

@@ -20,19 +20,19 @@ def normalised(weights: Sequence[float]) -> tuple[float, ...]:
     The weights are coprime whole numbers, or shares of the largest weight if these would be above `MOST_WEIGHT`.
     Weights count as the decimals that a scenario has: 0.1 and 0.3 are 1 and 3. Those returned are normalised.
     """
-    exact = [Fraction(str(one)) for one in weights]
-    shares = [float(one / max(exact)) for one in exact]
+    exact = [Fraction(str(weight)) for weight in weights]
+    shares = [float(weight / max(exact)) for weight in exact]
     if len({*shares}) == 1:
         return ()
-    return _whole(exact) or _whole([Fraction(str(one)) for one in shares]) or tuple(shares)
+    return _whole(exact) or _whole([Fraction(str(weight)) for weight in shares]) or tuple(shares)
 
 
 def _whole(weights: Sequence[Fraction]) -> tuple[float, ...]:
     """Return coprime whole numbers with the ratios of these weights; nothing if one is above `MOST_WEIGHT`."""
-    scale = lcm(*(one.denominator for one in weights))
-    found = [one.numerator * (scale // one.denominator) for one in weights]
-    divisor = gcd(*found)
-    return () if max(found) // divisor > MOST_WEIGHT else tuple(float(one // divisor) for one in found)
+    scale = lcm(*(weight.denominator for weight in weights))
+    whole = [weight.numerator * (scale // weight.denominator) for weight in weights]
+    divisor = gcd(*whole)
+    return () if max(whole) // divisor > MOST_WEIGHT else tuple(float(weight // divisor) for weight in whole)
 
 
 class DayShape:
@@ -48,7 +48,7 @@ class DayShape:
     def __init__(self, weights: Sequence[float]) -> None:
         """Take at least one weight; none is negative, and one is above 0."""
         sums = tuple(accumulate(weights))
-        self._edges = (0.0, *(each / sums[-1] for each in sums))
+        self._edges = (0.0, *(running / sums[-1] for running in sums))
 
     def due_us(self, at_s: float, day_us: int) -> int:
         """Return the due time of what would be due at `at_s` at the mean rate. Both are without nights.

@@ -54,10 +54,10 @@ def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) ->
     with problems:
         reference = _reference("profile", shape.profile, at, origin, directory)
         profile = load_profile(shape.profile, directory)
-    for each in shape.program:
+    for stated in shape.program:
         with problems:
-            program_reference = _reference("program", each, at, origin, directory)
-            programs.append((load_program(each, directory), program_reference))
+            program_reference = _reference("program", stated, at, origin, directory)
+            programs.append((load_program(stated, directory), program_reference))
     problems.check()
     return Group(
         profile=profile,
@@ -73,11 +73,11 @@ def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) ->
 def _reference(key: str, reference: str, at: int, origin: Origin, directory: Path) -> str:
     """Return the shipped name, or the absolute path, of the profile or program that a group names."""
     kind = f"{key}s"
-    found = locate(kind, reference, directory)
-    if found is None:
+    place = locate(kind, reference, directory)
+    if place is None:
         found_name = with_nearest(reference, known(kind))
         raise origin.error_saying(("topology", at, key), expected_file(kind), found_name)
-    return as_absolute(kind, reference, found)
+    return as_absolute(kind, reference, place)
 
 
 def check_programs(topology: Sequence[Group], origin: Origin) -> None:

@@ -18,11 +18,11 @@ def host_and_port(text: str, host: str | None = None, port: int | None = None) -
     `host` and `port` stand for the missing part; None requires it. Raises `ValueError`: its text, which may be empty,
     ends an error and says what may be wrong.
     """
-    found = _ADDRESS.fullmatch(text)
-    if found is None or not text:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not text:
         raise ValueError("; an IPv6 address needs brackets: [::1]" if text.count(":") > 1 and "[" not in text else "")
-    given = found["lone_port"] or found["port"]
-    host = found["v6"] or found["host"] or host
+    given = match["lone_port"] or match["port"]
+    host = match["v6"] or match["host"] or host
     digits = None if given is None else given.lstrip("0") or "0"
     if digits is not None:
         port = int(digits) if len(digits) <= len(str(MOST_PORT)) else MOST_PORT + 1

@@ -131,20 +131,20 @@ class MailProgram:
     """Most connections to the mailbox at once, with a kept session."""
 
     def __post_init__(self) -> None:
-        found = []
+        mistakes = []
         if self.poll_s < SHORTEST_POLL_S:
-            found.append(mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.poll_s:g}s", at=("poll",)))
+            mistakes.append(mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.poll_s:g}s", at=("poll",)))
         if self.prefetch and not self.message_items:
             expected = f"items with {WHOLE_MESSAGE} where there is a prefetch"
-            found.append(mismatch(expected, PARTS, at=("message",)))
+            mistakes.append(mismatch(expected, PARTS, at=("message",)))
         if self.idle and self.session != KEPT:
             expected = f"no where a session is {self.session}: it ends before new mail arrives"
-            found.append(mismatch(expected, "yes", at=("idle",)))
+            mistakes.append(mismatch(expected, "yes", at=("idle",)))
         if self.connections > 1 and self.session != KEPT:
             expected = f"1 where a session is {self.session}"
-            found.append(mismatch(expected, str(self.connections), at=("connections",)))
-        if found:
-            raise mismatches(found)
+            mistakes.append(mismatch(expected, str(self.connections), at=("connections",)))
+        if mistakes:
+            raise mismatches(mistakes)
 
     @property
     def look_s(self) -> float:
@@ -172,8 +172,8 @@ def module_name(protocol: str, program: MailProgram, companions: Sequence[MailPr
 
 def load_program(reference: str, relative_to: Path | None = None) -> MailProgram:
     """Read the program with a shipped name or a path, relative to `relative_to`. Raises `ConfigError`."""
-    found = located("programs", reference, relative_to)
-    return _shipped(*found) if reference in known("programs") else _load(*found)
+    place = located("programs", reference, relative_to)
+    return _shipped(*place) if reference in known("programs") else _load(*place)
 
 
 @cache

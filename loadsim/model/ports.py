@@ -40,8 +40,8 @@ _SETS: dict[frozenset[Flag], frozenset[Flag]] = {}
 
 def flags_among(names: Iterable[str] | None) -> frozenset[Flag]:
     """Return the flags with these names, in upper or lower case. All messages share the sets."""
-    found = frozenset([_FLAGS[name.lower()] for name in names or () if name.lower() in _FLAGS])
-    return _SETS.setdefault(found, found)
+    flags = frozenset([_FLAGS[name.lower()] for name in names or () if name.lower() in _FLAGS])
+    return _SETS.setdefault(flags, flags)
 
 
 class Header(NamedTuple):

@@ -272,8 +272,8 @@ def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
 
     Raises `ConfigError` with one line.
     """
-    found = located("profiles", reference, relative_to)
-    return _shipped(*found) if reference in known("profiles") else _load(*found, ())[0]
+    place = located("profiles", reference, relative_to)
+    return _shipped(*place) if reference in known("profiles") else _load(*place, ())[0]
 
 
 @cache
@@ -292,13 +292,13 @@ def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[Profile, dict
 
 def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     """Return the document of the profile that a file starts from; `above` are the files that start from that file."""
-    found = locate("profiles", reference, path.parent) if isinstance(reference, str) else None
-    if found is None:
+    place = locate("profiles", reference, path.parent) if isinstance(reference, str) else None
+    if place is None:
         raise origin.error_saying(("from",), expected_file("profiles"), with_nearest(reference, known("profiles")))
     above = (*above, path.resolve())
-    if found[0].resolve() in above:
+    if place[0].resolve() in above:
         raise origin.error(("from",), "a profile that does not start from this one", reference)
-    return _load(*found, above)[1]
+    return _load(*place, above)[1]
 
 
 def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -328,18 +328,18 @@ def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, 
     """
     if not isinstance(value, dict):
         raise mismatch("a mapping")
-    found = list[Wrong]()
+    mistakes = list[Wrong]()
     for name, weight in value.items():
         of_plugin = what == TASKS and may_name_plugin_task(name)
         if name not in names and not of_plugin:
-            shown = with_nearest(name, names) if len(found) < MOST_SHOWN else show(name)  # a slow search
-            found.append(mismatch(f"one of the {what} {', '.join(names)}", shown, at=(str(name),)))
+            shown = with_nearest(name, names) if len(mistakes) < MOST_SHOWN else show(name)  # a slow search
+            mistakes.append(mismatch(f"one of the {what} {', '.join(names)}", shown, at=(str(name),)))
         elif isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
-            found.append(mismatch("a weight of at least 0", show(weight), at=(name,)))
+            mistakes.append(mismatch("a weight of at least 0", show(weight), at=(name,)))
         elif weight and not 1e-9 <= weight <= 1e9:  # beyond these, sums of products lose digits or overflow
-            found.append(mismatch("a weight of 0, or from 1e-9 to 1e9", show(weight), at=(name,)))
-    if found:
-        raise mismatches(found)
+            mistakes.append(mismatch("a weight of 0, or from 1e-9 to 1e9", show(weight), at=(name,)))
+    if mistakes:
+        raise mismatches(mistakes)
     return {name: float(weight) for name, weight in value.items()}
 
 

@@ -100,12 +100,12 @@ class Scenario:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return the findings that a run's events and result repeat."""
-        found = [*insecure(self.server)] if isinstance(self.server, Server) else []
+        findings = [*insecure(self.server)] if isinstance(self.server, Server) else []
         if self.initialise == "never":
-            found.append(finding(Code.START_STATE_UNKNOWN))
+            findings.append(finding(Code.START_STATE_UNKNOWN))
         if self.lacks_lists:
-            found.append(finding(Code.NO_LISTS))
-        return tuple(found)
+            findings.append(finding(Code.NO_LISTS))
+        return tuple(findings)
 
     @property
     def lacks_lists(self) -> bool:
@@ -115,8 +115,8 @@ class Scenario:
     @property
     def log_on(self) -> str | None:
         """Return the log-on methods of the server's services; None for the default methods, and on no real server."""
-        found = self.server.log_on if isinstance(self.server, Server) else None
-        return None if found == DEFAULT_LOG_ON else found
+        methods = self.server.log_on if isinstance(self.server, Server) else None
+        return None if methods == DEFAULT_LOG_ON else methods
 
     @property
     def users(self) -> int:
@@ -157,8 +157,8 @@ class Scenario:
             *(("driver", group.protocol) for group in self.topology),
             *(("task", name) for name in self.plugin_tasks),
         )
-        found = {f"{kind} {name}": origin(kind, name) for kind, name in used}
-        return {name: package for name, package in found.items() if package is not None}
+        packages = {f"{kind} {name}": origin(kind, name) for kind, name in used}
+        return {name: package for name, package in packages.items() if package is not None}
 
     def using(self, services: Services) -> Services:
         """Return services with the settings of the client and of the folders."""
@@ -197,7 +197,7 @@ class Scenario:
                 "profile": _without(asdict(group.profile), "name", "calculated"),
                 "users": group.users,
                 "protocol": group.protocol,
-                "programs": [asdict(each) for each in group.programs],
+                "programs": [asdict(program) for program in group.programs],
                 "smtp_connection": connection or group.program.connection,
             }
             for group in self.topology

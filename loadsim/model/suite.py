@@ -330,7 +330,7 @@ def _cells(read: SuiteDocument, path: Path, directory: Path) -> Iterator[Cell]:
             profile_name = Path(profile).stem if names.count(Path(profile).stem) == 1 else profile.replace("/", "-")
             profile_path = as_absolute("profiles", profile, locate("profiles", profile, directory))
         parts = [server and server.name, profile_name, users, level and level.name]
-        levels = [each for each in (server, level) if each]
+        levels = [chosen for chosen in (server, level) if chosen]
         yield Cell(
             name="/".join(str(part) for part in parts if part is not None) or "all",
             server=server.name if server else None,
@@ -344,15 +344,15 @@ def _cells(read: SuiteDocument, path: Path, directory: Path) -> Iterator[Cell]:
                 *([{"topology.0.profile": profile_path}] if profile else []),
                 *([level.set] if level else []),
             ),
-            before=(*read.before, *(hook for each in levels for hook in each.before)),
-            after=(*(hook for each in levels[::-1] for hook in each.after), *read.after),
+            before=(*read.before, *(hook for chosen in levels for hook in chosen.before)),
+            after=(*(hook for chosen in levels[::-1] for hook in chosen.after), *read.after),
         )
 
 
 def _scenario(ref: str, path: Path) -> str:
     """Return a shipped name, or the path of a scenario, which is relative to the file of the suite."""
-    found = locate("scenarios", ref, path.parent)
-    return ref if found is None or ref in known("scenarios") else str(found[0])
+    place = locate("scenarios", ref, path.parent)
+    return ref if place is None or ref in known("scenarios") else str(place[0])
 
 
 def _pairs(section: CompareSection, at: int, cells: Sequence[Cell], origin: Origin) -> Iterator[Pair]:

@@ -91,7 +91,7 @@ class UsersPlan:
         self._cycle_us = day_and_night_us
         self._shape = shape
         firsts = [self._following(kind, 0, 0.0) for kind in rates_per_s]
-        self._next = [each for each in firsts if each[0] < end_us]
+        self._next = [activity for activity in firsts if activity[0] < end_us]
         heapify(self._next)
 
     def __iter__(self) -> Iterator[Activity]:

@@ -120,10 +120,10 @@ class Stream:
 
 def _bytes_of(path: Path, file: FileIO, group: BlockGroup) -> NDArray[np.uint8]:
     """Return the payloads of a group, which were checked when the log was opened."""
-    found = np.empty(group.length, np.uint8)
+    payloads = np.empty(group.length, np.uint8)
     filled = 0
     for begin, length in group.pieces:
-        if os.preadv(file.fileno(), [found.data[filled : filled + length]], begin) < length:
+        if os.preadv(file.fileno(), [payloads.data[filled : filled + length]], begin) < length:
             raise LogError(f"{path}: expected {length} bytes at byte {begin}, found that the file was cut meanwhile")
         filled += length
-    return found
+    return payloads

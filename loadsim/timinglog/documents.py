@@ -33,11 +33,11 @@ class RepeatedJsonKey(ValueError):
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make an object of its pairs (a hook of `json.loads`). Raises `RepeatedJsonKey`."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         seen = set[str]()
         raise RepeatedJsonKey(next(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
-    return found
+    return mapping
 
 
 def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
@@ -50,10 +50,10 @@ def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
         raise LogError(f"{name}: expected at most {MOST_LEVELS} levels, found more")
     if isinstance(value, dict):
         return {
-            printable(key) if isinstance(key, str) else key: harmless(name, one, levels - 1)
-            for key, one in value.items()
+            printable(key) if isinstance(key, str) else key: harmless(name, inner, levels - 1)
+            for key, inner in value.items()
         }
-    return [harmless(name, one, levels - 1) for one in value]
+    return [harmless(name, inner, levels - 1) for inner in value]
 
 
 def read_as(of: type[T], value: Any, where: str) -> T:

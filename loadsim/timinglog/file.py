@@ -127,17 +127,17 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
 def _json(path: Path, block: container.Block) -> list[Any]:
     """Return the array in a block. A correct checksum does not prove that loadsim wrote it."""
     where = f"{path}: byte {block.begin}"
-    found = read_document(where, block.payload, strictly=block.kind != container.HEALTH)
-    if not isinstance(found, list):
-        raise LogError(f"{where}: expected a JSON array in a block of kind {block.kind}, found {show(found)}")
-    return found
+    values = read_document(where, block.payload, strictly=block.kind != container.HEALTH)
+    if not isinstance(values, list):
+        raise LogError(f"{where}: expected a JSON array in a block of kind {block.kind}, found {show(values)}")
+    return values
 
 
 def _objects(path: Path, block: container.Block) -> list[dict[str, Any]]:
-    found = _json(path, block)
-    if not all(isinstance(one, dict) for one in found):
+    values = _json(path, block)
+    if not all(isinstance(value, dict) for value in values):
         raise LogError(f"{path}: byte {block.begin}: expected objects in a block of kind {block.kind}, found others")
-    return found
+    return values
 
 
 class _Indexer:

@@ -109,12 +109,12 @@ def _bounds(limits: Mapping[str, float]) -> Mapping[str, float]:
 def _warning(document: Any) -> Finding:
     """Return a finding of the scenario: a warning, as others would change the verdict."""
     try:
-        found = Finding.read(document)
+        warning = Finding.read(document)
     except (ValueError, TypeError, LookupError, AttributeError):
         raise Wrong("a finding", document) from None
-    if not found.severity is found.code.severity is Severity.WARNING:
+    if not warning.severity is warning.code.severity is Severity.WARNING:
         raise Wrong("a warning", document)
-    return found
+    return warning
 
 
 Bounds = Annotated[Mapping[str, float], _bounds]

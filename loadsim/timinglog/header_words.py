@@ -71,9 +71,9 @@ def _words(key: str, value: Any) -> str:
         begin_s, end_s = map(float, value)
         return f"{length(end_s - begin_s)} from {length(begin_s)} on"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_words('', each)}" for name, each in value.items()) or "none"
+        return ", ".join(f"{name} {_words('', part)}" for name, part in value.items()) or "none"
     if isinstance(value, list | tuple):
-        return ", ".join(_words("", each) for each in value) or "none"
+        return ", ".join(_words("", part) for part in value) or "none"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return length(value) if key.endswith("_s") else f"{value:,.15g}"

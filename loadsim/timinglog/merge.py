@@ -186,7 +186,7 @@ def check_compatible(logs: Sequence[TimingLog]) -> None:
     stated_first = logs[0].header.by_key()
     for log in logs[1:]:
         for key, *found in differences(stated_first, log.header.by_key(), SAME):
-            places = (_named(each.sources[0]) for each in (logs[0], log))
+            places = (_named(differing.sources[0]) for differing in (logs[0], log))
             stated = " and ".join(f"{value!r} in {place}" for value, place in zip(found, places, strict=True))
             raise LogError(f"merge: {key}: expected the same in all logs of a run, found {stated}")
 
@@ -210,7 +210,7 @@ def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:
 
 
 def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
-    found = set[str]()
+    used = set[str]()
     for log in logs:
         for kind, record in KINDS.items():
             named = [field for field in fields if field in (record.named.names or ())]
@@ -218,8 +218,8 @@ def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
             for records in log.pieces(kind) if named else ():
                 for field in named:
                     occurs[records[field]] = True
-            found.update(log.strings[number] for number in np.flatnonzero(occurs))
-    return found
+            used.update(log.strings[number] for number in np.flatnonzero(occurs))
+    return used
 
 
 def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sample, ...]:

@@ -74,7 +74,7 @@ def run_start(sources: Sequence[Source], length_s: float) -> RunStart:
         length_s=length_s,
         wall_ns=(min(walls) + max(walls)) // 2 if walls else None,
         spread_ns=max(walls) - min(walls) if walls else 0,
-        error_ns=max((each for each in errors if each is not None), default=None) if all(errors) else None,
+        error_ns=max((error for error in errors if error is not None), default=None) if all(errors) else None,
         by_boot={
             source.facts.boot_id: source.facts.start_ns
             for source in machines
@@ -108,7 +108,7 @@ def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> Non
 
     Samples are in time order. After a restart of the machine, those of its earlier boot do not come back.
     """
-    boots = {one.maker: one.facts.boot_id or one.engine for one in sources if one.is_monitor}
+    boots = {source.maker: source.facts.boot_id or source.engine for source in sources if source.is_monitor}
     seen: dict[str, list[str]] = {}
     for sample in samples:
         if "probe" not in sample or (boot := boots.get(sample.maker)) is None:

@@ -89,7 +89,11 @@ class SizedContents:
     def _lines(self) -> bytes:
         """All shipped files as lines of base64."""
         shipped = [kind.attached for kind in KINDS.values() if kind.attached and not kind.attached.made_bytes]
-        files = [(DATA / each.filename.format(n + 1)).read_bytes() for each in shipped for n in range(each.variants)]
+        files = [
+            (DATA / attached.filename.format(n + 1)).read_bytes()
+            for attached in shipped
+            for n in range(attached.variants)
+        ]
         content = b"".join(files)
         content = content[: len(content) // _CHUNK_BYTES * _CHUNK_BYTES]
         return encodebytes(content).replace(b"\n", b"\r\n")
@@ -97,8 +101,8 @@ class SizedContents:
 
 def _from(source: bytes, begin: int, size_bytes: int) -> bytes:
     """Return this many bytes from `begin` on; after its end, the source starts again."""
-    found = source[begin : begin + size_bytes]
-    left = size_bytes - len(found)
+    cut = source[begin : begin + size_bytes]
+    left = size_bytes - len(cut)
     if left:
-        found += source * (left // len(source)) + source[: left % len(source)]
-    return found
+        cut += source * (left // len(source)) + source[: left % len(source)]
+    return cut

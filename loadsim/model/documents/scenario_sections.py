@@ -158,10 +158,10 @@ def _programs(value: object) -> tuple[str, ...]:
         return (text(value),)
     if not 1 <= len(value) <= MOST_PROGRAMS:
         raise mismatch(f"from 1 to {MOST_PROGRAMS} mail programs", f"a list of {len(value)}")
-    if strange := [each for each in value if not isinstance(each, str)]:
+    if strange := [entry for entry in value if not isinstance(entry, str)]:
         raise mismatch("names or paths of mail programs", show(strange[0]))
     references = tuple(map(text, value))
-    if twice := [each for each in references if references.count(each) > 1]:
+    if twice := [entry for entry in references if references.count(entry) > 1]:
         raise mismatch("each mail program once", f"{show(twice[0])} twice")
     return references
 
@@ -215,7 +215,10 @@ def _day_shape(value: object) -> tuple[float, ...]:
     if value == FLAT:
         return ()
     weights: list[Any] = value if isinstance(value, list) and 1 < len(value) <= MOST_PARTS else [None]
-    if any(isinstance(one, bool) or not isinstance(one, int | float) or not 0 <= one <= MOST_WEIGHT for one in weights):
+    if any(
+        isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= MOST_WEIGHT
+        for weight in weights
+    ):
         raise mismatch(f"{FLAT}, or a list of 2 to {MOST_PARTS:,} weights from 0 to 1e6")
     if not any(weights):
         raise mismatch("a weight above 0")

@@ -173,17 +173,17 @@ def _check_tls(section: _Imap | _Smtp) -> None:
         "tls_verify": not section.tls_verify,
         "client_certificate": section.client_certificate is not None,
     }
-    found = [
+    mistakes = [
         mismatch(f"starttls or implicit where there is a {key}", "none", at=("tls",))
         for key, given in meant.items()
         if given and section.tls == "none"
     ]
     if section.client_key is not None and section.client_certificate is None:
-        found.append(mismatch("a client_certificate with the client_key", "none", at=("client_certificate",)))
+        mistakes.append(mismatch("a client_certificate with the client_key", "none", at=("client_certificate",)))
     if not section.tls_verify and section.ca_file is not None:
-        found.append(mismatch(f"either ca_file or tls_verify: {INSECURE}", "both", at=("tls_verify",)))
-    if found:
-        raise mismatches(found)
+        mistakes.append(mismatch(f"either ca_file or tls_verify: {INSECURE}", "both", at=("tls_verify",)))
+    if mistakes:
+        raise mismatches(mistakes)
 
 
 _COMMON = (
@@ -237,7 +237,7 @@ def insecure(server: Server) -> Iterator[Finding]:
     for service, endpoint in (("IMAP", server.imap), ("SMTP", server.smtp)):
         where = f"{service} at {endpoint.host}:{endpoint.port}"
         # These methods do not send the password itself.
-        proves = bool(endpoint.methods) and all(each.startswith(("scram-", "cram-")) for each in endpoint.methods)
+        proves = bool(endpoint.methods) and all(method.startswith(("scram-", "cram-")) for method in endpoint.methods)
         if endpoint.auth and endpoint.tls == "none" and not is_loopback(endpoint.host) and not proves:
             yield finding(Code.PASSWORD_IN_CLEAR, where)
         if not endpoint.tls_verify:
@@ -270,10 +270,10 @@ def _with_files(endpoint: Endpoint, service: str, origin: Origin, directory: Pat
         path = getattr(endpoint, name)
         if path is None:
             continue
-        found = resolve_path(path, directory)
-        if not found.is_file() and (name == "ca_file" or not is_pattern(path)):
+        file = resolve_path(path, directory)
+        if not file.is_file() and (name == "ca_file" or not is_pattern(path)):
             raise origin.error(("server", service, name), "a file", path)
-        changed: dict[str, Any] = {name: str(found.resolve() if name == "ca_file" else found.absolute())}
+        changed: dict[str, Any] = {name: str(file.resolve() if name == "ca_file" else file.absolute())}
         endpoint = replace(endpoint, **changed)
     return endpoint
 

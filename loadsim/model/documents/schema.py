@@ -17,7 +17,7 @@ def nearest_path(name: object, names: Iterable[str]) -> str | None:
     Of several names with the same last part, it is the last one.
     """
     names = list(names)
-    last_parts = {each.rpartition("/")[2]: each for each in names}
+    last_parts = {known.rpartition("/")[2]: known for known in names}
     return nearest(name, names) or last_parts.get(nearest(name, last_parts) or "")
 
 

@@ -91,8 +91,8 @@ def nearest(name: object, names: Iterable[str]) -> str | None:
     """Return the name that ends with this one, or else the most similar one; None if there is no such name."""
     from difflib import get_close_matches
 
-    folded, wanted = {each.casefold(): each for each in names}, str(name).casefold()
-    near = [each for each in folded if each.endswith(f"_{wanted}")] or get_close_matches(wanted, folded, 1, SIMILAR)
+    folded, wanted = {known.casefold(): known for known in names}, str(name).casefold()
+    near = [known for known in folded if known.endswith(f"_{wanted}")] or get_close_matches(wanted, folded, 1, SIMILAR)
     return folded[near[0]] if near else None
 
 
@@ -280,7 +280,7 @@ def _fields(of: Any) -> tuple[Mapping[str, tuple[str, Reader]], frozenset[str]]:
     """Return the names and readers of a class's fields by key, and the keys that a document must have."""
     hints, keys = get_type_hints(of, include_extras=True), _KEYS.get(of, {})
     if is_dataclass(of):
-        optional = {one.name for one in fields(of) if one.default is not MISSING or one.default_factory is not MISSING}
+        optional = {field.name for field in fields(of) if not field.default is field.default_factory is MISSING}
         hints = {field.name: hints[field.name] for field in fields(of)}
     else:
         optional = {*getattr(of, "_field_defaults", ()), *getattr(of, "__optional_keys__", ())}

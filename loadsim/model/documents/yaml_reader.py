@@ -192,14 +192,14 @@ def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
     if not levels:
         raise ConfigError(f"{name}: expected at most {MOST_LEVELS} lists and mappings in each other, found more")
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, inner in value.items():
             if not isinstance(key, str | int | float | None):
                 raise ConfigError(f"{name}: expected keys that are single values, found {show(key)}")
             _check_values(key, name, left, levels - 1)
-            _check_values(each, name, left, levels - 1)
+            _check_values(inner, name, left, levels - 1)
     elif isinstance(value, list):
-        for each in value:
-            _check_values(each, name, left, levels - 1)
+        for inner in value:
+            _check_values(inner, name, left, levels - 1)
     elif isinstance(value, str):
         if "\0" in value or (not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value)):
             raise ConfigError(f"{name}: expected texts without NUL and halves of characters, found one with them")
@@ -243,12 +243,12 @@ def override(document: dict[str, Any], settings: Sequence[str]) -> tuple[Key, ..
 
     Missing keys are created, missing list indices are not. Values are YAML. Raises `ConfigError`.
     """
-    problems, found = Problems(), []
+    problems, keys = Problems(), []
     for setting in settings:
         with problems:
-            found.append(_set(document, setting))
+            keys.append(_set(document, setting))
     problems.check()
-    return tuple(found)
+    return tuple(keys)
 
 
 def _set(document: Any, setting: str) -> Key:
