@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import pytest
 
 from loadsim.errors import LogError
-from loadsim.model.documents.typed import Row, Within, Wrong, closed, value_of
+from loadsim.model.documents.typed import ReadAs, Reads, Row, Within, Wrong, closed, strict, value_of
 from loadsim.timinglog.documents import read_as
 
 
@@ -29,6 +29,13 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Only:
     name: str
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Timed:
+    limit_s: int
+    name: str = field(default="", metadata={"key": "named"})
 
 
 class Keys(TypedDict, total=False):
@@ -57,6 +64,12 @@ def _even(number: int) -> int:
         (Span, {"begin": 1, "end": 2}, Span(1, 2)),
         (Part, {"name": "a", "count": 9, "span": [0, 1]}, Part("a", 9, Span(0, 1))),
         (Keys, {"share": 0.5}, {"share": 0.5}),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (str | int | None, 5, 5),
+        (Literal["none"] | Part, {"name": "a"}, Part("a")),
+        (dict[Annotated[str, Reads(str.upper)], int], {"a": 1}, {"A": 1}),
+        (Annotated[str, ReadAs(Part, str)], {"name": "a"}, "Part(name='a', count=0, span=None)"),
+        (Timed, {"limit": 2, "named": "a"}, Timed(2, "a")),
     ],
 )
 def test_a_document_is_read_as_its_type(of: Any, document: Any, value: Any) -> None:
@@ -82,6 +95,10 @@ def test_a_document_is_read_as_its_type(of: Any, document: Any, value: Any) -> N
         (Part, {"name": "a", "count": 10}, ("count",), 10),
         (Only, {"name": "a", "further": 1}, ("further",), "further"),
         (Keys, {"share": 0}, ("share",), 0),
+        (tuple[int, str], [1], (), [1]),
+        (str | int | None, 1.5, (), 1.5),
+        (Literal["none"] | Part, {"count": 1}, ("name",), None),
+        (Timed, {"limit_s": 2, "named": "a"}, ("limit_s",), "limit_s"),
     ],
 )
 def test_another_document_is_wrong_at_its_keys(of: Any, document: Any, keys: tuple[Any, ...], found: Any) -> None:
@@ -89,6 +106,21 @@ def test_another_document_is_wrong_at_its_keys(of: Any, document: Any, keys: tup
         value_of(of, document)
     wrong, *_ = raised.value.within(document)
     assert (wrong.keys, wrong.found) == (keys, found)
+
+
+def test_all_mistakes_are_found_at_once() -> None:
+    """Of keys, values and fields, but a misspelt key is not missing as well."""
+    of = Mapping[str, tuple[Timed, ...]]
+    with pytest.raises(Wrong) as raised:
+        value_of(of, {5: "x", "a": [{"limt": 1}, {"limit": "x", "named": 1}]})
+    mistakes = [(wrong.keys, wrong.text or wrong.found) for wrong in raised.value.within(None)]
+    assert mistakes == [
+        ((5,), 5),
+        ((5,), "x"),
+        (("a", 0, "limt"), "'limt' (perhaps limit)"),
+        (("a", 1, "limit"), "x"),
+        (("a", 1, "named"), 1),
+    ]
 
 
 def test_the_error_names_place_key_expected_and_found() -> None:

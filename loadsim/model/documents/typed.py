@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, reduce
-from itertools import repeat
+from itertools import chain, repeat
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -269,8 +269,9 @@ def _mapping(read_key: Reader, read: Reader) -> Reader:
     def read_mapping(value: Any) -> Any:
         if not isinstance(value, dict):
             raise Wrong("a mapping", value)
-        keys = _values(((key, key) for key in value), repeat(read_key))
-        return dict(zip(keys, _values(value.items(), repeat(read)), strict=True))
+        items = [*((key, key) for key in value), *value.items()]
+        made = _values(items, chain(repeat(read_key, len(value)), repeat(read)))
+        return dict(zip(made[: len(value)], made[len(value) :], strict=True))
 
     return read_mapping
 
