@@ -225,10 +225,3 @@ def test_blocks_without_records_take_no_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert (len(log.tasks), len(log.mails), log.damages) == (1, 0, ())
-
-
-def test_a_log_of_many_small_blocks_is_read(tmp_path: Path) -> None:
-    """A quiet run writes a record a second."""
-    tasks = [done("READ", at, at % 7) for at in range(1200)]
-    log = read_log(write_sample(tmp_path / "a.tlog", tasks, flush_every=1))
-    assert log.tasks["scheduled_us"].tolist() == [at * 1000 for at in range(1200)]

@@ -29,7 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def scenario(imap: Any = None, smtp: Any = None, accounts: Any = None) -> Scenario:
+def scenario(imap: Any = None, smtp: Any = None, accounts: Any = None, **keys: Any) -> Scenario:
     document = {
         "server": {
             "imap": {"host": "127.0.0.1", **(imap or {})},
@@ -38,7 +38,7 @@ def scenario(imap: Any = None, smtp: Any = None, accounts: Any = None) -> Scenar
         "accounts": accounts or {"user": "user{index}", "password": "hunter2"},
         "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
     }
-    Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    Path("own.yaml").write_text(yaml.safe_dump(document | keys), encoding="utf-8")
     return load_scenario("own.yaml")
 
 
@@ -61,8 +61,6 @@ def test_methods(auth: Any, methods: tuple[str, ...]) -> None:
 
 TOKEN_ACCOUNTS = {"user": "u{index}", "token_command": "mint {user}", "manifest_key": "x"}
 TLS = {"tls": "implicit"}
-
-
 OWN = {"user": "u{index}", "password": "hunter2"}
 MINTED = {"user": "u{index}", "manifest_key": "x"}
 
@@ -112,14 +110,8 @@ def test_settings_of_tls_need_tls(service: str) -> None:
 
 def test_the_embedded_server_needs_passwords() -> None:
     """It takes no tokens."""
-    document = {
-        "server": "embedded",
-        "accounts": TOKEN_ACCOUNTS,
-        "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
-    }
-    Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     with pytest.raises(ConfigError, match="accounts: expected passwords, which the embedded server needs, found none"):
-        load_scenario("own.yaml")
+        scenario(accounts=TOKEN_ACCOUNTS, server="embedded")
 
 
 def test_a_master_user() -> None:
@@ -169,17 +161,8 @@ def test_an_unverified_certificate_is_a_warning() -> None:
 
 def test_proofs_are_no_passwords_in_the_clear() -> None:
     """SCRAM and CRAM-MD5 do not send the password, and so nothing is warned of."""
-    document = {
-        "server": {
-            "imap": {"host": "mail.example", "auth": ["scram-sha-256", "cram-md5"]},
-            "smtp": {"host": "mail.example", "auth": ["scram-sha-256", "plain"]},
-        },
-        "accounts": {"user": "u{index}", "password": "x"},
-        "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
-        "allow_hosts": ["mail.example"],
-    }
-    Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    (warning,) = load_scenario("own.yaml").findings
+    imap, smtp = ({"host": "mail.example", "auth": ["scram-sha-256", method]} for method in ("cram-md5", "plain"))
+    (warning,) = scenario(imap, smtp, allow_hosts=["mail.example"]).findings
     assert (warning.code, warning.where[:4]) == (Code.PASSWORD_IN_CLEAR, "SMTP")
 
 

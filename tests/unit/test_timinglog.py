@@ -259,13 +259,6 @@ def test_what_is_no_timing_log_is_one_line(tmp_path: Path, content: bytes, says:
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_log_and_a_directory_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="No such file"):
-        read_log(tmp_path / "none.tlog")
-    with pytest.raises(LogError, match="directory"):
-        read_log(tmp_path)
-
-
 REFERENCE = ROOT / "docs" / "reference" / "timing-log.md"
 
 
