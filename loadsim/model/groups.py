@@ -115,10 +115,8 @@ def check_profiles(topology: Sequence[Group], origin: Origin) -> None:
         key = ("topology", at, "profile")
         if named.setdefault(group.profile.name, group.profile) != group.profile:
             raise origin.error(key, "a name for each profile", group.profile.name)
-        for what, own_s, first_s in (
-            ("day", group.profile.day_s, first.day_s),
-            ("night", group.profile.night_s, first.night_s),
-        ):
+        for what in ("day", "night"):
+            own_s, first_s = (getattr(profile, f"{what}_s") for profile in (group.profile, first))
             if own_s != first_s:
                 expected = f"profiles with a {what} of {seconds(first_s)}"
                 raise origin.error_saying(key, expected, f"one of {seconds(own_s)}")

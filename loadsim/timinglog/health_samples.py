@@ -188,9 +188,6 @@ class Sample(SampleFields, Mapping[str, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
 
 for _key in SampleFields.__annotations__:
     setattr(Sample, _key, property(itemgetter(_key)))

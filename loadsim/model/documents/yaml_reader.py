@@ -1,6 +1,6 @@
 """Strict reading of YAML: anything unexpected is an error of one line that names file, key, expected and found.
 
-This module reads files into documents of mappings, lists and scalars; `schema` turns documents into dataclasses.
+This module reads files into documents of mappings, lists and scalars; `typed` turns documents into dataclasses.
 """
 
 from __future__ import annotations
