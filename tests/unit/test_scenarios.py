@@ -16,7 +16,7 @@ from paths import ROOT
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
-from loadsim.model.criteria import DEFAULT, Bound
+from loadsim.model.criteria import DEFAULT, SCORES, Bound
 from loadsim.model.distribution import Distribution
 from loadsim.model.documents.scenario_sections import AbortOn, ListsSection, Losses
 from loadsim.model.documents.scenario_server import Server
@@ -112,17 +112,13 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     assert scenario.weights["LOGON"] == 0.5
     assert scenario.weights["BROWSE"] == 1
     assert scenario.criteria == {
+        **{name: bound for name, bound in DEFAULT.items() if name not in SCORES},
         "by_protocol.imap.score_ms": Bound(max=250),
         "by_protocol.aioimaplib.score_ms": Bound(max=250),
         "by_protocol.imap.response_score_ms": Bound(below=5000),
         "by_protocol.aioimaplib.response_score_ms": Bound(below=5000),
         "failed_share": None,
         "delivery.undelivered_at_end": None,
-        **{
-            name: bound
-            for name, bound in DEFAULT.items()
-            if name not in ("score_ms", "response_score_ms", "failed_share", "delivery.undelivered_at_end")
-        },
     }
     assert scenario.limits == Limits(0.02, 0.5, 0.25, 3, 4, 5, 0, 7, GeneratorLimits(8, 0.2, 0.9, None))
     assert scenario.abort_on == AbortOn(0.5, 0.2, 1000, 60)

@@ -25,21 +25,11 @@ from loadsim.timinglog.writer import MOST_NAMES, TimingLogWriter
 
 EPOCH_NS = 5_000_000_000
 HEADER = {"run": "r1", "client": "c1", "engine": "0", "users": 4, "engine_users": 4, "criteria": only({})}
-BASIC_TASK: dict[str, Any] = {
-    "task": "READ",
-    "user": 1,
-    "profile": "medium",
-    "protocol": "imap",
-    "scheduled_ns": EPOCH_NS + 1_000_000_000,
-    "started_ns": EPOCH_NS + 1_250_000_000,
-    "ended_ns": EPOCH_NS + 1_300_000_000,
-    "late_busy_s": 0.25,
-    "late_down_s": 0.0,
-    "late_generator_s": 0.0,
-    "outcome": "ok",
-    "error": "",
-    "moved_bytes": 100,
-}
+BASIC_TASK = TaskRecord(
+    *("READ", 1, "medium", "imap"),
+    *(EPOCH_NS + 1_000_000_000, EPOCH_NS + 1_250_000_000, EPOCH_NS + 1_300_000_000),
+    *(0.25, 0.0, 0.0, "ok", "", 100),
+)
 
 
 def write_sample(path: Path, flushes: int = 3) -> list[int]:
@@ -47,7 +37,7 @@ def write_sample(path: Path, flushes: int = 3) -> list[int]:
     writer = TimingLogWriter(path, HEADER, EPOCH_NS)
     sizes = [path.stat().st_size]
     for number in range(flushes):
-        writer.task(TaskRecord(**BASIC_TASK | {"user": number, "error": f"error {number}"}))
+        writer.task(BASIC_TASK._replace(user=number, error=f"error {number}"))
         writer.mail(
             MailRecord(event="seen", message=f"n1.{number}", user=2, sender=1, at_ns=EPOCH_NS + number, folder="INBOX")
         )
@@ -69,8 +59,8 @@ def block_ends(path: Path) -> list[tuple[int, int]]:
 def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
     """After `start_ns` is known, t = 0 is there, for records that were written before, too; what never was stays so."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
-    writer.task(TaskRecord(**BASIC_TASK))
-    writer.task(TaskRecord(**BASIC_TASK | {"started_ns": None, "ended_ns": None, "outcome": "skipped"}))
+    writer.task(BASIC_TASK)
+    writer.task(BASIC_TASK._replace(started_ns=None, ended_ns=None, outcome="skipped"))
     writer.mail(MailRecord(event="accepted", message="n1.0", user=2, sender=1, at_ns=EPOCH_NS + 700_000_999, folder=""))
     writer.command(("IMAP NOOP", 1, EPOCH_NS, EPOCH_NS + 7_000, "ok", 1, 2))
     writer.health({"at_ns": EPOCH_NS + 3_000_000_000, "cpu": 0.5})
@@ -89,7 +79,7 @@ def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
 def test_every_field_comes_back(tmp_path: Path) -> None:
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for outcome in OUTCOMES:
-        writer.task(TaskRecord(**BASIC_TASK | {"outcome": outcome, "error": f"NO {outcome}", "late_generator_s": 0.5}))
+        writer.task(BASIC_TASK._replace(outcome=outcome, error=f"NO {outcome}", late_generator_s=0.5))
     for event in EVENTS:
         writer.mail(MailRecord(event=event, message="r" + "a" * 16, user=7, sender=8, at_ns=EPOCH_NS, folder="Täglich"))
     writer.facts({"lost_users": 1, "undelivered": 1})
@@ -114,7 +104,7 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
 def test_numbers_that_do_not_fit_saturate(tmp_path: Path) -> None:
     """Five gigabytes and two hours stay what they mean: at least the largest number."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
-    writer.task(TaskRecord(**BASIC_TASK | {"moved_bytes": 5 << 30}))
+    writer.task(BASIC_TASK._replace(moved_bytes=5 << 30))
     writer.command(("IMAP FETCH", 1, EPOCH_NS, EPOCH_NS + 7200 * 10**9, "ok", 1, 5 << 30))
     writer.close()
     log = read_log(tmp_path / "a.tlog")
@@ -125,7 +115,7 @@ def test_numbers_that_do_not_fit_saturate(tmp_path: Path) -> None:
 def test_a_full_table_of_names_calls_further_ones_other(tmp_path: Path) -> None:
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for number in range(MOST_NAMES):
-        writer.task(TaskRecord(**BASIC_TASK | {"profile": f"profile {number}"}))
+        writer.task(BASIC_TASK._replace(profile=f"profile {number}"))
     writer.close()
     log = read_log(tmp_path / "a.tlog")
     profiles = log.names(log.tasks, "profile")
@@ -211,11 +201,11 @@ def test_a_full_disk_loses_nothing_while_the_process_lives(tmp_path_factory: Any
     disk = NarrowDisk(writer._file, room)
     writer._file = disk  # type: ignore[assignment]
     for number in range(20):
-        writer.task(TaskRecord(**BASIC_TASK | {"user": number}))
+        writer.task(BASIC_TASK._replace(user=number))
     failure = writer.flush()
     assert failure is not None and failure.startswith("No space left on device; ")
     for number in range(20, 40):
-        writer.task(TaskRecord(**BASIC_TASK | {"user": number}))
+        writer.task(BASIC_TASK._replace(user=number))
     disk.room = 1 << 20
     assert writer.flush() is None
     writer.close()
@@ -227,7 +217,7 @@ def test_a_full_disk_loses_nothing_while_the_process_lives(tmp_path_factory: Any
 def test_closing_on_a_full_disk_raises(tmp_path: Path) -> None:
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     writer._file = NarrowDisk(writer._file, 10)  # type: ignore[assignment]
-    writer.task(TaskRecord(**BASIC_TASK))
+    writer.task(BASIC_TASK)
     with pytest.raises(OSError, match=r"a\.tlog.*No space left on device.*lost"):
         writer.close()
 
