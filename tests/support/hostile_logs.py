@@ -105,17 +105,7 @@ TASKS = [
     done("PROCESS INBOX", 1000, 15),
     done("NO SESSION", 3000, 100, user=2),
 ]
-COMMANDS = [
-    {
-        "command": "IMAP NOOP",
-        "user": 1,
-        "started_ns": ms(1000),
-        "ended_ns": ms(1010),
-        "outcome": "ok",
-        "sent_bytes": 1,
-        "received_bytes": 2,
-    }
-]
+COMMANDS = [("IMAP NOOP", 1, ms(1000), ms(1010), "ok", 1, 2)]
 
 
 class Parts:

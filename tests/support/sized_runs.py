@@ -66,15 +66,7 @@ def busy_run(
         health.append({"at_ns": START_NS + round(at_s * 1e9), "probe": probe, "figures": kept})
     tasks = [done("READ", end / 1000 - 5, 5, user=1 + n % USERS) for n, end in enumerate(ends)]
     commands = [
-        {
-            "command": name,
-            "user": 1,
-            "started_ns": START_NS + end * 1000,
-            "ended_ns": START_NS + end * 1000 + 1,
-            "outcome": "ok",
-            "sent_bytes": 10,
-            "received_bytes": 10,
-        }
+        (name, 1, START_NS + end * 1000, START_NS + end * 1000 + 1, "ok", 10, 10)
         for n, end in enumerate(ends)
         for name in ("IMAP UID FETCH", "IMAP DONE", *(("SMTP DATA",) if messages and n % 4 == 0 else ()))
     ]

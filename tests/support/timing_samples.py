@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.model.criteria import DEFAULT, documents
-from loadsim.model.records import CommandRecord, MailRecord, TaskRecord
+from loadsim.model.records import CommandFields, MailRecord, TaskRecord
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.records import NAMES
 from loadsim.timinglog.writer import TimingLogWriter
@@ -85,7 +85,7 @@ def write_sample(
     path: Path,
     tasks: Iterable[Mapping[str, Any]] = (),
     mails: Iterable[Mapping[str, Any]] = (),
-    commands: Iterable[Mapping[str, Any]] = (),
+    commands: Iterable[CommandFields] = (),
     header: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
     flush_every: int = 0,
@@ -98,13 +98,13 @@ def write_sample(
     path.parent.mkdir(parents=True, exist_ok=True)
     stated = HEADER | dict(header or {})
     writer = TimingLogWriter(path, stated | {"criteria": only(stated["criteria"])}, EPOCH_NS)
-    for add, make, records in (
-        (writer.task, TaskRecord, tasks),
-        (writer.mail, MailRecord, mails),
-        (writer.command, CommandRecord, commands),
+    for add, records in (
+        (writer.task, [TaskRecord(**task) for task in tasks]),
+        (writer.mail, [MailRecord(**mail) for mail in mails]),
+        (writer.command, commands),
     ):
         for number, record in enumerate(records, 1):
-            add(make(**record))
+            add(record)
             if flush_every and number % flush_every == 0:
                 assert writer.flush() is None
     for sample in health:
@@ -186,13 +186,5 @@ TWO_CLIENTS: dict[str, Any] = {
 }
 
 
-def _command(name: str, at_ms: float, took_ms: float, outcome: str = "ok") -> dict[str, Any]:
-    return {
-        "command": name,
-        "user": 1,
-        "started_ns": ms(at_ms),
-        "ended_ns": ms(at_ms + took_ms),
-        "outcome": outcome,
-        "sent_bytes": 20,
-        "received_bytes": 2000,
-    }
+def _command(name: str, at_ms: float, took_ms: float, outcome: str = "ok") -> CommandFields:
+    return name, 1, ms(at_ms), ms(at_ms + took_ms), outcome, 20, 2000

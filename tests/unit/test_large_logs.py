@@ -17,6 +17,7 @@ from timing_samples import decoded, done, event, ms, skipped, write_sample
 from loadsim.analysis.summary import summarise, summary_of
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
+from loadsim.model.records import CommandFields
 from loadsim.timinglog import container, file, reader
 from loadsim.timinglog.merge import merge, read_logs
 from loadsim.timinglog.reader import read_log
@@ -24,7 +25,7 @@ from loadsim.timinglog.records import INSTANTS, NAMED_TASK, NAMES, NEVER
 
 FEW = settings(deadline=None, max_examples=25)
 
-Engine = tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]
+Engine = tuple[list[dict[str, Any]], list[dict[str, Any]], list[CommandFields]]
 
 
 @contextmanager
@@ -37,16 +38,8 @@ def little_memory(records: int) -> Iterator[None]:
         yield
 
 
-def command(name: str, at_ms: float, took_us: int, outcome: str) -> dict[str, Any]:
-    return {
-        "command": name,
-        "user": 1,
-        "started_ns": ms(at_ms),
-        "ended_ns": ms(at_ms) + took_us * 1000,
-        "outcome": outcome,
-        "sent_bytes": 1,
-        "received_bytes": 2,
-    }
+def command(name: str, at_ms: float, took_us: int, outcome: str) -> CommandFields:
+    return name, 1, ms(at_ms), ms(at_ms) + took_us * 1000, outcome, 1, 2
 
 
 TASKS = st.builds(

@@ -22,7 +22,7 @@ from loadsim.engine.health import Health
 from loadsim.errors import SHORTAGES, GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.records import MailRecord, TaskRecord
+from loadsim.model.records import CommandFields, MailRecord, TaskRecord
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
 from loadsim.timinglog.writer import MOST_ERRORS, OTHER, TimingLogWriter
@@ -382,10 +382,9 @@ def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:
 def test_commands_that_we_failed_are_no_failures_of_the_server(tmp_path: Path) -> None:
     """They are in the log, and in no count of the table."""
 
-    def command(at: int, outcome: str) -> dict[str, Any]:
-        begun = ENDED["start_ns"] + at * 10**6
-        basic = {"command": "IMAP CONNECT", "user": 1, "sent_bytes": 0, "received_bytes": 0}
-        return basic | {"started_ns": begun, "ended_ns": begun + 10, "outcome": outcome}
+    def command(at: int, outcome: str) -> CommandFields:
+        begun_ns = ENDED["start_ns"] + at * 10**6
+        return "IMAP CONNECT", 1, begun_ns, begun_ns + 10, outcome, 0, 0
 
     commands = [command(at, outcome) for at, outcome in enumerate(["ok", "lost", "generator"])]
     log = sample_log(tmp_path / "a.tlog", [LOGGED_ON], DELIVERED, commands)

@@ -21,6 +21,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
+from loadsim.model.records import CommandFields
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload
 from loadsim.timinglog.merge import merge
@@ -146,18 +147,10 @@ def test_a_closed_loop_has_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture
 # --- the answer ---
 
 
-def command(name: str, at_ms: float, outcome: str = "ok") -> dict[str, Any]:
+def command(name: str, at_ms: float, outcome: str = "ok") -> CommandFields:
     """A command of user 1."""
     at_ns = done("READ", at_ms, 1)["started_ns"]
-    return {
-        "command": name,
-        "user": 1,
-        "started_ns": at_ns,
-        "ended_ns": at_ns + 1000,
-        "outcome": outcome,
-        "sent_bytes": 1,
-        "received_bytes": 1,
-    }
+    return name, 1, at_ns, at_ns + 1000, outcome, 1, 1
 
 
 def closed_loop(path: Path, **header: Any) -> Any:
