@@ -516,41 +516,25 @@ class Code(Enum):
     )
 
     # What a server answered, by its codes.
-    NAME_TAKEN = _refused("the server has something else under this name: {answer}", "rename or delete it")
-    MAILBOX_DAMAGED = _refused("the mailbox is damaged: {answer}", "repair it on the server")
-    MAILBOX_LOCKED = _refused("another session locks the mailbox: {answer}", "end that session")
     LIMIT_REACHED = _refused("a limit of the server is reached: {answer}", "raise the limit that it names")
+    NO_ROOM = _refused("the mailbox or the server's storage is full: {answer}", "raise the quota, or free storage")
     FOLDER_MISSING = _refused(
         "a folder is missing: {answer}", "create it, or let the server create it at log-on (autocreate)"
     )
-    RIGHT_MISSING = _refused("the account lacks an access right: {answer}", "give it this right")
-    FOLDERS_FORBIDDEN = _refused(
-        "the account may not create folders: {answer}",
-        "allow it, or set folders.prefix to the namespace where it may",
+    RIGHT_MISSING = _refused(
+        "the account lacks an access right: {answer}",
+        "give it this right; for new folders, or set folders.prefix to the namespace where it may create them",
     )
-    MAILBOX_FULL = _refused("the mailbox is full: {answer}", "raise its quota, or empty it")
-    TLS_REQUIRED = _refused("the server requires TLS: {answer}", "set server.imap.tls and server.smtp.tls")
     LOG_ON_REQUIRED = _refused(
         "the server requires TLS or a log-on: {answer}", "set tls or auth of server.imap and server.smtp"
     )
     SERVER_UNAVAILABLE = _refused("the server is not available: {answer}", LOOK_AT_LOG)
     MESSAGE_TOO_LARGE = _refused("the server refuses the size of a message: {answer}", SMALLER_MESSAGES)
-    STORAGE_FULL = _refused("the server's storage is full: {answer}", "free storage on the server")
-    TOO_MANY_RECIPIENTS = _refused(
-        "a message has too many recipients: {answer}", "raise the server's limit of recipients for each message"
-    )
-    ADDRESS_UNKNOWN = _refused(
-        "the server does not know {recipient}: {answer}", "create the account, or set domain to that of the accounts"
+    RECIPIENT_REFUSED = _refused(
+        "the server refuses mail for {recipient}: {answer}",
+        "create or enable the account, or set domain to that of the accounts",
     )
     LIST_UNKNOWN = _refused("the server does not know the list {recipient}: {answer}", CREATE_LIST)
-    ADDRESS_REFUSED = _refused(
-        "the server refuses mail for {recipient}: {answer}", "let it accept mail for this address"
-    )
-    ACCOUNT_DISABLED = _refused("the server has disabled {recipient}: {answer}", "enable the account")
-    SENDER_REFUSED = _refused(
-        "the account may not send as {sender}: {answer}",
-        "allow it, or set accounts.user and domain to what the account may use",
-    )
     GREYLISTED = _refused(
         "the server refuses mail for now: {answer}", "exempt this machine's address, if the server greylists it"
     )
@@ -558,7 +542,6 @@ class Code(Enum):
         "the server forbids mail from {sender} to {recipient}: {answer}",
         "let accounts send as their own addresses, and to the domain of the scenario",
     )
-    CONNECTION_ENDED = _refused("the server ended the connection: {answer}", LOOK_AT_LOG)
     ANSWER_UNKNOWN = _refused("the server answered: {answer}", LOOK_AT_LOG)
     MACHINE_FAILED = _refused("this machine failed: {answer}")
 

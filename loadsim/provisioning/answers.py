@@ -11,31 +11,23 @@ from loadsim.findings.finding import Finding, finding
 _ANY_MAIL = "MAIL RCPT LIST DATA"
 
 _TABLE = (
-    ("ALREADYEXISTS", "", Code.NAME_TAKEN),
-    ("CORRUPTION", "", Code.MAILBOX_DAMAGED),
-    ("INUSE", "", Code.MAILBOX_LOCKED),
-    ("LIMIT", "", Code.LIMIT_REACHED),
+    ("LIMIT 5.3", "", Code.LIMIT_REACHED),
+    ("452", "RCPT LIST", Code.LIMIT_REACHED),
     ("NONEXISTENT TRYCREATE", "", Code.FOLDER_MISSING),
     ("NOPERM", "", Code.RIGHT_MISSING),
-    ("NOPERM", "CREATE", Code.FOLDERS_FORBIDDEN),
-    ("OVERQUOTA 2.2", "", Code.MAILBOX_FULL),
-    ("552", "RCPT LIST", Code.MAILBOX_FULL),
-    ("PRIVACYREQUIRED 7.10 7.11 523 538", "", Code.TLS_REQUIRED),
-    ("530", "", Code.LOG_ON_REQUIRED),
+    ("OVERQUOTA 2.2 3.1 452", "", Code.NO_ROOM),
+    ("552", "RCPT LIST", Code.NO_ROOM),
+    ("PRIVACYREQUIRED 7.10 7.11 523 530 538", "", Code.LOG_ON_REQUIRED),
     ("SERVERBUG UNAVAILABLE 3.2 4.5 421", "", Code.SERVER_UNAVAILABLE),
     ("TOOBIG 2.3 3.4", "", Code.MESSAGE_TOO_LARGE),
     ("552", "MAIL", Code.MESSAGE_TOO_LARGE),
-    ("3.1 452", "", Code.STORAGE_FULL),
-    ("5.3", "", Code.TOO_MANY_RECIPIENTS),
-    ("452", "RCPT LIST", Code.TOO_MANY_RECIPIENTS),
-    ("1.1 1.2 1.6 1.10", "RCPT", Code.ADDRESS_UNKNOWN),
     ("1.1 1.2 1.6 1.10", "LIST", Code.LIST_UNKNOWN),
-    ("550 551 553", "RCPT LIST", Code.ADDRESS_REFUSED),
-    ("2.1", "RCPT LIST", Code.ACCOUNT_DISABLED),
-    ("1.7 1.8", "", Code.SENDER_REFUSED),
-    ("553", "MAIL", Code.SENDER_REFUSED),
+    ("1.1 1.2 1.6 1.10", "RCPT", Code.RECIPIENT_REFUSED),
+    ("2.1 550 551 553", "RCPT LIST", Code.RECIPIENT_REFUSED),
     ("4.7.1", _ANY_MAIL, Code.GREYLISTED),
     ("450", "RCPT LIST", Code.GREYLISTED),
+    ("1.7 1.8", "", Code.MAIL_FORBIDDEN),
+    ("553", "MAIL", Code.MAIL_FORBIDDEN),
     ("7", _ANY_MAIL, Code.MAIL_FORBIDDEN),
 )
 """Codes of answers, the commands at which they have this meaning ("": any; LIST: RCPT of a list), and the finding.
@@ -84,7 +76,7 @@ def _meaning(failure: TaskFailed, to_list: bool) -> Code:
     codes = [of_imap, *(enhanced.groups() if enhanced else ()), of_smtp]
     known = (_MEANINGS.get((str(each), at)) for each in codes for at in (command, ""))
     ended = isinstance(failure, ServerLost) and not failure.line
-    return next(filter(None, known), Code.CONNECTION_ENDED if ended else Code.ANSWER_UNKNOWN)
+    return next(filter(None, known), Code.SERVER_UNAVAILABLE if ended else Code.ANSWER_UNKNOWN)
 
 
 def refused_recipient(failure: TaskFailed) -> bool:

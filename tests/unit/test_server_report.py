@@ -22,20 +22,20 @@ from loadsim.report.document import Listing
 
 REFUSALS = [
     (ServerRefused("553 MAIL", "553 5.7.1 sender address rejected: not owned by user"), Code.MAIL_FORBIDDEN),
-    (ServerRefused("553 MAIL", "553 not owned"), Code.SENDER_REFUSED),
-    (ServerRefused("550 RCPT", "550 5.1.1 <you@x>: unknown user"), Code.ADDRESS_UNKNOWN),
+    (ServerRefused("553 MAIL", "553 not owned"), Code.MAIL_FORBIDDEN),
+    (ServerRefused("550 RCPT", "550 5.1.1 <you@x>: unknown user"), Code.RECIPIENT_REFUSED),
     (ServerRefused("554 RCPT", "554 5.7.1 <you@x>: Relay access denied"), Code.MAIL_FORBIDDEN),
-    (ServerRefused("552 RCPT", "552 5.2.2 Mailbox full"), Code.MAILBOX_FULL),
-    (ServerRefused("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] over quota"), Code.MAILBOX_FULL),
+    (ServerRefused("552 RCPT", "552 5.2.2 Mailbox full"), Code.NO_ROOM),
+    (ServerRefused("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] over quota"), Code.NO_ROOM),
     (ServerRefused("450 RCPT", "450 4.2.0 see you in 5 min"), Code.GREYLISTED),
     (ServerRefused("451 RCPT", "451 4.7.1 later"), Code.GREYLISTED),
     (ServerRefused("NO [NONEXISTENT] SELECT", "NO [NONEXISTENT] Mailbox does not exist"), Code.FOLDER_MISSING),
     (ServerRefused("530 MAIL", "530 5.7.0 Must issue a STARTTLS command first"), Code.LOG_ON_REQUIRED),
     (ServerRefused("421 RCPT", "421 4.3.2 Service shutting down"), Code.SERVER_UNAVAILABLE),
     (ServerRefused("NO SELECT", "NO it does not work"), Code.ANSWER_UNKNOWN),
-    (ServerRefused("NO [PRIVACYREQUIRED] LOGIN", "NO [PRIVACYREQUIRED] no"), Code.TLS_REQUIRED),
-    (ServerRefused("NO [NOPERM] CREATE", "NO [NOPERM] denied"), Code.FOLDERS_FORBIDDEN),
-    (ServerLost("connection lost"), Code.CONNECTION_ENDED),
+    (ServerRefused("NO [PRIVACYREQUIRED] LOGIN", "NO [PRIVACYREQUIRED] no"), Code.LOG_ON_REQUIRED),
+    (ServerRefused("NO [NOPERM] CREATE", "NO [NOPERM] denied"), Code.RIGHT_MISSING),
+    (ServerLost("connection lost"), Code.SERVER_UNAVAILABLE),
     (GeneratorFailed("no descriptor"), Code.MACHINE_FAILED),
 ]
 
