@@ -25,7 +25,7 @@ from bench.part import Part
 from bench.processes import Cpus
 from bench.table import table
 from loadsim.analysis.series.bins import Hits, bin_of, in_order
-from loadsim.analysis.statistics.intervals import intervals
+from loadsim.analysis.statistics.intervals import NoInterval, intervals
 from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.findings.formats import length
 from loadsim.model.terms import Window
@@ -160,8 +160,8 @@ def simulate(cell: Cell) -> dict[str, Any]:
         figures["READ"].append(read_ms["READ"])
         figures["score"].append(_score(read_ms))
         for name, interval in (("READ", found.tasks["READ"]), ("score", found.score)):
-            if interval.low_ms is not None and interval.high_ms is not None:
-                shown[name].append((interval.low_ms, interval.high_ms))
+            if interval is not None and not isinstance(interval, NoInterval):
+                shown[name].append(interval)
     row: dict[str, Any] = {
         "service": cell.service,
         "mood": cell.mood.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from loadsim.analysis.aggregate import gather, windowed_hits
 from loadsim.analysis.companions import companions
@@ -24,7 +24,7 @@ from loadsim.analysis.generator.lateness import lateness_p95_ms
 from loadsim.analysis.generator.limits import Generator
 from loadsim.analysis.load import load_made
 from loadsim.analysis.score import ProtocolStatistics, statistics_of
-from loadsim.analysis.statistics.intervals import Interval, Intervals, intervals
+from loadsim.analysis.statistics.intervals import Intervals, intervals
 from loadsim.analysis.statistics.stationarity import trends
 from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
@@ -88,21 +88,13 @@ def _statistics(
     modules = gather(log, window_s).get((), {})
     hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
     protocols = statistics_of(modules, weights, window_s)
-    certain = {one.protocol: _windowed(one, intervals(hits[one.protocol], window_s)) for one in protocols}
+    certain = {one.protocol: intervals(hits[one.protocol], window_s) for one in protocols}
     unsteady = [
         trend
         for module, of_module in hits.items()
         for trend in trends(of_module, window_s, module if len(hits) > 1 else "")
     ]
     return protocols, certain, unsteady
-
-
-def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
-    """Return the intervals, without that of a score with tasks outside the window."""
-    outside = [task.task for task in protocol.tasks if task.task in protocol.scored and not task.windowed]
-    if not outside:
-        return found
-    return replace(found, score=Interval(why_not=f"{', '.join(outside)} is scored, and lies outside the window"))
 
 
 def _why(sources: Iterable[Source]) -> str | None:

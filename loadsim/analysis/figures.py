@@ -19,7 +19,8 @@ from loadsim.analysis.load import Load
 from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.probes.resources import Resource
 from loadsim.analysis.probes.statistics import ProbeStatistics
-from loadsim.analysis.score import Bounds, CommandFigures, InboxFigures, ProtocolStatistics, TaskFigures
+from loadsim.analysis.score import CommandFigures, InboxFigures, ProtocolStatistics, TaskFigures
+from loadsim.analysis.statistics.intervals import Bounds
 from loadsim.analysis.throughput import Throughput
 from loadsim.model.terms import Window
 
@@ -39,10 +40,6 @@ class DriverFigures:
     score_ms: float | None
     response_score_ms: float | None
     score_interval_ms: Bounds | None
-    no_score_interval: str | None
-    """For each driver, as those of the run."""
-    spell_s: float | None
-    """The longest correlation time of slow spells for which the intervals hold."""
     provisional: bool
     inbox: InboxFigures | None
     users: float
@@ -150,8 +147,8 @@ class Figures:
     """Score and response score; `null` with several drivers, in stress mode, and if no scored task has a hit, for the
     latter if none was due."""
     score_interval_ms: Bounds | None
-    no_score_interval: str | None
-    """The score's 95 % interval within this run, `[from, to]`; else why there is none."""
+    """The score's 95 % interval within this run, `[from, to]`, if all scored tasks have one; it holds for slow spells
+    with a correlation time of at most a 300th of the window."""
     provisional: bool
     """True if a scored task has fewer than 300 hits."""
     users: float

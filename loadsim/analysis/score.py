@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import DriverRecords, Growing, TaskRecords
 from loadsim.analysis.json_values import INLINE, RESPONSE
+from loadsim.analysis.statistics.intervals import Bounds, NoInterval
 from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.model.terms import WITHOUT_WINDOW, Window
@@ -98,10 +99,6 @@ def _percentiles(ordered_us: NDArray[Any], infinite: int) -> dict[str, float]:
     return {name: percentile(ordered_us, percent, infinite) / 1000 for name, percent in PERCENTS.items()}
 
 
-Bounds = tuple[float, float]
-"""The lower and the upper end of an interval."""
-
-
 @dataclass(frozen=True, slots=True)
 class FailureCount:
     outcome: str
@@ -123,8 +120,9 @@ class TaskFigures:
     service: Times = field(metadata=INLINE)
     """Service times of the hits."""
     interval_ms: Bounds | None = None
-    no_interval: str | None = None
-    """The 95 % interval of `p95_ms` within this run; else why there is none."""
+    no_interval: NoInterval | None = None
+    """The 95 % interval of `p95_ms` within this run; else [why there is
+    none](../explanation/measurement.md#intervals)."""
     response: Percentiles = field(metadata=RESPONSE)
     """Response times, from due time, of all that were due; one that failed or was not done is infinite."""
     planned: int

@@ -20,8 +20,8 @@ from loadsim.analysis.probes.monitors import monitor_findings
 from loadsim.analysis.probes.reasons import with_probe_reasons
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import probe_statistics
-from loadsim.analysis.score import FEW_HITS, Bounds, ProtocolStatistics, command_statistics
-from loadsim.analysis.statistics.intervals import Interval, Intervals
+from loadsim.analysis.score import FEW_HITS, ProtocolStatistics, TaskFigures, command_statistics
+from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S, Bounds, Intervals, NoInterval
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Verdict, by_severity, judge, limits_of
@@ -171,8 +171,16 @@ def _score_notes(figures: Figures) -> list[Finding]:
         if module.provisional:
             notes.append(finding(Code.PROVISIONAL, where, limit=FEW_HITS, tasks=tuple(module.covers.few_hits)))
         if module.score_ms is not None and module.score_interval_ms is None:
-            notes.append(finding(Code.NO_INTERVAL, where, why=module.no_score_interval))
+            notes.append(_no_interval(module, figures.window_s, where))
     return notes
+
+
+def _no_interval(module: DriverFigures, window_s: Window, where: str) -> Finding:
+    """Return why a score has no interval."""
+    if window_s.length_s < SHORTEST_WINDOW_S:
+        return finding(Code.NO_INTERVAL, where, window_s=window_s.length_s, limit_s=SHORTEST_WINDOW_S)
+    without = tuple(task.task for task in module.tasks if task.task in module.covers.scored and task.no_interval)
+    return finding(Code.TASKS_WITHOUT_INTERVAL, where, tasks=without)
 
 
 def _judged(
@@ -225,7 +233,6 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
         score_ms=only.score_ms if only else None,
         response_score_ms=only.response_score_ms if only else None,
         score_interval_ms=only.score_interval_ms if only else None,
-        no_score_interval=only.no_score_interval if only else None,
         provisional=any(module.provisional for module in modules.values()),
         users=facts.users,
         clients=len({source.client for source in log.sources if not source.is_monitor}),
@@ -279,12 +286,13 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
 
 def _module(protocol: ProtocolStatistics, weighted: Sequence[str], certain: Intervals) -> DriverFigures:
     planned = {task.task for task in protocol.tasks if task.planned}
+    tasks = [_with_interval(task, certain.tasks.get(task.task, NoInterval.NOT_IN_WINDOW)) for task in protocol.tasks]
     return DriverFigures(
         score_ms=protocol.score_ms,
         response_score_ms=protocol.response_score_ms,
-        score_interval_ms=_bounds_ms(certain.score),
-        no_score_interval=certain.score.why_not,
-        spell_s=certain.spell_s,
+        score_interval_ms=certain.score
+        if all(task.interval_ms for task in tasks if task.task in protocol.scored)
+        else None,
         provisional=bool(protocol.few_hits),
         inbox=protocol.inbox,
         users=protocol.users,
@@ -294,16 +302,11 @@ def _module(protocol: ProtocolStatistics, weighted: Sequence[str], certain: Inte
             not_planned=[task for task in weighted if task not in planned],
             few_hits=protocol.few_hits,
         ),
-        tasks=[
-            replace(task, interval_ms=_bounds_ms(interval), no_interval=interval.why_not)
-            for task in protocol.tasks
-            for interval in [certain.tasks.get(task.task, _OUTSIDE)]
-        ],
+        tasks=tasks,
     )
 
 
-_OUTSIDE = Interval(why_not="no hits in the window")
-
-
-def _bounds_ms(interval: Interval) -> Bounds | None:
-    return None if interval.low_ms is None or interval.high_ms is None else (interval.low_ms, interval.high_ms)
+def _with_interval(task: TaskFigures, interval: Bounds | NoInterval) -> TaskFigures:
+    if isinstance(interval, NoInterval):
+        return replace(task, no_interval=interval)
+    return replace(task, interval_ms=interval)

@@ -37,7 +37,7 @@ def forecast(scenario: Scenario, load: PlannedLoad | None) -> tuple[Finding, ...
     if none := tuple(task for task, count in planned.items() if not count):
         found.append(finding(Code.NONE_PLANNED, tasks=none))
     if valid and run.mode != STRESS and run.window_s < SHORTEST_WINDOW_S:
-        found.append(finding(Code.EXPECT_NO_INTERVAL, window_s=run.window_s, limit_s=SHORTEST_WINDOW_S))
+        found.append(finding(Code.NO_INTERVAL, window_s=run.window_s, limit_s=SHORTEST_WINDOW_S))
     return tuple(found)
 
 

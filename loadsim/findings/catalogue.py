@@ -267,10 +267,6 @@ class Code(Enum):
         MORE_HITS,
     )
     NONE_PLANNED = _note("the score will lack {tasks}: the plan has none in the window", MORE_HITS)
-    EXPECT_NO_INTERVAL = _note(
-        "the score will have no confidence interval: the window is {window_s} long, at least {limit_s} needed",
-        "use a longer window (run.window)",
-    )
 
     # What the server did.
     USERS_UNSERVED = _warning(
@@ -398,7 +394,13 @@ class Code(Enum):
 
     # How exact a score is.
     PROVISIONAL = _note("the score is provisional: fewer than {limit} hits of {tasks}", MORE_HITS)
-    NO_INTERVAL = _note("the score has no confidence interval: {why}", "use a window of 1 h or more (run.window)")
+    NO_INTERVAL = _note(
+        "no confidence interval for the score: the window is {window_s} long, at least {limit_s} needed",
+        "use a longer window (run.window)",
+    )
+    TASKS_WITHOUT_INTERVAL = _note(
+        "no confidence interval for the score: too few hits of {tasks}, or not spread evenly over the window", MORE_HITS
+    )
 
     # A capacity search: its answer, why it ended, and what limits it.
     CAPACITY_FOUND = _note(

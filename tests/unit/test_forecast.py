@@ -82,14 +82,14 @@ def test_tasks_outside_the_window_are_named() -> None:
 
 def test_notes_are_of_runs_that_can_become_valid() -> None:
     """A provisional score has a task with fewer than 300 hits; an interval needs a window of an hour."""
-    lacks = finding(Code.EXPECT_NO_INTERVAL, window_s=40, limit_s=3600)
+    lacks = finding(Code.NO_INTERVAL, window_s=40, limit_s=3600)
     users = "topology=[{profile: loadsim-5.5/light, users: 60}]"
     few = finding(Code.EXPECT_PROVISIONAL, tasks=("280 SEND",), limit=300, factor=1.3)
     assert forecast(scenario(users, "mailbox.population=60"), even(READ=8000, SEND=7)) == (few, lacks)
     assert forecast(scenario(), even(READ=8, SEND=8)) == forecast(scenario(), None) == (lacks,)
     hour = scenario("run={day_length: 2h, warm_up: 30m, window: 1h}")
     assert forecast(hour, PlannedLoad(7200.0, {"READ": (6,) * 100})) == ()
-    assert codes(forecast(scenario("run.window=3599s", "run.duration=2h"), None)) == [Code.EXPECT_NO_INTERVAL]
+    assert codes(forecast(scenario("run.window=3599s", "run.duration=2h"), None)) == [Code.NO_INTERVAL]
     assert codes(forecast(scenario("limits.window=41s"), None)) == [Code.SHORT_WINDOW]  # it cannot become valid
     assert forecast(scenario("run.mode=stress"), even(READ=1)) == ()
 

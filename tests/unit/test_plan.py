@@ -230,7 +230,7 @@ def test_the_keys_that_scripts_rely_on() -> None:
     assert set(figures["tasks"]) == set(TASKS)
     assert figures["tasks"]["COPY"] == 0
     assert len(figures["plan_digest"]) == 64
-    assert {one["code"] for one in figures["findings"]} == {"expect-provisional", "expect-no-interval"}
+    assert {one["code"] for one in figures["findings"]} == {"expect-provisional", "no-interval"}
     assert figures["per_user"]["recipients_per_message"] == pytest.approx(
         figures["totals"]["messages_received"] / figures["totals"]["messages_sent"]
     )

@@ -216,7 +216,6 @@ def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
     assert low_ms < summary.score["score_ms"] < high_ms
     assert (high_ms - low_ms) / 4 >= 1
     assert summary.score["tasks"][0]["interval_ms"] == pytest.approx([low_ms, high_ms])
-    assert summary.score["no_score_interval"] is None
     assert f", {low_ms:.0f} ms to {high_ms:.0f} ms within this run (95 %)\n" in full_answer(summary)
     assert Code.NO_INTERVAL not in {one.code for one in summary.verdict.findings}
     (average,) = (line.split() for line in full_answer(summary).splitlines() if line.startswith("Score, weighted"))
@@ -262,9 +261,13 @@ def test_a_scored_logon_leaves_the_score_without_an_interval(tmp_path: Path) -> 
     answer = summarise([sample_log(tmp_path / "a.tlog", tasks, header=header)]).score
     assert answer["score_ms"] == (16 + 1379) / 2
     assert answer["score_interval_ms"] is None
-    assert answer["no_score_interval"] == "LOGON is scored, and lies outside the window"
-    (read,) = (task for task in answer["tasks"] if task["task"] == "READ")
-    assert read["interval_ms"] == [16, 16]
+    assert {task["task"]: (task["interval_ms"], task["no_interval"]) for task in answer["tasks"]} == {
+        "READ": ([16, 16], None),
+        "LOGON": (None, "not-in-window"),
+    }
+    assert [one["values"] for one in answer["findings"] if one["code"] == "tasks-without-interval"] == [
+        {"tasks": ("LOGON",)}
+    ]
 
 
 def test_client_modules_are_never_mixed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +45,8 @@ of 12 s have no interval: their data cannot show if spells were missed. With a 7
 SHORTEST_WINDOW_S = SPELLS * LONGEST_SPELL_S
 """The shortest window with intervals: an hour."""
 
-LEAST_BEYOND = 15
-"""The least number of hits beyond a percentile: 300 hits for the 95th."""
+LEAST_HITS = 300
+"""The least number of hits, of which 15 are beyond the percentile."""
 
 LEAST_RATIO = 0.65
 """The least von Neumann ratio (1941): squared differences of successive blocks, divided by squared deviations. It is
@@ -56,109 +56,91 @@ Blocks = NDArray[np.float64]
 """A figure of each block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The 95 % interval from `low_ms` to `high_ms`, or why there is none."""
+class NoInterval(StrEnum):
+    """Why a percentile has no interval: too short a window, too few hits, a block without hits, times that are
+    correlated over more than a block, an end beyond all hits, or no hits in the window."""
 
-    low_ms: float | None = None
-    high_ms: float | None = None
-    why_not: str | None = None
+    SHORT_WINDOW = "short-window"
+    FEW_HITS = "few-hits"
+    EMPTY_BLOCK = "empty-block"
+    CORRELATED = "correlated"
+    BEYOND_HITS = "beyond-hits"
+    NOT_IN_WINDOW = "not-in-window"
+
+
+Bounds = tuple[float, float]
+"""The lower and the upper end of an interval in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Intervals of one driver: the score's and each task's.
+    """The 95 % intervals of one driver: that of each task, and that of the score, None unless all its tasks have one.
 
-    `spell_s` is the correlation time of slow spells up to which they hold; None if there are none.
+    They hold for slow spells with a correlation time of at most a 300th of the window.
     """
 
-    score: Interval
-    tasks: Mapping[str, Interval]
-    spell_s: float | None = None
+    score: Bounds | None
+    tasks: Mapping[str, Bounds | NoInterval]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Around:
     """An interval around a percentile, and the unit vector of the blocks' deviations, which is zero if all are."""
 
     middle_ms: float
-    low_ms: float
-    high_ms: float
+    bounds_ms: Bounds
     direction: Blocks
 
 
-def intervals(
-    hits: Sequence[Hits],
-    window_s: Window,
-    percent: int | Fraction = 95,
-) -> Intervals:
-    """Return the intervals of each task's percentile, and of the weighted average of those with a weight: the score.
-
-    The score has one only if all its tasks have.
-    """
-    length_s = window_s.length_s
-    if length_s < SHORTEST_WINDOW_S:
-        none = Interval(why_not=f"the window is shorter than {SHORTEST_WINDOW_S / 3600:g} h")
-        return Intervals(none, {task.task: none for task in hits})
-    found = {task.task: _found(task, bins_in(window_s), percent) for task in hits}
-    return Intervals(
-        score=_score(hits, found),
-        tasks={
-            task: Interval(why_not=one) if isinstance(one, str) else Interval(one.low_ms, one.high_ms)
-            for task, one in found.items()
-        },
-        spell_s=length_s / SPELLS,
-    )
+def intervals(hits: Sequence[Hits], window_s: Window) -> Intervals:
+    """Return the intervals of each task's 95th percentile, and of the weighted average of those with a weight."""
+    if window_s.length_s < SHORTEST_WINDOW_S:
+        return Intervals(None, {task.task: NoInterval.SHORT_WINDOW for task in hits})
+    around = {task.task: _around(task, bins_in(window_s)) for task in hits}
+    bounds = {task: one if isinstance(one, NoInterval) else one.bounds_ms for task, one in around.items()}
+    return Intervals(_score([(task.weight, around[task.task]) for task in hits if task.weight > 0]), bounds)
 
 
-def _found(task: Hits, slots: int, percent: int | Fraction) -> _Found | str:
+def _around(task: Hits, slots: int) -> _Around | NoInterval:
     """Return a task's interval, or why it has none."""
-    hits, share = len(task.took_us), float(percent) / 100
-    beyond = min(Fraction(percent), 100 - Fraction(percent)) / 100
-    if not beyond:
-        return "the longest time has no interval"
-    if hits < (least := math.ceil(LEAST_BEYOND / beyond)):
-        return f"{hits} hits, at least {least} needed"
+    hits = len(task.took_us)
+    if hits < LEAST_HITS:
+        return NoInterval.FEW_HITS
     # 1. The excess of slow hits in each block.
-    middle_us = percentile(task.took_us, percent)
+    middle_us = percentile(task.took_us, 95)
     slow, everything = slow_and_all(task, slots, middle_us)
     if not everything.reshape(BLOCKS, -1).sum(axis=1).all():
-        return f"a tenth of the window has none of its {hits} hits"
+        return NoInterval.EMPTY_BLOCK
     deviations = excess(slow, everything).reshape(BLOCKS, -1).sum(axis=1)
     size = float(np.linalg.norm(deviations))
     if float(np.linalg.norm(np.diff(deviations))) ** 2 < LEAST_RATIO * size**2:
-        return "its times are correlated over more than a tenth of the window"
+        return NoInterval.CORRELATED
     # 2. The uncertainty of the share of slow hits, and the shares at both ends on the scale of log odds.
     reach = WIDENING * one_critical_t(1 - LEVEL, BLOCKS - 1) * size * math.sqrt(BLOCKS / (BLOCKS - 1)) / hits
-    odds, factor = share / (1 - share), math.exp(reach / (share * (1 - share)))
+    odds, factor = 0.95 / 0.05, math.exp(reach / (0.95 * 0.05))
     # 3. The times that have these ranks.
     low, high = math.floor(hits / (1 + factor / odds)), math.ceil(hits / (1 + 1 / (odds * factor))) + 1
     if low < 1 or high > hits:
-        return "an end of it lies beyond all of its hits"
+        return NoInterval.BEYOND_HITS
     low_us, high_us = (float(task.took_us[rank - 1]) for rank in (low, high))
-    return _Found(middle_us / 1000, low_us / 1000, high_us / 1000, deviations / (size or 1.0))
+    return _Around(middle_us / 1000, (low_us / 1000, high_us / 1000), deviations / (size or 1.0))
 
 
-def _score(hits: Sequence[Hits], found: Mapping[str, _Found | str]) -> Interval:
-    """Return the score's interval.
+def _score(tasks: Sequence[tuple[float, _Around | NoInterval]]) -> Bounds | None:
+    """Return the score's interval by the weight and interval of each of its tasks.
 
     The weighted distances to the tasks' ends are added as vectors: parallel if tasks are slow in the same blocks,
     orthogonal if they are uncorrelated.
     """
     middle, low, high, weights = 0.0, np.zeros(BLOCKS), np.zeros(BLOCKS), 0.0
-    missing = []
-    for task in hits:
-        if task.weight <= 0:
-            continue
-        one = found[task.task]
-        if isinstance(one, str):
-            missing.append(f"{task.task}: {one}")
-            continue
-        middle += task.weight * one.middle_ms
-        low += task.weight * (one.middle_ms - one.low_ms) * one.direction
-        high += task.weight * (one.high_ms - one.middle_ms) * one.direction
-        weights += task.weight
-    if missing or not weights:
-        return Interval(why_not="; ".join(missing) or "there is no score")
+    for weight, around in tasks:
+        if isinstance(around, NoInterval):
+            return None
+        middle += weight * around.middle_ms
+        low += weight * (around.middle_ms - around.bounds_ms[0]) * around.direction
+        high += weight * (around.bounds_ms[1] - around.middle_ms) * around.direction
+        weights += weight
+    if not weights:
+        return None
     low_ms, high_ms = middle - float(np.linalg.norm(low)), middle + float(np.linalg.norm(high))
-    return Interval(low_ms / weights, high_ms / weights)
+    return low_ms / weights, high_ms / weights
