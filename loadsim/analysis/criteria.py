@@ -29,7 +29,7 @@ Limits = Mapping[str, float]
 class Result:
     """One criterion and its figure: None if not measured, infinite if an awaited event never came.
 
-    `each`: the figure is that of one task, and the criterion holds for each scored task. `reason`: why the figure was
+    `each`: the figure is that of one task, and the criterion holds for each scored task. `reasons`: why the figure was
     not measured, if known.
     """
 
@@ -37,7 +37,7 @@ class Result:
     limits: Limits
     figure: float | None
     each: bool = False
-    reason: str | None = None
+    reasons: tuple[Finding, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -102,7 +102,8 @@ def _missed(result: Result, ended_early: bool) -> Finding:
     if not judged(result, ended_early):
         return finding(Code.CRITERION_NOT_JUDGED, result.name, found=result.found, limit=result.wanted)
     if result.figure is None:
-        return finding(Code.CRITERION_NOT_MEASURED, result.name, why=result.reason, limit=result.wanted)
+        why = tuple(reason.words for reason in result.reasons)
+        return finding(Code.CRITERION_NOT_MEASURED, result.name, why=why or None, limit=result.wanted)
     return finding(Code.CRITERION_MISSED, result.name, found=result.found, limit=result.wanted)
 
 

@@ -337,6 +337,14 @@ class Code(Enum):
         "synchronise the clocks (NTP)",
     )
 
+    # What a figure of a probe lacks.
+    NO_PROBE = _note("the logs have no probe {where}")
+    NO_FIGURE = _note("the probe has no figure {figure}")
+    MISNAMED_FIGURE = _note("the probe has no figure {figure}; it has {known}")
+    NO_SAMPLES = _note("no samples for {gap_s} of the window", REPAIR)
+    NO_DELIVERIES = _note("it takes measured deliveries, and at least {limit} samples in the window")
+    SAMPLES_FAILED = _note("{failed} of {tried:sample} failed: {why}", REPAIR)
+
     # Two sets of runs.
     COMPARED_INVALID = _refused("{where} is an invalid run: {why}", "compare valid runs")
     COMPARED_UNLIKE = _refused("the runs are not alike: {difference}", "compare runs of one scenario")
@@ -472,8 +480,6 @@ class Code(Enum):
     NOT_COMPARED = _refused("{why}")
 
     # Sizing: what a figure lacks, and what makes it doubtful.
-    NO_FIGURE = _note("the probe has no figure {figure}")
-    NO_SAMPLES = _note("no samples for {gap_s} of the window", REPAIR)
     FEW_SAMPLES = _note(
         "{samples:sample} in the window, at least {limit} in each tenth of it needed",
         "use a longer window (run.window)",

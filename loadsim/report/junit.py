@@ -79,7 +79,7 @@ def verdict_junit(summary: Summary) -> str:
         )
     ]
     for one in summary.criteria:
-        why = f" ({one.reason})" if one.reason else ""
+        why = f" ({'; '.join(reason.words for reason in one.reasons)})" if one.reasons else ""
         text = f"{one.found}{why}, {one.wanted} wanted"
         outcome: Outcome = "failure" if not one.passed else "skipped" if invalid else "passed"
         message = "the run is invalid, so that this proves nothing" if outcome == "skipped" else text

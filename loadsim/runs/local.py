@@ -244,8 +244,8 @@ class _LocalRun:
 
     def _warn_of_figures(self, probe: str, figures: Collection[str]) -> None:
         """Warn of the criteria on figures that the first samples of a probe do not have."""
-        for line in misnamed(self.scenario.criteria, probe, figures):
-            self.watcher.warning(f"warning: {line}")
+        for lacking in misnamed(self.scenario.criteria, probe, figures):
+            self.watcher.warning(f"warning: {lacking.text}")
 
     def _begins(self, start_state: str | None) -> list[Begin]:
         run_id, digest = random_run_id(self.began), plan_digest(self.workload)

@@ -15,8 +15,9 @@ import pytest
 from timing_samples import ENDED, START_NS, done, sample_log
 
 from loadsim.analysis.probes.reasons import misnamed
-from loadsim.analysis.summary import Summary, summarise
+from loadsim.analysis.summary import summarise
 from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.report.junit import verdict_junit
 from loadsim.timinglog.reader import TimingLog
 
@@ -28,7 +29,7 @@ def log_of(
     at_s: Iterable[float],
     criterion: str = CRITERION,
     facts: dict[str, Any] | None = None,
-    figures: Iterable[str] = ("value",),
+    figure: str = "value",
     **header: Any,
 ) -> TimingLog:
     """The log of a run of 50 s with samples of the probe `command` at these instants."""
@@ -36,7 +37,7 @@ def log_of(
         {
             "at_ns": START_NS + round(at * 1e9),
             "probe": "command",
-            "figures": dict.fromkeys(figures, 1.0),
+            "figures": {figure: 1.0},
         }
         for at in at_s
     ]
@@ -53,77 +54,68 @@ def facts_of(samples: int, failures: int, last_failure: str | None) -> dict[str,
     return {"package": "loadsim 1", "samples": samples, "failures": failures, "last_failure": last_failure}
 
 
-def said_by(summary: Summary) -> str:
-    """The criterion's only reason, which the answer has, too."""
-    (result,) = summary.criteria
-    assert not result.passed
-    assert result.reason
-    (missed,) = summary.verdict.missed
-    assert (missed.code, missed.where, missed.values["why"]) == (
-        Code.CRITERION_NOT_MEASURED,
-        result.name,
-        result.reason,
-    )
-    failures = ElementTree.fromstring(verdict_junit(summary)).findall(".//failure")
-    assert any(result.reason in str(each.get("message")) for each in failures)
-    return result.reason
+EARLY_AND_LATE = [*range(20), *range(28, 50)]
 
 
 @pytest.mark.parametrize(
-    ("at_s", "criterion", "facts", "figures", "said"),
+    ("at_s", "criterion", "facts", "figure", "reasons"),
     [
+        (EARLY_AND_LATE, CRITERION, None, "value", [finding(Code.NO_SAMPLES, gap_s=9.0)]),
         (
-            [*range(20), *range(28, 50)],
-            CRITERION,
-            None,
-            ["value"],
-            "longest time without a sample 9 s, at most 5 s allowed",
-        ),
-        (
-            [*range(20), *range(28, 50)],
+            EARLY_AND_LATE,
             CRITERION,
             facts_of(42, 8, "timed out"),
-            ["value"],
-            "longest time without a sample 9 s, at most 5 s allowed; 8 of 50 samples failed: timed out",
+            "value",
+            [finding(Code.NO_SAMPLES, gap_s=9.0), finding(Code.SAMPLES_FAILED, failed=8, tried=50, why="timed out")],
         ),
         (
-            [0, *(5.01 + each for each in range(45))],
+            [0, *(5.25 + each for each in range(45))],
             CRITERION,
             None,
-            ["value"],
-            "longest time without a sample 5.01 s, at most 5 s allowed",
+            "value",
+            [finding(Code.NO_SAMPLES, gap_s=5.25)],
         ),
-        ([], CRITERION, facts_of(0, 19, "exit status 1"), ["value"], "19 of 19 samples failed: exit status 1"),
-        ([], CRITERION, facts_of(0, 1, "\x1b[31mred"), ["value"], "1 of 1 samples failed: \\x1b[31mred"),
-        ([], CRITERION, facts_of(0, 0, None), ["value"], "no sample was taken"),
-        (range(50), "probes.command.valeu.max", None, ["value"], "the probe has no figure valeu; it has value"),
+        ([], CRITERION, facts_of(0, 0, None), "value", [finding(Code.NO_SAMPLES, gap_s=50.0)]),
+        (range(60, 70), CRITERION, None, "value", [finding(Code.NO_SAMPLES, gap_s=50.0)]),
         (
             range(50),
             "probes.command.valeu.max",
             None,
-            ["value", *(f"f{number}_count" for number in range(9))],
-            "the probe has no figure valeu; it has 10 others, as value",
+            "value",
+            [finding(Code.MISNAMED_FIGURE, figure="valeu", known=("value",))],
         ),
-        (range(60, 70), CRITERION, None, ["value"], "no sample in the window"),
-        (range(50), "probes.other.value.max", None, ["value"], "no probe other in the logs of this run"),
+        (range(50), "probes.other.value.max", None, "value", [finding(Code.NO_PROBE, "other")]),
         (
             range(50),
             "probes.command.send_queue_s.max",
             None,
-            ["send_queue_recipients"],
-            "it takes measured deliveries, and at least 10 samples in the window",
+            "send_queue_recipients",
+            [finding(Code.NO_DELIVERIES, limit=10)],
         ),
     ],
 )
-def test_an_unmeasured_figure_has_its_reason(
+def test_an_unmeasured_figure_has_its_reasons(
     at_s: Iterable[float],
     criterion: str,
     facts: dict[str, Any] | None,
-    figures: Iterable[str],
-    said: str,
+    figure: str,
+    reasons: list[Finding],
     tmp_path: Path,
 ) -> None:
-    assert said_by(summarise([log_of(tmp_path / "a.tlog", at_s, criterion, facts, figures)])) == said
+    """The answer and JUnit have them, too."""
+    summary = summarise([log_of(tmp_path / "a.tlog", at_s, criterion, facts, figure)])
+    (result,), (missed,) = summary.criteria, summary.verdict.missed
+    assert not result.passed and [*result.reasons] == reasons
+    assert (missed.code, missed.where) == (Code.CRITERION_NOT_MEASURED, criterion)
+    assert missed.values["why"] == tuple(one.words for one in reasons)
+    failures = ElementTree.fromstring(verdict_junit(summary)).findall(".//failure")
+    assert all(any(one.words in str(each.get("message")) for each in failures) for one in reasons)
+
+
+def test_the_failure_of_a_command_is_printable(tmp_path: Path) -> None:
+    (result,) = summarise([log_of(tmp_path / "a.tlog", [], facts=facts_of(0, 1, "\x1b[31mred"))]).criteria
+    assert [one.code for one in result.reasons] == [Code.NO_SAMPLES, Code.SAMPLES_FAILED]
+    assert "\x1b" not in result.reasons[1].words
 
 
 def test_a_measured_figure_has_no_reason(tmp_path: Path) -> None:
@@ -131,7 +123,7 @@ def test_a_measured_figure_has_no_reason(tmp_path: Path) -> None:
     summary = summarise([log_of(tmp_path / "a.tlog", range(0, 50, 2), facts=facts_of(25, 25, "odd"))])
     (result,) = summary.criteria
     assert result.passed
-    assert result.reason is None
+    assert result.reasons == ()
 
 
 def test_a_misnamed_figure_is_known_from_the_first_samples() -> None:
@@ -144,8 +136,5 @@ def test_a_misnamed_figure_is_known_from_the_first_samples() -> None:
         "probes.command/a.other.max": {"max": 9},
         "score_ms": {"max": 9},
     }
-    said = "criterion probes.command.valeu.max: in its first samples, the probe has no figure valeu; it has value"
-    assert misnamed(criteria, "command", {"value"}) == [said]
-    assert misnamed({"probes.a.b.max": {}}, "a", ()) == [
-        "criterion probes.a.b.max: in its first samples, the probe has no figure b; it has none"
-    ]
+    (lacking,) = misnamed(criteria, "command", {"value"})
+    assert lacking == finding(Code.MISNAMED_FIGURE, "probes.command.valeu.max", figure="valeu", known=("value",))

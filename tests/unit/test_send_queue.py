@@ -16,12 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from findings_of import codes
 from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, START_NS, done, sample_log
 
 from loadsim.analysis.probes.send_queue import build_ups_s, growth_s
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.findings.catalogue import Code
 from loadsim.model.terms import Window
 
 LENGTH_S = 600
@@ -143,19 +145,19 @@ QUIET = {"send_queue_build_up_s", "send_queue_growth_s"}
 @pytest.mark.parametrize(
     ("at_s", "per_s", "expected", "reason"),
     [
-        ((), PER_S, {*LIMITS}, "no probe postfix in the logs of this run"),
-        (range(LENGTH_S), None, QUIET, "it takes measured deliveries"),
-        (range(LENGTH_S), 0.0, QUIET, "it takes measured deliveries"),
-        ([*range(200), *range(240, LENGTH_S)], PER_S, {*LIMITS}, "longest time without a sample 41 s"),
-        (range(300), PER_S, {*LIMITS}, "longest time without a sample 301 s"),
+        ((), PER_S, {*LIMITS}, Code.NO_PROBE),
+        (range(LENGTH_S), None, QUIET, Code.NO_DELIVERIES),
+        (range(LENGTH_S), 0.0, QUIET, Code.NO_DELIVERIES),
+        ([*range(200), *range(240, LENGTH_S)], PER_S, {*LIMITS}, Code.NO_SAMPLES),
+        (range(300), PER_S, {*LIMITS}, Code.NO_SAMPLES),
     ],
 )
 def test_what_was_not_measured_is_missed(
-    at_s: Sequence[int], per_s: float | None, expected: set[str], reason: str, tmp_path: Path
+    at_s: Sequence[int], per_s: float | None, expected: set[str], reason: Code, tmp_path: Path
 ) -> None:
     summary = judged(tmp_path, lambda _: 0, at_s=at_s, per_s=per_s)
     assert missed(summary) == expected
-    assert all(one.figure is None and reason in str(one.reason) for one in summary.criteria if not one.passed)
+    assert all(one.figure is None and codes(one.reasons) == [reason] for one in summary.criteria if not one.passed)
     assert not summary.verdict.passed
 
 
