@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.generator.limits import STOLEN_SHARE
 from loadsim.analysis.json_values import INFINITE
-from loadsim.analysis.probes.averages import counted, delivered_per_min
 from loadsim.analysis.probes.resources import HOST, Resource, kind_of
 from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import Summary
@@ -90,15 +89,6 @@ Probes = Mapping[str, Mapping[str, ProbeStatistics]]
 
 
 @dataclass(frozen=True, slots=True)
-class Average:
-    """The mean of a probe's figure over the window, in the figure's unit; None if not measured over all of it."""
-
-    probe: str
-    figure: str
-    mean: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class HookResult:
     """The end of a command around a run. `output` is its file in `hooks`; `failure` is None if it succeeded."""
 
@@ -116,7 +106,7 @@ class CampaignRun:
     until the campaign was resumed. A run that could not be made has a `failure`, no validity and no figures.
 
     `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine, the nearest to saturation
-    first; none without the probe `host`. `averages` are those of `COUNTERS`. `nearest` is how near the run was to a
+    first; none without the probe `host`. `nearest` is how near the run was to a
     failure (`nearest_to_failure`). `broken`: what must never happen (`max: 0`) did happen. `received_share` is the mail
     that users receive, of the published mail. `taken_share` is the part of the server's cores that other programs and
     other virtual machines took, by the probe `host`. `shared_cores`: the generator used the server's cores, too, or
@@ -144,7 +134,6 @@ class CampaignRun:
     load_equivalent_users: int | None = None
     delivered_per_min: float | None = None
     resources: tuple[Resource, ...] = ()
-    averages: tuple[Average, ...] = ()
     nearest: float | None = None
     broken: bool = False
     received_share: float | None = None
@@ -211,12 +200,8 @@ class CampaignRun:
             scored=tuple(f"{name}: {task}" for name, driver in drivers for task in driver.covers.scored),
             tasks_per_s=figures.tasks_per_s,
             load_equivalent_users=None if equivalent is None else round(equivalent),
-            delivered_per_min=delivered_per_min(figures.delivery.delivered, figures.window_s.length_s),
+            delivered_per_min=60 * figures.delivery.delivered / figures.window_s.length_s,
             resources=tuple(figures.resources or ()),
-            averages=tuple(
-                Average(one.probe, one.figure, probes[one.probe][one.figure].mean)
-                for one in counted({probe: [*figures_of] for probe, figures_of in probes.items()})
-            ),
             nearest=nearest_to_failure(summary.criteria, result),
             broken=any(one.limits.get("max") == 0 and bool(one.figure) for one in summary.criteria),
             received_share=figures.received_share,

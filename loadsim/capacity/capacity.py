@@ -158,7 +158,7 @@ class Capacity:
         found += self.refused
         if self.terms.embedded:
             found.append(finding(Code.EMBEDDED))
-        elif not any(run.resources or run.averages for run in self.runs):
+        elif not any(run.resources for run in self.runs):
             found.append(finding(Code.SERVER_NOT_MEASURED))
         return tuple(found)
 

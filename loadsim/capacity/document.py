@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from loadsim.analysis.probes.averages import Counted, counted
-from loadsim.analysis.probes.resources import kind_of
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.statistics.repeats import medians_by
 from loadsim.analysis.summary import Tone
@@ -99,28 +97,22 @@ def _resources(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Bloc
             caption=f"Resources with {run.users:,} users ({run.run}), the nearest to saturation first",
         )
         yield NO_PROOF
-    if columns := list(_counters(runs)):
+    if columns := list(_shares(runs)):
         run_name: ColumnOf[CampaignRun] = ("Run", None, lambda run: run.run)
-        yield table_of("Averages of the probes over the window of each run, by users", runs, run_name, *columns)
+        yield table_of("Resources of the server in each run, by users", runs, run_name, *columns)
 
 
-def _counters(runs: Sequence[CampaignRun]) -> Iterator[ColumnOf[CampaignRun]]:
-    """Yield the column of each counter that a run measured over its whole window."""
-    figures: dict[str, dict[str, None]] = {}
-    for average in (average for run in runs for average in run.averages if average.mean is not None):
-        figures.setdefault(average.probe, {})[average.figure] = None
-    kinds = [kind_of(probe) for probe in figures]
-    for counter in counted({probe: [*names] for probe, names in figures.items()}):
-        several = kinds.count(kind_of(counter.probe)) > 1
-        title = f"{counter.words}, {counter.probe}" if several else counter.words
-        yield title, counter.digits, partial(_average, counter)
+def _shares(runs: Sequence[CampaignRun]) -> Iterator[ColumnOf[CampaignRun]]:
+    """Yield the column of each resource; of several probes, each is named."""
+    measured = dict.fromkeys((one.probe, one.name) for run in runs for one in run.resources)
+    several = len({probe for probe, _ in measured}) > 1
+    for probe, name in measured:
+        yield f"{name} (% of full){f', {probe}' if several else ''}", 1, partial(_percent, (probe, name))
 
 
-def _average(counter: Counted, run: CampaignRun) -> float | None:
-    """Return the mean of a counter in a run, in the unit of its words."""
-    means = {(average.probe, average.figure): average.mean for average in run.averages}
-    mean = means.get((counter.probe, counter.figure))
-    return None if mean is None else mean * counter.factor
+def _percent(resource: tuple[str, str], run: CampaignRun) -> float | None:
+    shares = [one.share for one in run.resources if (one.probe, one.name) == resource and one.share is not None]
+    return 100 * shares[0] if shares else None
 
 
 def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]:

@@ -11,7 +11,7 @@ from loadsim.report import run_charts
 from loadsim.report.answer import describe_answer
 from loadsim.report.document import Block, Chart, Document, Section, drawable, table_of
 from loadsim.report.mail_flow import mail_blocks
-from loadsim.report.probes import probe_averages, probe_tables
+from loadsim.report.probes import probe_tables
 from loadsim.report.test_environment import disclosure_table, scenario_table
 
 FEW_IN_A_STRETCH = "where a point has fewer than 20 samples, its 95th percentile is the maximum."
@@ -36,7 +36,7 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
         run.begun,
         _charts([run_charts.at_a_glance(run, bins, series)]),
         (
-            Section("Server and generator", (*_charts(charts), *probe_averages(run.figures))),
+            Section("Server and generator", _charts(charts)),
             Section(
                 "Service times over time",
                 _charts(

@@ -1,38 +1,36 @@
-"""The tables of probes in a report: averages over the window, all figures, and their sources."""
+"""The tables of probes in a report: all figures, and their sources."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from loadsim.analysis.figures import Figures
-from loadsim.analysis.probes.averages import counted, delivered_per_min
 from loadsim.analysis.probes.monitors import MonitorPlace, monitor_places
-from loadsim.analysis.probes.statistics import probe_facts, probe_figures
+from loadsim.analysis.probes.statistics import probe_facts
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.findings.formats import duration
-from loadsim.model.terms import Window
-from loadsim.report.document import Cell, Column, Table, table_of
+from loadsim.report.document import Table, table_of
 
 
 def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
     """Return the figures of probes in the window, and where they come from; none without probes."""
-    facts, figures = probe_facts(run.log), probe_figures(run.log, Window(*run.figures.window_s))
+    facts = probe_facts(run.log)
+    figures = [
+        (f"{probe}: {name}", one) for probe, own in (run.figures.probes or {}).items() for name, one in own.items()
+    ]
     if not facts and not figures:
         return ()
-    all_figures = replace(
-        table_of(
-            "Probes: figures in the window, which are in no score",
-            figures,
-            ("Figure", None, lambda each: f"{each.probe}: {each.figure}"),
-            ("Samples", 0, lambda each: each.samples),
-            ("Mean", 2, lambda each: each.mean),
-            ("Least", 2, lambda each: each.least),
-            ("Most", 2, lambda each: each.most),
-        ),
-        folded=True,
+    all_figures = table_of(
+        "Probes: figures in the window, which are in no score",
+        figures,
+        ("Figure", None, lambda row: row[0]),
+        ("Samples", 0, lambda row: row[1].samples),
+        ("Mean", 2, lambda row: row[1].mean),
+        ("95th percentile", 2, lambda row: row[1].p95),
+        ("Least", 2, lambda row: row[1].min),
+        ("Most", 2, lambda row: row[1].max),
     )
     return (
-        all_figures,
+        replace(all_figures, folded=True),
         *_monitors(run),
         table_of(
             "Sources of the probes",
@@ -77,20 +75,3 @@ def placed_by(place: MonitorPlace) -> str:
     if place.error_ms is None:
         return "by the time of day; how exactly is unknown, as no time service disciplines one of the clocks"
     return f"by the time of day, give or take {duration(place.error_ms)} as the kernels of the machines state"
-
-
-def probe_averages(figures: Figures) -> tuple[Table, ...]:
-    """Return the table of averages over the window; none without a probe of which it has figures."""
-    rows: list[tuple[Cell, ...]] = []
-    probes = figures.probes or {}
-    for one in counted({probe: [*own] for probe, own in probes.items()}):
-        found = probes[one.probe][one.figure]
-        known = (found.mean, found.p95, found.max)
-        values = [None if value is None else value * one.factor for value in known]
-        rows.append((one.words, *values, one.probe))
-    if not rows:
-        return ()
-    delivered = delivered_per_min(figures.delivery.delivered, figures.window_s.length_s)
-    rows.append(("Messages delivered to users (copies per minute)", delivered, None, None, "loadsim"))
-    columns = (Column(title, 2) for title in ("Average", "95th percentile", "Maximum"))
-    return (Table("Averages over the window", (Column("Counter"), *columns, Column("Source")), tuple(rows)),)

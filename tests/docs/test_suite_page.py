@@ -28,7 +28,6 @@ AS_DESCRIBED_ELSEWHERE = (
     "comparisons[].comparison",
     "terms",
     "runs[].resources",
-    "runs[].averages",
     "runs[].findings",
     "runs[].before",
     "runs[].after",

@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 
 from loadsim.analysis.probes.resources import Resource
-from loadsim.campaign.runs import Average, CampaignRun, Result
+from loadsim.campaign.runs import CampaignRun, Result
 from loadsim.capacity.capacity import Capacity, SearchTerms
 from loadsim.capacity.search import Found, Settings
 from loadsim.findings.catalogue import Code
@@ -79,7 +79,6 @@ WHOLE = replace(
     runs=tuple(
         replace(
             run,
-            averages=(Average("host", "cpu_busy_share", 0.5),),
             nearest=0.9,
             findings=(*run.findings, finding(Code.CORES_BUSY, "mx1", busy_share=0.9, engines_share=None)),
             received_share=0.7,
@@ -105,14 +104,6 @@ def _probed(step: CampaignRun, number: int) -> CampaignRun:
     load = step.users / 1600 * (1 + 0.01 * (number % 5 - 2))
     shares = {"cpu_busy_share": load, "disk_vda_busy_share": 0.5 * load, "memory_used_share": 0.2 + 0.1 * load}
     names = {"cpu_busy_share": "processor", "disk_vda_busy_share": "disk vda", "memory_used_share": "memory"}
-    figures = {
-        **{("host", figure): share for figure, share in shares.items() if figure != "memory_used_share"},
-        ("host", "server_cpu_cores"): 4 * load,
-        ("host", "disk_vda_queue_requests"): load / (1.1 - load),
-        ("host", "memory_available_bytes"): (8 - load) * 2**30,
-        ("postfix", "send_queue_messages"): 40 * load**4,
-        ("postfix", "sent_per_s"): step.users / 30,
-    }
     read_ms = _read_ms(load)
     share = read_ms / 75
     ranked = sorted(shares, key=lambda figure: -shares[figure])
@@ -125,7 +116,6 @@ def _probed(step: CampaignRun, number: int) -> CampaignRun:
             Resource(names[figure], "mx1", True, "host", figure, shares[figure], shares[figure], 1.0, shares[figure])
             for figure in ranked
         ),
-        averages=tuple(Average(probe, figure, mean) for (probe, figure), mean in figures.items()),
         nearest=share if (share >= 1) == (step.result == "failed") else None,
     )
 

@@ -96,7 +96,7 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     assert (document["users"], document["failed_users"], document["interval"]) == (20, 24, [20, 24])
     assert document["stopped_by"] == "criteria"
     of_four = document["runs"][0]
-    assert (of_four["validity"], of_four["delivered_per_min"], of_four["averages"]) == ("valid", 20.0, [])
+    assert (of_four["validity"], of_four["delivered_per_min"]) == ("valid", 20.0)
     assert (of_four["nearest"], of_four["broken"]) == (None, False)
     assert (document["tasks_per_s"], document["load_equivalent_users"], document["certain"]) == (2.0, 80, True)
     assert [(step["users"], step["result"], step["score_ms"], step["run"]) for step in document["runs"][2:4]] == [

@@ -18,12 +18,9 @@ import pytest
 from documents import all_tables
 from findings_of import codes
 from finished_searches import WHOLE, capacity, missed
-from timing_samples import DELIVERED, ENDED, START_NS, done, write_sample
 
 from loadsim.analysis.probes.resources import Resource
-from loadsim.analysis.recorded_run import read_run
-from loadsim.campaign.file import finished_summary, read_campaign, write
-from loadsim.campaign.runs import Average
+from loadsim.campaign.file import read_campaign, write
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.document import describe_capacity
 from loadsim.capacity.search import Found
@@ -33,7 +30,6 @@ from loadsim.findings.catalogue import Code
 from loadsim.report.document import Chart, Document, Link, Panel, Table
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
-from loadsim.report.one_run import describe_run
 from loadsim.report.text import to_text
 
 FOUND = Found(1000, 1200, "criteria")
@@ -267,44 +263,12 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
     assert capacity(Found(1000, 1100, "criteria"), (1000, "passed"), (1100, "failed")).document["resources"] is None
 
 
-def test_the_counters_of_a_run_are_those_of_its_own_report(tmp_path: Path) -> None:
-    """Also after the search was written and read. A probe that failed in a run does not look idle."""
-    at_s = range(40)
-    host = {"disk_sda_queue_requests": 1.5, "memory_available_bytes": 2.0**29}
-    samples = [
-        *({"probe": "host", "figures": host | {"cpu_busy_share": second / 50}} for second in at_s),
-        *({"probe": "postfix", "figures": {"send_queue_messages": 12.0}} for _ in at_s),
-    ]
-    health = [sample | {"at_ns": START_NS + at % 40 * 10**9} for at, sample in enumerate(samples)]
-    write_sample(
-        tmp_path / "run" / "logs" / "c1.0.tlog",
-        [done("READ", 1000 * second + 500, 40) for second in range(28)],
-        DELIVERED,
-        header={"window_s": [0.0, 30.0], "limits": {"hits": 1, "window_s": 1}},
-        health=health,
-        facts=ENDED | {"probes": {}},
-    )
-    own = table(describe_run(read_run(str(tmp_path / "run")), {}), "Averages over the window")
-    summary = finished_summary(tmp_path / "run")
-    assert summary is not None
-    failed, read = (replace(WHOLE.runs[at], run=f"runs/{at}") for at in (0, 1))
-    runs = (replace(failed, averages=(Average("host", "cpu_busy_share", None),)), read.with_summary(summary))
-    write(replace(WHOLE, runs=runs, found=Found(None, None, "generator"), directory=tmp_path))
-    averages = table(described(read_campaign(tmp_path, Capacity)), "Averages of the probes")
-    figures = dict(zip((column.title for column in averages.columns), zip(*averages.rows, strict=True), strict=True))
-    assert figures.pop("Run") == ("runs/0", "runs/1")
-    assert figures["Processor time (% of all cores)"] == (None, pytest.approx(29))  # of n / 50 for n from 0 to 29
-    assert runs[1].delivered_per_min == 2  # one copy in half a minute
-    of_run = {row[0]: row[1] for row in own.rows}
-    assert of_run.pop("Messages delivered to users (copies per minute)") == 2
-    assert {title: mean for title, (_, mean) in figures.items()} == of_run
-
-
-@pytest.mark.parametrize(("second", "titles"), [("postfix", ""), ("host/b", ", host")])
-def test_counters_of_probes_of_one_kind_are_told_apart(second: str, titles: str) -> None:
-    averages = tuple(Average(probe, "cpu_busy_share", 0.5) for probe in ("host", second))
-    found = described(replace(WHOLE, runs=(replace(WHOLE.runs[0], averages=averages), *WHOLE.runs[1:])))
-    assert f"Processor time (% of all cores){titles}" in [each.title for each in table(found, "Averages").columns]
+@pytest.mark.parametrize(("second", "titles"), [("host", ""), ("host/b", ", host")])
+def test_resources_of_several_probes_are_told_apart(second: str, titles: str) -> None:
+    resources = tuple(replace(WHOLE.runs[0].resources[0], probe=probe) for probe in ("host", second))
+    found = described(replace(WHOLE, runs=(replace(WHOLE.runs[0], resources=resources), *WHOLE.runs[1:])))
+    columns = [each.title for each in table(found, "Resources of the server in each run").columns]
+    assert f"processor (% of full){titles}" in columns
 
 
 def test_an_unfinished_search_has_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

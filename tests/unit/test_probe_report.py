@@ -1,7 +1,7 @@
-"""Figures of probes in a report: on the axis of the tasks, with their units, and as averages over the window.
+"""Figures of probes in a report: on the axis of the tasks, with their units.
 
 Seen from outside, they could be wrong so: a point is drawn at another time than the tasks; a second without a sample is
-drawn as 0; a unit has the wrong factor; an average covers more than the window, or only the quiet part of it.
+drawn as 0; a unit has the wrong factor.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from documents import tables
+from documents import all_tables
 from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log, write_sample
 
 from loadsim.analysis.probes.statistics import probe_statistics
@@ -19,11 +19,10 @@ from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.series.health import probe_series
 from loadsim.analysis.series.tasks import Bins
 from loadsim.model.terms import Window
-from loadsim.report.document import Chart, Document, Table
+from loadsim.report.document import Chart, Document
 from loadsim.report.one_run import describe_run
 
 HOST = {"cpu_busy_share": 0.25, "disk_sda_queue_requests": 1.5, "memory_available_bytes": 512 * 2**20}
-POSTFIX = {"send_queue_messages": 12.0, "deferred_messages": 2.0, "sent_per_s": 3.0}
 
 
 def sampled(probe: str, at_s: float, **figures: float) -> dict[str, Any]:
@@ -46,12 +45,6 @@ def report_of(place: Path, health: list[dict[str, Any]], **header: Any) -> Docum
 def charts_of(document: Document) -> list[Chart]:
     section = next(section for section in document.sections if section.title == "Server and generator")
     return [block for block in section.blocks if isinstance(block, Chart)]
-
-
-def table_of(document: Document, caption: str) -> Table:
-    found = [table for section in document.sections for table in tables(section.blocks) if table.caption == caption]
-    assert len(found) == 1
-    return found[0]
 
 
 def test_figures_are_on_the_axis_of_the_tasks(tmp_path: Path) -> None:
@@ -85,30 +78,17 @@ def test_the_mean_of_a_bin_is_numpys(tmp_path: Path) -> None:
         assert found[number] == pytest.approx(np.mean(values[inside]))
 
 
-def test_averages_are_of_the_window_and_in_their_units(tmp_path: Path) -> None:
-    """A load before the window and behind it is in no average; a probe with gaps has none."""
-    inside = [sampled("host", n, **HOST) for n in range(10, 40)]
-    outside = [sampled("host", n, **dict.fromkeys(HOST, 1e9)) for n in (0, 5, 41, 45)]
-    queue = [sampled("postfix", n, **POSTFIX) for n in range(10, 40)]
+def test_the_table_of_figures_is_of_the_window(tmp_path: Path) -> None:
+    """A load before the window and behind it is not in it; a probe with gaps has samples only."""
+    inside = [sampled("host", n, a_share=n / 100) for n in range(10, 40)]
+    outside = [sampled("host", n, a_share=1e9) for n in (0, 5, 41, 45)]
     gaps = [sampled("dovecot", n, imap_sessions=40.0) for n in (10, 11, 39)]
-    document = report_of(tmp_path, outside + inside + queue + gaps, criteria={})
-    rows = {row[0]: row[1:] for row in table_of(document, "Averages over the window").rows}
-    assert rows == {
-        "Processor time (% of all cores)": (25, 25, 25, "host"),
-        "Queue of the disk sda (requests)": (1.5, 1.5, 1.5, "host"),
-        "Memory available (MiB)": (512, 512, 512, "host"),
-        "Length of the send queue (messages)": (12, 12, 12, "postfix"),
-        "Deliveries by Postfix (recipients per minute)": (180, 180, 180, "postfix"),
-        "IMAP sessions": (None, None, None, "dovecot"),
-        "Messages delivered to users (copies per minute)": (0, None, None, "loadsim"),
-    }
-
-
-def test_delivered_messages_are_those_that_users_saw(tmp_path: Path) -> None:
-    """One copy in a window of half a minute is two per minute."""
-    health = [sampled("host", n / 2, **HOST) for n in range(60)]
-    document = report_of(tmp_path, health, window_s=[0.0, 30.0])
-    assert table_of(document, "Averages over the window").rows[-1][1] == 2
+    document = report_of(tmp_path, outside + inside + gaps, criteria={})
+    (found,) = (table for table in all_tables(document) if table.caption.startswith("Probes: figures"))
+    assert found.rows == (
+        ("dovecot: imap_sessions", 3, None, None, None, None),
+        ("host: a_share", 30, pytest.approx(0.245), 0.38, 0.1, 0.39),
+    )
 
 
 # --- the send queue -----------------------------------------------------------------------------------------------

@@ -54,18 +54,6 @@ class SampleSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeFigure:
-    """A figure of a probe over the samples in the window; its mean is that over time."""
-
-    probe: str
-    figure: str
-    samples: int
-    mean: float
-    least: float
-    most: float
-
-
-@dataclass(frozen=True, slots=True)
 class ProbeStatistics:
     """A figure of a probe over the window, in the figure's unit, for `score.json` and criteria.
 
@@ -121,16 +109,6 @@ class ProbeFacts:
     samples: int
     failures: int
     last_failure: str | None
-
-
-def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
-    """Return each figure of each probe, in the order of their names."""
-    found = []
-    for (probe, figure), samples in _samples(log, window_s).items():
-        values, stand_for_s = samples.over_time()
-        mean = _mean(values, stand_for_s)
-        found.append(ProbeFigure(probe, figure, len(values), mean, float(values.min()), float(values.max())))
-    return tuple(found)
 
 
 def _with_send_queue(
