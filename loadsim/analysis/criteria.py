@@ -16,7 +16,7 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.json_values import keyed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.findings.formats import unit_of
+from loadsim.findings.formats import shown, unit_of
 from loadsim.model.criteria import OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
 from loadsim.model.documents.yaml_reader import read_document
 from loadsim.model.terms import UNSCORED
@@ -42,24 +42,27 @@ class Result:
     @property
     def passed(self) -> bool:
         """True if the figure keeps all limits; an unmeasured figure keeps none."""
-        return self.figure is not None and _keeps(self.figure, self.limits)
+        least, most, below = (self.limits.get(limit) for limit in ("min", "max", "below"))
+        return (
+            self.figure is not None
+            and (least is None or self.figure >= least)
+            and (most is None or self.figure <= most)
+            and (below is None or self.figure < below)
+        )
 
     @property
     def found(self) -> str:
-        """The figure as text, not rounded if rounding would change the result."""
+        """The figure as text, not rounded if it would look like a limit."""
         if self.figure is None:
             return "not measured"
-        if math.isinf(self.figure):
-            return "inf"
-        rounded = _rounded(self.name, self.figure)
-        if _keeps(rounded, self.limits) != self.passed:
-            return _in_words(self.name, self.figure)
-        return _in_words(self.name, rounded, decimals=1)
+        words = shown(self.name, self.figure)
+        like_a_limit = any(shown(self.name, limit) == words for limit in self.limits.values())
+        return _exact(self.name, self.figure) if like_a_limit else words
 
     @property
     def wanted(self) -> str:
         words = {"min": "at least", "max": "at most", "below": "below"}
-        return " and ".join(f"{words[limit]} {_in_words(self.name, value)}" for limit, value in self.limits.items())
+        return " and ".join(f"{words[limit]} {_exact(self.name, value)}" for limit, value in self.limits.items())
 
 
 LEFT = ("undelivered", "under_way_at_end", "unfinished", "skipped")
@@ -185,28 +188,7 @@ def _names(name: str, figures: Figures) -> list[str]:
     return [f"by_protocol.{driver}.{name}" for driver in drivers] if of_driver and len(drivers) > 1 else [name]
 
 
-def _keeps(figure: float, limits: Limits) -> bool:
-    return (
-        figure >= limits.get("min", -math.inf)
-        and figure <= limits.get("max", math.inf)
-        and figure < limits.get("below", math.inf)
-    )
-
-
-_SCALES = {"%": 100, "MiB": 2**-20}
-"""The factors from figures of score.json to their display units."""
-
-
-def _rounded(name: str, figure: float) -> float:
-    """Round to four digits of a share or a size, and to one decimal of other figures."""
-    scale = _SCALES.get(unit_of(name), 1)
-    return float(f"{figure:.4g}") if scale > 1 else round(figure * scale, 1) / scale
-
-
-def _in_words(name: str, figure: float, decimals: int | None = None) -> str:
-    """Format with the unit; counts and shares keep all decimals."""
+def _exact(name: str, figure: float) -> str:
+    """Return a figure with its unit and all decimals."""
     unit = unit_of(name)
-    figure *= _SCALES.get(unit, 1)
-    return (
-        f"{figure:.15g} {unit}".rstrip() if decimals is None or unit in ("", "%") else f"{figure:.{decimals}f} {unit}"
-    )
+    return f"{figure * {'%': 100, 'MiB': 2**-20}.get(unit, 1):,.15g} {unit}".rstrip()

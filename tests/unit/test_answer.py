@@ -96,8 +96,8 @@ def test_missed_criteria_have_the_names_of_their_figures(tmp_path: Path) -> None
     """With the limit, and no rounding that hides why it was missed."""
     missed = of_one_task(tmp_path, 60_000.4).verdict.missed
     assert [(one.where, one.values["found"], one.values["limit"]) for one in missed] == [
-        ("score_ms", "60000.4 ms", "below 10000 ms"),
-        ("tasks.READ.p95_ms", "60000.4 ms", "at most 60000 ms"),
+        ("score_ms", "60.0 s", "below 10,000 ms"),
+        ("tasks.READ.p95_ms", "60,000.4 ms", "at most 60,000 ms"),
     ]
 
 

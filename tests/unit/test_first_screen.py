@@ -24,7 +24,7 @@ def test_an_invalid_run_has_no_score(tmp_path: Path) -> None:
     header = {"limits": {"hits": 5}, "criteria": {**criteria, "failed_share": {"max": 0.5}}}
     sample_log(tmp_path / "a.tlog", [done("READ", 0, 5)], header=header | {"day_s": 100, "profile_day_s": 28800})
     assert table(document_of([str(tmp_path / "a.tlog")], {}), "Missed or not") == {
-        "score_ms": ("not shown: the run is invalid", "at most 1000 ms", "- not judged"),
+        "score_ms": ("not shown: the run is invalid", "at most 1,000 ms", "- not judged"),
         "response_score_ms": ("5.0 ms", "at most 1 ms", "\N{MULTIPLICATION SIGN} missed"),
         "tasks.READ.p95_ms": ("not shown: the run is invalid", "at most 9 ms", "- not judged"),
         "failed_share": ("0 %", "at most 50 %", "- not judged"),
