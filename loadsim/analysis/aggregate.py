@@ -1,6 +1,6 @@
 """Aggregate the task records of a log in one pass, by driver and task: outcomes, failures, times.
 
-Further fields to group by are client, group of users, profile and minute.
+Further fields to group by are client and profile.
 """
 
 from __future__ import annotations
@@ -14,25 +14,15 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from loadsim.analysis.series.bins import Hits, bin_of, in_order
-from loadsim.errors import LogError
 from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX, WITH_KIND
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.columns import Columns
-from loadsim.timinglog.header import UserGroup, group_numbers
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
 
-MINUTE = "minute"
-"""A computed field: the minute in which a record was due, from the common start."""
-
-GROUP = "group"
-"""A computed field: the number (from 0) of the user's group in the topology, from the log's header."""
-
-_MINUTE_US = 60_000_000
-
 Part = tuple[int, ...]
-"""The values of the fields that divide a log: numbers of names, groups, outcomes or minutes."""
+"""The values of the fields that divide a log: numbers of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +55,18 @@ class DriverRecords:
 def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict[Part, dict[str, DriverRecords]]:
     """Return the records that count, by part of the log and driver.
 
-    A record counts if its due time is in [begin, end). LOGON and LOGOFF always count, but are in no minute.
-    Raises `LogError` if `fields` has the group, and the log does not say to which group a user belongs.
+    A record counts if its due time is in [begin, end). LOGON and LOGOFF always count.
     """
-    groups = log.header.groups if GROUP in fields else None
     without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
     no_session = np.array(log.strings) == NO_SESSION
     found: defaultdict[Part, defaultdict[int, _Driver]] = defaultdict(lambda: defaultdict(_Driver))
     for records in log.pieces("tasks"):
-        inside = in_window(records["scheduled_us"], window_s)
-        windowless = without_window[records["task"]]
-        counted = inside & ~windowless if MINUTE in fields else inside | windowless
+        counted = in_window(records["scheduled_us"], window_s) | without_window[records["task"]]
         counted &= ~no_session[records["task"]]
         if counted.any():
             some = records if counted.all() else records.kept(counted)
             users = some["user"].astype(np.int64)
-            for (*part, protocol, task), which in _grouped(some, [*fields, "protocol", "task"], groups):
+            for (*part, protocol, task), which in _grouped(some, [*fields, "protocol", "task"]):
                 driver = found[tuple(part)][protocol]
                 driver.users.add(_distinct(users[which]))
                 driver.tasks[task].add(some, which, window_s)
@@ -93,25 +79,13 @@ def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict
     }
 
 
-def _grouped(
-    records: Columns, fields: Sequence[str], groups: Sequence[UserGroup] | None
-) -> Iterator[tuple[Part, NDArray[np.intp]]]:
+def _grouped(records: Columns, fields: Sequence[str]) -> Iterator[tuple[Part, NDArray[np.intp]]]:
     """Yield the values of fields that at least one record has, and the places of the records with them."""
-    numbers = [_numbers(records, field, groups) for field in fields]
+    numbers = [records[field] for field in fields]
     order = np.lexsort([number for number in reversed(numbers) if (number != number[0]).any()] or numbers[:1])
     differ = np.logical_or.reduce([np.diff(number[order]) != 0 for number in numbers])
     for which in np.split(order, np.flatnonzero(differ) + 1):
         yield tuple(int(number[which[0]]) for number in numbers), which
-
-
-def _numbers(records: Columns, field: str, groups: Sequence[UserGroup] | None) -> NDArray[Any]:
-    if field == MINUTE:
-        return np.asarray(records["scheduled_us"] // _MINUTE_US)
-    if field == GROUP:
-        if not groups:
-            raise LogError("groups: expected a log whose header has them, found one without")
-        return group_numbers(groups, records["user"])
-    return records[field]
 
 
 _IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)

@@ -1,31 +1,17 @@
-"""Tables of parts of a log: by group, profile, client or minute."""
+"""Tables of parts of a log: by profile or client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from loadsim.analysis.aggregate import GROUP, MINUTE, gather
-from loadsim.analysis.json_values import INLINE, RESPONSE, copied
-from loadsim.analysis.score import Percentiles, Times, statistics_of
+from loadsim.analysis.aggregate import gather
+from loadsim.analysis.score import TaskFigures, statistics_of
 from loadsim.model.terms import Window
-from loadsim.timinglog.header import group_name
 from loadsim.timinglog.reader import TimingLog
 
-BY = (GROUP, "profile", "client", MINUTE)
+BY = ("profile", "client")
 """The ways to divide a log: fields of its records."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """A task in the table of a part; see `score.TaskFigures`."""
-
-    task: str
-    weight: float
-    hits: float
-    failed: float
-    service: Times = field(metadata=INLINE)
-    response: Percentiles = field(metadata=RESPONSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +22,7 @@ class PartTable:
     module: str
     score_ms: float | None
     response_score_ms: float | None
-    tasks: Sequence[TaskRow]
+    tasks: Sequence[TaskFigures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +33,12 @@ class Breakdown:
     tables: Sequence[PartTable]
 
 
-def breakdown(
-    log: TimingLog,
-    weights: Mapping[str, float],
-    window_s: Window,
-    by: str,
-) -> Breakdown:
-    """Return the tables by `by`, one of `BY`."""
-    parts = {part: modules for (part,), modules in gather(log, window_s, (by,)).items()}
+def breakdown(log: TimingLog, weights: Mapping[str, float], window_s: Window, by: str) -> Breakdown:
+    """Return the tables by `by`, one of `BY`, in alphabetical order."""
+    parts = {log.strings[number]: drivers for (number,), drivers in gather(log, window_s, (by,)).items()}
     tables = [
-        PartTable(
-            value,
-            one.protocol,
-            one.score_ms,
-            one.response_score_ms,
-            [copied(TaskRow, task) for task in one.tasks],
-        )
-        for value, part in _in_order(log, by, parts)
-        for one in statistics_of(parts[part], weights, window_s)
+        PartTable(value, one.protocol, one.score_ms, one.response_score_ms, one.tasks)
+        for value, drivers in sorted(parts.items())
+        for one in statistics_of(drivers, weights, window_s)
     ]
     return Breakdown(by, tables)
-
-
-def _in_order(log: TimingLog, by: str, parts: Iterable[int]) -> list[tuple[str, int]]:
-    """Return the parts with their names: groups and minutes in their own order, others in alphabetical order.
-
-    Minutes count from the common start: 0:01 has the tasks due from 60 s to 120 s.
-    """
-    if by == MINUTE:
-        return [(f"{minute // 60}:{minute % 60:02d}", minute) for minute in sorted(parts)]
-    if by == GROUP and (groups := log.header.groups):
-        return [(group_name(groups, group), group) for group in sorted(parts)]
-    return sorted((log.strings[number], number) for number in parts)

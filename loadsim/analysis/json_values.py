@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
-
-T = TypeVar("T")
 
 INFINITE = "inf"
 
@@ -32,12 +30,6 @@ def finite(figure: float | None) -> float | str | None:
     if figure is not None and math.isinf(figure):
         return INFINITE if figure > 0 else f"-{INFINITE}"
     return figure
-
-
-def copied(kind: type[T], source: object, **others: Any) -> T:
-    """Return a dataclass with the fields of the same names of another object, and with others."""
-    names = [one.name for one in fields(kind) if one.name not in others]  # type: ignore[arg-type]
-    return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 def keyed(value: Any) -> dict[str, Any]:

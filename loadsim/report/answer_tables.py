@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from loadsim.analysis.breakdown import Breakdown, TaskRow
+from loadsim.analysis.breakdown import Breakdown
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.generator.per_client import ClientFigures
 from loadsim.analysis.score import CommandFigures, TaskFigures
@@ -25,7 +25,7 @@ def _times(times: Iterable[tuple[str, str]], of: str) -> list[ColumnOf[Any]]:
     return [(title, "time", attrgetter(f"{of}.{name}")) for title, name in times]
 
 
-def score_table(caption: str, tasks: Sequence[TaskFigures | TaskRow], scores: tuple[Cell, Cell]) -> Table:
+def score_table(caption: str, tasks: Sequence[TaskFigures], scores: tuple[Cell, Cell]) -> Table:
     """Return LsLog's table of tasks with a row of the scores, and further times."""
     table = table_of(
         caption,
@@ -37,7 +37,7 @@ def score_table(caption: str, tasks: Sequence[TaskFigures | TaskRow], scores: tu
         ("From due", "time", lambda task: task.response.p95_ms),
         ("Failed", 0, lambda task: task.failed),
         *_times(FURTHER, "service"),
-        ("95 % interval", "time", lambda task: interval_words(getattr(task, "interval_ms", None))),
+        ("95 % interval", "time", lambda task: interval_words(task.interval_ms)),
     )
     scored = [task for task in tasks if task.weight and task.hits]
     weight, hits = f"{sum(task.weight for task in scored):g}", sum(task.hits for task in scored)

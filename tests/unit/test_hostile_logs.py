@@ -134,8 +134,7 @@ def commands(log: Path, out: Path) -> dict[str, list[str]]:
     return {
         "check": ["log", "check", name],
         "answer": ["log", "answer", name, "--commands", "--json"],
-        "answer by minute": ["log", "answer", name, "--by", "minute"],
-        "answer by group": ["log", "answer", name, "--by", "group"],
+        "answer by profile": ["log", "answer", name, "--by", "profile"],
         "report": ["report", name, "-o", str(out / "report.md")],
         "compare": ["compare", "--base", name, "--new", name],
         "export": ["log", "export", "csv", name],
@@ -148,8 +147,7 @@ STATUSES = {
     "check": (0, 1, 2),
     "compare": (0, 1, 2, 3, 4),
     "answer": (0, 1, 2, 3),
-    "answer by minute": (0, 1, 2, 3),
-    "answer by group": (0, 1, 2, 3),
+    "answer by profile": (0, 1, 2, 3),
 }
 
 
