@@ -230,8 +230,8 @@ class CampaignRun:
             raise ValueError(found.findings)
         if passed and (found.validity != "valid" or found.broken):
             raise ValueError(found.result)
-        if any(resource.full <= 0 for resource in found.resources) or (found.nearest or 1.0) <= 0:
-            raise ValueError(found.resources, found.nearest)
+        if (found.nearest or 1.0) <= 0:
+            raise ValueError(found.nearest)
         if found.began is not None:
             datetime.fromisoformat(found.began)
         return found

@@ -111,7 +111,7 @@ def _shares(runs: Sequence[CampaignRun]) -> Iterator[ColumnOf[CampaignRun]]:
 
 
 def _percent(resource: tuple[str, str], run: CampaignRun) -> float | None:
-    shares = [one.share for one in run.resources if (one.probe, one.name) == resource and one.share is not None]
+    shares = [one.mean for one in run.resources if (one.probe, one.name) == resource and one.mean is not None]
     return 100 * shares[0] if shares else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from loadsim.analysis.probes.resources import INSTEAD, UNMEASURED, Resource
@@ -18,19 +17,6 @@ MOST_NAMED = 3
 MUCH_BY_OTHERS = 0.05
 """The least share of the server's cores that is named if others than the server took it."""
 
-FULL_WORDS = (
-    (r"cpu_busy_share", "all cores busy, or taken by other virtual machines"),
-    (r"server_cores_busy_share", "all cores on which the server may run busy, or taken by other virtual machines"),
-    (r"quota_busy_share", "the CPU time that the control group's quota allows"),
-    (r"quota_throttled_share", "the control group is stopped in each period of its quota"),
-    (r"memory_used_share", "no memory is available"),
-    (r"pressure_memory_some_share", "a thread waits for memory all the time"),
-    (r"network_busy_share", "the speed of the busiest interface, in one direction"),
-    (r"pressure_io_some_share", "a thread waits for a disk all the time"),
-    (r"disk_.+_busy_share", "a request is at the disk all the time; one that serves several at once has room"),
-)
-"""The words for a full resource, by figure."""
-
 NO_PROOF = (
     "The order is by means over the window; other programs on the machine count, too. A limit in the server's"
     " configuration, a lock or one of its threads may still come first."
@@ -45,9 +31,9 @@ def resource_facts(resources: Sequence[Resource] | None) -> list[tuple[str, str]
     facts = []
     for machine in dict.fromkeys(map(_machine, resources or ())):
         own = [one for one in resources or () if _machine(one) == machine]
-        known = [one for one in own if one.share is not None]
-        named = [f"{_name(one)} {_percent(one.share)} ({_more(one)})" for one in known[:MOST_NAMED]]
-        unknown = "".join(f"; {one.name} not measured over the whole window" for one in own if one.share is None)
+        known = [one for one in own if one.mean is not None]
+        named = [f"{_name(one)} {_percent(one.mean)} ({_more(one)})" for one in known[:MOST_NAMED]]
+        unknown = "".join(f"; {one.name} not measured over the whole window" for one in own if one.mean is None)
         if named:
             facts.append((f"Nearest to full on {machine}", f"{', '.join(named)}{unknown}"))
     return facts
@@ -60,7 +46,7 @@ def _name(resource: Resource) -> str:
 
 def _more(resource: Resource) -> str:
     """Return the 95th percentile, and what others than the server took of the processor, if it is much."""
-    p95 = f"95th {_percent(_of_full(resource))}"
+    p95 = f"95th {_percent(resource.p95)}"
     others = resource.others_share or 0.0
     return f"{p95}; others than the server took {_percent(others)}" if others >= MUCH_BY_OTHERS else p95
 
@@ -72,10 +58,9 @@ def resource_table(resources: Sequence[Resource], with_figures: bool = True) -> 
         resources,
         ("Resource", None, _name),
         ("Machine", None, _machine),
-        ("Mean of full (%)", 1, lambda one: None if one.share is None else 100 * one.share),
-        ("95th percentile (%)", 1, lambda one: None if one.p95 is None else 100 * one.p95 / one.full),
+        ("Mean of full (%)", 1, lambda one: None if one.mean is None else 100 * one.mean),
+        ("95th percentile (%)", 1, lambda one: None if one.p95 is None else 100 * one.p95),
         ("By others than the server (%)", 1, lambda one: None if one.others_share is None else 100 * one.others_share),
-        ("Full means", None, lambda one: _full_words(one.figure)),
         *([("Figure", None, lambda one: printable(f"{one.probe}: {one.figure}"))] if with_figures else []),
     )
 
@@ -87,14 +72,6 @@ def _machine(resource: Resource) -> str:
         False: f"{name}, where the server is not",
         None: name,
     }[resource.server_here]
-
-
-def _full_words(figure: str) -> str:
-    return next((words for pattern, words in FULL_WORDS if re.fullmatch(pattern, figure)), "1")
-
-
-def _of_full(resource: Resource) -> float | None:
-    return None if resource.p95 is None else resource.p95 / resource.full
 
 
 def _percent(share: float | None) -> str:

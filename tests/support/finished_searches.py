@@ -70,7 +70,7 @@ def capacity(
     return Capacity(Path("out"), terms, tuple(steps), found)
 
 
-_OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0, 0.5)
+_OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7)
 _PLAIN = capacity(
     Found(1000, 1200, "criteria"), (1000, "passed"), (1200, "failed"), resources=(_OWN,), interval_ms=(1.0, 2.0)
 )
@@ -113,8 +113,7 @@ def _probed(step: CampaignRun, number: int) -> CampaignRun:
         response_score_ms=2.5 * read_ms,
         findings=(missed("tasks.READ.response_p95_ms", f"{read_ms:.1f} ms", "at most 75 ms"),) if step.reasons else (),
         resources=tuple(
-            Resource(names[figure], "mx1", True, "host", figure, shares[figure], shares[figure], 1.0, shares[figure])
-            for figure in ranked
+            Resource(names[figure], "mx1", True, "host", figure, shares[figure], shares[figure]) for figure in ranked
         ),
         nearest=share if (share >= 1) == (step.result == "failed") else None,
     )

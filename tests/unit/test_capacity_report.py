@@ -239,7 +239,7 @@ def test_a_report_elsewhere_leads_to_the_same_runs(tmp_path: Path, capsys: pytes
 def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None:
     """In the text, the report and the file, from which they come back; without a failure, those of the capacity."""
     resources = tuple(
-        Resource(name, "mx1", True, "host", figure, share, share, 1.0, share)
+        Resource(name, "mx1", True, "host", figure, share, share)
         for name, figure, share in (("processor", "cpu_busy_share", 0.97), ("disk vda", "disk_vda_busy_share", 0.1))
     )
     found = replace(

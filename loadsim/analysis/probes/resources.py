@@ -17,9 +17,6 @@ from loadsim.timinglog.reader import TimingLog
 HOST = "host"
 """The probe whose figures have a known limit."""
 
-FULL = 1.0
-"""All figures here are shares of what counts as full."""
-
 EVIDENCE: Sequence[tuple[str, re.Pattern[str]]] = (
     ("processor", re.compile("(?:cpu|server_cores)_busy_share")),
     ("processor quota", re.compile("quota_(?:busy|throttled)_share")),
@@ -55,7 +52,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of a machine over the window: the figure of a probe that was nearest to `full`."""
+    """A resource of a machine over the window: the figure of a probe that was nearest to full."""
 
     name: str
     machine: str | None
@@ -65,9 +62,7 @@ class Resource:
     """The resource, its machine, if the server is there (`null`: unknown), probe and figure."""
     mean: float | None
     p95: float | None
-    full: float
-    share: float | None
-    """Over the window; the value at saturation; `mean` divided by `full`."""
+    """Over the window, as shares of what counts as full."""
     others_share: float | None = None
     """The part of the server's cores that [others](probes.md#cores-of-the-server) took, or `null`."""
 
@@ -85,11 +80,11 @@ def ranked_resources(
         other = nearest.setdefault((resource.probe, resource.name), resource)
         if _order(resource) < _order(other):
             nearest[resource.probe, resource.name] = resource
-    return tuple(sorted(nearest.values(), key=lambda each: (*_order(each), each.name, each.probe)))
+    return tuple(sorted(nearest.values(), key=lambda each: (_order(each), each.name, each.probe)))
 
 
-def _order(resource: Resource) -> tuple[float]:
-    return (-resource.share if resource.share is not None else 1.0,)
+def _order(resource: Resource) -> float:
+    return 1.0 if resource.mean is None else -resource.mean
 
 
 def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapping[str, Placed]) -> Iterator[Resource]:
@@ -113,8 +108,6 @@ def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapp
                         figure=figure,
                         mean=found.mean,
                         p95=found.p95,
-                        full=FULL,
-                        share=None if found.mean is None else found.mean / FULL,
                         others_share=_others_share(figures) if figure == "server_cores_busy_share" else None,
                     )
 
