@@ -179,9 +179,8 @@ class Figures:
     """Mail that users receive in the plan divided by that of the published load; `null` if unknown."""
     offered_per_s: float | None
     """Tasks due in the window, per second; `null` in stress mode."""
-    achieved_per_s: float
     tasks_per_s: float
-    """Those that succeeded, per second, under two names."""
+    """Those that succeeded, per second."""
     totals: Totals = field(metadata=INLINE)
     attempted_share: float | None
     done_share: float | None

@@ -251,7 +251,6 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
         load_equivalent_users=None if facts.stress else round(facts.users * FULL_DAY_S / day_s * made * window_factor),
         received_share=header.planned_load.received_share if header.planned_load else None,
         offered_per_s=None if facts.stress else totals.planned / length_s,
-        achieved_per_s=totals.hits / length_s,
         tasks_per_s=totals.hits / length_s,
         totals=totals,
         attempted_share=None if facts.stress else totals.attempted_share,

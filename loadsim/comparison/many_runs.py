@@ -67,7 +67,7 @@ def runs_table(runs: Sequence[RecordedRun], names: Sequence[str], second: Column
         ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
         ("Load made (%)", 1, lambda one: _percent(load.share) if (load := one[0].figures.load) else None),
         ("Came due (tasks/s)", 1, lambda one: one[0].figures.offered_per_s),
-        ("Achieved (tasks/s)", 1, lambda one: one[0].figures.achieved_per_s),
+        ("Achieved (tasks/s)", 1, lambda one: one[0].figures.tasks_per_s),
         ("Engine CPU (%)", 0, lambda one: _percent(one[0].figures.generator.cpu_share)),
         ("Begun", None, lambda one: one[0].begun),
     )

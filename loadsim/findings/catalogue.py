@@ -295,17 +295,12 @@ class Code(Enum):
     LISTS_OMIT_SENDER = _warning("{copies} expected copies are missing: the server's lists leave out the sender")
     FALLING = _warning(
         "times fall during the window: in its first quarter, {first_share} of the hits took longer than the"
-        " {percentile}th percentile of their task, in its last {other_share}",
-        OTHER_WARM_UP,
-    )
-    SLOW_AT_FIRST = _warning(
-        "times are longer at the start of the window: in its first quarter, {first_share} of the hits took longer"
-        " than the {percentile}th percentile of their task, later {other_share}",
+        " {percentile}th percentile of their task, in its last {last_share}",
         OTHER_WARM_UP,
     )
     RISING = _warning(
         "times rise during the window: in its first quarter, {first_share} of the hits took longer than the"
-        " {percentile}th percentile of their task, in its last {other_share}",
+        " {percentile}th percentile of their task, in its last {last_share}",
         "look in the charts for a growing queue, growing mailboxes, or other work near the end",
     )
     REMOVALS_SLOW_SERVER = _warning(
@@ -319,22 +314,15 @@ class Code(Enum):
         "the run has no log of monitor {where}, which the scenario names",
         "put its file into RUN/logs",
     )
-    MONITOR_NOT_COLLECTED = _warning("monitor {where}: {why}", REPAIR)
+    MONITOR_DEFECT = _warning("monitor {where}: {why}", REPAIR)
     MONITOR_OF_OTHER_TIME = _warning(
         "monitor {where} has no sample in the window: by the clocks, its file covers {begin_s} to {end_s}",
         "check whether its file belongs to another run, or a clock is wrong",
     )
     MONITOR_WITHOUT_TIME = _warning("monitor {where}: no sample can be placed, as a time of day is missing")
     MONITOR_GAP = _warning("monitor {where} has no sample from {begin_s} to {end_s}", REPAIR)
-    MONITOR_KILLED = _warning("monitor {where} was killed: it has no sample after {begin_s}", REPAIR)
-    MONITOR_DAMAGED = _warning("monitor {where}: {damage}", REPAIR)
-    MONITOR_CLOCK_UNKNOWN = _warning(
-        "monitor {where} is placed by the time of day, and the error of that is unknown",
-        "synchronise the clocks (NTP)",
-    )
     MONITOR_CLOCK_APART = _warning(
-        "the clocks of monitor {where} and of the run may be {error_ms} apart",
-        "synchronise the clocks (NTP)",
+        "the clocks of monitor {where} and of the run may be apart (error: {error_ms})", "synchronise the clocks (NTP)"
     )
 
     # What a figure of a probe lacks.

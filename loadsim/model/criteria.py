@@ -177,7 +177,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
     }
     of_plan = {"load": _each("share"), "lateness_p95_ms": _each("busy", "down", "generator")}
     return {
-        **_each(*SCORES, "achieved_per_s", "tasks_per_s", *_DONE),
+        **_each(*SCORES, "tasks_per_s", *_DONE),
         **_each(*(("done_share",) if stress else ("offered_per_s", "unserved_users", *_DUE))),
         **_each("sessions_lost", "sessions_restored", "lost_users", "users_without_session", "log_ons"),
         **_each("down_share", "logon_failed_share", "unserved_share"),

@@ -49,11 +49,7 @@ def further_facts(figures: Figures) -> list[Fact]:
         (f"Driver{'' if len(modules) == 1 else 's'}", f"{', '.join(modules)}{submission}"),
         ("Load from", f"{clients}; {count(figures.users, 'session')}"),
         ("Window", window_words(figures)),
-        *(
-            []
-            if figures.load_equivalent_users in (None, figures.users)
-            else [("Same task rate", with_mailboxes_of(figures))]
-        ),
+        *_same_task_rate(figures),
         ("Plan", figures.plan_digest or "unknown"),
         *([] if stress else _of_drivers(figures, "Score covers", _covers)),
         *_load_made(figures),
@@ -90,7 +86,7 @@ def _score_interval(module: DriverFigures) -> str | None:
     return f"{score}, {' to '.join(ends)} within this run (95 %)"
 
 
-def _equivalent(figures: Figures) -> list[Fact]:
+def _same_task_rate(figures: Figures) -> list[Fact]:
     unlike = figures.load_equivalent_users not in (None, figures.users)
     return [("Same task rate", with_mailboxes_of(figures))] if unlike else []
 
@@ -102,7 +98,7 @@ def window_words(figures: Figures) -> str:
 
 def _tasks_per_s(figures: Figures) -> str:
     """Return the rates of tasks that succeeded and came due; if load is missing, the share of the plan's load."""
-    achieved, due = figures.achieved_per_s, figures.offered_per_s
+    achieved, due = figures.tasks_per_s, figures.offered_per_s
     if due is None:
         return f"{achieved:,.1f} tasks/s achieved"
     share = None if figures.load is None else figures.load.share

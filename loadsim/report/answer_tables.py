@@ -131,8 +131,6 @@ def clients_table(clients: Sequence[ClientFigures]) -> Table:
         ("Late 95th", "time", lambda one: one.lateness_p95_ms),
         ("Start (ms)", 2, lambda one: one.start_late_ms),
         ("give or take", 2, lambda one: one.start_error_ms),
-        ("Clock ahead (s)", 3, lambda one: one.clock_ahead_s),
-        ("Clock fast (ppm)", 1, lambda one: one.clock_fast_ppm),
     )
 
 

@@ -106,7 +106,7 @@ def test_a_monitor_that_is_killed_in_the_middle_is_a_warning(tmp_path: Path) -> 
     assert score["verdict"]["validity"] != "invalid"
     assert (criterion(score)["passed"], criterion(score)["figure"]) == (False, None)
     (lacks, *_) = (one for one in findings_in(score) if one.where == "mx1")
-    assert lacks.code is Code.MONITOR_NOT_COLLECTED and "(signal 9)" in str(lacks.values["why"])
+    assert lacks.code is Code.MONITOR_DEFECT and "(signal 9)" in str(lacks.values["why"])
     assert "(signal 9)" in " ".join((out / "answer.txt").read_text().split())
 
 

@@ -538,7 +538,6 @@ def recompute(run: Exports) -> Figures:
         "load_equivalent_users": round(users * PUBLISHED_DAY_S / day_s * min(made, 1)),
         "received_share": received_share(run.plan),
         "offered_per_s": counts["planned"] / window_s,
-        "achieved_per_s": achieved_per_s,
         "tasks_per_s": achieved_per_s,
         "load": load,
         "tasks": tasks,

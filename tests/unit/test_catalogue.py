@@ -111,10 +111,10 @@ def test_findings_of_several_runs_are_merged_by_kind() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [finding(Code.MONITOR_DAMAGED, "mx2", damage="cut"), finding(Code.MONITOR_DAMAGED, "mx1", damage="no header")],
+    [finding(Code.MONITOR_DEFECT, "mx2", why="cut"), finding(Code.MONITOR_DEFECT, "mx1", why="no header")],
 )
 def test_other_places_and_texts_are_other_kinds(other: Finding) -> None:
-    one = finding(Code.MONITOR_DAMAGED, "mx1", damage="cut")
+    one = finding(Code.MONITOR_DEFECT, "mx1", why="cut")
     assert [kind.runs for kind in shared([[one], [other], [one]])] == [(0, 2), (1,)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from documents import full_answer
 from health_samples import sample
-from simulated_clocks import FIRST, SECOND, STATION_START_NS, write_run
+from simulated_clocks import FIRST, SECOND, write_run
 from timing_samples import ENDED, EPOCH_NS, HEADER, START_NS, done, write_sample
 
 from loadsim.analysis.generator.per_client import by_number
@@ -20,7 +20,7 @@ LATE = {"late_generator_s": 0.5}
 
 
 def test_how_exactly_machines_started_together(tmp_path: Path) -> None:
-    """As the simulation has it, within what the answer says; and how their clocks went."""
+    """As the simulation has it, within what the answer says."""
     write_run(tmp_path / "run", 100_000)
     figures = summarise([tmp_path / "run"]).score["per_client"]
     for machine, found in zip((FIRST, SECOND), figures, strict=True):
@@ -28,9 +28,7 @@ def test_how_exactly_machines_started_together(tmp_path: Path) -> None:
         assert found["start_error_ms"] < 0.25
         late_ms = (machine.start_error_ns + machine.late_ns) / 1e6
         assert abs(found["start_late_ms"] - late_ms) <= found["start_error_ms"] + 0.001  # as they are rounded
-        assert found["clock_ahead_s"] == pytest.approx((machine.start_ns - STATION_START_NS) / 1e9, abs=1e-6)
         assert found["validity"] == "valid"
-        assert found["clock_fast_ppm"] == pytest.approx(machine.ppm, abs=5)
 
 
 def test_clients_are_sorted_by_their_numbers() -> None:

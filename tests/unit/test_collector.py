@@ -299,7 +299,7 @@ def test_an_answer_names_the_monitor_and_what_is_missing(
     collect(tmp_path, command(tmp_path))
     found = summarise([tmp_path])
     assert found.verdict.validity == without.verdict.validity
-    (lacking,) = (one for one in found.verdict.warnings if one.code is Code.MONITOR_NOT_COLLECTED)
+    (lacking,) = (one for one in found.verdict.warnings if one.code is Code.MONITOR_DEFECT)
     assert lacking.where == "mx1" and why in str(lacking.values["why"])
     assert Code.MONITOR_MISSING not in codes(found.verdict.warnings)
     (result,) = found.criteria

@@ -189,7 +189,7 @@ def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> Non
     assert summary.verdict.validity == "valid"
     assert [(one.figure, one.passed) for one in summary.criteria] == [(None, False)]
     (killed,) = summary.verdict.warnings
-    assert (killed.code, killed.where, killed.values) == (Code.MONITOR_KILLED, "mx1", {"begin_s": 19})
+    assert (killed.code, killed.where, killed.values) == (Code.MONITOR_GAP, "mx1", {"begin_s": 19, "end_s": 40})
     path.write_bytes(path.read_bytes() + b"\x06\x40")
     summary = judged(place)
     assert (summary.verdict.validity, [one.passed for one in summary.criteria]) == ("valid", [False])
@@ -206,7 +206,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    assert [(one.code, one.where) for one in judged(place).verdict.warnings] == [(Code.MONITOR_DAMAGED, "mx1")]
+    assert [(one.code, one.where) for one in judged(place).verdict.warnings] == [(Code.MONITOR_DEFECT, "mx1")]
 
 
 @pytest.mark.parametrize("days", [-1, 1])

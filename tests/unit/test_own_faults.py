@@ -329,7 +329,7 @@ def test_several_kinds_are_named_with_their_numbers(tmp_path: Path) -> None:
     tasks += [of_our_own("READ", 50 + number, "abcdd"[number]) for number in range(5)]
     tasks += [of_our_own("READ", 200_000, "a")]
     summary = summarise([sample_log(tmp_path / "a.tlog", tasks, DELIVERED)])
-    kinds = ("a (2)", "b (2)", "d (2)", "1 more kind")
+    kinds = ("a (2)", "b (2)", "d (2)", "c (1)")
     assert finding(Code.GENERATOR_FAILED, times=7, kinds=kinds) in summary.verdict.defects
     assert summary.score["generator_failed"] == 5
     assert summary.score["logon_failed_share"] == 0

@@ -762,16 +762,14 @@ def test_mail_over_time(tmp_path: Path) -> None:
 
 
 def test_health_over_time(tmp_path: Path) -> None:
-    """Of each engine the lags of a bin's ticks, its share of a core, its memory; of the machine all its cores."""
+    """Of each engine the lags of a bin's ticks, its share of a core; of the machine all its cores."""
     _watched(tmp_path / "run")
     log = read_run(str(tmp_path / "run")).log
     bins = Bins(0.0, 4.0, 1.0)
     (engine,) = engine_series(log, bins)
-    assert engine.name == "c1.1"
-    assert engine.lag_p99_ms[1] == engine.lag_max_ms[1] == 9.0
-    assert np.isnan(engine.lag_max_ms[2])
+    assert engine.lag_p99_ms[1] == 9.0
+    assert np.isnan(engine.lag_p99_ms[2])
     assert engine.cpu_share[1:3].tolist() == [0.25, 0.5]
-    assert engine.rss_bytes[1:3].tolist() == [2**20, 2**21]
     assert np.isnan(engine.cpu_share[[0, 3]]).all()
     machines = machine_cpu_series(log, bins)
     assert list(machines) == ["c1"]

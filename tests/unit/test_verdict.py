@@ -422,7 +422,7 @@ def test_shares_of_what_was_planned() -> None:
 
 def test_an_unsteady_window_only_warns() -> None:
     """Neither validity nor criteria nor the exit status know of it."""
-    rising = finding(Code.RISING, percentile=50, first_share=0.4, other_share=0.6)
+    rising = finding(Code.RISING, percentile=50, first_share=0.4, last_share=0.6)
     verdict = judge(replace(FINE, unsteady=(rising,)), (MET,), LIMITS)
     assert (verdict.validity, verdict.passed, verdict.exit_status, verdict.defects) == ("valid", True, 0, ())
     assert verdict.warnings == (rising,)

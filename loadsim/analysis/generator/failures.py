@@ -11,13 +11,9 @@ from collections import Counter
 from loadsim.errors import SHORTAGES
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.findings.formats import count
 from loadsim.model.records import GENERATOR
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
-
-MOST_KINDS = 3
-"""The most kinds that a reason names."""
 
 
 def generator_failures(log: TimingLog) -> list[Finding]:
@@ -62,9 +58,6 @@ def _in_tasks(log: TimingLog) -> Counter[tuple[str, str]]:
 
 
 def _named(times: Counter[str]) -> tuple[str, ...]:
-    """Return the most frequent kinds; if there are several, with their counts."""
-    if len(times) == 1:
-        return tuple(times)
+    """Return the kinds, the most frequent first; if there are several, with their counts."""
     by_number = sorted(times.items(), key=lambda one: (-one[1], one[0]))
-    more = [count(len(times) - MOST_KINDS, "more kind")] if len(times) > MOST_KINDS else []
-    return (*(f"{kind} ({often})" for kind, often in by_number[:MOST_KINDS]), *more)
+    return tuple(f"{kind} ({often})" if len(times) > 1 else kind for kind, often in by_number)

@@ -48,8 +48,10 @@ def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: fl
     found = []
     if _above(generator.lateness_p95_ms, late_limit_ms):
         found.append(finding(Code.GENERATOR_LATE, late_p95_ms=generator.lateness_p95_ms, limit_ms=float(late_limit_ms)))
-    found += began_late(generator, limits)
     for engine in generator.engines:
+        if _above(engine.began_late_ms, late_limit_ms):
+            late_ms, limit_ms = engine.began_late_ms, float(late_limit_ms)
+            found.append(finding(Code.ENGINE_BEGAN_LATE, engine.name, late_ms=late_ms, limit_ms=limit_ms))
         if _above(engine.lag_p99_ms, most_lag_ms):
             found.append(finding(Code.EVENT_LOOP_LATE, engine.name, lag_p99_ms=engine.lag_p99_ms, limit_ms=most_lag_ms))
         if _above(engine.cpu_share, cpu_limit):
@@ -57,16 +59,6 @@ def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: fl
                 finding(Code.ENGINE_BUSY, engine.name, cpu_share=engine.cpu_share, limit_share=float(cpu_limit))
             )
     return found
-
-
-def began_late(generator: Generator, limits: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding for each engine that noticed the common start too late."""
-    limit_ms = limits["generator_lateness_p95_ms"]
-    return [
-        finding(Code.ENGINE_BEGAN_LATE, engine.name, late_ms=engine.began_late_ms, limit_ms=float(limit_ms))
-        for engine in generator.engines
-        if _above(engine.began_late_ms, limit_ms)
-    ]
 
 
 def unobserved(generator: Generator) -> list[Finding]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.analysis.clocks.correction import CONTROLLER_CLOCK, controller_clock
+from loadsim.analysis.clocks.correction import controller_clock
 from loadsim.analysis.completeness import lost_by_source
 from loadsim.analysis.generator.failures import failing_clients
 from loadsim.analysis.generator.health import EngineHealth
@@ -36,14 +36,10 @@ class ClientFigures:
     start_error_ms: float | None = None
     """Start delay of its last engine by the controller's clock, and its uncertainty; `null` if that clock was not
     read."""
-    clock_fast_ppm: float | None = None
-    """By how much its monotonic clock ran faster than the controller's."""
     lag_p99_ms: float | None = None
     cpu_share: float | None = None
     lateness_p95_ms: float | None = None
     """As above, of this machine alone."""
-    clock_ahead_s: float | None = None
-    """By how much its monotonic clock was ahead of the controller's; it may count from the machine's boot."""
     validity: str = "valid"
     """By its lost users, its internal failures and the generator's limits only."""
 
@@ -70,11 +66,6 @@ def client_figures(
     clocks = controller_clock(log).machines
     late_ms = lateness_of_clients_ms(log, window_s, names)
     health = list(zip(makers, engines, strict=True))
-    ahead_s = {
-        sample.client: round(sample.controller_clock["ahead_ns"] / 1e9, 6)
-        for sample in log.health
-        if CONTROLLER_CLOCK in sample
-    }
     failing = failing_clients(log)
     figures = []
     for name in names:
@@ -85,8 +76,7 @@ def client_figures(
         lost_users = users - logged + sum(of_engine for _, of_engine in lost_by_engine)
         # 2. Its start and its clock.
         own_engines = [engine for source, engine in health if source.client == name]
-        clock = clocks.get(name)
-        start = clock.there(0) if clock else None
+        start = clocks[name].there(0) if name in clocks else None
         began_late_ms = _most([engine.began_late_ms for engine in own_engines]) or 0.0
         # 3. Its validity.
         late = generator_counts and bool(
@@ -101,11 +91,9 @@ def client_figures(
                 lost_users=lost_users,
                 start_late_ms=round(start.ahead_ns / 1e6 + began_late_ms, 3) if start else None,
                 start_error_ms=round(start.error_ns / 1e6, 3) if start else None,
-                clock_fast_ppm=round(-clock.rate * 1e6, 1) if clock and len(clock.readings) > 1 else None,
                 lag_p99_ms=_most([engine.lag_p99_ms for engine in own_engines]),
                 cpu_share=_most([engine.cpu_share for engine in own_engines]),
                 lateness_p95_ms=late_ms[name],
-                clock_ahead_s=ahead_s.get(name),
                 validity="invalid" if late or name in failing or too_many else "degraded" if lost_users else "valid",
             )
         )

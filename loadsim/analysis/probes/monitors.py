@@ -77,11 +77,10 @@ def monitor_findings(log: TimingLog, window_s: Window) -> list[Finding]:
 def _missing(name: str, files: Sequence[MonitorPlace], window_s: Window) -> Iterator[Finding]:
     """Yield what is missing in the files of a monitor, of which one that was started again has several."""
     lacks = [one.lacks for one in files if one.lacks]
-    yield from (finding(Code.MONITOR_NOT_COLLECTED, name, why=why) for why in lacks)
+    yield from (finding(Code.MONITOR_DEFECT, name, why=why) for why in lacks)
     # Gaps.
     at_s = sorted(at_s for one in files for at_s in one.at_s)
     inside = [each for each in at_s if window_s.begin_s <= each < window_s.end_s]
-    last = max(files, key=lambda one: one.span_s or (-math.inf, -math.inf))
     damages = [damage for one in files for damage in one.damages]
     gaps = [
         (begin_s, end_s)
@@ -95,15 +94,10 @@ def _missing(name: str, files: Sequence[MonitorPlace], window_s: Window) -> Iter
     elif not inside and not lacks and not damages:
         yield finding(Code.MONITOR_WITHOUT_TIME, name)
     for begin_s, end_s in gaps if inside else ():
-        if end_s == window_s.end_s > at_s[-1] and not last.ended and not damages:
-            yield finding(Code.MONITOR_KILLED, name, begin_s=round(begin_s))
-        else:
-            yield finding(Code.MONITOR_GAP, name, begin_s=round(begin_s), end_s=round(end_s))
+        yield finding(Code.MONITOR_GAP, name, begin_s=round(begin_s), end_s=round(end_s))
     if gaps or not inside:
-        yield from (finding(Code.MONITOR_DAMAGED, name, damage=damage) for damage in damages)
+        yield from (finding(Code.MONITOR_DEFECT, name, why=damage) for damage in damages)
     # Clocks.
-    errors_ms = [math.inf if one.error_ms is None else one.error_ms for one in files]
-    if inside and math.isinf(max(errors_ms)):
-        yield finding(Code.MONITOR_CLOCK_UNKNOWN, name)
-    elif inside and max(errors_ms) > FAR_APART_MS:
-        yield finding(Code.MONITOR_CLOCK_APART, name, error_ms=max(errors_ms))
+    error_ms = max(math.inf if one.error_ms is None else one.error_ms for one in files)
+    if inside and error_ms > FAR_APART_MS:
+        yield finding(Code.MONITOR_CLOCK_APART, name, error_ms=None if math.isinf(error_ms) else error_ms)

@@ -18,27 +18,21 @@ from loadsim.timinglog.reader import TimingLog
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """Health of an engine: its event loop's lag (ms), its share of a core, its memory (bytes)."""
+    """Health of an engine: its event loop's lag (ms), and its share of a core."""
 
-    name: str
     lag_p99_ms: Floats
-    lag_max_ms: Floats
     cpu_share: Floats
-    rss_bytes: Floats
 
 
 def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
     """Return the series of every engine with samples, in the order of names."""
     found = []
-    for name, samples in _samples(log, "lags_us").items():
+    for samples in _samples(log, "lags_us").values():
         lags = [np.asarray(sample.lags_us, np.int64) for sample in samples]
         at_us, _ = _columns([(sample.at_s, 0.0) for sample in samples])
         ticks_us, lags_us = np.repeat(at_us, [len(each) for each in lags]), np.concatenate(lags)
-        p99_us, most_us = bins.percentiles(ticks_us, lags_us, (99, 100))
-        cpu_share = _mean(bins, _values(samples, "cpu_share"))
-        rss_us, rss = _columns(_values(samples, "rss_bytes"))
-        (rss_bytes,) = bins.percentiles(rss_us, rss, (100,))
-        found.append(EngineSeries(name, p99_us / 1000, most_us / 1000, cpu_share, rss_bytes))
+        (p99_us,) = bins.percentiles(ticks_us, lags_us, (99,))
+        found.append(EngineSeries(p99_us / 1000, _mean(bins, _values(samples, "cpu_share"))))
     return tuple(found)
 
 

@@ -44,14 +44,11 @@ _FIGURES: Mapping[int, Sequence[int]] = {50: range(10, 100, 10), 95: (95,)}
 _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
 
 
-_CODES = {"early": Code.SLOW_AT_FIRST, "falling": Code.FALLING, "rising": Code.RISING}
-
-
 def trends(hits: Sequence[Hits], window_s: Window, driver: str = "") -> tuple[Finding, ...]:
     """Return the trends in the times of a driver: at most one of the median and one of the 95th percentile.
 
-    Times were longer at first, fall, or rise. Shares are of the weighted hits that took longer than the percentile of
-    their task, in the first quarter of the window and in the last one; of times that were longer at first, later.
+    Shares are of the weighted hits that took longer than the percentile of their task, in the first quarter of the
+    window and in the last one.
 
     Tasks with a weight count, or all if none has one. Windows of fewer than 40 slots are not tested, nor the median of
     fewer than 200 hits and the 95th percentile of fewer than 2,000.
@@ -68,16 +65,15 @@ def trends(hits: Sequence[Hits], window_s: Window, driver: str = "") -> tuple[Fi
 
 def _trend(tasks: Sequence[Hits], slots: int, named_by: int, driver: str) -> Finding | None:
     figure = sum((_weighted(tasks, slots, percent)[0] for percent in _FIGURES[named_by]), np.zeros(slots))
-    went = _went(figure)
-    if went is None:
+    code = _trend_of(figure)
+    if code is None:
         return None
     at = np.arange(slots) / slots
-    first, other = at < 0.25, (at >= 0.25 if went == "early" else at >= 0.75)
     _, slow, everything = _weighted(tasks, slots, named_by)
-    of_first, of_other = (
-        float(slow[some].sum() / max(everything[some].sum(), np.finfo(float).tiny)) for some in (first, other)
+    first_share, last_share = (
+        float(slow[some].sum() / max(everything[some].sum(), np.finfo(float).tiny)) for some in (at < 0.25, at >= 0.75)
     )
-    return finding(_CODES[went], driver, percentile=named_by, first_share=of_first, other_share=of_other)
+    return finding(code, driver, percentile=named_by, first_share=first_share, last_share=last_share)
 
 
 def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, Series, Series]:
@@ -89,8 +85,8 @@ def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, 
     return total[0], total[1], total[2]
 
 
-def _went(figure: Series) -> str | None:
-    """Return the finding of the stronger test; None if neither is significant."""
+def _trend_of(figure: Series) -> Code | None:
+    """Return the code of the stronger test; None if neither is significant."""
     at = np.arange(len(figure)) / len(figure)
     residuals = _without_line_and_step(figure)
     sums = np.bincount((at * BLOCKS).astype(np.int64), weights=residuals, minlength=BLOCKS)
@@ -108,9 +104,7 @@ def _went(figure: Series) -> str | None:
     early = t_by_limit((at < 0.25).astype(np.float64), 2 * _EACH)
     if max(early, abs(rising)) <= 1:
         return None
-    if early > abs(rising):
-        return "early"
-    return "rising" if rising > 0 else "falling"
+    return Code.FALLING if early > abs(rising) or rising < 0 else Code.RISING
 
 
 def _without_line_and_step(figure: Series) -> Series:
