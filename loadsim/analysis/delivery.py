@@ -33,8 +33,7 @@ class Delivery:
     accepted: float
     """Messages that the server accepted in the window, for each recipient."""
     delivered: float
-    timed: float
-    """Those that reached the mailbox; those with a finite delivery time."""
+    """Those that reached the mailbox."""
     found: float
     """Delivered messages that no waiting session was notified of."""
     undelivered: float
@@ -110,7 +109,6 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     counts["duplicates"] += _faults(log, "doubled")
     return Delivery(
         **counts,
-        timed=counts["delivered"],
         undelivered=undelivered,
         early=len(early_us),
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
@@ -181,7 +179,7 @@ class Journeys:
     """Messages that were accepted, once per recipient, in no order; instants in microseconds from the common start.
 
     `arrived_us` is the instant at which the recipient first saw it, or NEVER. `announced`: the server announced it to
-    the waiting session. `copies` is how often it was seen. `letter` is the first of the message's id, in ASCII.
+    the waiting session. `copies` is how often it was seen.
     `unwatched`: it is unknown if it arrived. `strayed` counts copies that users saw for whom it was not accepted.
     `by_list`: the recipient was addressed only through a list.
     `recipient` is the user's number.
@@ -194,7 +192,6 @@ class Journeys:
     arrived_us: NDArray[np.int64]
     announced: NDArray[np.bool_]
     copies: NDArray[np.int64]
-    letter: NDArray[np.uint8]
     unwatched: NDArray[np.bool_]
     clock_error_us: NDArray[np.int64]
     strayed: int
@@ -230,14 +227,12 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
         here = accepted.client[of_accepted] == arrivals.client[of_came]
         clock_error_us[of_accepted] = np.where(here, 0, error_us)
     arrived_us[copies == 0] = NEVER
-    letter = accepted.keys.view(np.uint8).reshape(len(accepted.keys), _KEY.itemsize)[:, 0]
     unwatched = _unwatched(log, accepted) & (copies == 0)
     return Journeys(
         accepted.at_us,
         arrived_us,
         announced,
         copies,
-        letter,
         unwatched,
         clock_error_us,
         strayed,

@@ -101,7 +101,7 @@ _DONE = ("done", "failed", "generator_failed", "failed_share")
 _TASK = ("hits", *_DONE, "refused", "lost", "timeout", *_TIMES)
 _TASK_DUE = (*_DUE, *(f"response_{name}" for name in _PERCENTILES))
 _DELIVERY = (
-    *("accepted", "delivered", "timed", "found", "undelivered", "unwatched", "undelivered_at_end"),
+    *("accepted", "delivered", "found", "undelivered", "unwatched", "undelivered_at_end"),
     *("accepted_by_list", "undelivered_by_list", "undelivered_at_end_by_list"),
     *("duplicates", "missing", "left_out", "early", "under_way_max", "under_way_at_end"),
     *("earliest_ms", "clock_error_ms", *_TIMES),

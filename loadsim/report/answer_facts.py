@@ -164,8 +164,7 @@ def _delivery(figures: Figures, ended_early: bool) -> str:
     parts = [
         f"{mail.accepted:,} {'copy' if mail.accepted == 1 else 'copies'} accepted, {mail.delivered:,} delivered,"
         f" {mail.undelivered:,} undelivered{_how_addressed(mail.undelivered, inside_by_list)}",
-        f"50th {duration(mail.took.p50_ms)}, 95th {duration(mail.took.p95_ms)},"
-        f" {mail.timed:,} of {mail.accepted - mail.unwatched:,} timed"
+        f"50th {duration(mail.took.p50_ms)}, 95th {duration(mail.took.p95_ms)}"
         + (f", {mail.found:,} found by polling" if mail.found else ""),
     ]
     if beyond:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from loadsim.analysis.failures import failures
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.series.health import probe_series
 from loadsim.analysis.series.tasks import bins_of
 from loadsim.report import run_charts
 from loadsim.report.answer import describe_answer
@@ -29,12 +30,12 @@ OUTCOME_WORDS = {
 def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
     """Return the report; `notes` are facts that only the user knows, such as the server's storage."""
     bins = bins_of(run.log)
-    series = run_charts.series_of(run, bins)
-    charts = [run_charts.server_and_generator(run, bins, series), run_charts.further_probes(run, bins, series)]
+    probes = probe_series(run.log, bins)
+    charts = [run_charts.server_and_generator(run, bins, probes), run_charts.further_probes(run, bins, probes)]
     return describe_answer(
         run.summary,
         run.begun,
-        _charts([run_charts.at_a_glance(run, bins, series)]),
+        _charts([run_charts.at_a_glance(run, bins)]),
         (
             Section("Server and generator", _charts(charts)),
             Section(

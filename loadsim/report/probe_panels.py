@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadsim.analysis.probes.resources import by_kind, kind_of
 from loadsim.analysis.series.tasks import Floats
 from loadsim.report.document import Line, Panel, figures
+
+ProbeSeries = Mapping[str, Mapping[str, Floats]]
+"""The mean of each figure in each bin, by probe and figure."""
 
 MOST_OF_OTHERS = 4
 """The most figures that are drawn of a probe without panels of its own; all figures are in the folded table."""
@@ -96,12 +99,7 @@ PANELS: Mapping[str, Sequence[ProbePanel]] = {
 """The panels of loadsim's own probes."""
 
 
-def in_order(probes: Iterable[str]) -> list[str]:
-    """Return probes by the order of `PANELS`, others last, then by name."""
-    return by_kind(probes, PANELS)
-
-
-def panels_of_probes(series: Mapping[str, Mapping[str, Floats]], *, chief: bool) -> list[Panel]:
+def panels_of_probes(series: ProbeSeries, *, chief: bool) -> list[Panel]:
     """Return the panels of all probes that are chief ones, or all others, from series by probe and figure."""
     return [
         Panel(
@@ -110,7 +108,7 @@ def panels_of_probes(series: Mapping[str, Mapping[str, Floats]], *, chief: bool)
             tuple(Line(name, figures(series[probe][figure] * one.factor)) for name, figure in lines),
             digits=one.digits,
         )
-        for probe in in_order(series)
+        for probe in by_kind(series, PANELS)
         for one, lines in panels_of(probe, [*series[probe]])
         if one.chief == chief
     ]

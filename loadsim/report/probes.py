@@ -7,7 +7,6 @@ from dataclasses import replace
 from loadsim.analysis.probes.monitors import MonitorPlace, monitor_places
 from loadsim.analysis.probes.statistics import probe_facts
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.findings.formats import duration
 from loadsim.report.document import Table, table_of
 
 
@@ -55,7 +54,7 @@ def _monitors(run: RecordedRun) -> tuple[Table, ...]:
         ("To (s)", 1, lambda each: each.span_s and each.span_s[1]),
         ("Samples of the run", 0, lambda each: each.samples),
         ("End", None, _end),
-        ("Place on the time axis", None, placed_by),
+        ("Error of its clock", "time", lambda each: each.error_ms),
     )
     return (found,) if places else ()
 
@@ -64,14 +63,3 @@ def _end(place: MonitorPlace) -> str:
     if place.damages:
         return "; ".join(place.damages)
     return "by itself" if place.ended else "none: killed, or still running when copied"
-
-
-def placed_by(place: MonitorPlace) -> str:
-    """Return by which clocks a monitor's samples are placed, and how exactly."""
-    if place.same_machine:
-        return "by the monotonic clock of the machine, which the run has, too"
-    if place.span_s is None:
-        return "none: no time of day is known"
-    if place.error_ms is None:
-        return "by the time of day; how exactly is unknown, as no time service disciplines one of the clocks"
-    return f"by the time of day, give or take {duration(place.error_ms)} as the kernels of the machines state"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,14 +11,11 @@ from loadsim.analysis.series.health import (
     EngineSeries,
     engine_series,
     machine_cpu_series,
-    probe_series,
-    server_cpu_series,
 )
 from loadsim.analysis.series.mail import MailSeries
 from loadsim.analysis.series.tasks import (
     Bins,
     Floats,
-    ThroughputSeries,
     lateness_series,
     service_time_series,
     task_series,
@@ -27,7 +23,7 @@ from loadsim.analysis.series.tasks import (
 )
 from loadsim.findings.formats import duration
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
-from loadsim.report.probe_panels import panels_of_probes
+from loadsim.report.probe_panels import ProbeSeries, panels_of_probes
 
 UNITS = ((10_800.0, 3600.0, "hours", "h"), (180.0, 60.0, "minutes", "min"), (0.0, 1.0, "seconds", "s"))
 """Units of time: the least length of a run (s), the seconds of the unit, its name, and its sign."""
@@ -81,32 +77,12 @@ def _percentiles(p50_ms: Floats, p95_ms: Floats) -> tuple[Line, ...]:
     return Line("median", figures(p50_ms)), Line("95th percentile", figures(p95_ms))
 
 
-@dataclass(frozen=True, slots=True)
-class RunSeries:
-    """Series that several charts show; `late_ms` by cause."""
-
-    load: ThroughputSeries
-    late_ms: Mapping[str, Floats]
-    engines: tuple[EngineSeries, ...]
-    machines: Mapping[str, Floats]
-    probes: Mapping[str, Mapping[str, Floats]]
-
-
-def series_of(run: RecordedRun, bins: Bins) -> RunSeries:
-    return RunSeries(
-        throughput_series(run.log, bins),
-        {} if run.figures.stress else lateness_series(run.log, bins),
-        engine_series(run.log, bins),
-        {f"all cores of {name}": share * 100 for name, share in machine_cpu_series(run.log, bins).items()},
-        probe_series(run.log, bins),
-    )
-
-
-def at_a_glance(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
+def at_a_glance(run: RecordedRun, bins: Bins) -> Chart:
     """Return the service times and the rate of tasks."""
-    rates = [Line("done", figures(found.load.done_per_s)), Line("failed", figures(found.load.failed_per_s))]
+    load = throughput_series(run.log, bins)
+    rates = [Line("done", figures(load.done_per_s)), Line("failed", figures(load.failed_per_s))]
     if not run.figures.stress:
-        rates.insert(0, Line("due", figures(found.load.planned_per_s)))
+        rates.insert(0, Line("due", figures(load.planned_per_s)))
     panels = [
         Panel("Service time of all tasks", "ms", _percentiles(*service_time_series(run.log, bins)), "log"),
         Panel("Tasks", "per second", tuple(rates)),
@@ -114,12 +90,14 @@ def at_a_glance(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
     return _over(run, bins, "Times and load of the run", panels, across=2)
 
 
-def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
+def server_and_generator(run: RecordedRun, bins: Bins, probes: ProbeSeries) -> Chart:
     """Return the chief figures of probes, CPU and the generator's lateness together."""
-    lag_ms, generator = [one.lag_p99_ms for one in found.engines], run.figures.generator
+    generator, engines = run.figures.generator, engine_series(run.log, bins)
+    lag_ms = [one.lag_p99_ms for one in engines]
+    late = {} if run.figures.stress else lateness_series(run.log, bins)
     panels = [
-        *panels_of_probes(found.probes, chief=True),
-        Panel("CPU", "% busy", _busy(run, bins, found), digits=0),
+        *panels_of_probes(probes, chief=True),
+        Panel("CPU", "% busy", _busy(run, bins, engines), digits=0),
         Panel(
             "Generator: lag of the event loop, 99th percentile",
             "ms",
@@ -130,7 +108,7 @@ def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Char
         Panel(
             "Late starts of tasks, 95th percentile",
             "ms",
-            tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in found.late_ms.items()),
+            tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in late.items()),
             "symlog",
             limits=_limit("limit of the generator", generator.lateness_limit_ms),
         ),
@@ -138,22 +116,19 @@ def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Char
     return _over(run, bins, "Server and generator over the same time", panels)
 
 
-def further_probes(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
+def further_probes(run: RecordedRun, bins: Bins, probes: ProbeSeries) -> Chart:
     caption = "Further figures of the probes over the same time"
-    return _over(run, bins, caption, panels_of_probes(found.probes, chief=False), across=2)
+    return _over(run, bins, caption, panels_of_probes(probes, chief=False), across=2)
 
 
-def _busy(run: RecordedRun, bins: Bins, found: RunSeries) -> tuple[Line, ...]:
-    """Return the busy share of the server's cores where it has its own, of each machine, and of the busiest engine.
-
-    Of many machines, it is the largest one at each time.
-    """
-    servers = {f"the server's cores of {name}": share * 100 for name, share in server_cpu_series(run.log, bins).items()}
-    engines = [one.cpu_share for one in found.engines]
-    busiest = {"the busiest engine, of one core": _most(engines) * 100} if engines else {}
-    many = len(found.machines) > MOST_LINES
-    machines = {"all cores of the busiest machine": _most([*found.machines.values()])} if many else found.machines
-    return tuple(Line(name, figures(values)) for name, values in {**servers, **machines, **busiest}.items())
+def _busy(run: RecordedRun, bins: Bins, engines: Sequence[EngineSeries]) -> tuple[Line, ...]:
+    """Return the busy share of each machine, of many the largest one at each time, and of the busiest engine."""
+    found = {f"all cores of {name}": share for name, share in machine_cpu_series(run.log, bins).items()}
+    if len(found) > MOST_LINES:
+        found = {"all cores of the busiest machine": _most([*found.values()])}
+    if engines:
+        found["the busiest engine, of one core"] = _most([one.cpu_share for one in engines])
+    return tuple(Line(name, figures(share * 100)) for name, share in found.items())
 
 
 def _limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:

@@ -296,7 +296,6 @@ def delivery_figures(
     figures = {
         "accepted": len(asked),
         "delivered": len(came),
-        "timed": len(came),
         "found": sum(first[key][1] == "found" for key in came),
         "undelivered": len(asked) - len(came),
         "unwatched": 0,

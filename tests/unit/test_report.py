@@ -41,7 +41,7 @@ from timing_samples import (
 
 from loadsim.analysis.failures import failures
 from loadsim.analysis.recorded_run import read_run
-from loadsim.analysis.series.health import engine_series, machine_cpu_series, server_cpu_series
+from loadsim.analysis.series.health import engine_series, machine_cpu_series
 from loadsim.analysis.series.mail import mail_series
 from loadsim.analysis.series.tasks import (
     Bins,
@@ -59,7 +59,6 @@ from loadsim.cli.run import report_on
 from loadsim.comparison.many_runs import describe_runs
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.terms import Window
 from loadsim.report.charts import drawn
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Listing, Panel, Section, Table
 from loadsim.report.html import to_html
@@ -750,7 +749,7 @@ def test_mail_over_time(tmp_path: Path) -> None:
         ],
         header={"duration_s": 4.0},
     )
-    found = mail_series(log, bins_of(log), Window(0.0, 3.0))
+    found = mail_series(log, bins_of(log))
     assert found.due_per_s.tolist() == [2, 0, 1, 0]
     assert found.sent_per_s.tolist() == [1, 1, 0, 0]
     assert found.accepted_per_s.tolist() == [2, 1, 1, 0]
@@ -774,29 +773,6 @@ def test_health_over_time(tmp_path: Path) -> None:
     machines = machine_cpu_series(log, bins)
     assert list(machines) == ["c1"]
     assert machines["c1"][1] == 0.6
-    assert server_cpu_series(log, bins) == {}
-
-
-def test_the_servers_cores_are_those_it_was_pinned_to(tmp_path: Path) -> None:
-    """Their mean; none of a sample that lacks a core, nor where the server could not be moved."""
-    machine_sample = {"cpu_share": 0.5, "stolen_share": 0.0, "memory_available_bytes": 2**30}
-    machine_sample |= {"segments_sent": 5, "segments_sent_again": 0}
-    samples: list[dict[str, Any]] = [
-        {"at_ns": ms(1000), "core_shares": [0.1, 0.5, 0.9]} | machine_sample,
-        {"at_ns": ms(2000), "core_shares": [0.1, 0.5]} | machine_sample,
-    ]
-    write_sample(tmp_path / "logs" / "c1.0.tlog", [done("READ", 500, 9)])
-    machine = tmp_path / "logs" / "c1.machine.tlog"
-    header = {"engine": "machine", "engine_users": 0}
-    for facts, found in (
-        ({"pinned": True, "generator_cpus": [0], "server_cpus": [1, 2]}, [0.7]),
-        ({"pinned": False, "server_cpus": [1]}, []),
-        ({"pinned": True, "generator_cpus": [0]}, []),
-    ):
-        _write_health(machine, header, samples, facts)
-        series = server_cpu_series(read_run(str(tmp_path)).log, Bins(0.0, 4.0, 1.0))
-        assert [share for each in series.values() for share in each if not np.isnan(share)] == pytest.approx(found)
-        machine.unlink()
 
 
 @pytest.mark.parametrize(

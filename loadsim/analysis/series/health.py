@@ -44,27 +44,6 @@ def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
     return found
 
 
-def server_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """Return the busy share of the server's cores of each machine where it has cores of its own (`--pin`)."""
-    cores_of = {
-        f"{source.client}.{source.engine}": source.facts.server_cpus
-        for source in log.sources
-        if source.facts.pinned and source.facts.server_cpus
-    }
-    found = {}
-    for name, samples in _samples(log, "core_shares").items():
-        cores = cores_of.get(name, ())
-        # A sample with fewer cores was taken while one was switched off: its shares have no numbers.
-        shares = [
-            (at_s, sum(of_cores[core] for core in cores) / len(cores))
-            for at_s, of_cores in _values(samples, "core_shares")
-            if cores and len(of_cores) > max(cores)
-        ]
-        if shares:
-            found[name.rpartition(".")[0]] = _mean(bins, shares)
-    return found
-
-
 def probe_series(log: TimingLog, bins: Bins) -> dict[str, dict[str, Floats]]:
     """Return the mean of each figure in each bin, by probe and figure; NaN in bins without a sample."""
     return {

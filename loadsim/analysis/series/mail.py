@@ -10,20 +10,9 @@ from loadsim.analysis.aggregate import compact
 from loadsim.analysis.delivery import journeys
 from loadsim.analysis.series.tasks import Bins, Floats, named, windowed
 from loadsim.analysis.statistics.exact_percentiles import Grouped
-from loadsim.model.message_tag import NEW_MAIL
-from loadsim.model.terms import SENDING, Window
-from loadsim.timinglog.merge import in_window
+from loadsim.model.terms import SENDING
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
-
-
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """Messages accepted in the window, once for each recipient: how many arrived, and how many were announced."""
-
-    accepted: int
-    delivered: int
-    announced: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +20,7 @@ class MailSeries:
     """The flow of mail by bin: due and sent messages, and accepted and arrived copies, one for each recipient.
 
     `under_way` counts copies that were accepted and had not arrived at the end of each bin. Delivery times (ms) are of
-    copies accepted in the bin; a copy that never arrived took infinitely long. `new` and `answers` are the copies of
-    the window: of new mail, and of replies and forwards.
+    copies accepted in the bin; a copy that never arrived took infinitely long.
     """
 
     due_per_s: Floats
@@ -42,11 +30,9 @@ class MailSeries:
     under_way: Floats
     p50_ms: Floats
     p95_ms: Floats
-    new: Copies
-    answers: Copies
 
 
-def mail_series(log: TimingLog, bins: Bins, window_s: Window) -> MailSeries:
+def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
     """Return the flow of mail over time. Memory holds four bytes of each copy."""
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
     makes_mail = named(log, [*SENDING])
@@ -57,7 +43,6 @@ def mail_series(log: TimingLog, bins: Bins, window_s: Window) -> MailSeries:
     ends_us = np.rint((bins.starts_s + bins.lengths_s) * 1e6).astype(np.int64)
     under_way, missing = np.zeros(len(bins), np.int64), np.zeros(len(bins), np.int64)
     took_us = Grouped()
-    copies = np.zeros((2, 3), np.int64)
     for mail in journeys(log):
         # A message can arrive before its sender has read the acceptance: it is then never under way.
         came_us = np.maximum(mail.arrived_us, mail.accepted_us)
@@ -66,11 +51,6 @@ def mail_series(log: TimingLog, bins: Bins, window_s: Window) -> MailSeries:
         arrived += bins.count(seen_us)
         known_us = np.sort(mail.accepted_us[~mail.unwatched])  # the end of the others is unknown
         under_way += np.searchsorted(known_us, ends_us) - np.searchsorted(np.sort(seen_us), ends_us)
-        inside, new = in_window(mail.accepted_us, window_s), mail.letter == ord(NEW_MAIL)
-        copies += [
-            [np.count_nonzero(inside & kind & which) for which in (True, mail.arrived_us != NEVER, mail.announced)]
-            for kind in (new, ~new)
-        ]
         missing += bins.count(mail.accepted_us[(mail.arrived_us == NEVER) & ~mail.unwatched])
         timed = mail.arrived_us != NEVER
         took_us.add(bins.of(mail.accepted_us[timed]), compact((came_us - mail.accepted_us)[timed]))
@@ -83,6 +63,4 @@ def mail_series(log: TimingLog, bins: Bins, window_s: Window) -> MailSeries:
         under_way=under_way.astype(np.float64),
         p50_ms=p50_us / 1000,
         p95_ms=p95_us / 1000,
-        new=Copies(*copies[0].tolist()),
-        answers=Copies(*copies[1].tolist()),
     )

@@ -10,12 +10,13 @@ from pathlib import Path
 from threading import Condition
 from typing import Any
 
+from loadsim.analysis.probes.resources import by_kind
 from loadsim.analysis.summary import Summary
 from loadsim.cli.live.figures import LiveFigures, View
 from loadsim.cli.live.words import HEADINGS, lines, status, task_row
 from loadsim.errors import printable
 from loadsim.report.answer import describe_answer, headline
-from loadsim.report.probe_panels import in_order, panels_of
+from loadsim.report.probe_panels import PANELS, panels_of
 from loadsim.runs.watcher import Stage
 
 WARNINGS = 20
@@ -143,7 +144,9 @@ def _charts(figures: LiveFigures) -> Iterator[Chart]:
 def _of_probes(probes: Mapping[str, Mapping[str, float]]) -> list[Chart]:
     """Return the charts of probes, as in the report; chief ones are first."""
     found = [
-        (probe, panel, chosen) for probe in in_order(probes) for panel, chosen in panels_of(probe, [*probes[probe]])
+        (probe, panel, chosen)
+        for probe in by_kind(probes, PANELS)
+        for panel, chosen in panels_of(probe, [*probes[probe]])
     ]
     return [
         (
