@@ -65,10 +65,9 @@ def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict
         counted &= ~no_session[records["task"]]
         if counted.any():
             some = records if counted.all() else records.kept(counted)
-            users = some["user"].astype(np.int64)
             for (*part, protocol, task), which in _grouped(some, [*fields, "protocol", "task"]):
                 driver = found[tuple(part)][protocol]
-                driver.users.add(_distinct(users[which]))
+                driver.users.update(np.unique(some["user"][which]).tolist())
                 driver.tasks[task].add(some, which, window_s)
     return {
         part: {
@@ -95,41 +94,13 @@ _IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)
 class _Driver:
     def __init__(self) -> None:
         self.tasks: defaultdict[int, _Task] = defaultdict(_Task)
-        self.users = _Users()
+        self.users: set[int] = set()
 
     def closed(self, strings: Sequence[str]) -> DriverRecords:
         """Return all records. Each task is freed in turn, so that memory holds none twice."""
         tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
         inbox = tasks.pop(PROCESS_INBOX, None)
-        return DriverRecords(len(self.users.all()), tasks, inbox)
-
-
-class _Users:
-    """A set of users, which removes repeated ones from time to time."""
-
-    def __init__(self) -> None:
-        self._added: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-        self._added_count = 0
-
-    def add(self, users: NDArray[np.int64]) -> None:
-        self._added.append(users)
-        self._added_count += len(users)
-        if self._added_count > len(self._added[0]) + _MOST_REPEATED:
-            self._added, self._added_count = [self.all()], 0
-
-    def all(self) -> NDArray[np.int64]:
-        return _distinct(np.concatenate(self._added))
-
-
-_MOST_REPEATED = 1 << 20
-"""At most this many users are in memory more than once."""
-
-
-def _distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the result of `np.unique`, which takes several times as long."""
-    ordered: NDArray[np.int64] = np.sort(numbers)
-    first: NDArray[np.bool_] = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
-    return ordered[first]
+        return DriverRecords(len(self.users), tasks, inbox)
 
 
 class _Task:

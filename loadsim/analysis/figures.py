@@ -97,7 +97,7 @@ class GeneratorFigures:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The tasks that have a window, of all drivers together. Shares are of planned tasks, None without any."""
+    """Tasks of all drivers together. Shares are of planned tasks, None without any."""
 
     planned: int
     """Tasks due in the window, without LOGON and LOGOFF."""
@@ -113,8 +113,10 @@ class Totals:
     """Those still running at the end; those that had not started."""
 
     @classmethod
-    def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
-        tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
+    def of(cls, protocols: Iterable[ProtocolStatistics], name: str | None = None) -> Totals:
+        """Return the totals of the tasks that have a window, or of those with a name."""
+        tasks = [task for protocol in protocols for task in protocol.tasks]
+        tasks = [task for task in tasks if (task.windowed if name is None else task.task == name)]
         return cls(**{one.name: sum(getattr(task, one.name) for task in tasks) for one in fields(cls)})
 
     @property

@@ -34,23 +34,6 @@ FULL_SHARE = 0.995
 are always waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogOns:
-    """Log-ons of the whole run, also those after a lost session: how many were tried, and how many failed."""
-
-    planned: int
-    failed: int
-
-    @classmethod
-    def of(cls, protocols: Iterable[ProtocolStatistics]) -> LogOns:
-        tasks = [task for protocol in protocols for task in protocol.tasks if task.task == LOGON]
-        return cls(sum(task.planned for task in tasks), sum(task.failed for task in tasks))
-
-    @property
-    def failed_share(self) -> float | None:
-        return self.failed / self.planned if self.planned else None
-
-
 FULL_LOAD = 0.98
 """With at least this share of the plan's tasks made, the load counts as that of the plan: healthy runs
 make 97 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/explanation/measurement.md`)."""
@@ -96,8 +79,9 @@ class Facts:
     unserved: Unserved | None = None
 
     @property
-    def log_ons(self) -> LogOns:
-        return LogOns.of(self.protocols)
+    def log_ons(self) -> Totals:
+        """Log-ons of the whole run, also those after a lost session."""
+        return Totals.of(self.protocols, LOGON)
 
     @property
     def cut_short(self) -> bool:
@@ -214,7 +198,6 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *_relaxed(facts, limits),
         *_unserved(facts),
         *_sessions(facts),
-        *_unlike_others(facts),
         *suspicious(facts.generator, facts.embedded),
         *facts.unsteady,
     ]
@@ -302,24 +285,25 @@ def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
     if facts.stress:
         return [] if Totals.of(facts.protocols).done else [finding(Code.NO_THROUGHPUT)]
     least = int(limits["hits"])
-    found = []
+    found, without = [], []
     for protocol in facts.protocols:
-        for task in protocol.tasks:
-            if task.weight > 0 and task.planned > 0 and task.hits < least:
+        driver = protocol.protocol if len(facts.protocols) > 1 else ""
+        due = [task for task in protocol.tasks if task.weight > 0 and task.planned > 0]
+        for task in due:
+            if task.hits < least:
                 code = _few(facts, task, limits)
                 values = {"hits": task.hits} | ({} if code is Code.CUT_SHORT else {"limit": least})
-                found.append(finding(code, _of(facts, protocol) + task.task, **values))
-    for protocol in facts.protocols:
+                found.append(finding(code, f"{driver}: {task.task}" if driver else task.task, **values))
         if protocol.score_ms is None:
-            where = protocol.protocol if len(facts.protocols) > 1 else ""
-            if any(task.weight > 0 and task.planned for task in protocol.tasks):
-                found.append(finding(Code.NO_SCORE, where))
-            else:
-                nothing = finding(Code.NOTHING_DUE, where)
-                found.append(finding(Code.CUT_SHORT, where, hits=0) if facts.cut_short else nothing)
+            without.append(finding(Code.NO_SCORE, driver) if due else _nothing(facts, Code.NOTHING_DUE, driver))
     if not facts.protocols:
-        found.append(finding(Code.CUT_SHORT, hits=0) if facts.cut_short else finding(Code.NO_TASKS))
-    return found
+        found.append(_nothing(facts, Code.NO_TASKS))
+    return [*found, *without]
+
+
+def _nothing(facts: Facts, code: Code, where: str = "") -> Finding:
+    """Return that there is no score with this code, unless the end by `abort_on` is the reason."""
+    return finding(Code.CUT_SHORT, where, hits=0) if facts.cut_short else finding(code, where)
 
 
 def _few(facts: Facts, task: TaskFigures, limits: Mapping[str, Any]) -> Code:
@@ -362,7 +346,7 @@ def _unserved(facts: Facts) -> list[Finding]:
 
 
 def _sessions(facts: Facts) -> list[Finding]:
-    """Return warnings of lost sessions, failed log-ons and log-offs, also of companions."""
+    """Return warnings of lost sessions, failed log-ons and log-offs, also of companions, and of unlike servers."""
     found = []
     if facts.sessions_lost:
         found.append(finding(Code.SESSIONS_LOST, sessions=facts.sessions_lost, down_share=facts.down_share))
@@ -372,24 +356,15 @@ def _sessions(facts: Facts) -> list[Finding]:
         found.append(finding(Code.LOG_ONS_FAILED, failed=facts.log_ons.failed, tried=facts.log_ons.planned))
     if facts.companions and (failed_of := facts.companions.log_ons_failed):
         found.append(finding(Code.COMPANION_LOG_ONS_FAILED, failed=failed_of, tried=facts.companions.log_ons))
-    log_offs = [task for protocol in facts.protocols for task in protocol.tasks if task.task == LOGOFF]
-    tried = sum(task.planned for task in log_offs)
-    if failed := sum(task.failed for task in log_offs):
-        found.append(finding(Code.LOG_OFFS_FAILED, failed=failed, tried=tried))
-    if unfinished := sum(task.unfinished for task in log_offs):
-        found.append(finding(Code.LOG_OFFS_UNFINISHED, unfinished=unfinished, tried=tried))
+    log_offs = Totals.of(facts.protocols, LOGOFF)
+    if log_offs.failed:
+        found.append(finding(Code.LOG_OFFS_FAILED, failed=log_offs.failed, tried=log_offs.planned))
+    if log_offs.unfinished:
+        found.append(finding(Code.LOG_OFFS_UNFINISHED, unfinished=log_offs.unfinished, tried=log_offs.planned))
     if facts.users_without_session:
         found.append(finding(Code.NO_SESSION_AT_END, without=facts.users_without_session, users=facts.users))
+    if facts.unannounced:
+        found.append(finding(Code.NOT_ANNOUNCED, messages=facts.unannounced))
+    if facts.delivery.left_out:
+        found.append(finding(Code.LISTS_OMIT_SENDER, copies=facts.delivery.left_out))
     return found
-
-
-def _unlike_others(facts: Facts) -> list[Finding]:
-    """Return warnings of messages that no session learned of, and of copies that lists do not make."""
-    found = [finding(Code.NOT_ANNOUNCED, messages=facts.unannounced)] if facts.unannounced else []
-    left_out = facts.delivery.left_out
-    return [*found, finding(Code.LISTS_OMIT_SENDER, copies=left_out)] if left_out else found
-
-
-def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
-    """Return the driver as a prefix, if there is more than one."""
-    return f"{protocol.protocol}: " if len(facts.protocols) > 1 else ""
