@@ -13,7 +13,8 @@ from loadsim.analysis.summary import Tone
 from loadsim.cli.live.progress import shown_share
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.cli.shown_answer import shown
-from loadsim.dryrun.forecast import forecast, little_mail, refusal
+from loadsim.dryrun.forecast import forecast, refusal
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
 from loadsim.provisioning.server_check import WAIT_S
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask
@@ -54,7 +55,7 @@ def run_check(args: argparse.Namespace) -> int:
     name, greetings, report = check_scenario(scenario, progress, float(args.wait))
     with shown_share("Planning a run, to warn beforehand") as planning:
         load = quick_load(scenario, planning)
-    found = (*forecast(scenario, load), *little_mail(scenario, load))
+    found = (*forecast(scenario, load), *(one for one in scenario.findings if one.code is Code.NO_LISTS))
     why = refusal(found)
     verdict = _verdict(report, why)
     if args.json:

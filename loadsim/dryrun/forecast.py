@@ -11,7 +11,7 @@ from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.planned_load import LITTLE_MAIL, PlannedLoad
+from loadsim.timinglog.planned_load import PlannedLoad
 
 MARGIN = 3.0
 """The margin for chance in the load that has enough of a task, in standard deviations of Poisson's distribution."""
@@ -45,16 +45,6 @@ def refusal(found: Iterable[Finding]) -> str:
     """Return the error for a run that cannot become valid by its forecast; "" for others."""
     why = "; ".join(one.text for one in found if one.severity is Severity.INVALID)
     return f"this run cannot become valid: {why}" if why else ""
-
-
-def little_mail(scenario: Scenario, load: PlannedLoad | None) -> tuple[Finding, ...]:
-    """Return a finding if users receive less mail than published for want of lists; with its share, if planned."""
-    if not scenario.lacks_lists:
-        return ()
-    share = None if load is None else load.received_share
-    if share is None or share >= LITTLE_MAIL:
-        return (finding(Code.NO_LISTS),)
-    return (finding(Code.LITTLE_MAIL, received_share=share),)
 
 
 def _scored_in_window(scenario: Scenario, load: PlannedLoad) -> dict[str, int]:

@@ -81,16 +81,8 @@ class Code(Enum):
     """A thing that loadsim can find out. Its name in outputs is that of the member, in small letters with hyphens."""
 
     # The run ended early, or its end is unknown.
-    ABORTED = _invalid(
-        Cause.ABORTED,
-        "abort_on ended the run early: {why}",
-        "use fewer users, or fix the server",
-    )
-    STOPPED = _invalid(
-        Cause.ENDED,
-        "the run was stopped by hand before its end",
-        "let the run reach its end",
-    )
+    ABORTED = _invalid(Cause.ABORTED, "abort_on ended the run early: {why}", "use fewer users, or fix the server")
+    STOPPED = _invalid(Cause.ENDED, "the run was stopped by hand before its end", "let the run reach its end")
     FAULT_ENDED = _invalid(Cause.FAULT, "the run was ended early: {why}", RUN_AGAIN)
     FAULT_AT_END = _invalid(Cause.FAULT, "{why}", RUN_AGAIN)
     NO_END = _invalid(
@@ -191,12 +183,9 @@ class Code(Enum):
         "{where} was given up (last sample: {last_s}): {why}; its {users:user} count as lost", RUN_AGAIN
     )
     LOGS_MISSING = _degraded(
-        "the logs have {present} of {users:user}; missing: {missing}",
-        "put the missing logs into RUN/logs",
+        "the logs have {present} of {users:user}; missing: {missing}", "put the missing logs into RUN/logs"
     )
-    LOAD_UNKNOWN = _degraded(
-        "the plan is missing, so it is unknown how much of its load was made",
-    )
+    LOAD_UNKNOWN = _degraded("the plan is missing, so it is unknown how much of its load was made")
 
     # The criteria.
     CRITERION_MISSED = _missed("{where}: {found}, limit: {limit}", FIND_CAPACITY)
@@ -209,8 +198,7 @@ class Code(Enum):
         "restore the default limits (limits.generator_*) before you quote a score",
     )
     MEASURED_TOGETHER = _warning(
-        "client and server share this limit: the server alone may do more",
-        "run the generator on another machine",
+        "client and server share this limit: the server alone may do more", "run the generator on another machine"
     )
     CORES_SHARED = _warning(
         "server and generator share the cores of {where}", "run with --pin (as root), or use another machine"
@@ -222,12 +210,10 @@ class Code(Enum):
         "stop other programs on the generator's machine (top shows them), or move the generator to another machine",
     )
     CPU_STOLEN = _warning(
-        "other virtual machines took {stolen_share} of the CPU of {where}",
-        "use a dedicated or idle host",
+        "other virtual machines took {stolen_share} of the CPU of {where}", "use a dedicated or idle host"
     )
     SEGMENTS_LOST = _warning(
-        "the network lost segments: {where} retransmitted {again} of {sent}",
-        "look for faults in the network",
+        "the network lost segments: {where} retransmitted {again} of {sent}", "look for faults in the network"
     )
     CLOCK_SET = _warning(
         "the wall clock of {where} was set by {step_ms}, {at_s} into the run",
@@ -255,11 +241,6 @@ class Code(Enum):
         "users receive less mail than their profiles state, as there are no distribution lists (lists.count: 0)",
         "set lists.count, and create the lists on the server (loadsim topology export)",
     )
-    LITTLE_MAIL = _warning(
-        "users receive {received_share} of the published mail, as there are no distribution lists (lists.count: 0)",
-        "set lists.count, and create the lists on the server (loadsim topology export)",
-    )
-
     # What the score will lack.
     EXPECT_PROVISIONAL = _note(
         "the score will be provisional: the plan has {tasks} in the window, and each scored task needs"
@@ -284,8 +265,7 @@ class Code(Enum):
     COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} of additional mail programs failed", LOOK_AT_LOG)
     LOG_OFFS_FAILED = _warning("{failed} of {tried:log-off} failed", LOOK_AT_LOG)
     LOG_OFFS_UNFINISHED = _warning(
-        "{unfinished} of {tried:log-off} did not finish, so stored mail was not checked",
-        LOOK_AT_LOG,
+        "{unfinished} of {tried:log-off} did not finish, so stored mail was not checked", LOOK_AT_LOG
     )
     NO_SESSION_AT_END = _warning("{without} of {users:user} had no session at the end", LOOK_AT_LOG)
     NOT_ANNOUNCED = _warning(
@@ -311,8 +291,7 @@ class Code(Enum):
 
     # Monitors.
     MONITOR_MISSING = _warning(
-        "the run has no log of monitor {where}, which the scenario names",
-        "put its file into RUN/logs",
+        "the run has no log of monitor {where}, which the scenario names", "put its file into RUN/logs"
     )
     MONITOR_DEFECT = _warning("monitor {where}: {why}", REPAIR)
     MONITOR_OF_OTHER_TIME = _warning(
@@ -348,13 +327,8 @@ class Code(Enum):
         "some runs do not record the initial state of the mailboxes (initialise: never)",
         "run loadsim init first, and leave initialise out of the scenario",
     )
-    CIRCUMSTANCES_DIFFER = _warning(
-        "the runs differ in {what}: {values}",
-        "repeat the runs under the same conditions",
-    )
-    FAILURE_RATES_DIFFER = _warning(
-        "{where}: {base_share} went unanswered in base, {new_share} in new",
-    )
+    CIRCUMSTANCES_DIFFER = _warning("the runs differ in {what}: {values}", "repeat the runs under the same conditions")
+    FAILURE_RATES_DIFFER = _warning("{where}: {base_share} went unanswered in base, {new_share} in new")
     MORE_STOLEN = _warning(
         "other virtual machines took {more} of the machine in the runs of {busier}, {less} in those of {other}: a"
         " difference may come from them",
@@ -409,10 +383,7 @@ class Code(Enum):
         "resume this search without --quick before you quote this number",
     )
     CAPACITY_UNDECIDED = _warning("not decided between {low} and {high} users")
-    CAPACITY_NONE = _missed(
-        "none: even {failed:user} miss the criteria",
-        LOOK_AT_LOG,
-    )
+    CAPACITY_NONE = _missed("none: even {failed:user} miss the criteria", LOOK_AT_LOG)
     CAPACITY_AT_LEAST = _note("at least {users:user}")
     CAPACITY_UNKNOWN = _warning("not found")
     MUST_NEVER_HAPPEN = _warning("something that must never happen did, such as lost mail", LOOK_AT_LOG)
@@ -420,17 +391,12 @@ class Code(Enum):
         "results depend on the order of the runs", "find out what changes from run to run, and search again"
     )
     RESULTS_DIFFER = _warning(
-        "runs with the same number of users differ",
-        "use longer windows, or find out what changes from run to run",
+        "runs with the same number of users differ", "use longer windows, or find out what changes from run to run"
     )
     GENERATOR_TOO_SLOW = _warning(
-        "the load generator was too slow for more",
-        "use --pin, more cores, or more machines (--cluster)",
+        "the load generator was too slow for more", "use --pin, more cores, or more machines (--cluster)"
     )
-    MOST_MEASURED = _note(
-        "the search reached its maximum of {most}",
-        "create more accounts, and raise --most",
-    )
+    MOST_MEASURED = _note("the search reached its maximum of {most}", "create more accounts, and raise --most")
     NOT_MEASURABLE = _warning(
         "{which} cannot be measured here",
         "provide what is missing: memory, open files, or hits of each task (run.window)",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy
 import pytest
 from findings_of import codes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadsim.dryrun.forecast import forecast, little_mail, refusal
+from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
@@ -92,16 +90,6 @@ def test_notes_are_of_runs_that_can_become_valid() -> None:
     assert codes(forecast(scenario("run.window=3599s", "run.duration=2h"), None)) == [Code.NO_INTERVAL]
     assert codes(forecast(scenario("limits.window=41s"), None)) == [Code.SHORT_WINDOW]  # it cannot become valid
     assert forecast(scenario("run.mode=stress"), even(READ=1)) == ()
-
-
-def test_mail_without_lists_is_noted_with_its_share() -> None:
-    """From 90 % on, and without a plan, the finding has no figure; with lists, there is none."""
-    without, load = scenario("lists.count=0"), even(READ=1)
-    little, nearly = replace(load, received_share=0.3412), replace(load, received_share=0.95)
-    assert little_mail(without, little) == (finding(Code.LITTLE_MAIL, received_share=0.3412),)
-    for other in (load, nearly, None):
-        assert codes(little_mail(without, other)) == [Code.NO_LISTS]
-    assert little_mail(scenario(), little) == ()
 
 
 class Warned(Watcher):
