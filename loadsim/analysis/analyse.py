@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from loadsim.analysis.aggregate import gather, windowed_hits
 from loadsim.analysis.companions import companions
@@ -23,8 +22,7 @@ from loadsim.analysis.generator.health import engines_health, machines_health
 from loadsim.analysis.generator.lateness import lateness_p95_ms
 from loadsim.analysis.generator.limits import Generator
 from loadsim.analysis.load import load_made
-from loadsim.analysis.score import ProtocolStatistics, statistics_of
-from loadsim.analysis.statistics.intervals import Intervals, intervals
+from loadsim.analysis.score import DriverFigures
 from loadsim.analysis.statistics.stationarity import trends
 from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
@@ -34,23 +32,14 @@ from loadsim.timinglog.facts import ABORT_ON
 from loadsim.timinglog.reader import Source, TimingLog
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """The facts of a verdict, the certainty of figures by driver, and the 95th percentile of lateness by cause."""
-
-    facts: Facts
-    intervals: Mapping[str, Intervals]
-    late_ms: Mapping[str, float | None]
-
-
-def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> Analysis:
-    """Analyse a window of a run."""
-    protocols, certain, unsteady = _statistics(log, weights, window_s)
+def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> tuple[Facts, Mapping[str, float | None]]:
+    """Return the facts of the verdict on a window of a run, and the 95th percentile of lateness by cause."""
+    drivers, unsteady = _statistics(log, weights, window_s)
     late_ms = lateness_p95_ms(log, window_s)
     users, stress = users_had(log), log.header.mode == STRESS
-    load = None if stress else load_made(log, protocols, window_s)
+    load = None if stress else load_made(log, drivers, window_s)
     facts = Facts(
-        protocols=protocols,
+        drivers=drivers,
         delivery=delivery(log, window_s),
         window_s=window_s,
         users=users,
@@ -67,7 +56,6 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> A
             lateness_p95_ms=late_ms["generator"],
             engines=engines_health(log, window_s),
             machines=machines_health(log, window_s),
-            event_loop=log.header.event_loop,
         ),
         incomplete=_incomplete(log),
         stress=stress,
@@ -78,23 +66,20 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> A
         load_unknown=load is None and not stress and (log.header.load_unknown or log.header.planned_load is not None),
         own_faults=generator_failures(log),
     )
-    return Analysis(facts, certain, late_ms)
+    return facts, late_ms
 
 
 def _statistics(
     log: TimingLog, weights: Mapping[str, float], window_s: Window
-) -> tuple[tuple[ProtocolStatistics, ...], Mapping[str, Intervals], Sequence[Finding]]:
-    """Return the statistics, their intervals, and the trends of an unsteady window."""
-    modules = gather(log, window_s).get((), {})
-    hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
-    protocols = statistics_of(modules, weights, window_s)
-    certain = {one.protocol: intervals(hits[one.protocol], window_s) for one in protocols}
+) -> tuple[Mapping[str, DriverFigures], Sequence[Finding]]:
+    """Return the figures of each driver, by name, and the trends of an unsteady window."""
+    records = gather(log, window_s).get((), {})
     unsteady = [
         trend
-        for module, of_module in hits.items()
-        for trend in trends(of_module, window_s, module if len(hits) > 1 else "")
+        for driver, of_driver in records.items()
+        for trend in trends(windowed_hits(of_driver, weights), window_s, driver if len(records) > 1 else "")
     ]
-    return protocols, certain, unsteady
+    return {driver: DriverFigures.of(of_driver, weights, window_s) for driver, of_driver in records.items()}, unsteady
 
 
 def _why(sources: Iterable[Source]) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loadsim.analysis.aggregate import gather
-from loadsim.analysis.score import TaskFigures, statistics_of
+from loadsim.analysis.score import DriverFigures, TaskFigures
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 
@@ -37,8 +37,9 @@ def breakdown(log: TimingLog, weights: Mapping[str, float], window_s: Window, by
     """Return the tables by `by`, one of `BY`, in alphabetical order."""
     parts = {log.strings[number]: drivers for (number,), drivers in gather(log, window_s, (by,)).items()}
     tables = [
-        PartTable(value, one.protocol, one.score_ms, one.response_score_ms, one.tasks)
+        PartTable(value, driver, one.score_ms, one.response_score_ms, one.tasks)
         for value, drivers in sorted(parts.items())
-        for one in statistics_of(drivers, weights, window_s)
+        for driver, records in sorted(drivers.items())
+        for one in [DriverFigures.of(records, weights, window_s)]
     ]
     return Breakdown(by, tables)

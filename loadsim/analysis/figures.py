@@ -5,7 +5,7 @@ Times are in milliseconds, `math.inf` where an awaited event never came.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -19,38 +19,10 @@ from loadsim.analysis.load import Load
 from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.probes.resources import Resource
 from loadsim.analysis.probes.statistics import ProbeStatistics
-from loadsim.analysis.score import CommandFigures, InboxFigures, ProtocolStatistics, TaskFigures
+from loadsim.analysis.score import CommandFigures, Coverage, DriverFigures, InboxFigures, TaskFigures
 from loadsim.analysis.statistics.intervals import Bounds
 from loadsim.analysis.throughput import Throughput
 from loadsim.model.terms import Window
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    scored: Sequence[str]
-    without_hits: Sequence[str]
-    not_planned: Sequence[str]
-    few_hits: Sequence[str]
-    """Tasks with a weight and hits; with a weight, due, without a hit; with a weight, never due; scored with fewer
-    than 300 hits."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverFigures:
-    score_ms: float | None
-    response_score_ms: float | None
-    score_interval_ms: Bounds | None
-    provisional: bool
-    inbox: InboxFigures | None
-    users: float
-    covers: Coverage
-    tasks: Sequence[TaskFigures]
-    """For each driver, as those of the run."""
-
-    @property
-    def read_p95_ms(self) -> float | None:
-        """The 95th percentile of READ; None without a hit."""
-        return next((task.service.p95_ms for task in self.tasks if task.task == "READ"), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +85,9 @@ class Totals:
     """Those still running at the end; those that had not started."""
 
     @classmethod
-    def of(cls, protocols: Iterable[ProtocolStatistics], name: str | None = None) -> Totals:
+    def of(cls, drivers: Mapping[str, DriverFigures], name: str | None = None) -> Totals:
         """Return the totals of the tasks that have a window, or of those with a name."""
-        tasks = [task for protocol in protocols for task in protocol.tasks]
+        tasks = [task for driver in drivers.values() for task in driver.tasks]
         tasks = [task for task in tasks if (task.windowed if name is None else task.task == name)]
         return cls(**{one.name: sum(getattr(task, one.name) for task in tasks) for one in fields(cls)})
 

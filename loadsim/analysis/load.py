@@ -7,10 +7,10 @@ server that takes no time, and has them all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loadsim.analysis.score import ProtocolStatistics
+from loadsim.analysis.score import DriverFigures
 from loadsim.model.terms import Window
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT
 from loadsim.timinglog.reader import TimingLog
@@ -52,7 +52,7 @@ class Load:
         return cls(planned, made, TaskLoad(planned, made).share, tasks)
 
 
-def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s: Window) -> Load | None:
+def load_made(log: TimingLog, drivers: Mapping[str, DriverFigures], window_s: Window) -> Load | None:
     """Return the load of a whole run by its statistics in the window.
 
     None without the planned load, and for a window shorter than `LEAST_PARTS`.
@@ -62,7 +62,7 @@ def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s:
         return None
     planned = plan.in_window(window_s)
     made = Counter[str]()
-    for task in (task for protocol in protocols for task in protocol.tasks if task.task not in LEFT_OUT):
+    for task in (task for driver in drivers.values() for task in driver.tasks if task.task not in LEFT_OUT):
         made[task.task] += task.attempted - task.generator_failed
     names = sorted(name for name in planned.keys() | made.keys() if planned.get(name) or made[name])
     return Load.of({name: TaskLoad(planned.get(name, 0), made[name]) for name in names})

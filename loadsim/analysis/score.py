@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.aggregate import DriverRecords, Growing, TaskRecords
+from loadsim.analysis.aggregate import DriverRecords, Growing, TaskRecords, windowed_hits
 from loadsim.analysis.json_values import INLINE, RESPONSE
-from loadsim.analysis.statistics.intervals import Bounds, NoInterval
+from loadsim.analysis.statistics.intervals import Bounds, NoInterval, intervals
 from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.model.terms import WITHOUT_WINDOW, Window
@@ -146,7 +146,9 @@ class TaskFigures:
     """Kinds of failure, the most frequent first."""
 
     @classmethod
-    def of(cls, task: str, weight: float, records: TaskRecords, window_s: Window) -> TaskFigures:
+    def of(
+        cls, task: str, weight: float, records: TaskRecords, window_s: Window, interval: Bounds | NoInterval
+    ) -> TaskFigures:
         counts = records.counts
         hits, failed = counts["ok"], sum(counts[outcome] for outcome in FAILURES)
         planned = sum(counts.values())
@@ -160,6 +162,8 @@ class TaskFigures:
             hits=hits,
             failed=failed,
             service=Times.of_sorted(records.took_us),
+            interval_ms=None if isinstance(interval, NoInterval) else interval,
+            no_interval=interval if isinstance(interval, NoInterval) else None,
             response=Percentiles.of_sorted(records.waited_us, planned - hits),
             planned=planned,
             attempted=attempted,
@@ -198,29 +202,63 @@ class InboxFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class ProtocolStatistics:
-    """The statistics of one driver: tasks by descending weight, and the score, or None without hits.
+class Coverage:
+    scored: Sequence[str]
+    without_hits: Sequence[str]
+    not_planned: Sequence[str]
+    few_hits: Sequence[str]
+    """Tasks with a weight and hits; with a weight, due, without a hit; with a weight, never due; scored with fewer
+    than 300 hits."""
 
-    `response_score_ms` is the average of response times over all scored tasks that were due. It is infinite if a task
-    failed too often. `users` counts users with records, in each run. `inbox` has the processings of an Inbox with
-    unread mail; None without any.
-    """
 
-    protocol: str
-    users: int
-    tasks: tuple[TaskFigures, ...]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFigures:
+    """The figures of one driver: tasks by descending weight. Times of two drivers are never mixed."""
+
     score_ms: float | None
-    response_score_ms: float | None = None
-    inbox: InboxFigures | None = None
+    response_score_ms: float | None
+    score_interval_ms: Bounds | None
+    provisional: bool
+    inbox: InboxFigures | None
+    users: float
+    covers: Coverage
+    tasks: Sequence[TaskFigures]
+    """For each driver, as those of the run."""
+
+    @classmethod
+    def of(cls, records: DriverRecords, weights: Mapping[str, float], window_s: Window) -> DriverFigures:
+        within = intervals(windowed_hits(records, weights), window_s)
+        tasks = [
+            TaskFigures.of(
+                name, float(weights.get(name, 0)), task, window_s, within.tasks.get(name, NoInterval.NOT_IN_WINDOW)
+            )
+            for name, task in records.tasks.items()
+        ]
+        tasks.sort(key=lambda task: (-task.weight, task.task))
+        scored = [task for task in tasks if task.weight > 0 and task.hits]
+        few_hits = [task.task for task in scored if task.hits < FEW_HITS]
+        planned = {task.task for task in tasks if task.planned}
+        unscored = [name for name, weight in weights.items() if weight > 0 and name not in {one.task for one in scored}]
+        return cls(
+            score_ms=weighted_score(tasks),
+            response_score_ms=weighted_average((task.weight, task.response.p95_ms) for task in tasks),
+            score_interval_ms=within.score if all(task.interval_ms for task in scored) else None,
+            provisional=bool(few_hits),
+            inbox=None if records.inbox is None else InboxFigures.of(records.inbox),
+            users=records.users,
+            covers=Coverage(
+                scored=[task.task for task in scored],
+                without_hits=[name for name in unscored if name in planned],
+                not_planned=[name for name in unscored if name not in planned],
+                few_hits=few_hits,
+            ),
+            tasks=tasks,
+        )
 
     @property
-    def scored(self) -> tuple[str, ...]:
-        return tuple(task.task for task in self.tasks if task.weight > 0 and task.hits)
-
-    @property
-    def few_hits(self) -> tuple[str, ...]:
-        """The scored tasks that make the score provisional."""
-        return tuple(task.task for task in self.tasks if task.weight > 0 and 0 < task.hits < FEW_HITS)
+    def read_p95_ms(self) -> float | None:
+        """The 95th percentile of READ; None without a hit."""
+        return next((task.service.p95_ms for task in self.tasks if task.task == "READ"), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,30 +282,6 @@ def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | N
 def weighted_score(tasks: Iterable[TaskFigures]) -> float | None:
     """Return the weighted average of percentiles (ms) over the tasks with a weight and hits; lower is better."""
     return weighted_average((task.weight, task.service.p95_ms) for task in tasks)
-
-
-def statistics_of(
-    modules: Mapping[str, DriverRecords], weights: Mapping[str, float], window_s: Window
-) -> tuple[ProtocolStatistics, ...]:
-    """Return the statistics of the records of each driver, by name. Times of two drivers are never mixed."""
-    protocols = []
-    for protocol, module in sorted(modules.items()):
-        tasks = [
-            TaskFigures.of(task, float(weights.get(task, 0)), records, window_s)
-            for task, records in module.tasks.items()
-        ]
-        tasks.sort(key=lambda task: (-task.weight, task.task))
-        protocols.append(
-            ProtocolStatistics(
-                protocol,
-                users=module.users,
-                tasks=tuple(tasks),
-                score_ms=weighted_score(tasks),
-                response_score_ms=weighted_average((task.weight, task.response.p95_ms) for task in tasks),
-                inbox=None if module.inbox is None else InboxFigures.of(module.inbox),
-            )
-        )
-    return tuple(protocols)
 
 
 def command_statistics(log: TimingLog, window_s: Window) -> Sequence[CommandFigures]:

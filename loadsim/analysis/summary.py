@@ -11,7 +11,7 @@ from loadsim.analysis.analyse import analyse
 from loadsim.analysis.breakdown import breakdown
 from loadsim.analysis.completeness import reported_sum
 from loadsim.analysis.criteria import Limits, Result, criteria_of, default_weights, judge_each
-from loadsim.analysis.figures import Coverage, DriverFigures, Figures, GeneratorFigures, Lateness, Totals
+from loadsim.analysis.figures import Figures, GeneratorFigures, Lateness, Totals
 from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.json_values import to_json
@@ -20,8 +20,8 @@ from loadsim.analysis.probes.monitors import monitor_findings
 from loadsim.analysis.probes.reasons import with_probe_reasons
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import probe_statistics
-from loadsim.analysis.score import FEW_HITS, ProtocolStatistics, TaskFigures, command_statistics
-from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S, Bounds, Intervals, NoInterval
+from loadsim.analysis.score import FEW_HITS, DriverFigures, command_statistics
+from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Verdict, by_severity, judge, limits_of
@@ -204,12 +204,10 @@ def _judged(
 def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> tuple[Facts, Figures]:
     """Return the facts for the verdict, and the figures."""
     # 1. The statistics of each driver. If there is only one, its figures are also those of the whole run.
-    measured = analyse(log, weights, window_s)
-    facts, header, length_s = measured.facts, log.header, window_s.length_s
-    weighted = [task for task, weight in weights.items() if weight > 0]
-    modules = {one.protocol: _module(one, weighted, measured.intervals[one.protocol]) for one in facts.protocols}
-    only = next(iter(modules.values())) if len(modules) == 1 else None
-    totals = Totals.of(facts.protocols)
+    facts, late_ms = analyse(log, weights, window_s)
+    header, length_s, drivers = log.header, window_s.length_s, facts.drivers
+    only = next(iter(drivers.values())) if len(drivers) == 1 else None
+    totals = Totals.of(drivers)
 
     # 2. The day, and the load-equivalent in users with a day of 8 h.
     day_s = float(header.day_s or FULL_DAY_S)
@@ -233,7 +231,7 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
         score_ms=only.score_ms if only else None,
         response_score_ms=only.response_score_ms if only else None,
         score_interval_ms=only.score_interval_ms if only else None,
-        provisional=any(module.provisional for module in modules.values()),
+        provisional=any(driver.provisional for driver in drivers.values()),
         users=facts.users,
         clients=len({source.client for source in log.sources if not source.is_monitor}),
         engines=sum(source.simulates for source in log.sources),
@@ -269,11 +267,11 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
         inbox=only.inbox if only else None,
         covers=only.covers if only else None,
         tasks=only.tasks if only else (),
-        by_protocol=modules,
+        by_protocol=drivers,
         load=load,
         delivery=facts.delivery,
-        lateness_p95_ms=Lateness(None, None, None) if facts.stress else Lateness(**measured.late_ms),
-        throughput=throughput(log, window_s, facts.protocols, facts.delivery) if facts.stress else None,
+        lateness_p95_ms=Lateness(None, None, None) if facts.stress else Lateness(**late_ms),
+        throughput=throughput(log, window_s, drivers, facts.delivery) if facts.stress else None,
         generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms), limits["generator_lateness_p95_ms"]),
         machines=facts.generator.machines,
         per_client=client_figures(log, window_s, engines, limits, fastest_ms, generator_counts=facts.generator_counts),
@@ -281,31 +279,3 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
         probes=probes,
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
-
-
-def _module(protocol: ProtocolStatistics, weighted: Sequence[str], certain: Intervals) -> DriverFigures:
-    planned = {task.task for task in protocol.tasks if task.planned}
-    tasks = [_with_interval(task, certain.tasks.get(task.task, NoInterval.NOT_IN_WINDOW)) for task in protocol.tasks]
-    return DriverFigures(
-        score_ms=protocol.score_ms,
-        response_score_ms=protocol.response_score_ms,
-        score_interval_ms=certain.score
-        if all(task.interval_ms for task in tasks if task.task in protocol.scored)
-        else None,
-        provisional=bool(protocol.few_hits),
-        inbox=protocol.inbox,
-        users=protocol.users,
-        covers=Coverage(
-            scored=protocol.scored,
-            without_hits=[task for task in weighted if task in planned and task not in protocol.scored],
-            not_planned=[task for task in weighted if task not in planned],
-            few_hits=protocol.few_hits,
-        ),
-        tasks=tasks,
-    )
-
-
-def _with_interval(task: TaskFigures, interval: Bounds | NoInterval) -> TaskFigures:
-    if isinstance(interval, NoInterval):
-        return replace(task, no_interval=interval)
-    return replace(task, interval_ms=interval)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from loadsim.analysis.delivery import Delivery, mails_by_sender
-from loadsim.analysis.score import ProtocolStatistics
+from loadsim.analysis.score import DriverFigures
 from loadsim.model.terms import Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
@@ -32,13 +32,13 @@ class Throughput:
 
 
 def throughput(
-    log: TimingLog, window_s: Window, protocols: Sequence[ProtocolStatistics], delivered: Delivery
+    log: TimingLog, window_s: Window, drivers: Mapping[str, DriverFigures], delivered: Delivery
 ) -> Throughput:
     """Return the throughput of tasks due in the window, and of messages accepted and commands begun in it."""
     length_s = window_s.length_s
     hits: dict[str, int] = {}
-    for protocol in protocols:
-        for task in protocol.tasks:
+    for driver in drivers.values():
+        for task in driver.tasks:
             if task.windowed:
                 hits[task.task] = hits.get(task.task, 0) + task.hits
     messages = 0

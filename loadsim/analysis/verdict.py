@@ -12,7 +12,7 @@ from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.figures import Totals
 from loadsim.analysis.generator.limits import Generator, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
-from loadsim.analysis.score import ProtocolStatistics, TaskFigures
+from loadsim.analysis.score import DriverFigures, TaskFigures
 from loadsim.analysis.unserved import Unserved
 from loadsim.findings.catalogue import Cause, Code, Severity
 from loadsim.findings.finding import Finding, finding
@@ -54,7 +54,7 @@ class Facts:
     task.
     """
 
-    protocols: Sequence[ProtocolStatistics]
+    drivers: Mapping[str, DriverFigures]
     delivery: Delivery
     window_s: Window
     users: int
@@ -81,7 +81,7 @@ class Facts:
     @property
     def log_ons(self) -> Totals:
         """Log-ons of the whole run, also those after a lost session."""
-        return Totals.of(self.protocols, LOGON)
+        return Totals.of(self.drivers, LOGON)
 
     @property
     def cut_short(self) -> bool:
@@ -99,8 +99,8 @@ class Facts:
         return min(
             (
                 task.service.p95_ms
-                for protocol in self.protocols
-                for task in protocol.tasks
+                for driver in self.drivers.values()
+                for task in driver.tasks
                 if task.weight > 0 and task.service.p95_ms is not None
             ),
             default=None,
@@ -235,7 +235,7 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
         lost = {"lost": facts.lost_users, "users": facts.users, "limit_share": float(limits["lost_users"])}
         within = facts.lost_users / facts.users <= limits["lost_users"]
         found.append(finding(Code.USERS_LOST, "", Severity.DEGRADED if within else None, **lost))
-    totals = Totals.of(facts.protocols)
+    totals = Totals.of(facts.drivers)
     started = totals.attempted_share
     if not facts.stress and started is not None:
         values = {"started": totals.attempted, "due": totals.planned, "started_share": started}
@@ -283,20 +283,20 @@ def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
     An end by `abort_on` is the cause if tasks that would have been due later are missing.
     """
     if facts.stress:
-        return [] if Totals.of(facts.protocols).done else [finding(Code.NO_THROUGHPUT)]
+        return [] if Totals.of(facts.drivers).done else [finding(Code.NO_THROUGHPUT)]
     least = int(limits["hits"])
     found, without = [], []
-    for protocol in facts.protocols:
-        driver = protocol.protocol if len(facts.protocols) > 1 else ""
-        due = [task for task in protocol.tasks if task.weight > 0 and task.planned > 0]
+    for name, figures in facts.drivers.items():
+        driver = name if len(facts.drivers) > 1 else ""
+        due = [task for task in figures.tasks if task.weight > 0 and task.planned > 0]
         for task in due:
             if task.hits < least:
                 code = _few(facts, task, limits)
                 values = {"hits": task.hits} | ({} if code is Code.CUT_SHORT else {"limit": least})
                 found.append(finding(code, f"{driver}: {task.task}" if driver else task.task, **values))
-        if protocol.score_ms is None:
+        if figures.score_ms is None:
             without.append(finding(Code.NO_SCORE, driver) if due else _nothing(facts, Code.NOTHING_DUE, driver))
-    if not facts.protocols:
+    if not facts.drivers:
         found.append(_nothing(facts, Code.NO_TASKS))
     return [*found, *without]
 
@@ -329,7 +329,7 @@ def _few(facts: Facts, task: TaskFigures, limits: Mapping[str, Any]) -> Code:
 
 def _planned(facts: Facts, task: TaskFigures) -> int | None:
     """Return the number of a task in the plan; None if it is not known. The plan does not tell drivers apart."""
-    if facts.load is None or len(facts.protocols) > 1 or task.task not in facts.load.tasks:
+    if facts.load is None or len(facts.drivers) > 1 or task.task not in facts.load.tasks:
         return None
     return facts.load.tasks[task.task].planned
 
@@ -356,7 +356,7 @@ def _sessions(facts: Facts) -> list[Finding]:
         found.append(finding(Code.LOG_ONS_FAILED, failed=facts.log_ons.failed, tried=facts.log_ons.planned))
     if facts.companions and (failed_of := facts.companions.log_ons_failed):
         found.append(finding(Code.COMPANION_LOG_ONS_FAILED, failed=failed_of, tried=facts.companions.log_ons))
-    log_offs = Totals.of(facts.protocols, LOGOFF)
+    log_offs = Totals.of(facts.drivers, LOGOFF)
     if log_offs.failed:
         found.append(finding(Code.LOG_OFFS_FAILED, failed=log_offs.failed, tried=log_offs.planned))
     if log_offs.unfinished:

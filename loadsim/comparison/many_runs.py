@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import isfinite
 
-from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun, names_of
+from loadsim.analysis.score import DriverFigures
 from loadsim.analysis.verdict import server_failed
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.finding import Finding, shared

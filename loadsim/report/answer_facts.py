@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loadsim.analysis.figures import DriverFigures, Figures
+from loadsim.analysis.figures import Figures
 from loadsim.analysis.generator.health import MachineHealth
+from loadsim.analysis.score import DriverFigures
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.findings.formats import count, duration, length, percent, shown

@@ -8,9 +8,8 @@ from operator import attrgetter
 from typing import Any
 
 from loadsim.analysis.breakdown import Breakdown
-from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.generator.per_client import ClientFigures
-from loadsim.analysis.score import CommandFigures, TaskFigures
+from loadsim.analysis.score import CommandFigures, DriverFigures, TaskFigures
 from loadsim.findings.formats import duration, known_decimals, rounded
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.document import Cell, Column, ColumnOf, Table, table_of

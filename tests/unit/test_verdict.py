@@ -16,7 +16,8 @@ from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.figures import Totals
 from loadsim.analysis.generator.limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
-from loadsim.analysis.score import ProtocolStatistics, TaskFigures, Times, weighted_score
+from loadsim.analysis.score import Coverage, DriverFigures, TaskFigures, Times, weighted_score
+from loadsim.analysis.statistics.intervals import NoInterval
 from loadsim.analysis.verdict import Facts, judge
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
@@ -36,17 +37,33 @@ MISSED = Result("delivery.undelivered_at_end", {"max": 0}, 1)
 def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **counts: int) -> TaskFigures:
     """One task's figures; 1000 hits unless told."""
     filled, none = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts), np.zeros(0)
-    found = TaskFigures.of(name, weight, TaskRecords(filled, {}, none, none.astype(np.uint16), none), Window(0, 300))
+    found = TaskFigures.of(
+        name,
+        weight,
+        TaskRecords(filled, {}, none, none.astype(np.uint16), none),
+        Window(0, 300),
+        NoInterval.SHORT_WINDOW,
+    )
     return replace(found, service=Times(p95_ms=p95_ms))
 
 
-def protocol(*tasks: TaskFigures, name: str = "imap") -> ProtocolStatistics:
-    """A client module's statistics."""
-    return ProtocolStatistics(name, 100, tasks, weighted_score(tasks))
+def driver(*tasks: TaskFigures, name: str = "imap") -> dict[str, DriverFigures]:
+    """A driver's figures, by its name."""
+    figures = DriverFigures(
+        score_ms=weighted_score(tasks),
+        response_score_ms=None,
+        score_interval_ms=None,
+        provisional=False,
+        inbox=None,
+        users=100,
+        covers=Coverage((), (), (), ()),
+        tasks=tasks,
+    )
+    return {name: figures}
 
 
 FINE = Facts(
-    protocols=(protocol(task()),),
+    drivers=driver(task()),
     delivery=Delivery(500, 500, 0, 0, 0, 0, None, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, Times(p50_ms=10, p95_ms=20)),
     window_s=Window(60, 360),
     users=100,
@@ -59,7 +76,7 @@ FINE = Facts(
 
 def with_task(**counts: int) -> Callable[[Facts], Facts]:
     """The facts when READ came to these outcomes."""
-    return lambda facts: replace(facts, protocols=(protocol(task(**counts)),))
+    return lambda facts: replace(facts, drivers=driver(task(**counts)))
 
 
 def with_facts(**fields: Any) -> Callable[[Facts], Facts]:
@@ -168,25 +185,25 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
     ),
     # No score
     (
-        with_facts(protocols=(protocol(task(p95_ms=None, ok=0)),)),
+        with_facts(drivers=driver(task(p95_ms=None, ok=0))),
         "invalid",
         (finding(Code.NOTHING_DUE),),
     ),
     (
-        with_facts(protocols=(protocol(task()), protocol(task(p95_ms=None, ok=0), name="aioimaplib"))),
+        with_facts(drivers=driver(task()) | driver(task(p95_ms=None, ok=0), name="aioimaplib")),
         "invalid",
         (finding(Code.NOTHING_DUE, "aioimaplib"),),
     ),
-    (with_facts(protocols=()), "invalid", (finding(Code.NO_TASKS),)),
+    (with_facts(drivers={}), "invalid", (finding(Code.NO_TASKS),)),
     # A task that is not scored needs no hits; LOGON and LOGOFF are outside the window
     (
-        with_facts(protocols=(protocol(task(), task("SYNC", 5, weight=0, ok=1), task("LOGON", 5, 0, refused=500)),)),
+        with_facts(drivers=driver(task(), task("SYNC", 5, weight=0, ok=1), task("LOGON", 5, 0, refused=500))),
         "valid",
         (),
     ),
     # Client modules are judged each for itself
     (
-        with_facts(protocols=(protocol(task()), protocol(task(ok=3), name="aioimaplib"))),
+        with_facts(drivers=driver(task()) | driver(task(ok=3), name="aioimaplib")),
         "invalid",
         (finding(Code.FEW_HITS, "aioimaplib: READ", hits=3, limit=20),),
     ),
@@ -210,7 +227,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
         (with_load(planned=1300, made=1234), ("load",)),
         (with_task(ok=3, refused=16), ("terms",)),
         (with_task(ok=3, refused=17), ("load",)),
-        (with_facts(protocols=(protocol(task(p95_ms=None, ok=0, refused=50)),)), ("load",)),
+        (with_facts(drivers=driver(task(p95_ms=None, ok=0, refused=50))), ("load",)),
         (with_facts(window_s=Window(60, 119.5)), ("terms",)),
         (with_facts(ended_early=True), ("ended",)),
         (with_facts(ended_early=True, aborted_why="1204 sessions lost over 30 s, at most 1000"), ("aborted",)),
@@ -230,7 +247,7 @@ def starved(replies: int, made: int, **fields: Any) -> Facts:
     """The facts of a server so slow that 14 of the plan's answers were due, of `made` of 1,000 tasks in all."""
     answers = task("REPLY ALL", weight=1, ok=10, refused=4)
     load = Load.of({"READ": TaskLoad(1000 - replies, made - 14), "REPLY ALL": TaskLoad(replies, 14)})
-    return replace(FINE, **({"protocols": (protocol(task(), answers),), "load": load} | fields))
+    return replace(FINE, **({"drivers": driver(task(), answers), "load": load} | fields))
 
 
 @pytest.mark.parametrize(
@@ -253,10 +270,10 @@ def starved(replies: int, made: int, **fields: Any) -> Facts:
         (starved(86, 380, ended_early=True), ("load", "ended")),
         # The plan does not tell the tasks of two drivers apart, and has no SYNC; old logs have no plan
         (
-            starved(86, 380, protocols=(protocol(task()), protocol(task("REPLY ALL", ok=14), name="aioimaplib"))),
+            starved(86, 380, drivers=driver(task()) | driver(task("REPLY ALL", ok=14), name="aioimaplib")),
             ("load", "terms"),
         ),
-        (starved(86, 380, protocols=(protocol(task(), task("SYNC", ok=14)),)), ("load", "terms")),
+        (starved(86, 380, drivers=driver(task(), task("SYNC", ok=14))), ("load", "terms")),
         (starved(86, 380, load=None), ("terms",)),
     ],
 )
@@ -277,9 +294,9 @@ def test_an_abort_of_a_run_too_small_by_its_plan_keeps_the_cause() -> None:
     ("fields", "causes"),
     [
         ({}, ("aborted",)),
-        ({"protocols": ()}, ("aborted",)),
+        ({"drivers": {}}, ("aborted",)),
         # What does not follow from the end stays
-        ({"protocols": (), "incomplete": (CUT,)}, ("fault", "aborted")),
+        ({"drivers": {}, "incomplete": (CUT,)}, ("fault", "aborted")),
         ({"incomplete": (CUT,)}, ("terms", "aborted")),
         ({"lost_users": 3}, ("fault", "aborted")),
         ({"unended": True, "ended_early": False}, ("fault", "terms")),
@@ -323,16 +340,16 @@ def test_generator_limits_only_warn_on_the_embedded_server() -> None:
         ),
         (with_facts(sessions_lost=7), finding(Code.SESSIONS_LOST, sessions=7, down_share=None)),
         (
-            with_facts(protocols=(protocol(task(), task("LOGON", 5, 0, ok=9, refused=2, timeout=1, unfinished=1)),)),
+            with_facts(drivers=driver(task(), task("LOGON", 5, 0, ok=9, refused=2, timeout=1, unfinished=1))),
             finding(Code.LOG_ONS_FAILED, failed=3, tried=13),
         ),
         (
-            with_facts(protocols=(protocol(task(), task("LOGOFF", weight=0, ok=5, lost=3)),)),
+            with_facts(drivers=driver(task(), task("LOGOFF", weight=0, ok=5, lost=3))),
             finding(Code.LOG_OFFS_FAILED, failed=3, tried=8),
         ),
         # Nobody has looked at what these users stored
         (
-            with_facts(protocols=(protocol(task(), task("LOGOFF", weight=0, ok=5, unfinished=2)),)),
+            with_facts(drivers=driver(task(), task("LOGOFF", weight=0, ok=5, unfinished=2))),
             finding(Code.LOG_OFFS_UNFINISHED, unfinished=2, tried=7),
         ),
         (with_facts(users_without_session=3), finding(Code.NO_SESSION_AT_END, without=3, users=100)),
@@ -401,8 +418,8 @@ def test_companions_without_a_session_are_load_that_was_not_made(
 
 def test_log_ons_of_all_client_modules_are_added_up() -> None:
     """1 of 10 and 2 of 20 failed: 3 of 30."""
-    modules = [protocol(task("LOGON", 5, 0, ok=9 * size, lost=size), name=str(size)) for size in (1, 2)]
-    log_ons = replace(FINE, protocols=tuple(modules)).log_ons
+    first, second = (driver(task("LOGON", 5, 0, ok=9 * size, lost=size), name=str(size)) for size in (1, 2))
+    log_ons = replace(FINE, drivers=first | second).log_ons
     assert (log_ons.planned, log_ons.failed, log_ons.failed_share) == (30, 3, 0.1)
     assert FINE.log_ons.failed_share is None
 
@@ -411,12 +428,13 @@ def test_shares_of_what_was_planned() -> None:
     """100 tasks: 60 hits, 10 + 5 + 3 failed, 12 unfinished, 10 never begun; LOGON is outside the window."""
     counts = {"ok": 60, "refused": 10, "lost": 5, "timeout": 3, "unfinished": 12, "skipped": 10}
     one = task(**counts)
-    totals = Totals.of([protocol(one, task("LOGON", 5, 0, refused=500)), protocol(task("SEND", ok=100))])
+    drivers = driver(one, task("LOGON", 5, 0, refused=500)) | driver(task("SEND", ok=100), name="aioimaplib")
+    totals = Totals.of(drivers)
     assert (one.failed, one.attempted, one.attempted_share) == (18, 90, 0.9)
     assert (one.done_share, one.failed_share) == (0.6, 0.18)
     assert (totals.planned, totals.attempted, totals.failed) == (200, 190, 18)
     assert (totals.attempted_share, totals.done_share, totals.failed_share) == (0.95, 0.8, 0.09)
-    nothing = Totals.of([protocol(task(ok=0))])
+    nothing = Totals.of(driver(task(ok=0)))
     assert (nothing.attempted_share, nothing.done_share, nothing.failed_share) == (None, None, None)
 
 

@@ -28,7 +28,6 @@ class Generator:
     lateness_p95_ms: float | None = None
     engines: Sequence[EngineHealth] = ()
     machines: Sequence[MachineHealth] = ()
-    event_loop: str | None = None
 
 
 def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> float | None:
