@@ -16,7 +16,6 @@ def users_had(log: TimingLog) -> int:
 
 
 def users_present(log: TimingLog) -> int:
-    """Return the number of users in the logs of a run."""
     return sum(source.users for source in log.sources)
 
 

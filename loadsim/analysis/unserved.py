@@ -39,7 +39,6 @@ MOST_NAMED = 5
 
 _P95 = "response_p95_ms"
 _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
-_SPARE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +127,11 @@ def _most(limits: Limits | None) -> float:
 
 
 def _counted(pieces: Iterable[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return each key once, and how often it occurs. Pieces wait until they have more keys than those before."""
-    keys, counts = [np.zeros(0, np.int64)], [np.zeros(0)]
+    """Return each key once, and how often it occurs."""
+    keys, counts = np.zeros(0, np.int64), np.zeros(0)
     for piece in pieces:
-        keys.append(piece)
-        counts.append(np.ones(len(piece)))
-        if sum(map(len, keys[1:])) > len(keys[0]) + _SPARE:
-            one, number = _summed(np.concatenate(keys), np.concatenate(counts))
-            keys, counts = [one], [number]
-    return _summed(np.concatenate(keys), np.concatenate(counts))
+        keys, counts = _summed(np.append(keys, piece), np.append(counts, np.ones(len(piece))))
+    return keys, counts
 
 
 def _summed(keys: NDArray[np.int64], counts: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -118,7 +118,6 @@ class Verdict:
     findings: tuple[Finding, ...]
 
     def of(self, *severities: Severity) -> tuple[Finding, ...]:
-        """Return the findings of some severities."""
         return tuple(one for one in self.findings if one.severity in severities)
 
     @property
@@ -144,7 +143,6 @@ class Verdict:
 
     @property
     def defects(self) -> tuple[Finding, ...]:
-        """The findings that decide the validity."""
         return self.of(Severity.INVALID, Severity.DEGRADED)
 
     @property

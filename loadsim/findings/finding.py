@@ -40,12 +40,10 @@ class Finding:
 
     @property
     def words(self) -> str:
-        """The sentence of the code with the values."""
         return sentence([self])
 
     @property
     def text(self) -> str:
-        """The sentence, and the code."""
         return f"{self.words} [{self.code.id}]"
 
     @property
@@ -77,7 +75,6 @@ class Finding:
 
 
 def finding(code: Code, where: str = "", severity: Severity | None = None, /, **values: Value) -> Finding:
-    """Return a finding with these values."""
     return Finding(code, values, where, severity or code.severity)
 
 
@@ -107,7 +104,6 @@ class Shared:
 
     @property
     def text(self) -> str:
-        """The sentence, and the code."""
         return f"{self.words} [{self.code.id}]"
 
 

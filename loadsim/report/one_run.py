@@ -17,15 +17,6 @@ from loadsim.report.test_environment import disclosure_table, scenario_table
 
 FEW_IN_A_STRETCH = "where a point has fewer than 20 samples, its 95th percentile is the maximum."
 
-OUTCOME_WORDS = {
-    "refused": "refused by the server",
-    "lost": "connection broke",
-    "timeout": "timed out",
-    "unfinished": "still running at the end",
-    "skipped": "never begun",
-    "generator": "failed by the generator",
-}
-
 
 def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
     """Return the report; `notes` are facts that only the user knows, such as the server's storage."""
@@ -67,7 +58,7 @@ def _errors(run: RecordedRun) -> tuple[Block, ...]:
         failures(run),
         ("Kind", None, lambda one: one.kind or None),
         ("Task", None, lambda one: one.task),
-        ("Outcome", None, lambda one: OUTCOME_WORDS.get(one.outcome, one.outcome)),
+        ("Outcome", None, lambda one: one.outcome),
         ("Times", 0, lambda one: one.times),
         ("In the window", 0, lambda one: one.in_window),
         ("First at (s)", 1, lambda one: one.first_s),

@@ -117,16 +117,13 @@ def _rates_by_hour(figures: Mapping[str, Any]) -> Iterator[Table]:
     """Yield the rates of each hour of the profiles' day, unless it has many hours."""
     inside = [hour for hour in figures["by_hour"] if hour["seconds"]]
     if len(inside) <= MOST_HOURS:
-        shown = {rate: unit for rate, (_, unit) in RATES.items() if rate != "smtp_connections"}
-        titles = ("tasks", "messages", "recipients", "kB sent", "kB received", "IMAP", "SMTP")
-        yield Table(
-            "Rates by hour",
-            (Column("In hour", 0), *(Column(title, 2) for title in titles)),
-            tuple(
-                (number, *(_in_unit(hour[f"{rate}_per_s"], unit) for rate, unit in shown.items()))
-                for number, hour in enumerate(inside, 1)
-            ),
+        shown = {rate: found for rate, found in RATES.items() if rate != "smtp_connections"}
+        columns = (Column(title.removesuffix(" commands"), 2) for title, _ in shown.values())
+        rows = (
+            (number, *(_in_unit(hour[f"{rate}_per_s"], unit) for rate, (_, unit) in shown.items()))
+            for number, hour in enumerate(inside, 1)
         )
+        yield Table("Rates by hour", (Column("In hour", 0), *columns), tuple(rows))
 
 
 def _profiles(figures: Mapping[str, Any]) -> Iterator[Table]:

@@ -38,29 +38,29 @@ def disclosure(run: RecordedRun) -> dict[str, str]:
     return {name: value or UNKNOWN for name, value in [*_server(run), *_load(run), *_generator(run)]}
 
 
-def _server(run: RecordedRun) -> Iterator[tuple[str, str]]:
+def _server(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     figures, facts = run.figures, _machine_facts(run)
-    yield "Server", _words(figures.server)
-    yield "IMAP greeting", _words(facts.imap_greeting)
+    yield "Server", figures.server
+    yield "IMAP greeting", facts.imap_greeting
     yield "IMAP capabilities before log-on", _words(facts.imap_capabilities)
-    yield "IMAP server's identity", _words(facts.imap_identity)
-    yield "SMTP greeting", _words(facts.smtp_greeting)
+    yield "IMAP server's identity", facts.imap_identity
+    yield "SMTP greeting", facts.smtp_greeting
     yield "SMTP extensions before TLS and log-on", _words(facts.smtp_extensions)
     yield STORAGE, EMBEDDED_STORAGE if figures.embedded else _server_storage(run)
     here = {None: "", True: "the generator's machine", False: "another machine than the generator's"}
     yield "Server runs on", here[facts.server_here]
 
 
-def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
+def _load(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     figures, header = run.figures, run.log.header
     yield "Users", f"{figures.users:,}, each with their own session"
     yield "Profiles", _words(_profiles(run) or header.profiles)
     yield "Mode", MODES.get(figures.mode, str(figures.mode))
     yield "Day", "none: a closed loop, without pauses" if figures.stress else day_words(figures)
-    yield "Duration", _length(header.duration_s)
+    yield "Duration", length(header.duration_s) if header.duration_s else None
     yield "Window", window_words(figures)
     yield "Drivers", ", ".join(run.figures.by_protocol)
-    yield "Submission", _words(figures.submission)
+    yield "Submission", figures.submission
     if header.programs:
         yield "Mail programs", header.programs
     if header.plugins:
@@ -68,24 +68,24 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     methods = sorted({used for source in run.log.sources for used in source.facts.log_on_methods or ()})
     if methods:
         yield "Log-on", ", ".join(methods)
-    yield "Scenario digest", _words(header.scenario_digest)
-    yield "Plan digest", _words(header.plan_digest)
-    yield "Start state digest", _words(header.start_state_digest)
+    yield "Scenario digest", header.scenario_digest
+    yield "Plan digest", header.plan_digest
+    yield "Start state digest", header.start_state_digest
 
 
-def _generator(run: RecordedRun) -> Iterator[tuple[str, str]]:
+def _generator(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     figures, header, facts = run.figures, run.log.header, _machine_facts(run)
-    yield "Software", _words(header.software)
-    yield "Libraries", _pairs(facts.libraries or {})
-    yield "Python", _words(facts.python)
-    yield "Event loop", _words(header.event_loop)
+    yield "Software", header.software
+    yield "Libraries", ", ".join(f"{name} {version}" for name, version in (facts.libraries or {}).items())
+    yield "Python", facts.python
+    yield "Event loop", header.event_loop
     yield "Clients and engines", f"{figures.clients} and {figures.engines}"
     yield "Generator's machine", _words([machine.name for machine in figures.machines])
-    yield "Processor", _words(facts.processor)
+    yield "Processor", facts.processor
     yield "Cores", _words([machine.cores for machine in figures.machines if machine.cores])
     memory_bytes = facts.memory_bytes
     yield "Memory", f"{memory_bytes / 2**30:.1f} GiB" if memory_bytes else ""
-    yield "Operating system", _words(facts.system)
+    yield "Operating system", facts.system
     yield "Run directory on", _file_system(facts.run_file_system) if facts.run_file_system else ""
     yield "Server and generator on separate cores", _apart(facts)
 
@@ -127,22 +127,10 @@ def _file_system(system: FileSystem) -> str:
     return f"{system.type} on {system.source}{disk}, mounted at {system.mounted_at} ({system.options})"
 
 
-def _length(length_s: object) -> str:
-    return length(float(length_s)) if isinstance(length_s, int | float) else ""
-
-
 def _words(value: object) -> str:
     if value is None:
         return ""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_figure(value)}" for name, value in values.items())
-
-
-def _figure(value: object) -> str:
-    return "off" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def disclosure_table(run: RecordedRun, notes: Mapping[str, str]) -> Table:
@@ -152,7 +140,6 @@ def disclosure_table(run: RecordedRun, notes: Mapping[str, str]) -> Table:
 
 
 def scenario_table(scenario: Mapping[str, Any]) -> Table:
-    """Return every key of a scenario with its path and value."""
     return Table(
         "The scenario: every key, passwords masked", (Column("Key"), Column("Value")), tuple(scenario_keys(scenario))
     )

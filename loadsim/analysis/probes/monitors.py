@@ -29,7 +29,6 @@ class MonitorPlace:
     """
 
     name: str
-    same_machine: bool
     error_ms: float | None
     span_s: tuple[float, float] | None
     ended: bool
@@ -49,7 +48,6 @@ def monitor_places(log: TimingLog) -> tuple[MonitorPlace, ...]:
         found.append(
             MonitorPlace(
                 name=source.client,
-                same_machine=source.monitor.same_machine,
                 error_ms=source.monitor.error_ms,
                 span_s=source.monitor.span_s,
                 ended=source.ended,

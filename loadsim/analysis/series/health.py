@@ -62,12 +62,10 @@ def _samples(log: TimingLog, having: str) -> dict[str, list[Sample]]:
 
 
 def _values(samples: Sequence[Sample], key: str) -> list[tuple[float, Any]]:
-    """Return instant and value of the samples with this key."""
     return [(sample.at_s, sample[key]) for sample in samples if key in sample]
 
 
 def _columns(values: Sequence[tuple[float, float]]) -> tuple[NDArray[np.int64], Floats]:
-    """Return the instants in microseconds, and the values."""
     at_us = [round(at_s * 1e6) for at_s, _ in values]
     return np.array(at_us, np.int64), np.array([value for _, value in values], np.float64)
 

@@ -97,7 +97,6 @@ def windowed(log: TimingLog) -> Iterator[Columns]:
 
 
 def named(log: TimingLog, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Return a mask of the log's strings with these names."""
     return np.asarray(np.isin(np.array(log.strings), names))
 
 

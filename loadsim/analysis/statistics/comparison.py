@@ -145,9 +145,6 @@ def compare(samples: Sequence[Sampled], looks: int = 1, stretch: float = 1.0) ->
     )
 
 
-# --- the test ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Welch:
     """Welch's test of many pairs of sets, in arrays of one shape.
@@ -236,9 +233,6 @@ def _runs(base: Floats, new: Floats) -> tuple[int, int]:
     return base.shape[-1], new.shape[-1]
 
 
-# --- power ------------------------------------------------------------------------------------------------------
-
-
 def pooled_deviation(base: Floats, new: Floats) -> Floats:
     """Return the standard deviation between runs of both sets: few runs give a poor estimate for each set."""
     free = [count - 1 for count in _runs(base, new)]
@@ -259,9 +253,6 @@ def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
     error, freedom = error_and_freedom(base, new, runs)
     missed_by = draw.standard_normal(_DRAWS) * math.sqrt(1 / base_runs + 1 / new_runs)
     return float(np.quantile(critical_t(alpha, freedom) * error - missed_by, POWER))
-
-
-# --- the limit --------------------------------------------------------------------------------------------------
 
 
 def repeats_needed(
@@ -309,8 +300,6 @@ def repeats_needed(
     return more if more <= MOST_REPEATS else None
 
 
-# --- several looks ----------------------------------------------------------------------------------------------
-
 FIRST_LOOK = 3
 """The fewest runs of each set that should be compared."""
 
@@ -320,8 +309,6 @@ LOOKS_WITH_REPEATS = 2
 MOST_LOOKS = 100
 """With more looks, the correction leaves no difference significant."""
 
-# --- Student's t --------------------------------------------------------------------------------------------------
-#
 # For whole degrees of freedom the distribution is a finite sum: no approximation, no library. Abramowitz and Stegun,
 # Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
 
