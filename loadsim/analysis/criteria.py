@@ -16,7 +16,7 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.json_values import keyed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.findings.formats import shown, unit_of
+from loadsim.findings.formats import SCALES, shown, unit_of
 from loadsim.model.criteria import OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
 from loadsim.model.documents.yaml_reader import read_document
 from loadsim.model.terms import UNSCORED
@@ -191,4 +191,4 @@ def _names(name: str, figures: Figures) -> list[str]:
 def _exact(name: str, figure: float) -> str:
     """Return a figure with its unit and all decimals."""
     unit = unit_of(name)
-    return f"{figure * {'%': 100, 'MiB': 2**-20}.get(unit, 1):,.15g} {unit}".rstrip()
+    return f"{figure * SCALES.get(unit, 1):,.15g} {unit}".rstrip()

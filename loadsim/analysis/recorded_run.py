@@ -9,15 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summary_of
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
-from loadsim.model.documents.typed import Within, Wrong, value_of
+from loadsim.findings.finding import GREATEST
 from loadsim.model.documents.yaml_reader import read_document
-from loadsim.timinglog.documents import Count, harmless
+from loadsim.timinglog.documents import harmless
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
 
@@ -99,21 +99,12 @@ def _events(path: Path) -> tuple[Mapping[str, Any], ...]:
     return tuple(event for event in map(_json, lines) if _is_event(event))
 
 
-@dataclass(frozen=True, slots=True)
-class _EventKeys:
-    """The keys of an event that are checked."""
-
-    event: str
-    at_s: Annotated[float, Within(-1e9, 1e9)] | None = None
-    times: Count = 1
-
-
 def _is_event(document: Any) -> bool:
-    try:
-        value_of(_EventKeys, document)
-    except Wrong:
+    if not isinstance(document, dict):
         return False
-    return True
+    at_s, times = document.get("at_s"), document.get("times", 1)
+    timed = at_s is None or (type(at_s) in (int, float) and abs(at_s) <= GREATEST)
+    return isinstance(document.get("event"), str) and timed and type(times) is int and 0 <= times <= GREATEST
 
 
 def _json(line: str) -> Any:

@@ -263,16 +263,9 @@ def _below(
     severity = Severity.INVALID if share < limit else Severity.DEGRADED
     least = limit if share < limit else full
     if facts.incomplete and severity is Severity.INVALID:
-        return [finding(Code.NOT_RECORDED, recorded_share=share, limit_share=least, what=_UNRECORDED[code])]
+        return [finding(Code.NOT_RECORDED, recorded_share=share, limit_share=least)]
     of_limit = 1 - least if code is Code.COMPANIONS_DOWN else least
     return [Finding(code, {**values, "limit_share": of_limit}, "", severity)]
-
-
-_UNRECORDED = {
-    Code.TASKS_NOT_STARTED: "due tasks",
-    Code.LOAD_MISSING: "planned tasks",
-    Code.COMPANIONS_DOWN: "time of further mail programs",
-}
 
 
 def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
@@ -355,10 +348,8 @@ def _sessions(facts: Facts) -> list[Finding]:
     if facts.companions and (failed_of := facts.companions.log_ons_failed):
         found.append(finding(Code.COMPANION_LOG_ONS_FAILED, failed=failed_of, tried=facts.companions.log_ons))
     log_offs = Totals.of(facts.drivers, LOGOFF)
-    if log_offs.failed:
-        found.append(finding(Code.LOG_OFFS_FAILED, failed=log_offs.failed, tried=log_offs.planned))
-    if log_offs.unfinished:
-        found.append(finding(Code.LOG_OFFS_UNFINISHED, unfinished=log_offs.unfinished, tried=log_offs.planned))
+    if not_done := log_offs.failed + log_offs.unfinished:
+        found.append(finding(Code.LOG_OFFS_NOT_DONE, not_done=not_done, tried=log_offs.planned))
     if facts.users_without_session:
         found.append(finding(Code.NO_SESSION_AT_END, without=facts.users_without_session, users=facts.users))
     if facts.unannounced:

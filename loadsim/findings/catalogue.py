@@ -151,7 +151,7 @@ class Code(Enum):
     )
     NOT_RECORDED = _invalid(
         Cause.FAULT,
-        "the logs are incomplete: they hold {recorded_share} of the {what}, at least {limit_share} needed",
+        "the logs are incomplete: they hold {recorded_share} of the load, at least {limit_share} needed",
         RUN_AGAIN,
     )
     HITS_MISSING = _invalid(
@@ -263,9 +263,8 @@ class Code(Enum):
     )
     LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} failed", LOOK_AT_LOG)
     COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} of additional mail programs failed", LOOK_AT_LOG)
-    LOG_OFFS_FAILED = _warning("{failed} of {tried:log-off} failed", LOOK_AT_LOG)
-    LOG_OFFS_UNFINISHED = _warning(
-        "{unfinished} of {tried:log-off} did not finish, so stored mail was not checked", LOOK_AT_LOG
+    LOG_OFFS_NOT_DONE = _warning(
+        "{not_done} of {tried:log-off} failed or did not finish, so stored mail was not checked", LOOK_AT_LOG
     )
     NO_SESSION_AT_END = _warning("{without} of {users:user} had no session at the end", LOOK_AT_LOG)
     NOT_ANNOUNCED = _warning(

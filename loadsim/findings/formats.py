@@ -82,6 +82,10 @@ def count(number: float, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+SCALES = {"%": 100.0, "MiB": 2**-20}
+"""The factors from figures to their units, if not 1."""
+
+
 def unit_of(name: str) -> str:
     """Return the unit of a figure by its dotted name, which is "%" for a share; "" for a count."""
     if name.startswith("probes."):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from loadsim.analysis.probes.resources import by_kind, kind_of
 from loadsim.analysis.series.tasks import Floats
+from loadsim.findings.formats import SCALES, unit_of
 from loadsim.report.document import Line, Panel, figures
 
 ProbeSeries = Mapping[str, Mapping[str, Floats]]
@@ -15,9 +16,6 @@ ProbeSeries = Mapping[str, Mapping[str, Floats]]
 
 MOST_OF_OTHERS = 4
 """The most figures that are drawn of a probe without panels of its own; all figures are in the folded table."""
-
-UNITS = {"_bytes": ("MiB", 2**-20), "_share": ("%", 100.0), "_ms": ("ms", 1.0), "_per_s": ("per second", 1.0)}
-"""The unit of a figure by the end of its name, and the factor to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +128,5 @@ def _lines(panel: ProbePanel, names: Sequence[str]) -> Iterator[tuple[str, str]]
 
 def _of_others(names: Sequence[str]) -> Iterator[ProbePanel]:
     for figure in names[:MOST_OF_OTHERS]:
-        unit, factor = next((found for end, found in UNITS.items() if figure.endswith(end)), ("", 1.0))
-        yield ProbePanel(figure, unit, ((re.escape(figure), figure),), factor, digits=2)
+        unit = unit_of(figure)
+        yield ProbePanel(figure, unit, ((re.escape(figure), figure),), SCALES.get(unit, 1.0), digits=2)

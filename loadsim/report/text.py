@@ -97,7 +97,6 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align the first column left, and the others right."""
     return aligned(rows, [False, *[True] * (len(rows[0]) - 1)])
 
 

@@ -181,7 +181,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
     (
         lambda facts: replace(with_load(planned=100, made=90)(facts), incomplete=(CUT,)),
         "invalid",
-        (finding(Code.NOT_RECORDED, what="planned tasks", recorded_share=0.9, limit_share=0.95), CUT),
+        (finding(Code.NOT_RECORDED, recorded_share=0.9, limit_share=0.95), CUT),
     ),
     # No score
     (
@@ -345,12 +345,12 @@ def test_generator_limits_only_warn_on_the_embedded_server() -> None:
         ),
         (
             with_facts(drivers=driver(task(), task("LOGOFF", weight=0, ok=5, lost=3))),
-            finding(Code.LOG_OFFS_FAILED, failed=3, tried=8),
+            finding(Code.LOG_OFFS_NOT_DONE, not_done=3, tried=8),
         ),
         # Nobody has looked at what these users stored
         (
             with_facts(drivers=driver(task(), task("LOGOFF", weight=0, ok=5, unfinished=2))),
-            finding(Code.LOG_OFFS_UNFINISHED, unfinished=2, tried=7),
+            finding(Code.LOG_OFFS_NOT_DONE, not_done=2, tried=7),
         ),
         (with_facts(users_without_session=3), finding(Code.NO_SESSION_AT_END, without=3, users=100)),
         (with_facts(unannounced=1234), finding(Code.NOT_ANNOUNCED, messages=1234)),

@@ -27,18 +27,18 @@ def timed_names(log: TimingLog) -> NDArray[np.bool_]:
 
 def lateness_p95_ms(log: TimingLog, window_s: Window) -> dict[str, float | None]:
     """Return the 95th percentile of each cause of lateness, over the tasks of the window that started."""
-    late = {cause: Late() for cause in LATENESS}
+    late = {cause: Growing(np.float32) for cause in LATENESS}
     timed = timed_names(log)
     for tasks in log.pieces("tasks"):
         started = _started(tasks, timed, window_s)
         for cause, of_cause in late.items():
             of_cause.add(tasks[f"late_{cause}_s"][started])
-    return {cause: of_cause.p95_ms() for cause, of_cause in late.items()}
+    return {cause: p95_ms(of_cause) for cause, of_cause in late.items()}
 
 
 def lateness_of_clients_ms(log: TimingLog, window_s: Window, clients: Sequence[str]) -> dict[str, float | None]:
     """Return by client the 95th percentile of the generator's lateness, over the tasks of the window that started."""
-    late = {client: Late() for client in clients}
+    late = {client: Growing(np.float32) for client in clients}
     numbers = {name: number for number, name in enumerate(log.strings)}
     timed = timed_names(log)
     for tasks in log.pieces("tasks"):
@@ -46,7 +46,7 @@ def lateness_of_clients_ms(log: TimingLog, window_s: Window, clients: Sequence[s
         by, late_s = tasks["client"][started], tasks["late_generator_s"][started]
         for client, of_client in late.items():
             of_client.add(late_s[by == numbers.get(client, -1)])
-    return {client: of_client.p95_ms() for client, of_client in late.items()}
+    return {client: p95_ms(of_client) for client, of_client in late.items()}
 
 
 def _started(tasks: Columns, timed: NDArray[np.bool_], window_s: Window) -> NDArray[np.bool_]:
@@ -55,22 +55,10 @@ def _started(tasks: Columns, timed: NDArray[np.bool_], window_s: Window) -> NDAr
     )
 
 
-class Late:
-    """The lateness (s) of tasks; of those in time, only the number."""
-
-    def __init__(self) -> None:
-        self._in_time = 0
-        self._late_s = Growing(np.float32)
-
-    def add(self, late_s: NDArray[np.float32]) -> None:
-        late = late_s[late_s > 0]
-        self._in_time += len(late_s) - len(late)
-        self._late_s.add(late)
-
-    def p95_ms(self) -> float | None:
-        """Return the nearest-rank percentile in milliseconds, to the microsecond; None without tasks."""
-        late_s = self._late_s.taken()
-        if not self._in_time + len(late_s):
-            return None
-        place = rank(self._in_time + len(late_s), 95) - 1 - self._in_time
-        return round(float(np.partition(late_s, place)[place]) * 1000, 3) if place >= 0 else 0.0
+def p95_ms(late_s: Growing) -> float | None:
+    """Return the nearest-rank percentile in milliseconds, to the microsecond; None without tasks."""
+    every_s = late_s.taken()
+    if not len(every_s):
+        return None
+    place = rank(len(every_s), 95) - 1
+    return round(float(np.partition(every_s, place)[place]) * 1000, 3)
