@@ -65,7 +65,7 @@ class Result:
         return " and ".join(f"{words[limit]} {_exact(self.name, value)}" for limit, value in self.limits.items())
 
 
-LEFT = ("undelivered", "under_way_at_end", "unfinished", "skipped")
+LEFT = ("undelivered", "unfinished", "skipped")
 """The beginnings of names of figures that count what was left at the end of a run."""
 
 

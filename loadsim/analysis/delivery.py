@@ -49,10 +49,6 @@ class Delivery:
     """The largest error of a delivery time from two machines' clocks; 0 on one; `null` if not compared."""
     undelivered_at_end: float
     """Accepted messages of the whole run that did not arrive by its end."""
-    accepted_by_list: float
-    undelivered_by_list: float
-    undelivered_at_end_by_list: float
-    """Of three of these, the part addressed only through a distribution list."""
     duplicates: float
     """In the whole run: copies beyond the first, also of stored messages, and copies in the mailbox of another user."""
     missing: float
@@ -60,10 +56,6 @@ class Delivery:
     there](tasks.md#what-must-be-there))."""
     left_out: float
     """In the whole run: copies for senders of lists that they are on, if none got one; they count nowhere else."""
-    under_way_max: float
-    under_way_at_end: float
-    """Messages accepted and not yet delivered, for each recipient: the most at any second of the window, and at its
-    end."""
     took: Times = field(metadata=INLINE)
     """Times from acceptance until the recipient first saw the message, over `accepted` without `unwatched`; undelivered
     is infinite."""
@@ -75,8 +67,6 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
     its sender has read the acceptance: the delivery time is then 0.
     """
-    instants_us = _whole_seconds_us(window_s)
-    under_way = np.zeros(len(instants_us), np.int64)
     clock, clock_error_us = controller_clock(log), 0
     counts, took_us = Counter[str](), [np.zeros(0, np.int64)]
     for mails in mails_by_sender(log):
@@ -93,16 +83,9 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
             "found": delivered & ~mail.announced,
             "unwatched": inside & mail.unwatched,
             "undelivered_at_end": missing,
-            "accepted_by_list": inside & mail.by_list,
-            "undelivered_by_list": inside & missing & mail.by_list,
-            "undelivered_at_end_by_list": missing & mail.by_list,
         }.items():
             counts[name] += int(np.count_nonzero(which))
         counts["duplicates"] += int(np.maximum(mail.copies - 1, 0).sum()) + mail.strayed
-        # 3. Those under way at each instant.
-        came_us = np.maximum(mail.arrived_us, mail.accepted_us)
-        sent_us, seen_us = np.sort(mail.accepted_us[~mail.unwatched]), np.sort(came_us[arrived])
-        under_way += np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us)
     all_us = np.concatenate(took_us)
     early_us = -all_us[all_us < 0]
     undelivered = counts["accepted"] - counts["delivered"] - counts["unwatched"]
@@ -115,8 +98,6 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
         clock_error_ms=clock_error_us / 1000 if clock.compared else None,
         missing=_faults(log, "missing"),
         left_out=left_out(log),
-        under_way_max=int(under_way.max()),
-        under_way_at_end=int(under_way[-1]),
         took=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
     )
 
@@ -125,13 +106,6 @@ def _faults(log: TimingLog, event: str) -> int:
     """Return the number of messages with this event, each once by user and folder."""
     found = [mails.kept(mails["event"] == EVENT[event]).records() for mails in log.pieces("mails")]
     return len({key for mails in found for key in mails[["message", "user", "folder"]].tolist()})
-
-
-def _whole_seconds_us(window_s: Window) -> NDArray[np.int64]:
-    """Return the window's begin, each second after it, and its end; in a long window, about a million instants."""
-    begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
-    step_us = 1_000_000 * max(1, (end_us - begin_us) // _MOST_SECONDS_US)
-    return np.append(np.arange(begin_us, end_us, step_us), end_us)
 
 
 def mails_by_sender(log: TimingLog) -> Iterator[Records]:
@@ -171,9 +145,6 @@ def _accepted_for_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
     return found
 
 
-_MOST_SECONDS_US = (1 << 20) * 1_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class Journeys:
     """Messages that were accepted, once per recipient, in no order; instants in microseconds from the common start.
@@ -181,7 +152,6 @@ class Journeys:
     `arrived_us` is the instant at which the recipient first saw it, or NEVER. `announced`: the server announced it to
     the waiting session. `copies` is how often it was seen.
     `unwatched`: it is unknown if it arrived. `strayed` counts copies that users saw for whom it was not accepted.
-    `by_list`: the recipient was addressed only through a list.
     `recipient` is the user's number.
 
     Both instants are by the controller's clock if the machines have compared theirs with it. `clock_error_us` is the
@@ -195,7 +165,6 @@ class Journeys:
     unwatched: NDArray[np.bool_]
     clock_error_us: NDArray[np.int64]
     strayed: int
-    by_list: NDArray[np.bool_]
     recipient: NDArray[np.int64]
 
 
@@ -236,7 +205,6 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
         unwatched,
         clock_error_us,
         strayed,
-        accepted.folder == _number(log, BY_LIST),
         accepted.users,
     )
 
@@ -308,7 +276,6 @@ class _First:
         which = order[first]
         self.at_us, self.error_us = at_us[which], error_us[which]
         self.client: NDArray[np.uint16] = records["client"][which]
-        self.folder: NDArray[np.uint16] = records["folder"][which]
 
     @property
     def users(self) -> NDArray[np.int64]:

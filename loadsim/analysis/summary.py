@@ -184,10 +184,7 @@ def _no_interval(module: DriverFigures, window_s: Window, where: str) -> Finding
 
 
 def _judged(
-    log: TimingLog,
-    weights: Mapping[str, float],
-    window_s: Window,
-    criteria: Path | Mapping[str, Limits | None] | None,
+    log: TimingLog, weights: Mapping[str, float], window_s: Window, criteria: Path | Mapping[str, Limits | None] | None
 ) -> tuple[Facts, Figures, Sequence[Result]]:
     """Return the facts, figures and results of a log."""
     facts, figures = _figures(log, weights, window_s)

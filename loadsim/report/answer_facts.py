@@ -160,17 +160,14 @@ def _throughput(found: Throughput) -> str:
 def _delivery(figures: Figures, ended_early: bool) -> str:
     mail = figures.delivery
     beyond = mail.undelivered_at_end - mail.undelivered
-    inside_by_list, at_end_by_list = mail.undelivered_by_list, mail.undelivered_at_end_by_list
-    beyond_by_list = at_end_by_list - inside_by_list
     parts = [
         f"{mail.accepted:,} {'copy' if mail.accepted == 1 else 'copies'} accepted, {mail.delivered:,} delivered,"
-        f" {mail.undelivered:,} undelivered{_how_addressed(mail.undelivered, inside_by_list)}",
+        f" {mail.undelivered:,} undelivered",
         f"50th {duration(mail.took.p50_ms)}, 95th {duration(mail.took.p95_ms)}"
         + (f", {mail.found:,} found by polling" if mail.found else ""),
     ]
     if beyond:
-        outside = f"{beyond:,} accepted outside the window{_how_addressed(beyond, beyond_by_list)}"
-        parts.append(f"also undelivered at the end: {outside}")
+        parts.append(f"also undelivered at the end: {beyond:,} accepted outside the window")
     if ended_early and mail.undelivered_at_end:
         parts.append("the run ended early and did not wait for its last mail")
     if mail.unwatched:
@@ -180,13 +177,6 @@ def _delivery(figures: Figures, ended_early: bool) -> str:
     if mail.missing:
         parts.append(f"{count(mail.missing, 'stored message')} missing or incomplete")
     return "; ".join(parts)
-
-
-def _how_addressed(messages: float, by_list: float) -> str:
-    """Return the parts of a number of undelivered messages in brackets; "" for none, or if they are unknown."""
-    if not messages:
-        return ""
-    return f" ({messages - by_list:,.10g} to individuals, {by_list:,.10g} through lists)"
 
 
 def _clocks(figures: Figures) -> list[Fact]:

@@ -40,9 +40,5 @@ def _flow(run: RecordedRun) -> Iterator[tuple[Cell, ...]]:
     yield "... announced to a waiting session", mail.delivered - mail.found
     yield "Copies that arrived again after the first", mail.duplicates
     yield "Copies not delivered", mail.undelivered
-    if mail.undelivered:
-        yield "... addressed through a list only", mail.undelivered_by_list
     yield "Copies to users of engines that were lost", mail.unwatched
     yield "Not delivered at the end of the run, of all copies", mail.undelivered_at_end
-    if mail.undelivered_at_end:
-        yield "... addressed through a list only", mail.undelivered_at_end_by_list

@@ -75,10 +75,7 @@ PANELS: Mapping[str, Sequence[ProbePanel]] = {
     ),
     "postfix": (
         ProbePanel(
-            "Send queue",
-            "messages",
-            (("send_queue_messages", "all"), ("deferred_messages", "deferred")),
-            chief=True,
+            "Send queue", "messages", (("send_queue_messages", "all"), ("deferred_messages", "deferred")), chief=True
         ),
         ProbePanel("Oldest message in the queue", "s", (("oldest_message_s", "oldest"),)),
         ProbePanel(

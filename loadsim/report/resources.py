@@ -67,11 +67,9 @@ def resource_table(resources: Sequence[Resource], with_figures: bool = True) -> 
 
 def _machine(resource: Resource) -> str:
     name = resource.machine or "an unknown machine"
-    return {
-        True: f"{name}, where the server is",
-        False: f"{name}, where the server is not",
-        None: name,
-    }[resource.server_here]
+    return {True: f"{name}, where the server is", False: f"{name}, where the server is not", None: name}[
+        resource.server_here
+    ]
 
 
 def _percent(share: float | None) -> str:

@@ -7,11 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.series.health import (
-    EngineSeries,
-    engine_series,
-    machine_cpu_series,
-)
+from loadsim.analysis.series.health import EngineSeries, engine_series, machine_cpu_series
 from loadsim.analysis.series.mail import MailSeries
 from loadsim.analysis.series.tasks import (
     Bins,

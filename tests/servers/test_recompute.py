@@ -124,7 +124,7 @@ def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
         assert figures[count], count
     for outcome in ("refused", "lost", "timeout"):
         assert any(task[outcome] for task in figures["tasks"].values()), outcome
-    for count in ("found", "undelivered", "undelivered_at_end", "duplicates", "under_way_max"):
+    for count in ("found", "undelivered", "undelivered_at_end", "duplicates"):
         assert figures["delivery"][count], count
     assert 0 < figures["down_share"] < 1
     assert 0 < figures["logon_failed_share"] < 1

@@ -281,17 +281,10 @@ def delivery_figures(
     extra = [len(events) - (key in accepted_us) for key, events in sights.items() if key[0] in accepted]
     early = [-took_us for took_us in came.values() if took_us < 0]
 
-    def under_way(at_us: int) -> int:
-        return sum(at < at_us and (key not in first or first[key][0] >= at_us) for key, at in accepted_us.items())
-
-    def by_list(keys: Iterable[Key]) -> int:
-        return sum(addressed[key] == "list" for key in keys)
-
     def faults(event: str) -> int:
         return len({(row["message"], row["user"], row["folder"]) for row in mails if row["event"] == event})
 
     lost = [key for key in accepted_us if key not in first]
-    looks = [under_way(at_us) for at_us in (*range(begin_us, end_us, 1_000_000), end_us)]
     took_us = {key: max(came.get(key, INF), 0) for key in asked}
     figures = {
         "accepted": len(asked),
@@ -300,14 +293,9 @@ def delivery_figures(
         "undelivered": len(asked) - len(came),
         "unwatched": 0,
         "undelivered_at_end": len(lost),
-        "accepted_by_list": by_list(asked),
-        "undelivered_by_list": by_list(key for key in lost if key in asked),
-        "undelivered_at_end_by_list": by_list(lost),
         "duplicates": sum(extra) + faults("doubled"),
         "missing": faults("missing"),
         "left_out": len(left_out),
-        "under_way_max": max(looks),
-        "under_way_at_end": under_way(end_us),
         "early": len(early),
         "earliest_ms": max(early) / 1000 if early else None,
         "clock_error_ms": 0,

@@ -180,20 +180,6 @@ def test_a_report_says_which_times_are_infinite(tmp_path: Path) -> None:
     assert [row[-2:] for row in tables["Mail over time"]] == [(never, never), (800, 800)]
 
 
-def test_undelivered_mail_is_told_apart_by_individuals_and_lists(tmp_path: Path) -> None:
-    """In the window and at the end; a user on the list who is also named counts as an individual."""
-    mails = [
-        event("accepted", "n1.0", 2, 1000, "individual"),
-        event("accepted", "n1.0", 3, 1000, "list"),
-        event("accepted", "n1.0", 4, 1000, "list"),
-        event("seen", "n1.0", 4, 1100),
-        event("accepted", "n1.1", 3, 9000, "list"),  # after the window
-    ]
-    found = delivery(sample_log(tmp_path / "1.tlog", mails=mails), Window(0.0, 5.0))
-    assert (found.accepted, found.undelivered, found.undelivered_at_end) == (3, 2, 3)
-    assert (found.accepted_by_list, found.undelivered_by_list, found.undelivered_at_end_by_list) == (2, 1, 2)
-
-
 def test_users_record_who_was_addressed_and_who_is_only_on_the_list(tmp_path: Path) -> None:
     profile = quiet(
         new_mail={"per_day": 20, "save_sent": False, "recipients": 2, "list_chance": 1},

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from documents import full_answer, short_answer
 from findings_of import codes
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import GOLDEN_FILES
 from timing_samples import (
@@ -360,39 +360,6 @@ def test_copies_beyond_the_first_are_duplicates(
     assert (found["max_ms"], found["duplicates"]) == expected
     told = next(line for line in full_answer(summary).splitlines() if line.startswith("Delivery: "))
     assert (told.endswith("; 1 duplicate"), "duplicate" in told) == (expected[1] == 1, expected[1] > 0)
-
-
-QUARTERS = st.integers(0, 30).map(lambda quarters: 250 * quarters)
-"""Times in ms that often fall on the instants that are looked at."""
-
-
-@FAST
-@given(
-    st.lists(st.tuples(QUARTERS, st.none() | QUARTERS.map(lambda took_ms: took_ms - 1000), st.booleans()), max_size=30),
-    QUARTERS.map(lambda length_ms: length_ms + 1),
-)
-@example([(3500, -1000, True)], 5000)  # in sight before its sender has read the acceptance: never under way
-def test_what_is_under_way_is_counted_each_second(
-    tmp_path_factory: pytest.TempPathFactory, mails: list[tuple[int, int | None, bool]], length_ms: int
-) -> None:
-    """By hand at each instant: accepted before it, and neither announced nor found before it."""
-    events = []
-    for number, (accepted_ms, took_ms, announced) in enumerate(mails):
-        events.append(event("accepted", f"n1.{number}", 2, accepted_ms))
-        if took_ms is not None:
-            arrived_ms = max(0, accepted_ms + took_ms)
-            events.append(event("seen" if announced else "found", f"n1.{number}", 2, arrived_ms))
-    window_ms = (2500, 2500 + length_ms)
-    log = sample_log(tmp_path_factory.mktemp("log") / "a.tlog", mails=events)
-    found = delivery(log, Window(window_ms[0] / 1000, window_ms[1] / 1000))
-    queue = [
-        sum(
-            accepted_ms < at_ms and (took_ms is None or max(accepted_ms, accepted_ms + took_ms) >= at_ms)
-            for accepted_ms, took_ms, _ in mails
-        )
-        for at_ms in [*range(window_ms[0], window_ms[1], 1000), window_ms[1]]
-    ]
-    assert (found.under_way_max, found.under_way_at_end) == (max(queue), queue[-1])
 
 
 def test_nobody_says_that_mail_to_users_of_a_lost_engine_was_not_delivered(tmp_path: Path) -> None:

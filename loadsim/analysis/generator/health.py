@@ -159,11 +159,7 @@ def _engine_health(name: str, source: Source, samples: Sequence[_Sample], window
 
 
 def _machine_health(
-    name: str,
-    facts: LogFacts,
-    all_samples: Sequence[_Sample],
-    by_engine: Sequence[Sequence[_Sample]],
-    window_s: Window,
+    name: str, facts: LogFacts, all_samples: Sequence[_Sample], by_engine: Sequence[Sequence[_Sample]], window_s: Window
 ) -> MachineHealth:
     samples = [one.found for one in all_samples if one.ended_in(window_s) and "core_shares" in one.found]
 

@@ -7,13 +7,7 @@ from dataclasses import replace
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.probes.send_queue import CALCULATED, PARTS, SENT
-from loadsim.analysis.probes.statistics import (
-    PROBE,
-    ProbeFacts,
-    ProbeStatistics,
-    longest_gap_allowed_s,
-    probe_facts,
-)
+from loadsim.analysis.probes.statistics import PROBE, ProbeFacts, ProbeStatistics, longest_gap_allowed_s, probe_facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.criteria import PROBES
