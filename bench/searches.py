@@ -108,7 +108,7 @@ def perform(search: Search, users: int, place: Path) -> Mapping[str, Any]:
 
 def row(search: Search, found: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row of the table: what a search found, and the resource that was nearest to saturation."""
-    resources = [one for one in found["resources"] or () if one["share"] is not None]
+    resources = [one for one in found["resources"] or () if one["mean"] is not None]
     nearest = resources[0] if resources else None
     return {
         "search": search.name,
@@ -118,7 +118,7 @@ def row(search: Search, found: Mapping[str, Any]) -> Mapping[str, Any]:
         "stopped_by": found["stopped_by"],
         "steps": len(found["steps"]),
         "tasks_per_s": found["tasks_per_s"],
-        "nearest": nearest and {"name": nearest["name"], "share": nearest["share"]},
+        "nearest": nearest and {"name": nearest["name"], "mean": nearest["mean"]},
     }
 
 

@@ -19,9 +19,6 @@ from loadsim.timinglog.records import NEVER, OUTCOME
 Kind = tuple[str, str, str]
 """Task, outcome, and the kind of error."""
 
-_NOT_YET = int(np.iinfo(np.int64).max)
-"""An instant later than all others, for tasks without an end."""
-
 
 @dataclass(frozen=True, slots=True)
 class Failures:
@@ -59,30 +56,22 @@ def failures(run: RecordedRun) -> list[Failures]:
 
 def _of_log(log: TimingLog, window_s: Window) -> dict[Kind, tuple[int, int, float | None]]:
     """Return by kind its count, its count in the window, and the end of the first failure (s)."""
-    times, inside = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
-    first_us: dict[tuple[int, ...], int] = {}
+    times, inside = Counter[Kind](), Counter[Kind]()
+    first_us: dict[Kind, int] = {}
+    failures = [OUTCOME[name] for name in WITH_KIND]
     for tasks in log.pieces("tasks"):
-        failed = tasks.kept(np.isin(tasks["outcome"], [OUTCOME[name] for name in WITH_KIND])).records()
-        if not len(failed):
-            continue
-        kinds, number = np.unique(failed[["task", "outcome", "error"]], return_inverse=True)
-        found = [tuple(kind) for kind in kinds.tolist()]
-        inside_window = in_window(failed["scheduled_us"], window_s)
-        ended_us = np.where(failed["ended_us"] == NEVER, _NOT_YET, failed["ended_us"])
-        least_us = np.full(len(found), _NOT_YET)
-        np.minimum.at(least_us, number, ended_us)
-        times.update(dict(zip(found, np.bincount(number).tolist(), strict=True)))
-        inside.update(dict(zip(found, np.bincount(number, inside_window).astype(int).tolist(), strict=True)))
-        for kind, at_us in zip(found, least_us.tolist(), strict=True):
-            first_us[kind] = min(at_us, first_us.get(kind, _NOT_YET))
-    return {
-        (log.strings[kind[0]], OUTCOMES[kind[1]], log.strings[kind[2]]): (
-            often,
-            inside[kind],
-            None if first_us[kind] == _NOT_YET else round(first_us[kind] / 1e6, 3),
-        )
-        for kind, often in times.items()
-    }
+        failed = tasks.kept(np.isin(tasks["outcome"], failures))
+        numbers = (failed[name].tolist() for name in ("task", "outcome", "error", "ended_us"))
+        for task, outcome, error, ended_us, is_inside in zip(
+            *numbers, in_window(failed["scheduled_us"], window_s).tolist(), strict=True
+        ):
+            kind = log.strings[task], OUTCOMES[outcome], log.strings[error]
+            times[kind] += 1
+            inside[kind] += is_inside
+            if ended_us != NEVER:
+                first_us[kind] = min(ended_us, first_us.get(kind, ended_us))
+    first_s = {kind: round(at_us / 1e6, 3) for kind, at_us in first_us.items()}
+    return {kind: (often, inside[kind], first_s.get(kind)) for kind, often in times.items()}
 
 
 def _reported(events: Iterable[Mapping[str, Any]]) -> Counter[Kind]:

@@ -43,12 +43,13 @@ def describe_answer(
 ) -> Document:
     """Return the answer; of a report, `chart` opens it, and `over_time` and `of_log` need the log."""
     figures, verdict = summary.figures, summary.verdict
+    facts = brief_facts(figures, verdict.ended_early, invalid=is_invalid(summary))
     sections = (
         Section("", chart),
         Section("Findings", tuple(findings(verdict.findings)), brief=True),
         Section("Criteria", tuple(criteria_tables(summary.criteria, verdict.ended_early, not is_invalid(summary)))),
         Section("Tasks" if figures.stress else "Score", tuple(_score(summary)), brief=True),
-        Section("Facts", tuple(_facts(summary)), brief=True),
+        Section("Facts", (facts_table("What was run, and what happened", facts),), brief=True),
         *over_time,
         Section("Commands and parts", tuple(_asked_for(summary)), brief=True),
         Section("Further facts", (facts_table("What else is known", further_facts(figures)),)),
@@ -85,11 +86,6 @@ def _score(summary: Summary) -> Iterator[Block]:
             yield score_table(caption, module.tasks, scores_of(module, invalid=is_invalid(summary)))
     if not figures.by_protocol:
         yield "The logs hold no task."
-
-
-def _facts(summary: Summary) -> Iterator[Block]:
-    facts = brief_facts(summary.figures, summary.verdict.ended_early, invalid=is_invalid(summary))
-    yield facts_table("What was run, and what happened", facts)
 
 
 def _asked_for(summary: Summary) -> Iterator[Block]:

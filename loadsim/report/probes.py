@@ -33,12 +33,12 @@ def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
         *_monitors(run),
         table_of(
             "Sources of the probes",
-            facts,
-            ("Probe", None, lambda each: each.probe),
-            ("Package", None, lambda each: each.package),
-            ("Samples taken", 0, lambda each: each.samples),
-            ("Failed samples", 0, lambda each: each.failures),
-            ("Last failure", None, lambda each: each.last_failure),
+            facts.items(),
+            ("Probe", None, lambda row: row[0]),
+            ("Package", None, lambda row: row[1].package),
+            ("Samples taken", 0, lambda row: row[1].samples),
+            ("Failed samples", 0, lambda row: row[1].failures),
+            ("Last failure", None, lambda row: row[1].last_failure),
         ),
     )
 

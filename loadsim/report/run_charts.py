@@ -76,9 +76,7 @@ def _percentiles(p50_ms: Floats, p95_ms: Floats) -> tuple[Line, ...]:
 def at_a_glance(run: RecordedRun, bins: Bins) -> Chart:
     """Return the service times and the rate of tasks."""
     load = throughput_series(run.log, bins)
-    rates = [Line("done", figures(load.done_per_s)), Line("failed", figures(load.failed_per_s))]
-    if not run.figures.stress:
-        rates.insert(0, Line("due", figures(load.planned_per_s)))
+    rates = [Line(name, figures(per_s)) for name, per_s in load.items() if name != "due" or not run.figures.stress]
     panels = [
         Panel("Service time of all tasks", "ms", _percentiles(*service_time_series(run.log, bins)), "log"),
         Panel("Tasks", "per second", tuple(rates)),

@@ -33,8 +33,8 @@ def test_a_run_on_this_machine(tmp_path: Path, embedded_server: StartEmbedded) -
     assert ended.returncode in (0, 1), ended.stderr
     after = process.cpu_times()
     machine = read_log(next((tmp_path / "out" / "logs").glob("*.machine.tlog")))
-    (facts,) = probe_facts(machine)
-    assert (facts.probe, facts.package, facts.failures) == ("host", f"loadsim {__version__}", 0)
+    ((probe, facts),) = probe_facts(machine).items()
+    assert (probe, facts.package, facts.failures) == ("host", f"loadsim {__version__}", 0)
     samples = [each for each in machine.health if each.get("probe") == "host"]
     assert len(samples) == facts.samples >= 2
     # Each figure is that of the time since the last reading, which begins a little after the sample's instant.

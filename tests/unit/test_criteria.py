@@ -522,16 +522,6 @@ def test_a_tasks_own_criterion_replaces_that_of_all(tmp_path: Path) -> None:
     assert of_each(begun(tmp_path, "b.tlog", tasks, criteria={**own, "tasks.scored.failed_share": None})) == {}
 
 
-def test_a_scenario_says_it_of_all_tasks_of_one_or_of_none(tmp_path: Path) -> None:
-    """A task's own criterion stands beside the common one in the log, which `judge_each` then leaves out for it."""
-    found = read(tmp_path, "{tasks.scored.response_p95_ms: {max: 9s}}".replace("9s", "9000"))
-    assert found["tasks.scored.response_p95_ms"] == {"max": 9000}
-    found = read(tmp_path, "{tasks.SEND: {failed_share: null}, tasks: {scored: {done_share: null}}}")
-    assert found["tasks.SEND.failed_share"] is found["tasks.scored.done_share"] is None
-    assert found["tasks.scored.failed_share"] == {"max": 0.01}
-    assert read(tmp_path, "{}", "criteria.tasks.scored.hits.min=300")["tasks.scored.hits"] == {"min": 300}
-
-
 def test_scored_tasks_of_several_client_modules_are_asked_each(tmp_path: Path) -> None:
     """Under the module's name; a criterion of a task without one replaces it for all modules, with one for that one."""
     tasks = [done("READ", 1, 5, protocol=module) for module in ("imap", "fake")] + [done("SEND", 1, 5)]

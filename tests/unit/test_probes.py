@@ -25,7 +25,11 @@ from timing_samples import ENDED, HEADER, done, sample_log
 from virtual_runs import NOWHERE, quiet, scenario_of
 
 from loadsim.analysis.generator.health import engines_health, machines_health
-from loadsim.analysis.probes.statistics import ProbeFacts, ProbeStatistics, probe_facts, probe_statistics
+from loadsim.analysis.probes.statistics import (
+    ProbeStatistics,
+    probe_facts,
+    probe_statistics,
+)
 from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
 from loadsim.errors import ConfigError
@@ -34,6 +38,7 @@ from loadsim.model.terms import Window
 from loadsim.monitor.probes import MOST_FIGURES, OpenedProbe, check_probes, checked, open_probes, sampled
 from loadsim.monitor.system.cpu_affinity import REAL_TIME_PRIORITY
 from loadsim.plugins import plugins
+from loadsim.timinglog.facts import ProbeCounts
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -158,8 +163,7 @@ def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Pa
     instants = [each["at_s"] for each in samples]
     assert instants == sorted(instants)
     assert all(0 <= at_s <= PATIENCE_S for at_s in instants)
-    (facts,) = probe_facts(log)
-    assert facts == ProbeFacts("count", "other 1", len(samples), 0, None)
+    assert probe_facts(log) == {"count": ProbeCounts("other 1", len(samples), 0, None)}
     statistics = probe_statistics(log, Window(0, instants[-1] + 1))
     assert statistics is not None
     figure = statistics["count"]["taken_count"]
@@ -193,7 +197,7 @@ def test_a_probe_that_fails_or_hangs_costs_only_its_own_samples(tmp_path: Path) 
     probes = tuple(OpenedProbe(each.__name__, "other 1", each) for each in (hangs, fails, counts))
     log = recorded(tmp_path, probes, enough)
     release.set()
-    found = {facts.probe: facts for facts in probe_facts(log)}
+    found = probe_facts(log)
     assert found["fails"].failures >= 4
     assert found["fails"].last_failure == "OSError: no such\\x1b queue"
     assert (found["hangs"].samples, found["hangs"].failures) == (0, 1)
@@ -217,7 +221,7 @@ def test_a_probe_that_hangs_after_a_while_has_a_failure(hung_s: float, failures:
 
     log = recorded(tmp_path, (OpenedProbe("hangs", "other 1", hangs),), enough, hung_s=hung_s)
     release.set()
-    (facts,) = probe_facts(log)
+    (facts,) = probe_facts(log).values()
     assert facts.failures == failures
     assert (facts.last_failure is None) == (failures == 0)
 

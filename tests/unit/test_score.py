@@ -63,13 +63,6 @@ def test_a_percentile_was_measured_and_covers(samples: list[int], percent: int) 
     assert 100 * sum(sample < found for sample in samples) < percent * len(samples)
 
 
-@FAST
-@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=500), st.sampled_from([50, 95]))
-def test_percentiles_are_numpys_inverted_distribution(samples: list[int], percent: int) -> None:
-    """An outside oracle: numpy's own nearest rank."""
-    assert percentile(np.sort(samples), percent) == np.percentile(samples, percent, method="inverted_cdf")
-
-
 def test_ranks_are_computed_in_whole_numbers() -> None:
     """7 % of 100 samples are 7, though 0.07 * 100 is more than 7; 99.9 % of 1000 are 999."""
     assert percentile(np.arange(1, 101), 7) == 7

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.probes.send_queue import CALCULATED, PARTS, SENT
-from loadsim.analysis.probes.statistics import PROBE, ProbeFacts, ProbeStatistics, longest_gap_allowed_s, probe_facts
+from loadsim.analysis.probes.statistics import PROBE, ProbeStatistics, longest_gap_allowed_s, probe_facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.criteria import PROBES
 from loadsim.model.terms import Window
+from loadsim.timinglog.facts import ProbeCounts
 from loadsim.timinglog.reader import TimingLog
 
 Statistics = Mapping[str, Mapping[str, ProbeStatistics]]
@@ -22,7 +23,7 @@ def with_probe_reasons(
     results: Sequence[Result], log: TimingLog, probes: Statistics | None, window_s: Window
 ) -> tuple[Result, ...]:
     """Return the results; an unmeasured figure of a probe has the reasons."""
-    facts = {each.probe: each for each in probe_facts(log)}
+    facts = probe_facts(log)
     return tuple(
         replace(one, reasons=tuple(_reasons(one.name, log, probes or {}, facts, window_s)))
         if one.figure is None and one.name.startswith(PROBES)
@@ -32,7 +33,7 @@ def with_probe_reasons(
 
 
 def _reasons(
-    name: str, log: TimingLog, probes: Statistics, facts: Mapping[str, ProbeFacts], window_s: Window
+    name: str, log: TimingLog, probes: Statistics, facts: Mapping[str, ProbeCounts], window_s: Window
 ) -> Iterator[Finding]:
     probe, figure, *_ = name.removeprefix(PROBES).split(".")
     known = {each for sample in log.health if sample.get(PROBE) == probe for each in sample.figures}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.probes.send_queue import CALCULATED, QUEUED, SENT
 from loadsim.model.terms import Window
+from loadsim.timinglog.facts import ProbeCounts
 from loadsim.timinglog.reader import TimingLog
 
 PROBE, FIGURES = "probe", "figures"
@@ -100,17 +101,6 @@ def _percentile(values: NDArray[np.float64], weights: NDArray[np.float64], perce
     return float(values[order][at])
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeFacts:
-    """The package of a probe, its samples in the whole run, those that it failed to take, and the last reason."""
-
-    probe: str
-    package: str
-    samples: int
-    failures: int
-    last_failure: str | None
-
-
 def _with_send_queue(
     samples: Mapping[tuple[str, str], SampleSeries], window_s: Window
 ) -> Mapping[tuple[str, str], SampleSeries]:
@@ -161,14 +151,17 @@ def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], Sampl
     }
 
 
-def probe_facts(log: TimingLog) -> tuple[ProbeFacts, ...]:
-    """Return the facts of all probes, summed over the machines of a run."""
-    found: dict[str, ProbeFacts] = {}
+def probe_facts(log: TimingLog) -> Mapping[str, ProbeCounts]:
+    """Return the package, samples and failures of each probe, summed over the machines of a run."""
+    by_name: dict[str, list[ProbeCounts]] = {}
     for source in log.sources:
-        for name, facts in sorted((source.facts.probes or {}).items()):
-            before = found.get(name)
-            failures = facts.failures + (before.failures if before else 0)
-            samples = facts.samples + (before.samples if before else 0)
-            last = facts.last_failure or (before.last_failure if before else None)
-            found[name] = ProbeFacts(name, facts.package, samples, failures, last)
-    return tuple(found.values())
+        for name, counts in sorted((source.facts.probes or {}).items()):
+            by_name.setdefault(name, []).append(counts)
+    return {
+        name: own[-1]._replace(
+            samples=sum(counts.samples for counts in own),
+            failures=sum(counts.failures for counts in own),
+            last_failure=next((counts.last_failure for counts in reversed(own) if counts.last_failure), None),
+        )
+        for name, own in by_name.items()
+    }

@@ -142,17 +142,8 @@ def _hits(log: TimingLog) -> Iterator[Columns]:
         yield tasks.kept(tasks["outcome"] == OUTCOME["ok"])
 
 
-@dataclass(frozen=True, slots=True)
-class ThroughputSeries:
-    """Tasks per second: due, done (failed or not), and failed."""
-
-    planned_per_s: Floats
-    done_per_s: Floats
-    failed_per_s: Floats
-
-
-def throughput_series(log: TimingLog, bins: Bins) -> ThroughputSeries:
-    """Return the rates of all tasks but LOGON and LOGOFF, by their due time or their end."""
+def throughput_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
+    """Return the tasks per second that were due, done and failed, but LOGON and LOGOFF, by due time or end."""
     planned, done, failed = (np.zeros(len(bins), np.int64) for _ in range(3))
     for tasks in windowed(log):
         badly = np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])
@@ -160,7 +151,7 @@ def throughput_series(log: TimingLog, bins: Bins) -> ThroughputSeries:
         planned += bins.count(tasks["scheduled_us"])
         done += bins.count(ended_us[badly | (tasks["outcome"] == OUTCOME["ok"])])
         failed += bins.count(ended_us[badly])
-    return ThroughputSeries(*(count / bins.lengths_s for count in (planned, done, failed)))
+    return {name: count / bins.lengths_s for name, count in (("due", planned), ("done", done), ("failed", failed))}
 
 
 def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
