@@ -50,7 +50,7 @@ def test_the_scenario_can_be_run_with_the_first_number(tmp_path: Path) -> None:
 def test_a_row_names_the_measured_resource_nearest_to_saturation() -> None:
     """A resource that was not measured has no share, and is named for nothing."""
     found = {"users": 100, "failed_users": 115, "interval": [100, 115], "stopped_by": "criteria", "tasks_per_s": 130.5}
-    found |= {"steps": [{}, {}], "resources": [{"name": "network", "share": None}, {"name": "storage", "share": 0.8}]}
+    found |= {"steps": [{}, {}], "resources": [{"name": "network", "mean": None}, {"name": "storage", "mean": 0.8}]}
     assert row(Search("slow disk", Limits(), ()), found) == {
         "search": "slow disk",
         "users": 100,
@@ -59,7 +59,7 @@ def test_a_row_names_the_measured_resource_nearest_to_saturation() -> None:
         "stopped_by": "criteria",
         "steps": 2,
         "tasks_per_s": 130.5,
-        "nearest": {"name": "storage", "share": 0.8},
+        "nearest": {"name": "storage", "mean": 0.8},
     }
     assert row(Search("slow disk", Limits(), ()), found | {"resources": None})["nearest"] is None
 
