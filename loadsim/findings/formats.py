@@ -11,9 +11,6 @@ from loadsim.errors import printable
 Value = str | int | float | tuple[str, ...] | None
 """A value of a finding: a figure, a text or some texts; None if unknown."""
 
-MOST_DECIMALS = 1
-"""The most decimals of times in milliseconds."""
-
 LONGEST_TEXT = 500
 """The most characters of a text: it may have a server's or a command's words."""
 
@@ -22,21 +19,6 @@ OF_SPANS = ("begin_s", "end_s")
 
 NEVER = "never"
 """The word for an infinite time."""
-
-
-def known_decimals(figure: float, interval: Sequence[float]) -> int:
-    """Return the number of decimals to show; below 0, digits before the point are unknown, too.
-
-    The last digit is the first of the standard error, which is about half the distance to the nearer end of a 95 %
-    interval.
-    """
-    error = min(figure - interval[0], interval[1] - figure) / 2
-    return min(MOST_DECIMALS, -math.floor(math.log10(error))) if error > 0 else MOST_DECIMALS
-
-
-def rounded(figure: float, decimals: int) -> str:
-    """Return a figure with so many decimals, which may be below 0, and separators of thousands."""
-    return f"{round(figure, decimals):,.{max(decimals, 0)}f}"
 
 
 def duration(time_ms: float | None) -> str:

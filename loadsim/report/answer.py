@@ -8,7 +8,7 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding
-from loadsim.findings.formats import count
+from loadsim.findings.formats import count, duration
 from loadsim.findings.next_step import next_step
 from loadsim.report.answer_facts import brief_facts, further_facts
 from loadsim.report.answer_tables import (
@@ -18,7 +18,6 @@ from loadsim.report.answer_tables import (
     facts_table,
     parts_tables,
     score_table,
-    score_words,
     scores_of,
     stress_table,
 )
@@ -119,7 +118,7 @@ def headline(figures: Figures, validity: str) -> str:
     if figures.throughput is not None:
         return f"{users}, {figures.throughput.tasks_per_s:,.1f} tasks per second"
     scores = [
-        f"{'provisional ' if module.provisional else ''}score {score_words(module, module.score_ms)}"
+        f"{'provisional ' if module.provisional else ''}score {duration(module.score_ms)}"
         + (f" ({name})" if len(figures.by_protocol) > 1 else "")
         for name, module in figures.by_protocol.items()
         if module.score_ms is not None

@@ -10,7 +10,7 @@ from loadsim.analysis.score import DriverFigures
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.findings.formats import count, duration, length, percent, shown
-from loadsim.report.answer_tables import score_words
+from loadsim.report.answer_tables import interval_words
 from loadsim.report.resources import NOT_SAMPLED, resource_facts
 from loadsim.timinglog.header_words import shape_words
 from loadsim.timinglog.planned_load import received_of_published
@@ -56,7 +56,6 @@ def further_facts(figures: Figures) -> list[Fact]:
         *_load_made(figures),
         *([("Companions", _parts(figures.companions, *COMPANIONS))] if figures.companions else []),
         *([] if stress else _of_drivers(figures, "Inbox", _inbox)),
-        *_clocks(figures),
         *_lateness(figures),
         *([("Worst engine", _parts(figures.generator, *ENGINE))] if figures.generator.lag_p99_ms is not None else []),
         *(_machine(machine) for machine in figures.machines),
@@ -83,8 +82,7 @@ def _score_interval(module: DriverFigures) -> str | None:
     """Return the score with its confidence interval, if it has one."""
     if not module.score_interval_ms:
         return None
-    score, *ends = (score_words(module, time_ms) for time_ms in (module.score_ms, *module.score_interval_ms))
-    return f"{score}, {' to '.join(ends)} within this run (95 %)"
+    return f"{duration(module.score_ms)}, {interval_words(module.score_interval_ms)} within this run (95 %)"
 
 
 def _same_task_rate(figures: Figures) -> list[Fact]:
@@ -177,19 +175,6 @@ def _delivery(figures: Figures, ended_early: bool) -> str:
     if mail.missing:
         parts.append(f"{count(mail.missing, 'stored message')} missing or incomplete")
     return "; ".join(parts)
-
-
-def _clocks(figures: Figures) -> list[Fact]:
-    """Return the accuracy of delivery times between machines, and the messages seen before their acceptance."""
-    mail = figures.delivery
-    if figures.clients == 1 or mail.clock_error_ms == 0:
-        return []
-    early = f"{count(mail.early, 'message')} seen before being accepted, by up to {duration(mail.earliest_ms)}"
-    if mail.clock_error_ms is None:
-        doubt = "their delivery counts as 0 ms; the clients' clocks may differ by as much, or more"
-        return [("Clocks", f"{early}: {doubt}")] if mail.early else []
-    exact = f"compared; a delivery time between machines is wrong by {duration(mail.clock_error_ms)} at most"
-    return [("Clocks", exact + (f"; {early}, count as 0 ms" if mail.early else ""))]
 
 
 def _tasks(figures: Figures) -> str:

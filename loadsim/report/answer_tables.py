@@ -10,7 +10,7 @@ from typing import Any
 from loadsim.analysis.breakdown import Breakdown
 from loadsim.analysis.generator.per_client import ClientFigures
 from loadsim.analysis.score import CommandFigures, DriverFigures, TaskFigures
-from loadsim.findings.formats import duration, known_decimals, rounded
+from loadsim.findings.formats import duration
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.document import Cell, Column, ColumnOf, Table, table_of
 
@@ -47,15 +47,7 @@ def score_table(caption: str, tasks: Sequence[TaskFigures], scores: tuple[Cell, 
 
 def scores_of(module: DriverFigures, *, invalid: bool) -> tuple[Cell, Cell]:
     """Return the score and the response score; those of an invalid run are not shown."""
-    return (None, None) if invalid else (score_words(module, module.score_ms), module.response_score_ms)
-
-
-def score_words(module: DriverFigures, time_ms: float | None) -> str:
-    """Return the score, or an end of its interval, with the digits that the interval supports."""
-    interval_ms = module.score_interval_ms
-    if not module.score_ms or time_ms is None or interval_ms is None:
-        return duration(time_ms)
-    return f"{rounded(time_ms, known_decimals(module.score_ms, interval_ms))} ms"
+    return (None, None) if invalid else (module.score_ms, module.response_score_ms)
 
 
 def interval_words(bounds_ms: Sequence[float] | None) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.formats import duration
 from loadsim.model.ports import ALL_TASKS
 from loadsim.report.answer import describe_answer
-from loadsim.report.answer_tables import score_words, scores_of
 from loadsim.report.markdown import to_markdown
 from loadsim.report.text import LEAST_WIDTH
 
@@ -127,19 +125,6 @@ def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
         assert re.search(r"^delivery\.undelivered_at_end +2 +at most 0 +- not judged$", text, re.MULTILINE)
         assert "| delivery.undelivered\\_at\\_end | 2 | at most 0 | - not judged |" in report
         assert "; the run ended early and did not wait for its last mail\n" in text
-
-
-@pytest.mark.parametrize(
-    ("interval_ms", "shown"),
-    [(None, "105 ms"), ((104.9, 105.7), "105.3 ms"), ((101.0, 111.0), "105 ms"), ((60.0, 160.0), "110 ms")],
-)
-def test_answer_and_report_show_the_score_with_the_same_digits(
-    tmp_path: Path, interval_ms: tuple[float, float] | None, shown: str
-) -> None:
-    """Those that its interval supports; without one, those of any time."""
-    (module,) = of_one_task(tmp_path, 105.3).figures.by_protocol.values()
-    module = replace(module, score_interval_ms=interval_ms)
-    assert scores_of(module, invalid=False)[0] == score_words(module, module.score_ms) == shown
 
 
 def test_colour_only_on_a_terminal(two_clients: Summary, monkeypatch: pytest.MonkeyPatch) -> None:

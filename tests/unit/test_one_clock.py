@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from documents import full_answer
 from simulated_clocks import LENGTH_S, write_run
 from timing_samples import event, write_sample
 
@@ -82,11 +81,6 @@ def test_tasks_stay_where_they_were_due(tmp_path: Path) -> None:
         assert np.array_equal(np.sort(merged.mails["at_us"][mine]), np.sort(alone.mails["at_us"]))
 
 
-def test_the_answer_says_how_exact_times_are(tmp_path: Path) -> None:
-    """A line where clocks were compared, with the figure of score.json."""
+def test_the_figures_say_how_exact_times_are(tmp_path: Path) -> None:
     write_run(tmp_path / "logs", 60_000)
-    summary = summarise([tmp_path / "logs"])
-    error_ms = summary.score["delivery"]["clock_error_ms"]
-    assert 0.12 <= error_ms <= 0.63
-    [line] = [line for line in full_answer(summary).splitlines() if line.startswith("Clocks: ")]
-    assert line.startswith(f"Clocks: compared; a delivery time between machines is wrong by {error_ms:.1f} ms at most")
+    assert 0.12 <= summarise([tmp_path / "logs"]).score["delivery"]["clock_error_ms"] <= 0.63

@@ -196,10 +196,7 @@ def test_few_hits_make_a_score_provisional(tmp_path: Path) -> None:
 
 
 def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
-    """An interval in score.json and in the text, which holds the score; the same whenever it is computed.
-
-    With a hit a second its width is about 10 ms, the standard error 2 or 3 ms: there are no decimals.
-    """
+    """An interval in score.json and in the text, which holds the score; the same whenever it is computed."""
     random = np.random.default_rng(8)
     took_ms = random.lognormal(3, 0.5, 3600)
     tasks = [done("READ", 1000 * at, float(took)) for at, took in enumerate(took_ms)]
@@ -209,10 +206,10 @@ def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
     assert low_ms < summary.score["score_ms"] < high_ms
     assert (high_ms - low_ms) / 4 >= 1
     assert summary.score["tasks"][0]["interval_ms"] == pytest.approx([low_ms, high_ms])
-    assert f", {low_ms:.0f} ms to {high_ms:.0f} ms within this run (95 %)\n" in full_answer(summary)
+    assert f", {low_ms:.1f} ms to {high_ms:.1f} ms within this run (95 %)\n" in full_answer(summary)
     assert Code.NO_INTERVAL not in {one.code for one in summary.verdict.findings}
     (average,) = (line.split() for line in full_answer(summary).splitlines() if line.startswith("Score, weighted"))
-    assert average[4] == f"{summary.score['score_ms']:.0f}"
+    assert average[4] == f"{summary.score['score_ms']:.1f}"
     assert summarise([log]).score == summary.score
 
 

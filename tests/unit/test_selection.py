@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.analysis.statistics.exact_percentiles import Grouped
+from loadsim.analysis.series.tasks import Grouped
 
 PERCENTS = (1, 5, 50, 95, 100)
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from loadsim.analysis.aggregate import compact
 from loadsim.analysis.delivery import journeys
-from loadsim.analysis.series.tasks import Bins, Floats, named, windowed
-from loadsim.analysis.statistics.exact_percentiles import Grouped
+from loadsim.analysis.series.tasks import Bins, Floats, Grouped, named, windowed
 from loadsim.model.terms import SENDING
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
