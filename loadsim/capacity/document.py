@@ -38,6 +38,9 @@ from loadsim.report.document import (
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
 from loadsim.timinglog.planned_load import received_of_published
 
+AS_USUAL = 0.05
+"""The load of a user that differs by less from that of one with a day of 8 h is not stated."""
+
 BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")
 """Matches facts that differ because the number of users does."""
 

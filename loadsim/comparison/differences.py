@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.document import Block, Column, Table
-from loadsim.report.test_environment import UNKNOWN, comparable_facts, scenario_keys
+from loadsim.report.test_environment import UNKNOWN, disclosure, scenario_keys
 
 SCENARIO_KEY = "Scenario key "
 """Precedes a key of a scenario among the facts."""
@@ -19,7 +19,7 @@ Facts = Mapping[str, Sequence[str]]
 
 def facts_of(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Facts:
     """Return the disclosure of all runs, and the keys of their scenarios if all scenarios are known."""
-    disclosed = [{**comparable_facts(run), **notes} for run in runs]
+    disclosed = [{**disclosure(run), **notes} for run in runs]
     found = {name: [one.get(name, UNKNOWN) for one in disclosed] for one in disclosed for name in one}
     if all(run.scenario for run in runs):
         keys = [dict(scenario_keys(run.scenario)) for run in runs]

@@ -15,9 +15,6 @@ from loadsim.report.resources import NOT_SAMPLED, resource_facts
 from loadsim.timinglog.header_words import shape_words
 from loadsim.timinglog.planned_load import received_of_published
 
-AS_USUAL = 0.05
-"""The load of a user that differs by less from that of one with a day of 8 h is not stated."""
-
 MOST_FAILURES = 5
 """At most this number of kinds of failure is named."""
 
@@ -134,13 +131,6 @@ def with_mailboxes_of(figures: Figures) -> str:
     return (
         f"{figures.load_equivalent_users:,} users with a day of 8 h{less}; mailboxes and sessions of {figures.users:,}"
     )
-
-
-def load_of_a_user(figures: Figures) -> float | None:
-    """Return how many users with a day of 8 h have the task rate of each user; None if it is unknown."""
-    if figures.load_equivalent_users is None or not figures.users:
-        return None
-    return figures.load_equivalent_users / figures.users
 
 
 def _parts(thing: object, *parts: tuple[str, str]) -> str:

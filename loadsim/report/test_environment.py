@@ -18,20 +18,6 @@ MODES = {
     "stress": "a closed loop, without pauses (stress)",
 }
 
-STORAGE = "Storage and file system"
-"""The name of the fact on the server's storage."""
-
-EMBEDDED_STORAGE = "the embedded server keeps mail in memory"
-
-
-def comparable_facts(run: RecordedRun) -> dict[str, str]:
-    """Return the disclosure without what differs by chance: the processes that had files open at one instant."""
-    facts = disclosure(run)
-    systems = _server_file_systems(run)
-    if systems and not run.figures.embedded:
-        facts[STORAGE] = "; ".join(sorted({_file_system(system) for system in systems}))
-    return facts
-
 
 def disclosure(run: RecordedRun) -> dict[str, str]:
     """Return the disclosure of a run by name. Unknown facts are included, so that runs can be compared."""
@@ -46,7 +32,9 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     yield "IMAP server's identity", facts.imap_identity
     yield "SMTP greeting", facts.smtp_greeting
     yield "SMTP extensions before TLS and log-on", _words(facts.smtp_extensions)
-    yield STORAGE, EMBEDDED_STORAGE if figures.embedded else _server_storage(run)
+    systems = {_file_system(one) for source in run.log.sources for one in source.facts.server_file_systems or ()}
+    storage = "the embedded server keeps mail in memory" if figures.embedded else "; ".join(sorted(systems))
+    yield "Storage and file system", storage
     here = {None: "", True: "the generator's machine", False: "another machine than the generator's"}
     yield "Server runs on", here[facts.server_here]
 
@@ -109,17 +97,6 @@ def _apart(facts: LogFacts) -> str:
     if not facts.pinned:
         return "no"
     return f"generator on {_words(facts.generator_cpus)}, server on {_words(facts.server_cpus)}"
-
-
-def _server_storage(run: RecordedRun) -> str:
-    """Return the file systems where the server had files open when all users were logged on, if visible."""
-    return "; ".join(
-        f"{_file_system(system)}, where {_words(system.open_by)} had files open" for system in _server_file_systems(run)
-    )
-
-
-def _server_file_systems(run: RecordedRun) -> list[FileSystem]:
-    return [system for source in run.log.sources for system in source.facts.server_file_systems or ()]
 
 
 def _file_system(system: FileSystem) -> str:

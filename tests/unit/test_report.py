@@ -400,10 +400,7 @@ def test_the_title_quotes_only_what_may_be_quoted(
 def test_what_the_server_said_is_disclosed_and_notes_go_before_it(tmp_path: Path) -> None:
     """Greeting and capabilities of the machine's log; what is not known is said to be so, unless a note says it."""
     _watched(tmp_path / "run")
-    notes = {"Storage and file system": "NVMe, ext4", "Price": "none"}
-    (table,) = document_of([str(tmp_path / "run")], notes).sections[-2].blocks
-    assert isinstance(table, Table)
-    told = dict(table.rows)
+    told = disclosed(tmp_path / "run", {"Storage and file system": "NVMe, ext4", "Price": "none"})
     assert told["IMAP greeting"] == "OK ready"
     assert told["IMAP capabilities before log-on"] == "IMAP4rev1, IDLE"
     assert told["SMTP greeting"] == "not known to loadsim"
@@ -411,37 +408,28 @@ def test_what_the_server_said_is_disclosed_and_notes_go_before_it(tmp_path: Path
     assert (told["Storage and file system"], told["Price"]) == ("NVMe, ext4", "none")
 
 
+def disclosed(run: Path, notes: Mapping[str, str]) -> dict[Any, Any]:
+    (table,) = document_of([str(run)], notes).sections[-2].blocks
+    assert isinstance(table, Table)
+    return dict(table.rows)
+
+
 def test_storage_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> None:
-    """Of the run directory and of the server's open files; of a server that cannot be seen, that it is not known."""
+    """Of the run directory and of the server's open files, each once."""
     system = {"type": "ext4", "source": "/dev/vdb", "mounted_at": "/var/mail", "options": "rw,noatime", "model": None}
     facts = {
         "run_file_system": {**system, "mounted_at": "/", "model": "Fast Disk"},
         "server_file_systems": [
-            {**system, "open_by": ["imap", "lmtp"]},
             {**system, "type": "xfs", "open_by": ["qmgr"]},
+            *({**system, "open_by": [process]} for process in ("imap", "lmtp")),
         ],
     }
     write_sample(tmp_path / "a.tlog", [done("READ", 500, 9)])
-    for name, told, wanted in (
-        (
-            "seen",
-            facts,
-            (
-                "ext4 on /dev/vdb, mounted at /var/mail (rw,noatime), where imap, lmtp had files open;"
-                " xfs on /dev/vdb, mounted at /var/mail (rw,noatime), where qmgr had files open",
-                "ext4 on /dev/vdb (Fast Disk), mounted at / (rw,noatime)",
-            ),
-        ),
-        ("unseen", {"server_file_systems": []}, ("not known to loadsim", "not known to loadsim")),
-    ):
-        header = {"engine": "machine", "engine_users": 0}
-        machine = tmp_path / f"{name}.tlog"
-        _write_health(machine, header, [], told)
-        (table,) = document_of([str(tmp_path)], {}).sections[-2].blocks
-        assert isinstance(table, Table)
-        rows = dict(table.rows)
-        assert (rows["Storage and file system"], rows["Run directory on"]) == wanted
-        machine.unlink()
+    _write_health(tmp_path / "seen.tlog", {"engine": "machine", "engine_users": 0}, [], facts)
+    rows = disclosed(tmp_path, {})
+    places = [f"{kind} on /dev/vdb, mounted at /var/mail (rw,noatime)" for kind in ("ext4", "xfs")]
+    assert rows["Storage and file system"] == "; ".join(places)
+    assert rows["Run directory on"] == "ext4 on /dev/vdb (Fast Disk), mounted at / (rw,noatime)"
 
 
 def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
