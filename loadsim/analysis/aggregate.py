@@ -145,9 +145,6 @@ class Growing:
         self._numbers = np.zeros(0, kind)
         self._length = 0
 
-    def __len__(self) -> int:
-        return self._length
-
     def add(self, numbers: NDArray[Any]) -> None:
         if numbers.itemsize > self._numbers.itemsize:
             self._numbers = self._numbers.astype(numbers.dtype)

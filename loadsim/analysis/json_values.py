@@ -26,12 +26,6 @@ RESPONSE = {"inline": "response_"}
 """Metadata of an inline field; this prefix precedes the names of its fields."""
 
 
-def finite(figure: float | None) -> float | str | None:
-    if figure is not None and math.isinf(figure):
-        return INFINITE if figure > 0 else f"-{INFINITE}"
-    return figure
-
-
 def keyed(value: Any) -> dict[str, Any]:
     """Return what a dataclass has under the keys of its JSON object: the names of its fields, in their order."""
     found: dict[str, Any] = {}
@@ -56,4 +50,6 @@ def to_json(value: Any) -> Any:
         return {key: to_json(below) for key, below in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(below) for below in value]
-    return finite(value) if isinstance(value, float) else value
+    if isinstance(value, float) and math.isinf(value):
+        return INFINITE if value > 0 else f"-{INFINITE}"
+    return value

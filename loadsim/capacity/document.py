@@ -255,7 +255,7 @@ def _chart(capacity: Capacity, runs: Sequence[CampaignRun], caption: str, *panel
     shaded = (float(low), float(high)) if low is not None and high is not None else None
     users = tuple(run.users for run in runs)
     axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), users)
-    if drawn := drawable(Chart(caption, axis, panels, across=2, shaded=shaded, shaded_names=("interval", ""))):
+    if drawn := drawable(Chart(caption, axis, panels, across=2, shaded=shaded, shaded_name="interval")):
         yield drawn
 
 

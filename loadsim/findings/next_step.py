@@ -53,11 +53,9 @@ def next_step(findings: Iterable[Finding]) -> str:
     """Return the remedy of the first rule that holds; "" if none does."""
     present = [one for one in findings if one.code.remedy]
     for rule in RULES:
-        of_kinds = [next((one for one in present if _is(one, kind)), None) for kind in rule]
+        of_kinds = [
+            next((one for one in present if kind in (one.code, one.severity, one.cause)), None) for kind in rule
+        ]
         if None not in of_kinds and (last := of_kinds[-1]):
             return last.code.remedy
     return ""
-
-
-def _is(finding: Finding, kind: Kind) -> bool:
-    return kind in (finding.code, finding.severity, finding.cause)

@@ -43,9 +43,6 @@ MARKED = 8
 UNITS = 1000
 """The width and height of a panel in the units of its lines."""
 
-NARROW, TOO_NARROW = 0.25, 0.08
-"""A warm-up of less than these shares of the axis has no room for its name on a narrow screen, and on any."""
-
 
 def markers() -> str:
     """Return the definitions of markers, once for a page."""
@@ -152,11 +149,7 @@ def _frame(panel: Panel, chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
         begin, end = map(x.place, chart.shaded)
         yield f'<rect class="window" x="{_percent(begin)}" width="{_percent(end - begin)}" height="100%"/>'
         if chart.across <= 2:
-            second = ' class="second"' if begin < NARROW else ""
-            name, before = chart.shaded_names
-            yield f'<text x="{_percent(begin)}" dy="-4">{escape(name)}</text>'
-            if begin > TOO_NARROW and before:
-                yield f'<text{second} dy="-4">{escape(before)}</text>'
+            yield f'<text x="{_percent(begin)}" dy="-4">{escape(chart.shaded_name)}</text>'
     for value, name in y.ticks:
         at = _percent(1 - y.place(value))
         yield f'<line class="grid" x2="100%" y1="{at}" y2="{at}"/>'

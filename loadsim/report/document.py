@@ -193,14 +193,14 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Panels side by side, at most `across`. `shaded` is a range of the axis; it and the part before it have names."""
+    """Panels side by side, at most `across`. `shaded` is a range of the axis, with a name."""
 
     caption: str
     axis: Axis
     panels: tuple[Panel, ...]
     across: int = 1
     shaded: tuple[float, float] | None = None
-    shaded_names: tuple[str, str] = ("window", "warm-up")
+    shaded_name: str = "window"
 
     def table(self) -> Table:
         """Return a column for each line, without times of invalid runs, which must not be quoted."""
