@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loadsim.analysis.probes.monitors import MonitorPlace, monitor_places
 from loadsim.analysis.probes.statistics import probe_facts
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.document import Table, table_of
@@ -45,21 +44,13 @@ def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
 
 def _monitors(run: RecordedRun) -> tuple[Table, ...]:
     """Return the files of monitors, and how exactly their samples are placed; none without any."""
-    places = monitor_places(run.log)
     found = table_of(
         "Files of loadsim monitor",
-        places,
-        ("Monitor", None, lambda each: each.name),
-        ("From (s)", 1, lambda each: each.span_s and each.span_s[0]),
-        ("To (s)", 1, lambda each: each.span_s and each.span_s[1]),
-        ("Samples of the run", 0, lambda each: each.samples),
-        ("End", None, _end),
-        ("Error of its clock", "time", lambda each: each.error_ms),
+        [(source, source.monitor) for source in run.log.sources if source.monitor],
+        ("Monitor", None, lambda row: row[0].client),
+        ("From (s)", 1, lambda row: row[1].span_s and row[1].span_s[0]),
+        ("To (s)", 1, lambda row: row[1].span_s and row[1].span_s[1]),
+        ("Has an end", None, lambda row: "yes" if row[0].ended else "no"),
+        ("Error of its clock", "time", lambda row: row[1].error_ms),
     )
-    return (found,) if places else ()
-
-
-def _end(place: MonitorPlace) -> str:
-    if place.damages:
-        return "; ".join(place.damages)
-    return "by itself" if place.ended else "none: killed, or still running when copied"
+    return (found,) if found.rows else ()

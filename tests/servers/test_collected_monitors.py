@@ -26,7 +26,6 @@ from patience import PATIENCE_S, PATIENT_CRITERIA
 from processes import ended as gone
 from small_runs import AT_WORK, await_line, loadsim, on, population_of, written
 
-from loadsim.analysis.probes.monitors import monitor_places
 from loadsim.findings.catalogue import Code
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
@@ -86,8 +85,9 @@ def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(
     assert 0 < criterion(score)["figure"] <= 1
     assert not [one for one in findings_in(score) if one.where == "mx1"]
     assert any(resource["probe"] == "host@mx1" for resource in score["resources"])
-    (place,) = monitor_places(read_logs([out]))
-    assert (place.name, place.ended, place.lacks, place.damages) == ("mx1", True, None, ())
+    (source,) = (one for one in read_logs([out]).sources if one.monitor)
+    assert (source.client, source.ended, source.facts.collection) == ("mx1", True, None)
+    assert source.monitor and source.monitor.damages == ()
     assert not Path(f"/proc/{pid_of(tmp_path)}").exists()
     assert "--out -" not in "".join(path.read_text() for path in (out / "scenario.yaml", out / "answer.txt"))
 
