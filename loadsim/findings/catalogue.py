@@ -6,7 +6,6 @@ is shown, and `{users:user}` counts users. The documentation of the codes is mad
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum, unique
 from functools import cached_property, partial
 from string import Formatter
@@ -47,22 +46,20 @@ class SentencePart(NamedTuple):
     noun: str
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    severity: Severity
-    cause: Cause | None
-    sentence: str
-    remedy: str = ""
+def _entry(
+    severity: Severity, cause: Cause | None, sentence: str, remedy: str = ""
+) -> tuple[Severity, Cause | None, str, str]:
+    return severity, cause, sentence, remedy
 
 
-_invalid = partial(Entry, Severity.INVALID)
-_refused = partial(Entry, Severity.INVALID, None)
+_invalid = partial(_entry, Severity.INVALID)
+_refused = partial(_entry, Severity.INVALID, None)
 """For a comparison that says nothing, and for a server or machine with which the scenario cannot run: no run failed."""
 
-_degraded = partial(Entry, Severity.DEGRADED, None)
-_missed = partial(Entry, Severity.MISSED, None)
-_warning = partial(Entry, Severity.WARNING, None)
-_note = partial(Entry, Severity.NOTE, None)
+_degraded = partial(_entry, Severity.DEGRADED, None)
+_missed = partial(_entry, Severity.MISSED, None)
+_warning = partial(_entry, Severity.WARNING, None)
+_note = partial(_entry, Severity.NOTE, None)
 
 MORE_GENERATOR = "use more engines, fewer users, a longer day (run.day_length), or another machine for the generator"
 LESS_LOAD = "use fewer users, or a longer day (run.day_length)"
@@ -545,6 +542,9 @@ class Code(Enum):
     )
     ONE_RUN = _note("one run does not show how runs vary", "make at least three such runs before you quote a score")
 
+    def __init__(self, severity: Severity, cause: Cause | None, sentence: str, remedy: str) -> None:
+        self.severity, self.cause, self.sentence, self.remedy = severity, cause, sentence, remedy
+
     @property
     def id(self) -> str:
         return self.name.lower().replace("_", "-")
@@ -554,26 +554,10 @@ class Code(Enum):
         """Return the code with this name in outputs. Raises `KeyError`."""
         return cls[name.upper().replace("-", "_")]
 
-    @property
-    def severity(self) -> Severity:
-        return self.value.severity
-
-    @property
-    def cause(self) -> Cause | None:
-        return self.value.cause
-
-    @property
-    def sentence(self) -> str:
-        return self.value.sentence
-
-    @property
-    def remedy(self) -> str:
-        return self.value.remedy
-
     @cached_property
     def parts(self) -> tuple[SentencePart, ...]:
         """The texts and fields of the sentence, in their order."""
-        parsed = Formatter().parse(self.value.sentence)
+        parsed = Formatter().parse(self.sentence)
         return tuple(SentencePart(text, field or "", noun or "") for text, field, noun, _ in parsed)
 
     @property

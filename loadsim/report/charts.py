@@ -28,11 +28,8 @@ MARKERS = (
     '<path d="M0 4l4-7h-8z"/>',
     '<path d="M-1-4h2v3h3v2h-3v3h-2v-3h-3v-2h3z"/>',
     '<path d="M-4 0l7-4v8z"/>',
-    '<path d="M4 0l-7-4v8z"/>',
-    '<path d="M-4-2h8v4h-8z"/>',
-    '<path d="M-2-4h4v8h-4z"/>',
 )
-"""Shapes around the origin, in pixels. With the dashes, they distinguish twenty lines without colour."""
+"""Shapes around the origin, in pixels. With the dashes, they distinguish 28 lines without colour."""
 
 INFINITE = '<path d="M0-6l5 9h-10z"/>'
 """The marker at the upper edge of a panel, for a figure that is infinite."""
