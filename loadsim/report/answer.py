@@ -30,9 +30,6 @@ NO_MEASUREMENT = "; on the embedded server: no measurement"
 """Follows the verdict of a run on the embedded server."""
 
 
-DO_NOT_QUOTE = "Do not quote these times: the run is invalid."
-
-
 def describe_answer(
     summary: Summary,
     begun: str = "",
@@ -75,7 +72,7 @@ def _score(summary: Summary) -> Iterator[Block]:
     """Yield the tables of tasks; the score of an invalid run is not shown."""
     figures = summary.figures
     if is_invalid(summary) and not figures.stress:
-        yield DO_NOT_QUOTE
+        yield "Do not quote these times: the run is invalid."
     for name, module in figures.by_protocol.items():
         caption = f"Service times of {count(module.users, 'user')} through the driver {name}"
         caption += " (not to be mixed with another's)" if len(figures.by_protocol) > 1 else ""

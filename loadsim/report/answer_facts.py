@@ -31,7 +31,7 @@ def brief_facts(figures: Figures, ended_early: bool, *, invalid: bool) -> list[F
     if figures.throughput:
         facts.append(("Mode", "stress: throughput, no LoadSim score"))
     facts.append(("Load", f"{count(figures.users, 'user')}; {_tasks_per_s(figures)}"))
-    facts.append(("Throughput", _throughput(figures.throughput)) if figures.throughput else ("Day", _day(figures)))
+    facts.append(("Throughput", _throughput(figures.throughput)) if figures.throughput else ("Day", day_words(figures)))
     facts += [("Tasks in the window", _tasks(figures)), *_failures(figures)]
     facts += [("Delivery", _delivery(figures, ended_early)), *resource_facts(figures.resources)]
     return facts if invalid else [*facts, *_of_drivers(figures, "Score", _score_interval)]
@@ -83,8 +83,13 @@ def _score_interval(module: DriverFigures) -> str | None:
 
 
 def _same_task_rate(figures: Figures) -> list[Fact]:
-    unlike = figures.load_equivalent_users not in (None, figures.users)
-    return [("Same task rate", with_mailboxes_of(figures))] if unlike else []
+    """Return the load-equivalent if it is not the users, with the share of the published mail if that is small."""
+    equivalent, received = figures.load_equivalent_users, received_of_published(figures.received_share)
+    if equivalent in (None, figures.users):
+        return []
+    less = f", who receive {received}" if received else ""
+    words = f"{equivalent:,} users with a day of 8 h{less}; mailboxes and sessions of {figures.users:,}"
+    return [("Same task rate", words)]
 
 
 def window_words(figures: Figures) -> str:
@@ -103,34 +108,16 @@ def _tasks_per_s(figures: Figures) -> str:
     return f"{achieved:,.1f} tasks/s achieved of {due:,.1f} due{of_plan}, in a window of {window}"
 
 
-def _day(figures: Figures) -> str:
-    words = day_words(figures)
-    if figures.day_shape:
-        words += f"; {figures.window_factor:.3g} times in the window"
-    return words
-
-
 def day_words(figures: Figures) -> str:
     """Return the length of the day, its night and its shape."""
     night = f" with a night of {length(figures.night_s)}" if figures.night_s else ""
     day, pace = length(figures.day_s) + night, figures.compression
-    shape = f"; {shape_words(figures.day_shape)}" if figures.day_shape else ""
+    times = f"{figures.window_factor:.3g} times in the window"
+    shape = f"; {shape_words(figures.day_shape)}; {times}" if figures.day_shape else ""
     if pace == 1:
         return f"{day}, not compressed{shape}"
     changed = "compressed" if pace > 1 else "stretched"
     return f"{changed}, {length(figures.profile_day_s)} in {day} ({pace:g} x){shape}"
-
-
-def with_mailboxes_of(figures: Figures) -> str:
-    """Return the load-equivalent of a run, and how many users it really had: it is no number that the server takes.
-
-    It has the share of the published mail, if that is small: the users make less load.
-    """
-    received = received_of_published(figures.received_share)
-    less = f", who receive {received}" if received else ""
-    return (
-        f"{figures.load_equivalent_users:,} users with a day of 8 h{less}; mailboxes and sessions of {figures.users:,}"
-    )
 
 
 def _parts(thing: object, *parts: tuple[str, str]) -> str:

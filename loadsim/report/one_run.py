@@ -15,8 +15,6 @@ from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.probes import probe_tables
 from loadsim.report.test_environment import disclosure_table, scenario_table
 
-FEW_IN_A_STRETCH = "where a point has fewer than 20 samples, its 95th percentile is the maximum."
-
 
 def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
     """Return the report; `notes` are facts that only the user knows, such as the server's storage."""
@@ -33,7 +31,8 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
                 "Service times over time",
                 _charts(
                     [run_charts.times_over_time(run, bins)],
-                    f"Each point covers {bins.width_s:g} s; {FEW_IN_A_STRETCH}",
+                    f"Each point covers {bins.width_s:g} s; with fewer than 20 samples, its 95th percentile is the"
+                    " maximum.",
                     "No task has a hit: there is no time to show.",
                 ),
             ),

@@ -30,10 +30,6 @@ MOST_LINES = 6
 LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "generator late"}
 
 
-def window_is_part(run: RecordedRun, bins: Bins) -> bool:
-    return run.figures.window_s != (bins.begin_s, bins.end_s)
-
-
 def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], across: int = 1) -> Chart:
     length_s = bins.end_s - bins.begin_s
     _, unit_s, unit, sign = next(found for found in UNITS if length_s > found[0])
@@ -46,11 +42,9 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
         span=(bins.begin_s / unit_s, bins.end_s / unit_s),
         unit=sign,
     )
-    begin_s, end_s = run.figures.window_s
-    shaded = (max(begin_s, bins.begin_s) / unit_s, min(end_s, bins.end_s) / unit_s)
-    return Chart(
-        caption, axis, tuple(panels), across, shaded if window_is_part(run, bins) and shaded[0] < shaded[1] else None
-    )
+    begin_s, end_s = max(run.figures.window_s[0], bins.begin_s), min(run.figures.window_s[1], bins.end_s)
+    is_part = begin_s < end_s and (begin_s, end_s) != (bins.begin_s, bins.end_s)
+    return Chart(caption, axis, tuple(panels), across, (begin_s / unit_s, end_s / unit_s) if is_part else None)
 
 
 def times_over_time(run: RecordedRun, bins: Bins) -> Chart:

@@ -13,11 +13,6 @@ from loadsim.timinglog.facts import FileSystem, LogFacts
 
 UNKNOWN = "not known to loadsim"
 
-MODES = {
-    "canonical": "tasks are due by a plan, however slow the server is (canonical)",
-    "stress": "a closed loop, without pauses (stress)",
-}
-
 
 def disclosure(run: RecordedRun) -> dict[str, str]:
     """Return the disclosure of a run by name. Unknown facts are included, so that runs can be compared."""
@@ -43,7 +38,7 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     figures, header = run.figures, run.log.header
     yield "Users", f"{figures.users:,}, each with their own session"
     yield "Profiles", _words(_profiles(run) or header.profiles)
-    yield "Mode", MODES.get(figures.mode, str(figures.mode))
+    yield "Mode", figures.mode
     yield "Day", "none: a closed loop, without pauses" if figures.stress else day_words(figures)
     yield "Duration", length(header.duration_s) if header.duration_s else None
     yield "Window", window_words(figures)
