@@ -569,8 +569,3 @@ class Code(Enum):
     def fields(self) -> frozenset[str]:
         """The names of the values, without `where`."""
         return frozenset(part.field for part in self.parts if part.field) - {"where"}
-
-    @cached_property
-    def names_place(self) -> bool:
-        """True if the sentence has a field for the place."""
-        return any(part.field == "where" for part in self.parts)

@@ -84,7 +84,8 @@ def sentence(alike: Sequence[Finding]) -> str:
     A sentence without a field for the place has it in front.
     """
     first = alike[0]
-    parts = [] if first.code.names_place or not first.where else [f"{in_short(first.where)}: "]
+    names_place = any(part.field == "where" for part in first.code.parts)
+    parts = [] if names_place or not first.where else [f"{in_short(first.where)}: "]
     for text, name, noun in first.code.parts:
         parts.append(text)
         if name == "where":

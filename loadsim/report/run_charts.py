@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.series.health import EngineSeries, engine_series, machine_cpu_series
+from loadsim.analysis.series.health import engine_series, machine_cpu_series
 from loadsim.analysis.series.mail import MailSeries
 from loadsim.analysis.series.tasks import (
     Bins,
@@ -81,7 +81,6 @@ def at_a_glance(run: RecordedRun, bins: Bins) -> Chart:
 def server_and_generator(run: RecordedRun, bins: Bins, probes: ProbeSeries) -> Chart:
     """Return the chief figures of probes, CPU and the generator's lateness together."""
     generator, engines = run.figures.generator, engine_series(run.log, bins)
-    lag_ms = [one.lag_p99_ms for one in engines]
     late = {} if run.figures.stress else lateness_series(run.log, bins)
     panels = [
         *panels_of_probes(probes, chief=True),
@@ -89,7 +88,7 @@ def server_and_generator(run: RecordedRun, bins: Bins, probes: ProbeSeries) -> C
         Panel(
             "Generator: lag of the event loop, 99th percentile",
             "ms",
-            (Line("the worst engine", figures(_most(lag_ms))),) if lag_ms else (),
+            (Line("the worst engine", figures(_most([lag_ms for lag_ms, _ in engines]))),) if engines else (),
             "symlog",
             limits=_limit("limit of the 99th percentile", generator.lag_limit_ms),
         ),
@@ -109,13 +108,13 @@ def further_probes(run: RecordedRun, bins: Bins, probes: ProbeSeries) -> Chart:
     return _over(run, bins, caption, panels_of_probes(probes, chief=False), across=2)
 
 
-def _busy(run: RecordedRun, bins: Bins, engines: Sequence[EngineSeries]) -> tuple[Line, ...]:
+def _busy(run: RecordedRun, bins: Bins, engines: Sequence[tuple[Floats, Floats]]) -> tuple[Line, ...]:
     """Return the busy share of each machine, of many the largest one at each time, and of the busiest engine."""
     found = {f"all cores of {name}": share for name, share in machine_cpu_series(run.log, bins).items()}
     if len(found) > MOST_LINES:
         found = {"all cores of the busiest machine": _most([*found.values()])}
     if engines:
-        found["the busiest engine, of one core"] = _most([one.cpu_share for one in engines])
+        found["the busiest engine, of one core"] = _most([cpu_share for _, cpu_share in engines])
     return tuple(Line(name, figures(share * 100)) for name, share in found.items())
 
 

@@ -141,12 +141,14 @@ def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], l
 
 def _engine_health(name: str, source: Source, samples: Sequence[_Sample], window_s: Window) -> EngineHealth:
     all_us = np.concatenate([np.zeros(0, np.int64), *(_ticks_in(sample, window_s) for sample in samples)])
+    all_us.sort()
+    p50_ms, p99_ms, most_ms = (percentile(all_us, of) / 1000 if len(all_us) else None for of in (50, 99, 100))
     inside = [sample for sample in samples if sample.ended_in(window_s)]
     return EngineHealth(
         name=name,
-        lag_p50_ms=_of_some_ms(all_us, 50) if len(all_us) else None,
-        lag_p99_ms=_of_some_ms(all_us, 99) if len(all_us) else None,
-        lag_max_ms=_of_some_ms(all_us, 100) if len(all_us) else None,
+        lag_p50_ms=p50_ms,
+        lag_p99_ms=p99_ms,
+        lag_max_ms=most_ms,
         cpu_share=_mean(inside, "cpu_share"),
         rss_bytes=_most(inside, "rss_bytes"),
         open_files=_most(inside, "open_files"),
@@ -194,10 +196,6 @@ def _ticks_in(sample: _Sample, window_s: Window) -> NDArray[np.int64]:
     first_s = sample.end_s - (sample.found.at_ns - sample.found.lags_from_ns) * 1e-9
     due_s = first_s + np.arange(len(lags_us)) * TICK_S
     return np.asarray(lags_us[(due_s >= window_s.begin_s) & (due_s < window_s.end_s)])
-
-
-def _of_some_ms(samples_us: NDArray[Any], percent: int) -> float:
-    return percentile(np.sort(samples_us), percent) / 1000
 
 
 def _mean(samples: Sequence[_Sample], name: str) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,24 +15,16 @@ from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.reader import TimingLog
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSeries:
-    """Health of an engine: its event loop's lag (ms), and its share of a core."""
-
-    lag_p99_ms: Floats
-    cpu_share: Floats
-
-
-def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
-    """Return the series of every engine with samples, in the order of names."""
+def engine_series(log: TimingLog, bins: Bins) -> list[tuple[Floats, Floats]]:
+    """Return the 99th percentile of the event loop's lag (ms), and the share of a core, of each engine with samples."""
     found = []
     for samples in _samples(log, "lags_us").values():
         lags = [np.asarray(sample.lags_us, np.int64) for sample in samples]
         at_us, _ = _columns([(sample.at_s, 0.0) for sample in samples])
         ticks_us, lags_us = np.repeat(at_us, [len(each) for each in lags]), np.concatenate(lags)
         (p99_us,) = bins.percentiles(ticks_us, lags_us, (99,))
-        found.append(EngineSeries(p99_us / 1000, _mean(bins, _values(samples, "cpu_share"))))
-    return tuple(found)
+        found.append((p99_us / 1000, _mean(bins, _values(samples, "cpu_share"))))
+    return found
 
 
 def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
