@@ -111,7 +111,6 @@ def _missed(result: Result, ended_early: bool) -> Finding:
 
 
 def default_weights() -> Mapping[str, float]:
-    """Return the weights of logs that state none."""
     from loadsim.model.profile import load_weights  # for old logs and stress runs only
 
     return load_weights()

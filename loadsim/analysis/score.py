@@ -67,7 +67,6 @@ class Percentiles:
 
     @classmethod
     def of_sorted(cls, ordered_us: NDArray[Any], infinite: int = 0) -> Percentiles:
-        """Return the percentiles of sorted times and of `infinite` more that are infinite."""
         return cls(**_percentiles(ordered_us, infinite))
 
 

@@ -556,7 +556,6 @@ class Code(Enum):
 
     @cached_property
     def parts(self) -> tuple[SentencePart, ...]:
-        """The texts and fields of the sentence, in their order."""
         parsed = Formatter().parse(self.sentence)
         return tuple(SentencePart(text, field or "", noun or "") for text, field, noun, _ in parsed)
 

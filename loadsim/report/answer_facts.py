@@ -61,7 +61,6 @@ def further_facts(figures: Figures) -> list[Fact]:
 
 
 def _of_drivers(figures: Figures, label: str, words: Callable[[DriverFigures], str | None]) -> list[Fact]:
-    """Return a fact of each driver that has one."""
     several = len(figures.by_protocol) > 1
     found = ((f"{label} ({name})" if several else label, words(one)) for name, one in figures.by_protocol.items())
     return [(name, text) for name, text in found if text]

@@ -126,5 +126,4 @@ def clients_table(clients: Sequence[ClientFigures]) -> Table:
 
 
 def facts_table(caption: str, found: Iterable[tuple[str, str]]) -> Table:
-    """Return names, and the words for each."""
     return Table(caption, (Column("Fact"), Column("Value")), tuple(found))

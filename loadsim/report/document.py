@@ -170,7 +170,6 @@ class Panel:
 
     @property
     def is_time(self) -> bool:
-        """True if the figures are in milliseconds."""
         return self.y_title == "ms"
 
 
@@ -249,7 +248,6 @@ class Document:
 
     @property
     def filled(self) -> tuple[Section, ...]:
-        """The sections that have a block."""
         return tuple(section for section in self.sections if section.blocks)
 
     @property
