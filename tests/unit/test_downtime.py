@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, ms, sample_log
+from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, sample_log
 
 from loadsim.analysis.completeness import down_share
 from loadsim.analysis.summary import Summary, summarise
@@ -106,17 +106,6 @@ def test_users_whom_the_server_left_without_a_session_make_no_invalid_run(tmp_pa
         finding(Code.SESSIONS_LOST, sessions=1, down_share=0.2),
         finding(Code.NO_SESSION_AT_END, without=1, users=4),
     )
-
-
-def test_users_whom_the_generator_lost_do(tmp_path: Path) -> None:
-    """An engine whose log has no end: nobody knows what its users would have done."""
-    tasks = [LOGGED_ON, done("READ", 15_000, 10)]
-    header = FEW | {"users": 4, "engine_users": 2}
-    lived = sample_log(tmp_path / "a.tlog", tasks, header=header)
-    died = sample_log(tmp_path / "b.tlog", tasks, header=header | {"engine": "1"}, facts={"start_ns": ms(0)})
-    summary = summarise([lived, died])
-    assert (summary.score["lost_users"], summary.score["users_without_session"], summary.exit_status) == (2, 0, 3)
-    assert finding(Code.USERS_LOST, lost=2, users=4, limit_share=0.01) in summary.verdict.defects
 
 
 def test_log_ons_of_the_whole_run_are_counted(tmp_path: Path) -> None:

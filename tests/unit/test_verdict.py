@@ -324,13 +324,6 @@ def test_each_finding_by_its_own_case(
     assert verdict.exit_status == (3 if validity == "invalid" else 0)
 
 
-def test_generator_limits_only_warn_on_the_embedded_server() -> None:
-    """It shares the machine; the figure is told all the same."""
-    verdict = judge(replace(FINE, embedded=True, generator=Generator(lateness_p95_ms=5000)), (MET,), LIMITS)
-    assert (verdict.validity, verdict.exit_status, verdict.causes) == ("valid", 0, ())
-    assert verdict.warnings == (finding(Code.GENERATOR_LATE, "", Severity.WARNING, late_p95_ms=5000, limit_ms=50),)
-
-
 @pytest.mark.parametrize(
     ("change", "warning"),
     [
