@@ -130,10 +130,7 @@ def _document(place: Path, server: Host, size: Size) -> dict[str, Any]:
     written(place / "medium.yaml", {"from": "loadsim-5.5/medium", "name": "little-mail", "start_state": little})
     return {
         "name": "lab",
-        "server": {
-            "imap": {"host": server.address, "port": 10143},
-            "smtp": {"host": server.address, "port": 10025},
-        },
+        "server": {"imap": {"host": server.address, "port": 10143}, "smtp": {"host": server.address, "port": 10025}},
         "allow_hosts": [server.address],
         "accounts": {"user": "user{index:05d}", "password": "secret-{index}"},
         "topology": [{"profile": "./medium.yaml", "users": size.users}],
@@ -219,10 +216,7 @@ def clocks(log: TimingLog, ahead_s: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _spread_ms(figures_ns: list[int]) -> dict[str, float]:
-    return {
-        "median": round(float(np.median(figures_ns)) / 1e6, 4),
-        "most": round(max(figures_ns) / 1e6, 4),
-    }
+    return {"median": round(float(np.median(figures_ns)) / 1e6, 4), "most": round(max(figures_ns) / 1e6, 4)}
 
 
 def control(seen: Watched, clients: int, work_s: float) -> dict[str, float]:

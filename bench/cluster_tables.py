@@ -63,10 +63,7 @@ def many(row: Row) -> str:
     down, up = (control[f"{way}_station_bytes_per_s"] * clients for way in ("from", "to"))
     body = [
         ["clients, engines, users", f"{clients}, {row['engines']}, {row['users']}"],
-        [
-            "every user in the log of exactly one engine with an end",
-            "yes" if row["users_in_logs_once"] else "**no**",
-        ],
+        ["every user in the log of exactly one engine with an end", "yes" if row["users_in_logs_once"] else "**no**"],
         ["engines that survived to the end", f"{row['ended']}"],
         ["lost users; files left at clients", f"{row['lost_users']}; {row['files_left_at_clients']}"],
         ["time until all clients have joined (CPU time)", f"{row['join_s']} s ({row['join_cpu_s']} s)"],

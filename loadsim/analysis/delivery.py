@@ -197,16 +197,7 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
         clock_error_us[of_accepted] = np.where(here, 0, error_us)
     arrived_us[copies == 0] = NEVER
     unwatched = _unwatched(log, accepted) & (copies == 0)
-    return Journeys(
-        accepted.at_us,
-        arrived_us,
-        announced,
-        copies,
-        unwatched,
-        clock_error_us,
-        strayed,
-        accepted.users,
-    )
+    return Journeys(accepted.at_us, arrived_us, announced, copies, unwatched, clock_error_us, strayed, accepted.users)
 
 
 def _number(log: TimingLog, name: str) -> int:

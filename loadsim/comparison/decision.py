@@ -108,8 +108,7 @@ def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, Failure
     never = {one.name for one in criteria if one.limits.get("max") == 0}
     for name in dict.fromkeys(name for of_side in sides.values() for of_run in of_side for name in of_run):
         found[name] = FailureRates(
-            *([of_run[name] for of_run in sides[side] if name in of_run] for side in (BASE, NEW)),
-            never=name in never,
+            *([of_run[name] for of_run in sides[side] if name in of_run] for side in (BASE, NEW)), never=name in never
         )
     return found
 

@@ -242,11 +242,7 @@ def unfolded(criteria: object, origin: Origin, above: Key = ()) -> Any:
 
 
 def read_criteria(
-    document: object,
-    planned: Mapping[str, set[str]],
-    stress: bool,
-    origin: Origin,
-    probes: Collection[str] = (),
+    document: object, planned: Mapping[str, set[str]], stress: bool, origin: Origin, probes: Collection[str] = ()
 ) -> Criteria:
     """Return the criteria of a scenario, including the defaults, for the figures of `figures`; None is off.
 

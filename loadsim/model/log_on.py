@@ -34,10 +34,7 @@ _FIELD = re.compile(r"\{(index|user)(?::(0?[1-9]?)d?)?\}")
 
 def fill(pattern: str, index: int, user: str) -> str:
     """Return a pattern with the user's number for `{index}` and the log-on name for `{user}`."""
-    return _FIELD.sub(
-        lambda match: user if match[1] == "user" else format(index, f"{match[2] or ''}d"),
-        pattern,
-    )
+    return _FIELD.sub(lambda match: user if match[1] == "user" else format(index, f"{match[2] or ''}d"), pattern)
 
 
 def is_pattern(pattern: str) -> bool:

@@ -37,15 +37,7 @@ from loadsim.model.documents.scenario_document import EMBEDDED, ScenarioDocument
 from loadsim.model.documents.scenario_sections import AbortOn, Client, ListsSection, Losses
 from loadsim.model.documents.scenario_server import Server, insecure, resolve_server, server_document
 from loadsim.model.documents.schema import with_nearest
-from loadsim.model.documents.yaml_reader import (
-    Origin,
-    Problems,
-    located,
-    override,
-    parse,
-    read_document,
-    write_yaml,
-)
+from loadsim.model.documents.yaml_reader import Origin, Problems, located, override, parse, read_document, write_yaml
 from loadsim.model.groups import (
     Group,
     check_profiles,

@@ -115,10 +115,7 @@ FORMATS = tuple(_MAKERS)
 
 
 def export(
-    accounts: Sequence[Account],
-    lists: Mapping[str, Sequence[str]],
-    layout: str,
-    directory: Path,
+    accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], layout: str, directory: Path
 ) -> tuple[Path, ...]:
     """Write the tables of one of `FORMATS` into `directory`, which is created if missing. Return the files.
 

@@ -35,11 +35,7 @@ MAY_CHANGE = ("retries",)
 
 
 def run_suite(
-    suite: Suite,
-    out: Path | None = None,
-    *,
-    watcher: CampaignWatcher = UNWATCHED,
-    quiet_down: QuietDown = QUIET_DOWN,
+    suite: Suite, out: Path | None = None, *, watcher: CampaignWatcher = UNWATCHED, quiet_down: QuietDown = QUIET_DOWN
 ) -> SuiteFigures:
     """Make the runs of a suite in the directory `out`, new or with the same suite; None creates one in `runs`.
 

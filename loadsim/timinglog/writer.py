@@ -113,12 +113,7 @@ class TimingLogWriter:
         if not (message.isascii() and message.isprintable()) or " " in message:  # the reader rejects the whole log
             raise ValueError("expected an id of printable ASCII")
         self._mails += _pack_mail(
-            (at_ns - self._epoch_ns) // 1000,
-            message.encode("ascii"),
-            user,
-            sender,
-            self._names[folder],
-            EVENT[event],
+            (at_ns - self._epoch_ns) // 1000, message.encode("ascii"), user, sender, self._names[folder], EVENT[event]
         )
 
     def command(self, record: CommandFields) -> None:

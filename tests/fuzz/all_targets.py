@@ -9,10 +9,5 @@ from .target import Target
 
 TARGETS: Mapping[str, Target] = {
     each.name: each
-    for each in (
-        *mail_targets.TARGETS,
-        *visit_targets.TARGETS,
-        *file_targets.TARGETS,
-        *control_targets.TARGETS,
-    )
+    for each in (*mail_targets.TARGETS, *visit_targets.TARGETS, *file_targets.TARGETS, *control_targets.TARGETS)
 }

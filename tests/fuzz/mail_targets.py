@@ -9,13 +9,7 @@ from typing import Any
 from loadsim.errors import ProtocolError, TaskFailed
 from loadsim.model.message_tag import MessageTag
 from loadsim.protocols.imap.grammar import number_of, numbers_of
-from loadsim.protocols.imap.reading import (
-    evidence_of,
-    has_evidence_section,
-    header_of,
-    origin_of,
-    structure_of,
-)
+from loadsim.protocols.imap.reading import evidence_of, has_evidence_section, header_of, origin_of, structure_of
 from loadsim.protocols.imap.responses import Condition, Fetched, Search, Tagged
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.smtp.wire import SmtpWire

@@ -7,22 +7,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
-from .acts import (
-    Act,
-    Fault,
-    Over,
-    Strike,
-    ahead,
-    behind,
-    closes,
-    cuts,
-    edits,
-    floods,
-    hangs,
-    resets,
-    says,
-    trickles,
-)
+from .acts import Act, Fault, Over, Strike, ahead, behind, closes, cuts, edits, floods, hangs, resets, says, trickles
 
 if TYPE_CHECKING:
     from .links import Link

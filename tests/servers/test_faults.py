@@ -55,13 +55,7 @@ def written(
         "accounts": {"user": "user{index}", "password": "any"},
         "topology": [{"profile": "loadsim-5.5/medium", "users": USERS, "protocol": protocol}],
         "lists": {"count": 0},
-        "run": {
-            "day_length": "10m",
-            "duration": duration,
-            "ramp_up": "0s",
-            "warm_up": "0s",
-            "window": duration,
-        },
+        "run": {"day_length": "10m", "duration": duration, "ramp_up": "0s", "warm_up": "0s", "window": duration},
         "initialise": "never",
         "criteria": PATIENT_CRITERIA,
         "limits": {"window": "1s", "hits": 0, "done": 0, "load": 0, "drain": "60s", "command": "10s", **limits},
@@ -145,19 +139,10 @@ def run(
 
 @pytest.mark.parametrize(
     ("fault", "why", "lost_users", "validity", "status"),
-    [
-        (signal.SIGKILL, "signal 9", 0.5, "degraded", 0),
-        (signal.SIGSTOP, "sent nothing for ", 0.4, "invalid", 3),
-    ],
+    [(signal.SIGKILL, "signal 9", 0.5, "degraded", 0), (signal.SIGSTOP, "sent nothing for ", 0.4, "invalid", 3)],
 )
 def test_a_lost_engine(
-    server: NullServer,
-    tmp_path: Path,
-    fault: signal.Signals,
-    why: str,
-    lost_users: float,
-    validity: str,
-    status: int,
+    server: NullServer, tmp_path: Path, fault: signal.Signals, why: str, lost_users: float, validity: str, status: int
 ) -> None:
     """Killed or frozen, it is given up while the other works on: half of the users are lost, and a limit judges that.
 

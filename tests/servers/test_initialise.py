@@ -34,13 +34,7 @@ from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, NewMessage, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
-from loadsim.provisioning.initialise import (
-    Initialised,
-    StoredState,
-    change_folder,
-    initialise,
-    restore_mailbox,
-)
+from loadsim.provisioning.initialise import Initialised, StoredState, change_folder, initialise, restore_mailbox
 
 
 def run(lab: Lab, mode: str = "auto") -> Initialised:

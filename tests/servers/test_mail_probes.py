@@ -21,14 +21,7 @@ from small_runs import loadsim, on, population_of, written
 from loadsim.analysis.probes.statistics import probe_facts, samples_of
 from loadsim.model.ports import Probe
 from loadsim.model.scenario import load_scenario
-from loadsim.monitor.dovecot_probe import (
-    COMMANDS,
-    DUMP_METRICS,
-    LOG_INS,
-    Total,
-    answer_of,
-    metrics_of_dump,
-)
+from loadsim.monitor.dovecot_probe import COMMANDS, DUMP_METRICS, LOG_INS, Total, answer_of, metrics_of_dump
 from loadsim.monitor.dovecot_probe import open_probe as open_dovecot
 from loadsim.monitor.postfix_probe import QUEUES, LogCounter
 from loadsim.monitor.postfix_probe import open_probe as open_postfix

@@ -14,7 +14,7 @@ ALL = ".*"
 TYPED: Mapping[str, Mapping[str, str]] = {
     "docs/tutorial.md": {ALL: "tests/docs/test_tutorials.py::test_the_tutorial_in_a_fresh_debian"},
     "docs/how-to/two-machines.md": {
-        "Try it on one machine": "tests/docs/test_tutorials.py::test_a_cluster_on_one_machine",
+        "Try it on one machine": "tests/docs/test_tutorials.py::test_a_cluster_on_one_machine"
     },
     "docs/tutorial-cluster.md": {
         "1. Install": "tests/docs/test_tutorials.py::test_the_installation_of_a_cluster",
@@ -76,10 +76,7 @@ def _arguments(line: str) -> list[list[str]]:
 
 # --- what is executed -------------------------------------------------------------------------------------------------
 
-QUICK = (
-    *("plan", "new", "topology", "show", "log", "compare"),
-    *("report", "size"),
-)
+QUICK = (*("plan", "new", "topology", "show", "log", "compare"), *("report", "size"))
 """Verbs that need no mail server and take a moment. So do `cluster certs` and `suite --list`."""
 
 PARSED_ONLY: Mapping[str, Mapping[str, str]] = {
@@ -107,7 +104,7 @@ PARSED_ONLY: Mapping[str, Mapping[str, str]] = {
         "loadsim run": "needs that cluster: tests/cluster/test_cluster_commands.py",
     },
     "docs/how-to/watch-the-server.md": {
-        "loadsim monitor": "has no end, and needs Postfix: tests/servers/test_monitor_command.py",
+        "loadsim monitor": "has no end, and needs Postfix: tests/servers/test_monitor_command.py"
     },
 }
 """The beginnings of commands that are taken by the program's parser only, with the reason, and the test of the like."""

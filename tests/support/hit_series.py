@@ -11,13 +11,7 @@ from loadsim.analysis.series.bins import Hits, bin_of, in_order
 from loadsim.model.terms import Window
 
 
-def hits_of(
-    task: str,
-    weight: float,
-    due_us: NDArray[np.int64],
-    took_us: NDArray[np.int64],
-    window_s: Window,
-) -> Hits:
+def hits_of(task: str, weight: float, due_us: NDArray[np.int64], took_us: NDArray[np.int64], window_s: Window) -> Hits:
     """The hits of a task, as the records of a window would give them."""
     return Hits(task, weight, *in_order(took_us, bin_of(due_us, window_s)))
 

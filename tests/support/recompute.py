@@ -506,11 +506,7 @@ def recompute(run: Exports) -> Figures:
         **counts,
         **session_figures(run.tasks, users, begin_us, end_us, round(duration_of(own) * 1e6)),
         **unserved_figures(
-            (row for row in counted if weights.get(row["task"], 0)),
-            *mail,
-            scenario["criteria"],
-            begin_us,
-            end_us,
+            (row for row in counted if weights.get(row["task"], 0)), *mail, scenario["criteria"], begin_us, end_us
         ),
         "users": users,
         "clients": len({row["client"] for row in run.tasks}),

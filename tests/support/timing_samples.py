@@ -162,11 +162,7 @@ def write_two_clients(directory: Path) -> Path:
             done("SEND", 1600, 40, user=2),
             done("SEND", 1700, 60_000, user=2, outcome="timeout", error="SMTP DATA"),
         ],
-        mails=[
-            event("seen", "n1.0", 2, 1250),
-            event("seen", "n1.1", 2, 1490),
-            event("found", "n1.2", 2, 3000),
-        ],
+        mails=[event("seen", "n1.0", 2, 1250), event("seen", "n1.1", 2, 1490), event("found", "n1.2", 2, 3000)],
         commands=[_command("SMTP DATA", 1700, 60_000, outcome="timeout"), _command("IMAP UID FETCH", 1101, 9)],
         header=TWO_CLIENTS | {"client": "c2"},
     )

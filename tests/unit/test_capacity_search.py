@@ -35,16 +35,7 @@ from loadsim.campaign.runs import (
     judge_run,
     nearest_to_failure,
 )
-from loadsim.capacity.search import (
-    AGREEING,
-    MOST_STEPS,
-    Found,
-    Settings,
-    decision,
-    established,
-    interval,
-    next_step,
-)
+from loadsim.capacity.search import AGREEING, MOST_STEPS, Found, Settings, decision, established, interval, next_step
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
@@ -370,8 +361,7 @@ def test_undecided_numbers_widen_the_interval() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("noise", "most_steps", "most_quick"),
-    [(0.0, 18, 12), (0.02, 22, 13), (0.1, 41, 19), (0.2, 57, 22)],
+    ("noise", "most_steps", "most_quick"), [(0.0, 18, 12), (0.02, 22, 13), (0.1, 41, 19), (0.2, 57, 22)]
 )
 def test_the_interval_holds_the_capacity_at_each_noise(noise: float, most_steps: float, most_quick: float) -> None:
     """Without intervals of scores, of servers whose capacity differs from run to run; the decision has the figures.

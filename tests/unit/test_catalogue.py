@@ -110,8 +110,7 @@ def test_findings_of_several_runs_are_merged_by_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [finding(Code.MONITOR_DEFECT, "mx2", why="cut"), finding(Code.MONITOR_DEFECT, "mx1", why="no header")],
+    "other", [finding(Code.MONITOR_DEFECT, "mx2", why="cut"), finding(Code.MONITOR_DEFECT, "mx1", why="no header")]
 )
 def test_other_places_and_texts_are_other_kinds(other: Finding) -> None:
     one = finding(Code.MONITOR_DEFECT, "mx1", why="cut")

@@ -41,10 +41,7 @@ SENDS = quiet(new_mail={"per_day": 15, "recipients": 1}, process_inbox={"per_day
 LIVELY = EVERYTHING | {"new_mail": {**EVERYTHING["new_mail"], "per_day": 30}, "process_inbox": {"per_day": 30}}
 """Half of all that users can do, for half of the time."""
 
-NOTHING_MOVED = LIVELY | {
-    "after_reading": {**EVERYTHING["after_reading"], "move": 0, "delete": 0},
-    "inbox_limit": None,
-}
+NOTHING_MOVED = LIVELY | {"after_reading": {**EVERYTHING["after_reading"], "move": 0, "delete": 0}, "inbox_limit": None}
 """The in-memory system has no answer to a list of which a message leaves the folder meanwhile."""
 
 

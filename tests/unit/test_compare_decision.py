@@ -14,14 +14,7 @@ from timing_samples import LOGGED_ON, done, event
 from loadsim.analysis.statistics.comparison import Sampled, larger_share_p
 from loadsim.comparison.compared_run import DELIVERY, LEAST_DELIVERY_MS, RESPONSE_SCORE, SCORE, kind_of
 from loadsim.comparison.comparison import Comparison, compare_runs
-from loadsim.comparison.decision import (
-    ONE_SIDED,
-    Terms,
-    by_criteria,
-    by_shares,
-    by_times,
-    decide,
-)
+from loadsim.comparison.decision import ONE_SIDED, Terms, by_criteria, by_shares, by_times, decide
 from loadsim.comparison.document import describe_comparison, tone
 from loadsim.comparison.failure_rates import Counts, FailureRates
 from loadsim.comparison.run_order import stretch, stretched

@@ -99,12 +99,7 @@ def side_of(place: Path, side: str, took_ms: float, unanswered: int, of: int = 1
     """Runs whose READ takes about this time, where it is answered; they take turns with the other side's."""
     turn = {"base": 0, "new": 1}[side]
     return [
-        write_run(
-            place,
-            f"{side}-{at}",
-            tasks=reads(took_ms * 1.02**at, unanswered, of),
-            hour=2 * at + turn,
-        )
+        write_run(place, f"{side}-{at}", tasks=reads(took_ms * 1.02**at, unanswered, of), hour=2 * at + turn)
         for at in range(runs)
     ]
 

@@ -95,10 +95,7 @@ def as_found(message: bytes) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("message_id", "quoted"),
-    [("<a@b>", "<a@b>"), ("", None), ("<a@b>\r\nX: y", None)],
-)
+@pytest.mark.parametrize(("message_id", "quoted"), [("<a@b>", "<a@b>"), ("", None), ("<a@b>\r\nX: y", None)])
 def test_an_answer_quotes_what_a_header_can_have(message_id: str, quoted: str | None) -> None:
     """Of a message with any header; an answer to one without a usable Message-ID refers to none."""
     header = Header(None, frozenset(), 9, "a@b", (), "one\r\ntwo\0", message_id, None)

@@ -34,7 +34,7 @@ DEAD = (3, 4)
 def nearest_rank(times_ms: list[float], percent: Fraction) -> float:
     """The smallest of the times that at least `percent` % of them do not exceed."""
     return min(
-        (at_ms for at_ms in times_ms if 100 * sum(each <= at_ms for each in times_ms) >= percent * len(times_ms)),
+        at_ms for at_ms in times_ms if 100 * sum(each <= at_ms for each in times_ms) >= percent * len(times_ms)
     )
 
 
@@ -181,9 +181,7 @@ def test_a_report_says_which_times_are_infinite(tmp_path: Path) -> None:
 
 
 def test_users_record_who_was_addressed_and_who_is_only_on_the_list(tmp_path: Path) -> None:
-    profile = quiet(
-        new_mail={"per_day": 20, "save_sent": False, "recipients": 2, "list_chance": 1},
-    )
+    profile = quiet(new_mail={"per_day": 20, "save_sent": False, "recipients": 2, "list_chance": 1})
     lists = {"count": 2, "size": {"min": 4, "average": 4, "max": 4}}
     lived = live(scenario_of(tmp_path / "run", (profile, 9), day="60s", lists=lists), tmp_path)
     workload = lived.engine.workload

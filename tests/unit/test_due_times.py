@@ -150,12 +150,7 @@ FAILURES = (ServerRefused("NO", "no"), ServerLost("reset"), ServerSilent("no ans
     grace=st.sampled_from(["0s", "10s"]),
 )
 def test_every_message_that_was_to_be_read_is_in_the_log(
-    tmp_path_factory: pytest.TempPathFactory,
-    seed: int,
-    rate: float,
-    service_s: float,
-    limit_s: float,
-    grace: str,
+    tmp_path_factory: pytest.TempPathFactory, seed: int, rate: float, service_s: float, limit_s: float, grace: str
 ) -> None:
     """Read, failed, unfinished or skipped: so it went with each message in sight when the last processing was due."""
 

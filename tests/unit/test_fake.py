@@ -41,9 +41,7 @@ def correspondence(tmp_path_factory: pytest.TempPathFactory) -> Lived:
     """Two users write to each other, and answer half of what they read."""
     place = tmp_path_factory.mktemp("correspondence")
     profile = quiet(
-        new_mail={"per_day": 150, "save_sent": True},
-        process_inbox={"per_day": 100},
-        after_reading={"reply": "50%"},
+        new_mail={"per_day": 150, "save_sent": True}, process_inbox={"per_day": 100}, after_reading={"reply": "50%"}
     )
     return live(scenario_of(place, (profile, 2), day="900s"), place, service_s=MEAN_MS / 1000)
 

@@ -128,9 +128,7 @@ def test_names_and_folders_are_one_to_one(
     """Every name of the user's own that a server lists is addressed by exactly this name."""
     begin = prefix + separator if prefix else ""
     names = names_of(
-        OF_SERVER,
-        Namespaces((Namespace(begin, separator),), ()),
-        tuple((begin + name, use) for name, use in uses),
+        OF_SERVER, Namespaces((Namespace(begin, separator),), ()), tuple((begin + name, use) for name, use in uses)
     )
     name = begin + separator.join(levels)
     folder = names.folder(name)

@@ -210,10 +210,7 @@ SHARED = MachineHealth(
         (replace(SHARED, cores=1), finding(Code.CORE_SHARED, "c1")),
         (replace(SHARED, shares_cpus=False, pinned=True), None),
         (replace(SHARED, shares_cpus=None), None),
-        (
-            MachineHealth("c1", 8, 0.91, 0.0),
-            finding(Code.CORES_BUSY, "c1", busy_share=0.91, engines_share=None),
-        ),
+        (MachineHealth("c1", 8, 0.91, 0.0), finding(Code.CORES_BUSY, "c1", busy_share=0.91, engines_share=None)),
         (
             MachineHealth("c1", 8, 0.91, 0.0, 0.12),
             finding(Code.CORES_BUSY_BY_OTHERS, "c1", busy_share=0.91, engines_share=0.12),
@@ -260,10 +257,7 @@ def write_machine(place: Path, cpu_share: float = 0.1) -> None:
 
 def test_a_busy_machine_says_what_of_it_was_loadsim(tmp_path: Path) -> None:
     """Two engines with 0.2 and 0.4 of a core took 30% of two cores; of an engine without samples, nothing is said."""
-    for engines, code, share in (
-        ([0.2, 0.4], Code.CORES_BUSY_BY_OTHERS, 0.3),
-        ([0.2, None], Code.CORES_BUSY, None),
-    ):
+    for engines, code, share in (([0.2, 0.4], Code.CORES_BUSY_BY_OTHERS, 0.3), ([0.2, None], Code.CORES_BUSY, None)):
         samples = [[] if one is None else [sample(at_s, cpu_share=one) for at_s in (1, 2)] for one in engines]
         place = tmp_path / f"{engines}"
         place.mkdir()

@@ -18,14 +18,7 @@ import pytest
 from imap_script import Ear
 
 from loadsim.engine.clock import VirtualLoop, run_virtual
-from loadsim.errors import (
-    GeneratorFailed,
-    MailMissing,
-    ServerLost,
-    ServerRefused,
-    ServerSilent,
-    TaskFailed,
-)
+from loadsim.errors import GeneratorFailed, MailMissing, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag
 from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.imap.commands import Literal

@@ -340,12 +340,7 @@ async def scripted(script: Script) -> AsyncIterator[tuple[ImapMailbox, Ear]]:
 def header_line(number: int, uid: int, name: bytes = b"HEADER.FIELDS (X-LOADSIM)") -> bytes:
     return (
         b'* %d FETCH (UID %d FLAGS () RFC822.SIZE 9 ENVELOPE (NIL "s%d" NIL NIL NIL NIL NIL NIL NIL NIL) BODY[%b] "")'
-        % (
-            number,
-            uid,
-            uid,
-            name,
-        )
+        % (number, uid, uid, name)
     )
 
 

@@ -13,26 +13,10 @@ from hypothesis import strategies as st
 from imap_dialogue import DIALOGUE, cut
 
 from loadsim.errors import ProtocolError
-from loadsim.protocols.imap.commands import (
-    LONGEST_SET_BYTES,
-    Literal,
-    astring,
-    date_time,
-    encode,
-    mailbox,
-    number_sets,
-)
+from loadsim.protocols.imap.commands import LONGEST_SET_BYTES, Literal, astring, date_time, encode, mailbox, number_sets
 from loadsim.protocols.imap.grammar import numbers_of, parse
 from loadsim.protocols.imap.names import decode_name, encode_name
-from loadsim.protocols.imap.responses import (
-    Address,
-    Envelope,
-    Exists,
-    Fetched,
-    ListEntry,
-    Response,
-    Tagged,
-)
+from loadsim.protocols.imap.responses import Address, Envelope, Exists, Fetched, ListEntry, Response, Tagged
 from loadsim.protocols.imap.values import DEEPEST
 from loadsim.protocols.imap.wire import ImapWire
 

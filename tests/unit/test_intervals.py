@@ -205,8 +205,7 @@ def test_a_window_has_a_slot_for_each_second(window_s: Window, slots: int) -> No
 
 
 @given(
-    hits=st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 9)), min_size=1),
-    longer_than_us=st.integers(0, 2**40),
+    hits=st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 9)), min_size=1), longer_than_us=st.integers(0, 2**40)
 )
 def test_slow_hits_are_counted_slot_by_slot(hits: list[tuple[int, int]], longer_than_us: int) -> None:
     """Sorted by what they took, with their slots; and what is more than their share adds up to nothing."""

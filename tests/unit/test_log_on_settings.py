@@ -31,10 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def scenario(imap: Any = None, smtp: Any = None, accounts: Any = None, **keys: Any) -> Scenario:
     document = {
-        "server": {
-            "imap": {"host": "127.0.0.1", **(imap or {})},
-            "smtp": {"host": "127.0.0.1", **(smtp or {})},
-        },
+        "server": {"imap": {"host": "127.0.0.1", **(imap or {})}, "smtp": {"host": "127.0.0.1", **(smtp or {})}},
         "accounts": accounts or {"user": "user{index}", "password": "hunter2"},
         "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
     }
@@ -48,8 +45,7 @@ def endpoints(found: Scenario) -> tuple[Endpoint, Endpoint]:
 
 
 @pytest.mark.parametrize(
-    ("auth", "methods"),
-    [("auto", ()), ("plain", ("plain",)), (["scram-sha-256", "plain"], ("scram-sha-256", "plain"))],
+    ("auth", "methods"), [("auto", ()), ("plain", ("plain",)), (["scram-sha-256", "plain"], ("scram-sha-256", "plain"))]
 )
 def test_methods(auth: Any, methods: tuple[str, ...]) -> None:
     """One, or several in order of preference; they survive the file of the run directory."""
@@ -80,11 +76,7 @@ MINTED = {"user": "u{index}", "manifest_key": "x"}
         ({**TLS, "tls_min_version": 1.1}, OWN, "server.imap.tls_min_version: expected 1.2 or 1.3, found 1.1"),
         ({**TLS, "client_key": "x"}, OWN, "server.imap.client_certificate: expected a client_certificate"),
         ({**TLS, "client_certificate": "{name}.pem"}, OWN, "expected no other fields than {index} and {user}"),
-        (
-            {**TLS, "tls_verify": "insecure-none", "ca_file": "x"},
-            OWN,
-            "tls_verify: expected either ca_file or",
-        ),
+        ({**TLS, "tls_verify": "insecure-none", "ca_file": "x"}, OWN, "tls_verify: expected either ca_file or"),
         ({}, {"user": "u{index}", "token_file": "x"}, "expected a user, and a manifest_key"),
         ({}, {**TOKEN_ACCOUNTS, "token_file": "x"}, "accounts: expected either token_file or token_command"),
         ({}, {**TOKEN_ACCOUNTS, "token_command": "a 'b"}, "accounts.token_command: expected a command"),

@@ -21,14 +21,7 @@ from loadsim.dryrun.plan_engine import PlannedContents, plan_users
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import layout
-from loadsim.model.mailboxes import (
-    DEEPEST,
-    LognormalSizes,
-    SizeTable,
-    deepest_first,
-    folder_names,
-    levels,
-)
+from loadsim.model.mailboxes import DEEPEST, LognormalSizes, SizeTable, deepest_first, folder_names, levels
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario, load_scenario

@@ -33,14 +33,7 @@ def log_of(
     **header: Any,
 ) -> TimingLog:
     """The log of a run of 50 s with samples of the probe `command` at these instants."""
-    health = [
-        {
-            "at_ns": START_NS + round(at * 1e9),
-            "probe": "command",
-            "figures": {figure: 1.0},
-        }
-        for at in at_s
-    ]
+    health = [{"at_ns": START_NS + round(at * 1e9), "probe": "command", "figures": {figure: 1.0}} for at in at_s]
     return sample_log(
         path,
         [done("READ", 1000 * number + 500, 40) for number in range(50)],
@@ -68,13 +61,7 @@ EARLY_AND_LATE = [*range(20), *range(28, 50)]
             "value",
             [finding(Code.NO_SAMPLES, gap_s=9.0), finding(Code.SAMPLES_FAILED, failed=8, tried=50, why="timed out")],
         ),
-        (
-            [0, *(5.25 + each for each in range(45))],
-            CRITERION,
-            None,
-            "value",
-            [finding(Code.NO_SAMPLES, gap_s=5.25)],
-        ),
+        ([0, *(5.25 + each for each in range(45))], CRITERION, None, "value", [finding(Code.NO_SAMPLES, gap_s=5.25)]),
         ([], CRITERION, facts_of(0, 0, None), "value", [finding(Code.NO_SAMPLES, gap_s=50.0)]),
         (range(60, 70), CRITERION, None, "value", [finding(Code.NO_SAMPLES, gap_s=50.0)]),
         (

@@ -25,11 +25,7 @@ from timing_samples import ENDED, HEADER, done, sample_log
 from virtual_runs import NOWHERE, quiet, scenario_of
 
 from loadsim.analysis.generator.health import engines_health, machines_health
-from loadsim.analysis.probes.statistics import (
-    ProbeStatistics,
-    probe_facts,
-    probe_statistics,
-)
+from loadsim.analysis.probes.statistics import ProbeStatistics, probe_facts, probe_statistics
 from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
 from loadsim.errors import ConfigError

@@ -57,10 +57,7 @@ COMPAQ_1997: list[Row] = [
     ("new_mail.recipients", 3, 3, 3),
     ("new_mail.list_chance", 0.30, 0.30, 0.30),
     *rows(
-        *("messages", KINDS_50),
-        [90, 0, 0, 10, 0, 0, 0, 0],
-        [64, 17, 4, 5, 2, 2, 4, 2],
-        [50, 10, 5, 10, 5, 5, 5, 10],
+        *("messages", KINDS_50), [90, 0, 0, 10, 0, 0, 0, 0], [64, 17, 4, 5, 2, 2, 4, 2], [50, 10, 5, 10, 5, 5, 5, 10]
     ),
     ("schedule.per_day", 1, 5, 10),
     ("schedule.file_bytes.average", 22528, 22528, 22528),
@@ -92,20 +89,13 @@ IBM_1998_DIFFERS: list[Row] = [
     ("lists.size.min", 2, 2, 2),
     ("lists.size.average", 10, 10, 10),
     ("lists.size.max", 20, 20, 20),
-    *rows(
-        *("messages", KINDS_55),
-        [9, 0, 0, 1, 0, 0, 0, 0],
-        [60, 16, 4, 5, 4, 2, 2, 2],
-        [50, 10, 5, 10, 5, 5, 5, 10],
-    ),
+    *rows(*("messages", KINDS_55), [9, 0, 0, 1, 0, 0, 0, 0], [60, 16, 4, 5, 4, 2, 2, 2], [50, 10, 5, 10, 5, 5, 5, 10]),
     ("schedule.file_bytes.min", 5120, 5120, 5120),
     ("schedule.file_bytes.average", 22528, 22528, 22528),
     ("schedule.file_bytes.max", 40960, 40960, 40960),
 ]
 
-OURS: list[Row] = [
-    ("after_browsing.nothing", 1.0, 1.0, 1.0),
-]
+OURS: list[Row] = [("after_browsing.nothing", 1.0, 1.0, 1.0)]
 
 NO_NIGHT: Row = ("night_s", 0, 0, 0)
 """Neither Compaq's table nor IBM's has a row for it."""
@@ -150,9 +140,7 @@ LOADSIM_50 = [
     ("schedule.file_bytes.min", 22528, 22528, 22528),
     ("schedule.file_bytes.max", 22528, 22528, 22528),
 ]
-LOADSIM_55 = list(
-    {row[0]: row for row in [NO_NIGHT, *COMPAQ_1997, *IBM_1998_ADDS, *OURS, *IBM_1998_DIFFERS]}.values(),
-)
+LOADSIM_55 = list({row[0]: row for row in [NO_NIGHT, *COMPAQ_1997, *IBM_1998_ADDS, *OURS, *IBM_1998_DIFFERS]}.values())
 LOADSIM_40 = list({row[0]: row for row in [*LOADSIM_50, *NOT_IN_THE_EXCERPT, *BORES_40]}.values())
 EDITIONS = (("loadsim-4.0", LOADSIM_40), ("loadsim-5.0", LOADSIM_50), ("loadsim-5.5", LOADSIM_55))
 
@@ -350,9 +338,7 @@ def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
     """A file without a row that makes load is refused; one without a row that has a default is not."""
     file = tmp_path / "own.yaml"
     file.write_text(yaml.safe_dump({key: value for key, value in WHOLE.items() if key != row}))
-    optional = {
-        *("night", "empty_deleted_items_on_log_off", "inbox_limit", "after_browsing", "calculated"),
-    }
+    optional = {*("night", "empty_deleted_items_on_log_off", "inbox_limit", "after_browsing", "calculated")}
     with nullcontext() if row in optional else pytest.raises(ConfigError, match=rf": {row}: expected a value"):
         load_profile(str(file))
 

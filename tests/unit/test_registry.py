@@ -38,12 +38,7 @@ def open_driver(services):
 """
 """A third-party driver that lacks two tasks."""
 
-FEW_TASKS = {
-    "from": "loadsim-5.5/light",
-    "name": "few",
-    "browse": {"per_day": 0},
-    "after_reading": {"move": 0},
-}
+FEW_TASKS = {"from": "loadsim-5.5/light", "name": "few", "browse": {"per_day": 0}, "after_reading": {"move": 0}}
 """A profile that plans neither of them."""
 
 

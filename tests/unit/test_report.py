@@ -175,11 +175,7 @@ def _hostile(place: Path) -> None:
 
 def _watched(place: Path) -> None:
     """With health samples of engine and machine, and with mail."""
-    mails = [
-        event("accepted", "n1.0", 2, 1000),
-        event("seen", "n1.0", 2, 1400),
-        event("accepted", "n1.1", 2, 2000),
-    ]
+    mails = [event("accepted", "n1.0", 2, 1000), event("seen", "n1.0", 2, 1400), event("accepted", "n1.1", 2, 2000)]
     write_sample(place / "logs" / "c1.0.tlog", [done("SEND", 900, 90, late_ms=3), done("READ", 1500, 20)], mails)
     _write_health(
         place / "logs" / "c1.1.tlog", {"engine": "1"}, [_engine_sample(1, [500, 9000]), _engine_sample(2, [])]
@@ -196,10 +192,7 @@ def _engine_sample(at_s: float, lags_us: list[int]) -> dict[str, Any]:
 
 
 def _write_health(
-    path: Path,
-    header: Mapping[str, Any],
-    samples: list[dict[str, Any]],
-    facts: Mapping[str, Any] | None = None,
+    path: Path, header: Mapping[str, Any], samples: list[dict[str, Any]], facts: Mapping[str, Any] | None = None
 ) -> None:
     """A log of samples only."""
     writer = TimingLogWriter(path, HEADER | dict(header), EPOCH_NS)
@@ -510,10 +503,7 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     )
     (differing,) = differences.blocks
     assert isinstance(differing, Table)
-    assert differing.rows == (
-        ("Users", "a", "10"),
-        ("Users", "b, c, d", "20"),
-    )
+    assert differing.rows == (("Users", "a", "10"), ("Users", "b, c, d", "20"))
     assert step == f"Next: {Code.CRITERION_MISSED.remedy}."
     assert document.tone == "doubtful"
 

@@ -78,12 +78,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     degraded = write_run(place, "degraded", tasks=many)
     invalid = write_two_clients(place / "invalid")
     base, new = (three(place, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
-    runs = {
-        "Valid": [valid],
-        "Degraded": [degraded],
-        "Invalid": [invalid],
-        "3 runs": [valid, degraded, invalid],
-    }
+    runs = {"Valid": [valid], "Degraded": [degraded], "Invalid": [invalid], "3 runs": [valid, degraded, invalid]}
     documents = {words: document_of([str(path) for path in paths], {}) for words, paths in runs.items()}
     documents["Failed"] = describe_comparison(compare_runs(base, new, max_regression=0.05))
     searched = capacity(Found(1000, 1200, "criteria"), (500, "passed"), (1000, "passed"), (1200, "failed"))

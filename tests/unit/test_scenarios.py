@@ -126,10 +126,7 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     assert scenario.allow_hosts == ("MAIL.example.org", "192.0.2.7")
 
 
-@pytest.mark.parametrize(
-    ("tls", "imap", "smtp"),
-    [("none", 143, 25), ("starttls", 143, 587), ("implicit", 993, 465)],
-)
+@pytest.mark.parametrize(("tls", "imap", "smtp"), [("none", 143, 25), ("starttls", 143, 587), ("implicit", 993, 465)])
 def test_ports_by_the_kind_of_tls(file: Path, tls: str, imap: int, smtp: int) -> None:
     file.write_text(
         f"server: {{imap: {{host: '::1', tls: {tls}}}, smtp: {{host: localhost, tls: {tls}}}}}\n{PATTERN}{FEW}"

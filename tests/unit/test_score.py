@@ -160,7 +160,7 @@ def test_the_inbox_is_worked_through_from_when_it_was_due(tmp_path: Path) -> Non
     assert (inbox["processings"], inbox["done"], inbox["unfinished"]) == (20, 18, 2)
     assert (inbox["p50_ms"], inbox["p90_ms"], inbox["p95_ms"], inbox["mean_ms"]) == (20, 28, "inf", "inf")
     assert {name for name in plain.score if plain.score[name] != summary.score[name]} == {
-        *("inbox", "by_protocol", "down_share", "verdict"),
+        *("inbox", "by_protocol", "down_share", "verdict")
     }
     assert plain.score["tasks"] == summary.score["tasks"]
     assert plain.score["inbox"] is None

@@ -72,12 +72,7 @@ async def failures(protocol: str, services: Services) -> list[TaskFailed]:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
 def test_no_free_file_descriptor(
-    protocol: str,
-    loop: str,
-    sources: tuple[str, ...],
-    tls: str,
-    host: str,
-    monkeypatch: pytest.MonkeyPatch,
+    protocol: str, loop: str, sources: tuple[str, ...], tls: str, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that we could not even begin, and a host that we could not even look up."""
     monkeypatch.setattr(connect, "_FOUND", {})

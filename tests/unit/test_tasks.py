@@ -10,17 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual_runs import (
-    EVERYTHING,
-    LISTS,
-    Lived,
-    assert_one_at_a_time,
-    chosen,
-    live,
-    quiet,
-    recipients,
-    scenario_of,
-)
+from virtual_runs import EVERYTHING, LISTS, Lived, assert_one_at_a_time, chosen, live, quiet, recipients, scenario_of
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import MessageTag, answer_id
@@ -316,14 +306,7 @@ def header(ref: str, *, run: str = "run-1", sender: int = 2, seen: bool = False,
     """A header as a list shows it."""
     tag = MessageTag(run, sender, ref, "ups1K", 0, "") if ours else None
     return Header(
-        ref,
-        frozenset({Flag.SEEN} if seen else ()),
-        1000,
-        "b@loadsim.test",
-        ("a@loadsim.test",),
-        "s",
-        f"<{ref}>",
-        tag,
+        ref, frozenset({Flag.SEEN} if seen else ()), 1000, "b@loadsim.test", ("a@loadsim.test",), "s", f"<{ref}>", tag
     )
 
 

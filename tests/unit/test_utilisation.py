@@ -13,15 +13,7 @@ from queue_server import server
 from loadsim.analysis.statistics.intervals import BLOCKS
 from loadsim.findings.catalogue import Code
 from loadsim.model.terms import Window
-from loadsim.size.utilisation import (
-    Estimate,
-    NotKnown,
-    block_means,
-    block_rates,
-    levels,
-    ratio,
-    users_at,
-)
+from loadsim.size.utilisation import Estimate, NotKnown, block_means, block_rates, levels, ratio, users_at
 
 WINDOW = Window(60.0, 660.0)
 SEEDS = 100

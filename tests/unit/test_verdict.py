@@ -133,11 +133,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
         "invalid",
         (finding(Code.LOAD_MISSING, made=1234, planned=1300, made_share=1234 / 1300, limit_share=0.95),),
     ),
-    (
-        with_facts(window_s=Window(60, 119.5)),
-        "invalid",
-        (finding(Code.SHORT_WINDOW, window_s=59.5, limit_s=60),),
-    ),
+    (with_facts(window_s=Window(60, 119.5)), "invalid", (finding(Code.SHORT_WINDOW, window_s=59.5, limit_s=60),)),
     (with_task(ok=19), "invalid", (finding(Code.FEW_HITS, "READ", hits=19, limit=20),)),
     (with_facts(ended_early=True), "invalid", (finding(Code.STOPPED),)),
     (
@@ -184,11 +180,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
         (finding(Code.NOT_RECORDED, recorded_share=0.9, limit_share=0.95), CUT),
     ),
     # No score
-    (
-        with_facts(drivers=driver(task(p95_ms=None, ok=0))),
-        "invalid",
-        (finding(Code.NOTHING_DUE),),
-    ),
+    (with_facts(drivers=driver(task(p95_ms=None, ok=0))), "invalid", (finding(Code.NOTHING_DUE),)),
     (
         with_facts(drivers=driver(task()) | driver(task(p95_ms=None, ok=0), name="aioimaplib")),
         "invalid",
@@ -327,10 +319,7 @@ def test_each_finding_by_its_own_case(
 @pytest.mark.parametrize(
     ("change", "warning"),
     [
-        (
-            with_facts(sessions_lost=7, down_share=0.0123),
-            finding(Code.SESSIONS_LOST, sessions=7, down_share=0.0123),
-        ),
+        (with_facts(sessions_lost=7, down_share=0.0123), finding(Code.SESSIONS_LOST, sessions=7, down_share=0.0123)),
         (with_facts(sessions_lost=7), finding(Code.SESSIONS_LOST, sessions=7, down_share=None)),
         (
             with_facts(drivers=driver(task(), task("LOGON", 5, 0, ok=9, refused=2, timeout=1, unfinished=1))),
@@ -347,10 +336,7 @@ def test_each_finding_by_its_own_case(
         ),
         (with_facts(users_without_session=3), finding(Code.NO_SESSION_AT_END, without=3, users=100)),
         (with_facts(unannounced=1234), finding(Code.NOT_ANNOUNCED, messages=1234)),
-        (
-            with_facts(delivery=replace(FINE.delivery, left_out=30)),
-            finding(Code.LISTS_OMIT_SENDER, copies=30),
-        ),
+        (with_facts(delivery=replace(FINE.delivery, left_out=30)), finding(Code.LISTS_OMIT_SENDER, copies=30)),
     ],
 )
 def test_what_servers_do_differently_is_warned_of(change: Callable[[Facts], Facts], warning: Finding) -> None:

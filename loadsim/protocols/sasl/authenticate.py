@@ -25,10 +25,7 @@ _NAMED = frozenset(("plain", "login", LOGIN_COMMAND))
 
 
 async def log_on(
-    method: str,
-    endpoint: Endpoint,
-    account: Account,
-    perform: Callable[[Exchange], Awaitable[None]],
+    method: str, endpoint: Endpoint, account: Account, perform: Callable[[Exchange], Awaitable[None]]
 ) -> None:
     """Log on by a SASL method. `perform` sends the messages of an exchange, and raises `ServerRefused` for a refusal.
 
