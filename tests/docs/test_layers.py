@@ -16,8 +16,8 @@ import loadsim.errors
 FINDERS = ("analysis", "capacity", "comparison", "size", "suite")
 """The packages that find something out: their sentences are in `findings`, and in the modules that build documents."""
 
-WITH_SENTENCES = {"capacity/search.py", "comparison/comparability.py", "comparison/obstacles.py", "suite/cells.py"}
-"""The modules with sentences of their own: the steps of a search, and the differences between loads."""
+WITH_SENTENCES = {"comparison/obstacles.py", "suite/cells.py"}
+"""The modules with sentences of their own: the differences between loads."""
 
 SENTENCE = re.compile(r"\w (is|are|was|were|has|have|had|does|did|can|cannot|may|must|needs?|missed|lacks?|failed)\b")
 ERRORS = {name for name in vars(loadsim.errors) if name.endswith("Error")} | {"RunInvalid"}
