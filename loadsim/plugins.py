@@ -15,7 +15,7 @@ from loadsim.errors import ConfigError, printable
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUPS = {"driver": "loadsim.protocols", "task": "loadsim.tasks", "probe": "loadsim.probes"}
+GROUPS = {"driver": "loadsim.protocols", "task": "loadsim.tasks", "probe": "loadsim.probes", "store": "loadsim.stores"}
 """The group of entry points of each kind of plug-in."""
 
 NOT_INSTALLED = "not installed"

@@ -22,6 +22,7 @@ PACKAGES = {  # the column, and what the package has
     "cli": (2, "parse, call, show"),
     "capacity": (1, "the search"),
     "suite": (2, "the matrix"),
+    "storage": (3, "disks under mail stores"),
     "campaign": (1.5, "many runs"),
     "runs": (1.5, "one run"),
     "cluster": (0.5, "several machines"),

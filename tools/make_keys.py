@@ -27,6 +27,7 @@ from loadsim.model.mail_program import MailProgram
 from loadsim.model.profile import Profile
 from loadsim.model.run_times import seconds
 from loadsim.model.suite import SuiteDocument
+from loadsim.storage.scenario import StorageScenario
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 
@@ -36,6 +37,7 @@ PAGES: dict[type, str] = {
     MailProgram: "programs.md",
     SuiteDocument: "suite.md",
     Figures: "run-directory.md",
+    StorageScenario: "storage.md",
 }
 """The page with the keys of a class."""
 

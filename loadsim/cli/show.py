@@ -1,4 +1,4 @@
-"""`loadsim show`: list scenarios, profiles, programs, suites, drivers and tasks, or show one."""
+"""`loadsim show`: list shipped files, drivers and tasks, or show one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = tuple[str, str]
 """A name, and the words for it."""
 
 
-SHIPPED_FILES = ("scenarios", "profiles", "programs", "suites")
+SHIPPED_FILES = ("scenarios", "profiles", "programs", "suites", "storages")
 """The kinds of files; the others are code."""
 
 KINDS = (*SHIPPED_FILES, "drivers", "tasks")

@@ -70,6 +70,7 @@ REPAIR = "repair the probe or its monitor, and run again"
 OTHER_WARM_UP = "use a longer warm-up (run.warm_up)"
 CREATE_LIST = "create it with its members (loadsim topology export writes all lists), or set lists.count: 0"
 SMALLER_MESSAGES = "raise the largest message size of the server, or send smaller kinds of messages in the profile"
+FASTER_DISKS = "use more or faster disks, or fewer mailboxes on them"
 LOOK_AT_LOG = "look for the reason in the server's log"
 
 
@@ -534,6 +535,63 @@ class Code(Enum):
     )
     SENDER_LEFT_OUT = _note("the list leaves out the sender: a run does not expect these copies")
     MONITOR_WITHOUT_SAMPLES = _refused("monitor {where}: {why}", "make its command (monitors) print samples")
+
+    # A test of storage.
+    DISK_FULL = _invalid(
+        Cause.TERMS, "the file system reached the reserve that stays free", "use fewer mailboxes, or a larger disk"
+    )
+    WORKER_BUSY = _invalid(
+        Cause.GENERATOR,
+        "the process of {where} used {cpu_share} of a core, limit {limit_share}: it was slower than the disks",
+        "use more databases, each of which has a process, and a machine with as many cores",
+    )
+    WORKER_LATE = _invalid(
+        Cause.GENERATOR,
+        "the process of {where} was late: 99th percentile {lag_p99_ms}, limit {limit_ms}",
+        "keep other work off the machine, or use fewer threads",
+    )
+    CACHE_NOT_FULL = _invalid(
+        Cause.TERMS,
+        "a cache did not reach its size, so the disks were not measured as they will be used",
+        "use larger mailboxes, or a smaller cache",
+    )
+    FEW_READS = _invalid(
+        Cause.TERMS, "{where} made {reads:read} from the disk, at least {limit} needed", "use a longer duration"
+    )
+    BELOW_TARGET = _missed(
+        "{achieved} reads and writes per second, target {target}",
+        "use more threads (loadsim storage tune finds how many); if times are too long then, use faster disks",
+    )
+    DISK_READS_SLOW = _missed("reads of {where} took {mean_ms} on average, limit {limit_ms}", FASTER_DISKS)
+    DISK_READ_PEAK = _missed("reads of {where} took up to {max_ms} (mean of a sample), limit {limit_ms}", FASTER_DISKS)
+    LOG_WRITES_SLOW = _missed("log writes of {where} took {mean_ms} on average, limit {limit_ms}", FASTER_DISKS)
+    LOG_WRITE_PEAK = _missed(
+        "log writes of {where} took up to {max_ms} (mean of a sample), limit {limit_ms}", FASTER_DISKS
+    )
+    DISK_STALLED = _missed("no operation on {where} ended for {stalled_s}", "look for errors in the system's log")
+    DISK_FAILED = _missed("operations on {where} failed {times:time}: {what}", "look for errors in the system's log")
+    STORED_DAMAGED = _missed(
+        "{damaged:place} of {where} are damaged or lost: {places}", "replace the disk, controller or file system"
+    )
+    TUNING_FOUND = _note("the most within the limits was found", "quote it with its threads, pause and scenario")
+    TUNING_NONE = _missed("even one thread is too much for the disks", FASTER_DISKS)
+    TUNING_NO_LIMIT = _note("no run failed by its times: the disks can do more")
+    TUNING_GENERATOR = _warning(
+        "the load generator was too slow for more", "use more databases, and a machine with as many cores"
+    )
+    TUNING_VOID = _warning("a run was invalid, so its times say nothing", "fix the cause that its report names")
+    KERNEL_ERRORS = _missed(
+        "the kernel logged errors: {errors}", "look whether they are of the disks (dmesg), repair them, and run again"
+    )
+    MACHINES_APART = _refused(
+        "the machines did not measure at the same time: they have {common_s} in common with {where}",
+        "start the tests together",
+    )
+    STORAGE_SHORT = _note("a short test of {length_s}; published ones take 2 h", "use the default duration")
+    CACHE_BETWEEN = _warning(
+        "the file system does not allow direct reads: the cache of the operating system may hide the disks",
+        "use a file system that allows them, such as ext4 or XFS",
+    )
 
     # What to do after a run without faults.
     EMBEDDED = _note(

@@ -27,7 +27,7 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     yield "IMAP server's identity", facts.imap_identity
     yield "SMTP greeting", facts.smtp_greeting
     yield "SMTP extensions before TLS and log-on", _words(facts.smtp_extensions)
-    systems = {_file_system(one) for source in run.log.sources for one in source.facts.server_file_systems or ()}
+    systems = {file_system(one) for source in run.log.sources for one in source.facts.server_file_systems or ()}
     storage = "the embedded server keeps mail in memory" if figures.embedded else "; ".join(sorted(systems))
     yield "Storage and file system", storage
     here = {None: "", True: "the generator's machine", False: "another machine than the generator's"}
@@ -69,7 +69,7 @@ def _generator(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     memory_bytes = facts.memory_bytes
     yield "Memory", f"{memory_bytes / 2**30:.1f} GiB" if memory_bytes else ""
     yield "Operating system", facts.system
-    yield "Run directory on", _file_system(facts.run_file_system) if facts.run_file_system else ""
+    yield "Run directory on", file_system(facts.run_file_system) if facts.run_file_system else ""
     yield "Server and generator on separate cores", _apart(facts)
 
 
@@ -94,7 +94,8 @@ def _apart(facts: LogFacts) -> str:
     return f"generator on {_words(facts.generator_cpus)}, server on {_words(facts.server_cpus)}"
 
 
-def _file_system(system: FileSystem) -> str:
+def file_system(system: FileSystem) -> str:
+    """Return a file system in words."""
     disk = f" ({system.model})" if system.model else ""
     return f"{system.type} on {system.source}{disk}, mounted at {system.mounted_at} ({system.options})"
 

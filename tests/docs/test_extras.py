@@ -66,6 +66,13 @@ def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_database_store_needs_the_extra(tmp_path: Path) -> None:
+    refused = typed(tmp_path, ("apsw",), "storage", "run", "storage-quickstart")
+    assert refused.returncode == BAD_INPUT
+    assert refused.stderr == "loadsim: store: expected the package apsw, found none; pip install 'loadsim[storage]'\n"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "command"),
     [

@@ -14,6 +14,7 @@ from pages import PAGES, Block, blocks, with_outputs
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
 from loadsim.model.suite import load_suite
+from loadsim.storage.scenario import load_storage
 from loadsim.suite.cells import scenarios_of
 
 BASE: dict[str, Any] = {
@@ -38,6 +39,7 @@ PLUGIN_TASK = "FIND SENT"
 
 MARKS: Mapping[str, tuple[str, ...]] = {
     "profile": ("from", "new_mail", "after_reading"),
+    "storage": ("directories",),
     "suite": ("servers", "repeats", "before", "after", "compare"),
 }
 """Top-level keys of a kind of file that a scenario has not."""
@@ -101,6 +103,9 @@ def test_each_yaml_block_is_read(block: Block, place: Path) -> None:
             suite = load_suite(str(file))
             scenarios_of(suite, passwords=False)
             assert len(suite.cells) == len(document.get("servers", "1")) * len(document.get("users", "1"))
+        case "storage":
+            file.write_text(block.text)
+            assert load_storage(str(file)).databases == len(document["directories"])
         case _:
             whole = completed(document)
             file.write_text(yaml.safe_dump(whole))

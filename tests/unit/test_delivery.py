@@ -33,9 +33,7 @@ DEAD = (3, 4)
 
 def nearest_rank(times_ms: list[float], percent: Fraction) -> float:
     """The smallest of the times that at least `percent` % of them do not exceed."""
-    return min(
-        at_ms for at_ms in times_ms if 100 * sum(each <= at_ms for each in times_ms) >= percent * len(times_ms)
-    )
+    return min(at_ms for at_ms in times_ms if 100 * sum(each <= at_ms for each in times_ms) >= percent * len(times_ms))
 
 
 SIGHTS = st.lists(st.tuples(st.sampled_from(["seen", "found"]), st.integers(0, 30)), max_size=3)

@@ -22,7 +22,7 @@ _CHUNK_BYTES, _LINE_BYTES = 57, 78
 _SAMPLES = 16
 """The texts of 4 KB of which texts are cut."""
 
-_TEXT_HEADER = b"Content-Type: text/plain; charset=us-ascii\r\nContent-Transfer-Encoding: 7bit\r\n"
+TEXT_HEADER = b"Content-Type: text/plain; charset=us-ascii\r\nContent-Transfer-Encoding: 7bit\r\n"
 _FILE_HEADER = (
     b"Content-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n"
     b'Content-Disposition: attachment; filename="archive.bin"\r\n'
@@ -30,15 +30,16 @@ _FILE_HEADER = (
 MEDIA_TYPE = "application/octet-stream"
 
 
-def _multipart(text: bytes, file: bytes, digest: str | None = None) -> Content:
-    return enclose("multipart/mixed", "sized", Entity(_TEXT_HEADER, text), Entity(_FILE_HEADER, file), digest)
+def multipart(text: bytes, file: bytes, digest: str | None = None) -> Content:
+    """Return a text with an attached file in base64; `digest` is that of the body, if known."""
+    return enclose("multipart/mixed", "sized", Entity(TEXT_HEADER, text), Entity(_FILE_HEADER, file), digest)
 
 
 def _size_bytes(content: Content) -> int:
     return len(content.header) + 2 + sum(map(len, content.pieces))
 
 
-_FRAME_BYTES = _size_bytes(_multipart(b"", b"", "-"))
+_FRAME_BYTES = _size_bytes(multipart(b"", b"", "-"))
 
 
 def layout(room_bytes: int) -> tuple[int, int]:
@@ -48,7 +49,7 @@ def layout(room_bytes: int) -> tuple[int, int]:
     """
     lines = (room_bytes - _FRAME_BYTES - _LEAST_TEXT_BYTES + 2) // _LINE_BYTES
     if room_bytes <= TEXT_ONLY_BYTES or lines < 1:
-        return max(3, room_bytes - len(_TEXT_HEADER) - 2), 0
+        return max(3, room_bytes - len(TEXT_HEADER) - 2), 0
     file_bytes = lines * _LINE_BYTES - 2  # the delimiter has the last CRLF
     return room_bytes - _FRAME_BYTES - file_bytes, file_bytes
 
@@ -64,8 +65,8 @@ class SizedContents:
         text_bytes, file_bytes = layout(room_bytes)
         text = self._text(text_bytes, u)
         if not file_bytes:
-            return Content(_TEXT_HEADER, (text,), body_digest(text))
-        return _multipart(text, self._file(file_bytes, u))
+            return Content(TEXT_HEADER, (text,), body_digest(text))
+        return multipart(text, self._file(file_bytes, u))
 
     def _text(self, size_bytes: int, u: float) -> bytes:
         """Return lines of exactly this size."""

@@ -102,8 +102,8 @@ def _positive_duration(value: object) -> float:
     return seconds
 
 
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([KM]?)", re.ASCII)
-_UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([KMGT]?)", re.ASCII)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def _size(value: object) -> int:

@@ -1,0 +1,127 @@
+"""`loadsim storage`: can these disks carry so many mailboxes?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadsim.cli.live.progress import shown_work
+from loadsim.cli.live.stderr_lines import print_line
+from loadsim.cli.options import add_set
+from loadsim.cli.report_file import REPORT_NAME, check_place, write
+from loadsim.cli.shown_answer import add_wide, shown
+from loadsim.findings.catalogue import Severity
+
+if TYPE_CHECKING:
+    from loadsim.report.document import Document
+    from loadsim.storage.runs import Tell, Test
+    from loadsim.storage.scenario import StorageScenario
+
+TESTS: dict[str, tuple[Test, str]] = {
+    "run": ("performance", "measure reads, writes and log writes under load, then verify everything"),
+    "backup": ("backup", "read all files, and verify their checksums"),
+    "verify": ("verify", "verify all checksums, and all messages against what was acknowledged"),
+    "recover": ("recovery", "kill the processes under load, and replay the logs"),
+}
+"""The commands that make a test, with their help."""
+
+JSON_NAME = "storage.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command, (test, purpose) in TESTS.items():
+        added = commands.add_parser(command, help=purpose)
+        _add_scenario(added, "new directory of the test; default: in runs")
+        added.set_defaults(run=partial(_test, test=test))
+    tuning = commands.add_parser("tune", help="find the most reads and writes per second within the limits")
+    _add_scenario(tuning, "directory of the runs, new, or of a tuning to resume; default: in runs")
+    tuning.set_defaults(run=_tune)
+    report = commands.add_parser("report", help="report on one or several tests: HTML or Markdown")
+    report.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="directories of tests")
+    report.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="file to write, .html or .md; default: report.html"
+    )
+    report.add_argument(
+        "--paper", type=Path, metavar="FILE", help="write an ESRP paper with the texts of this file (YAML)"
+    )
+    add_wide(report)
+    report.set_defaults(run=_report)
+
+
+def _add_scenario(parser: argparse.ArgumentParser, out: str) -> None:
+    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped storage scenario")
+    add_set(parser, "override a key of the scenario; repeatable")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=out)
+    parser.add_argument("--quiet", action="store_true", help="print only the answer and errors")
+    add_wide(parser)
+
+
+def _tell(args: argparse.Namespace) -> Tell:
+    return (lambda _: None) if args.quiet else print_line
+
+
+def _test(args: argparse.Namespace, test: Test) -> int:
+    from loadsim.storage.runs import run_test
+    from loadsim.storage.scenario import load_storage
+
+    scenario = load_storage(args.scenario, args.overrides)
+    return _answer(run_test(scenario, test, args.out, _tell(args)), args)
+
+
+def _tune(args: argparse.Namespace) -> int:
+    """Make the runs of a tuning, and print the answer. Return 0, 1 or 3."""
+    from loadsim.storage.document import describe_tuning
+    from loadsim.storage.runs import run_test, tuning_directory
+    from loadsim.storage.scenario import load_storage
+    from loadsim.storage.tune import Try, best_of, tune
+
+    scenario, tries = load_storage(args.scenario, args.overrides), list[Try]()
+
+    def run(one: StorageScenario, directory: Path) -> None:
+        _answer(run_test(one, "performance", directory, _tell(args)), args)
+
+    with tuning_directory(args.out, scenario.name) as directory:
+        ended = tune(scenario, directory, run, tries)
+        document = describe_tuning(scenario, tries, ended)
+        _show(document, directory / REPORT_NAME, args)
+    best = best_of(tries)
+    if ended.severity is Severity.INVALID:
+        return 3
+    return 0 if best and best.iops >= scenario.target_iops else 1
+
+
+def _report(args: argparse.Namespace) -> int:
+    from loadsim.storage.paper import describe_tests, exit_status, load_paper
+    from loadsim.storage.recording import read_recording
+
+    if len(args.directories) == 1 and args.paper is None:
+        return _answer(args.directories[0], args, args.out)
+    out = args.out or Path(REPORT_NAME)
+    check_place("-o", out)
+    tests = [read_recording(each) for each in args.directories]
+    _show(describe_tests(tests, None if args.paper is None else load_paper(args.paper)), out, args)
+    return exit_status(tests)
+
+
+def _answer(directory: Path, args: argparse.Namespace, out: Path | None = None) -> int:
+    """Write the figures and the report, and print the answer. Return 0, 1 or 3."""
+    from loadsim.storage.document import describe_storage, storage_json
+    from loadsim.storage.recording import read_recording
+    from loadsim.storage.verdict import judge
+
+    recording = read_recording(directory)
+    (directory / JSON_NAME).write_text(json.dumps(storage_json(recording), indent=2) + "\n", encoding="utf-8")
+    _show(describe_storage(recording), out or directory / REPORT_NAME, args)
+    return judge(recording).exit_status
+
+
+def _show(document: Document, out: Path, args: argparse.Namespace) -> None:
+    """Write a report, and print its short form."""
+    with shown_work("Drawing the report"):
+        write(document, out, "--out")
+    print_line(f"{shown(document, wide=args.wide)}\n\nReport: {out}", sys.stdout)

@@ -1,0 +1,199 @@
+"""The store `database`: a table of messages in SQLite, with a write-ahead log, as a mail server's database engine."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+
+import apsw
+
+from loadsim.storage.io_times import Io, IoTimes
+from loadsim.storage.messages import MAILBOX_BITS
+from loadsim.storage.pages import CHECKSUM_BYTES, PAGE_BYTES, DirectFile, Log, Pages, TimedFiles, is_sound
+from loadsim.storage.store import Checked, Damaged, StoreSettings
+from loadsim.storage.write_ahead_log import FRAME_HEADER_BYTES, check_log
+
+FILE_NAME = "mail.db"
+
+STRIDE_BYTES = 256 * 1024
+"""The reads of maintenance and backup."""
+
+_BUSY_MS = 10_000
+_SERIAL = itertools.count()
+
+_SCHEMA = """
+CREATE TABLE message(key INTEGER PRIMARY KEY, content BLOB NOT NULL);
+CREATE TABLE mailbox(number INTEGER PRIMARY KEY, messages INTEGER NOT NULL);
+"""
+_COUNT = "INSERT INTO mailbox VALUES(?1, ?2) ON CONFLICT(number) DO UPDATE SET messages = messages + ?2"
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Raise an error of SQLite as `OSError` or `Damaged`; one of our own files is raised as it is."""
+    try:
+        yield
+    except (apsw.CorruptError, apsw.NotADBError) as error:  # a page with zeros has no checksum
+        raise Damaged(f"{FILE_NAME}: {error}") from None
+    except apsw.FullError:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+    except apsw.Error as error:
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from None
+
+
+class DatabaseSession:
+    """A connection of one thread. Changes take turns, as in every engine with one log; reads do not wait."""
+
+    def __init__(self, store: DatabaseStore) -> None:
+        self._store = store
+        self._connection = store.open_connection()
+
+    def insert(self, key: int, message: bytes, *, durable: bool) -> None:
+        self._change("INSERT INTO message VALUES(?, ?)", (key, message), key, 1, durable)
+
+    @_as_os_errors()
+    def read(self, key: int) -> bytes | None:
+        row = self._connection.execute("SELECT content FROM message WHERE key = ?", (key,)).get
+        return None if row is None else bytes(row)
+
+    def replace(self, key: int, message: bytes | None, *, durable: bool) -> None:
+        self._change("UPDATE message SET content = ? WHERE key = ?", (message, key), key, 0, durable)
+
+    def delete(self, key: int, *, durable: bool) -> None:
+        self._change("DELETE FROM message WHERE key = ?", (key,), key, -1, durable)
+
+    def _change(self, statement: str, values: tuple[object, ...], key: int, messages: int, durable: bool) -> None:
+        with self._store.writing, _as_os_errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.execute(statement, values)
+                self._connection.execute(_COUNT, (key >> MAILBOX_BITS, messages))
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        if durable:
+            self._store.log.sync()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class DatabaseStore:
+    """One database. `settle` writes changed pages when the log is full, and reads the log for other copies before."""
+
+    transactional = True
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._path = settings.directory / FILE_NAME
+        self._settings = settings
+        self.io = IoTimes()
+        self.writing = threading.Lock()
+        self._pages = Pages(self._path, self.io, settings.cache_bytes)
+        self.direct = self._pages.file.direct
+        self.log = Log(self._path.with_name(FILE_NAME + "-wal"), self.io)
+        self._files = TimedFiles(f"loadsim-{os.getpid()}-{next(_SERIAL)}", self._pages, self.log)
+        self._at, self._checkpointed_bytes = 0, 0
+        self._own = self.open_connection()
+        with _as_os_errors():
+            if self._own.execute("PRAGMA journal_mode").get != "wal":
+                self._own.reserve_bytes("main", CHECKSUM_BYTES)
+                self._own.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+                if self._own.execute("PRAGMA journal_mode = wal").get != "wal":  # the error itself is swallowed
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                self._own.execute(_SCHEMA)
+
+    @_as_os_errors()
+    def open_connection(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self._path), vfs=self._files.name)
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.wal_autocheckpoint(0)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        # A commit writes to the log; `Log.sync` brings it to the device. A checkpoint syncs by itself.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def connect(self) -> AbstractContextManager[DatabaseSession]:
+        return closing(DatabaseSession(self))
+
+    @property
+    def warm_share(self) -> float:
+        return self._pages.cache.filled_share
+
+    def settle(self) -> None:
+        if self.log.written_bytes - self._checkpointed_bytes >= self._settings.log_bytes:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Write changed pages to the database: most of them under load, the last ones between two changes."""
+        self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        for _ in range(self._settings.log_copies):
+            self._copy_log()
+        with self.writing:
+            self._checkpointed_bytes = self.log.written_bytes
+            self._write_pages(apsw.SQLITE_CHECKPOINT_RESTART)
+
+    @_as_os_errors()
+    def _write_pages(self, mode: int) -> int:
+        """Write changed pages to the database, and return the number of pages in the log."""
+        return self._own.wal_checkpoint(mode=mode)[0]
+
+    def _copy_log(self) -> None:
+        """Read the log as it is sent to another copy of the database."""
+        file = DirectFile(self.log.path, os.O_RDONLY)
+        try:
+            written = min(file.size(), self.log.written_bytes - self._checkpointed_bytes)
+            for offset in range(0, written, STRIDE_BYTES):
+                began_ns = time.perf_counter_ns()
+                self.io.add(Io.REPLICATION, began_ns, len(file.read(STRIDE_BYTES, offset)))
+        finally:
+            file.close()
+
+    def maintain(self) -> Checked:
+        checked = self._stride(self._at)
+        self._at = self._at + STRIDE_BYTES if checked.bytes else 0
+        return checked
+
+    def _stride(self, offset: int) -> Checked:
+        began_ns = time.perf_counter_ns()
+        content = self._pages.file.read(STRIDE_BYTES, offset)
+        self.io.add(Io.MAINTENANCE, began_ns, len(content))
+        for begin in range(0, len(content), PAGE_BYTES):
+            if not is_sound(content[begin : begin + PAGE_BYTES]):
+                with self._pages.writing:  # else it was read while it was written
+                    page = self._pages.file.read(PAGE_BYTES, offset + begin)
+                if not is_sound(page):
+                    return Checked(len(content), f"{FILE_NAME}: page {(offset + begin) // PAGE_BYTES + 1}")
+        return Checked(len(content))
+
+    def check(self) -> Iterator[Checked]:
+        yield from map(self._stride, range(0, self._pages.file.size(), STRIDE_BYTES))
+        yield from check_log(self.log.path)
+
+    def stored_keys(self) -> Iterator[int]:
+        with _as_os_errors():
+            for (key,) in self._own.execute("SELECT key FROM message ORDER BY key"):
+                yield key
+
+    def recover(self) -> int:
+        frames = self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._write_pages(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        return frames * (PAGE_BYTES + FRAME_HEADER_BYTES)
+
+    def close(self) -> None:
+        self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self.log.sync()
+        self._own.close()
+        self._files.unregister()
+        self.log.close()
+        self._pages.file.close()
+
+
+def open_database(settings: StoreSettings) -> DatabaseStore:
+    return DatabaseStore(settings)

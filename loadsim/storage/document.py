@@ -1,0 +1,261 @@
+"""The report on a storage test: the sections of Jetstress's reports, charts first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from loadsim.analysis.summary import Tone
+from loadsim.analysis.verdict import Verdict
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
+from loadsim.findings.formats import count, percent
+from loadsim.findings.next_step import next_step
+from loadsim.report.answer import findings
+from loadsim.report.answer_tables import facts_table
+from loadsim.report.document import (
+    FAILED,
+    PASSED,
+    Axis,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Document,
+    Limit,
+    Line,
+    Panel,
+    Section,
+    Table,
+    table_of,
+)
+from loadsim.storage.figures import DatabaseFigures
+from loadsim.storage.io_times import Io, summed
+from loadsim.storage.load import OPERATIONS
+from loadsim.storage.recording import Recording
+from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.tune import Try, best_of
+from loadsim.storage.verdict import AVERAGE_MS, LOADED, achieved_iops, judge
+
+NAMES = {
+    Io.READ: "Database reads",
+    Io.WRITE: "Database writes",
+    Io.LOG_WRITE: "Log writes",
+    Io.SYNC: "Database syncs",
+    Io.MAINTENANCE: "Background maintenance",
+    Io.REPLICATION: "Log replication",
+}
+
+RESULTS = {0: "passed", 1: "failed", 3: "invalid"}
+TONES: Mapping[int, Tone] = {0: "good", 1: "bad", 3: "doubtful"}
+"""By exit status."""
+
+RATED = {"pass": PASSED, "fail": FAILED}
+
+
+def storage_json(recording: Recording) -> dict[str, Any]:
+    """Return the figures and the verdict of a test as JSON."""
+    verdict, databases, header = judge(recording), recording.databases, recording.header
+    return {
+        "software": header.software,
+        "test": header.test,
+        "began": header.began,
+        "machine": header.machine,
+        "store": header.scenario["store"],
+        "scenario": header.scenario,
+        "direct": recording.direct,
+        "window_s": recording.window_s,
+        "target_iops": recording.scenario.target_iops,
+        "achieved_iops": achieved_iops(databases),
+        "databases": [each.document for each in databases],
+        "checked": [asdict(each) for each in recording.checked],
+        "proved": [asdict(each) for each in recording.proved],
+        "recovered": [asdict(each) for each in recording.recovered],
+        "verdict": {
+            "validity": verdict.validity,
+            "passed": verdict.passed,
+            "findings": [each.document for each in verdict.findings],
+        },
+        "next_step": next_step(verdict.findings),
+    }
+
+
+def describe_storage(recording: Recording) -> Document:
+    """Return the report."""
+    verdict, databases, header = judge(recording), recording.databases, recording.header
+    return Document(
+        title=f"Storage: {header.scenario['name']}",
+        subtitle=f"{header.test} test, begun {header.began}, by loadsim {header.software}",
+        verdict=verdict_words(recording, verdict),
+        tone=TONES[verdict.exit_status],
+        sections=(
+            Section("", tuple(_charts(recording))),
+            Section("Findings", tuple(findings(verdict.findings)), brief=True),
+            Section("Test summary", tuple(_summary(recording, databases)), brief=True),
+            *(_inputs_and_outputs(recording, databases) if header.test in LOADED else ()),
+            Section("Integrity", tuple(_integrity(recording)), brief=True),
+            Section("Host", tuple(_host(recording, databases))),
+        ),
+        label="Storage",
+    )
+
+
+def verdict_words(recording: Recording, verdict: Verdict) -> str:
+    return f"{recording.header.test} test {RESULTS[verdict.exit_status]}"
+
+
+def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Block]:
+    scenario, header = recording.scenario, recording.header
+    size, message_size = _size(scenario.mailbox_size), _size(scenario.message_size)
+    around = "" if recording.direct else ", and that of the operating system"
+    cache = f"cache of {_size(scenario.cache)} each{around}"
+    facts = [
+        ("Mailboxes", f"{scenario.mailboxes:,} of {size}, messages of {message_size}"),
+        ("Store", f"{scenario.store}, {count(scenario.databases, 'database')}, {cache}"),
+        ("Machine", header.machine),
+        *((f"Disk {number}", words) for number, words in enumerate(header.file_systems, 1)),
+    ]
+    if header.test in LOADED:
+        iops, done = achieved_iops(databases), Counter(recording.together.operations)
+        mix = (
+            ", ".join(f"{name} {percent(round(done[name] / done.total(), 3))}" for name in OPERATIONS if done) or "none"
+        )
+        facts.insert(0, ("Achieved", f"{iops:,.1f} reads and writes per second, target {scenario.target_iops:,.1f}"))
+        facts.append(("Threads", f"{scenario.threads} per database{_pauses(scenario.pause_s)}"))
+        facts.append(("Window", f"{recording.window_s:,.0f} s, samples of {header.sample_s:g} s"))
+        facts.append(("Operations", f"{done.total():,}: {mix}"))
+    yield facts_table("What was tested", facts)
+
+
+def _pauses(pause_s: float) -> str:
+    return f", pauses of {1000 * pause_s:.3g} ms" if pause_s else ""
+
+
+def _size(size_bytes: float) -> str:
+    unit, name = next(
+        (each for each in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB")) if size_bytes >= each[0]), (1024, "KiB")
+    )
+    return f"{size_bytes / unit:,.4g} {name}"
+
+
+def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Section]:
+    """Yield a table of what the verdict judges, and one for each kind with the rows of the published reports."""
+    transactional = table_of(
+        "In the window; max is the largest mean of a sample",
+        databases,
+        ("Database", None, lambda each: each.name),
+        ("reads/s", 1, lambda each: each.io[Io.READ].per_s),
+        ("mean", "time", lambda each: each.io[Io.READ].mean_ms),
+        ("max", "time", lambda each: each.io[Io.READ].max_ms),
+        ("writes/s", 1, lambda each: each.io[Io.WRITE].per_s),
+        ("mean", "time", lambda each: each.io[Io.WRITE].mean_ms),
+        ("log/s", 1, lambda each: each.io[Io.LOG_WRITE].per_s),
+        ("mean", "time", lambda each: each.io[Io.LOG_WRITE].mean_ms),
+        ("max", "time", lambda each: each.io[Io.LOG_WRITE].max_ms),
+    )
+    yield Section("Transactional I/O", (transactional,), brief=True)
+    by_kind = [
+        table_of(
+            NAMES[kind],
+            [(each.name, each.io[kind]) for each in (*databases, recording.together)],
+            ("Database", None, lambda row: row[0]),
+            ("per s", 1, lambda row: row[1].per_s),
+            ("mean", "time", lambda row: row[1].mean_ms),
+            ("max", "time", lambda row: row[1].max_ms),
+            ("slowest", "time", lambda row: row[1].slowest_ms),
+            ("KiB", 1, lambda row: None if row[1].mean_bytes is None else row[1].mean_bytes / 1024),
+        )
+        for kind in Io
+        if recording.together.io[kind].per_s
+    ]
+    yield Section("Inputs and outputs by kind", tuple(by_kind))
+
+
+def _integrity(recording: Recording) -> Iterator[Block]:
+    """Yield what was verified: files by all databases at the same time, logs one after the other."""
+    rows: list[tuple[Cell, ...]] = []
+    if passes := recording.checked:
+        size, took_s = sum(each.bytes for each in passes), max(each.took_s for each in passes)
+        speed = f"{size / took_s / 1e6:,.0f} MB/s" if took_s else None
+        rows.append(("Checksums of all files", _size(size), speed, sum(each.damaged for each in passes)))
+    if passes := recording.recovered:
+        size, took_s = sum(each.bytes for each in passes), sum(each.took_s for each in passes)
+        speed = f"{took_s * 1e6 / size:.3g} s per MB" if size else None
+        rows.append(("Logs replayed", _size(size), speed, None))
+    if passes := recording.proved:
+        messages, damaged = sum(each.messages for each in passes), sum(each.damaged for each in passes)
+        rows.append(("Messages, as acknowledged", f"{messages:,}", None, damaged))
+    if rows:
+        columns = (Column("Verified"), Column("Amount"), Column("Speed"), Column("damaged", 0))
+        yield Table("Verified afterwards", columns, tuple(rows))
+
+
+def _host(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Block]:
+    if used := [recording.host[at] for at in recording.counted if at < len(recording.host)]:
+        rows = [
+            (name, *(percent(round(share, 3)) for share in (sum(shares) / len(shares), min(shares), max(shares))))
+            for name, shares in zip(("Processors", "Memory"), zip(*used, strict=True), strict=True)
+        ]
+        yield Table("The machine", (Column("Used"), Column("mean"), Column("min"), Column("max")), tuple(rows))
+        yield table_of(
+            "The processes of the databases",
+            databases,
+            ("Database", None, lambda each: each.name),
+            ("CPU (cores)", 2, lambda each: each.cpu_share),
+            ("lag (99th percentile)", "time", lambda each: each.lag_p99_ms),
+        )
+
+
+def _charts(recording: Recording) -> Iterator[Chart]:
+    """Yield the latencies and the IOPS of all databases over time."""
+    sample_s, window = recording.header.sample_s, recording.counted
+    starts = tuple(at * sample_s for at in range(recording.complete))
+    by_sample = [summed([told[at]["io"] for told in recording.samples.values()]) for at in range(len(starts))]
+    means = {kind: tuple(each[kind].mean_ms for each in by_sample) for kind in (Io.READ, Io.WRITE, Io.LOG_WRITE)}
+    latencies = tuple(Line(NAMES[kind], line) for kind, line in means.items() if any(line))
+    limits = tuple(Limit(f"{NAMES[kind].lower()}, mean", limit) for kind, limit in AVERAGE_MS.items())
+    if latencies:
+        iops = tuple((each[Io.READ].count + each[Io.WRITE].count) / sample_s for each in by_sample)
+        target = Limit("target", recording.scenario.target_iops)
+        yield Chart(
+            "Latency (mean of each sample) and IOPS of all databases",
+            Axis("seconds of load", "time", starts, Column("From (s)", 0), starts, unit="s"),
+            (
+                Panel("Latency", "ms", latencies, limits=limits),
+                Panel("IOPS", "per s", (Line("reads and writes", iops),), limits=(target,)),
+            ),
+            across=2,
+            shaded=(window.start * sample_s, window.stop * sample_s) if window else None,
+        )
+
+
+def describe_tuning(scenario: StorageScenario, tries: Sequence[Try], why: Code) -> Document:
+    """Return the answer of a tuning: the best run, why it ended, and all runs, also those that failed."""
+    best, target = best_of(tries), f"target {scenario.target_iops:,.1f}"
+    runs = table_of(
+        "The runs, by what they made",
+        sorted(tries, key=lambda each: each.iops),
+        ("Threads and pause", None, _setting),
+        ("reads and writes/s", 1, lambda each: each.iops),
+        ("operations/s", 1, lambda each: each.operations_per_s),
+        ("Result", None, lambda each: RATED.get(each.result, each.result)),
+    )
+    return Document(
+        title=f"Tuning: {scenario.name}",
+        subtitle=count(len(tries), "run"),
+        verdict=f"{best.iops:,.1f} reads and writes per second, {target}, with {_setting(best)}"
+        if best
+        else f"no run passed, {target}",
+        tone="good" if best and best.iops >= scenario.target_iops else "bad",
+        sections=(
+            Section("Findings", tuple(findings([finding(why)])), brief=True),
+            Section("Runs", (runs,), brief=True),
+        ),
+        label="Tuning",
+    )
+
+
+def _setting(one: Try) -> str:
+    return f"{count(one.setting[0], 'thread')}{_pauses(one.setting[1])}"

@@ -1,0 +1,251 @@
+"""The common parts of stores of files: a page cache of a stated size, logs of records, and the reading of messages.
+
+The operations are those of Dovecot 2.3 with `mail_fsync=optimized`, traced with strace; `docs/reference/storage.md` has
+them. A lazy change is one without its syncs. Replacing a message is changing its flags: IMAP has no other change.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import time
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from loadsim.storage.io_times import Io, IoTimes
+from loadsim.storage.messages import proved
+from loadsim.storage.recently_used import RecentlyUsed
+from loadsim.storage.store import Checked, Store, StoreSession, StoreSettings
+
+LOG_ROTATE_BYTES = 1 << 20
+"""A log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`."""
+
+STRIDE_BYTES = 256 * 1024
+PIECE_BYTES = 8192
+"""The writes of Dovecot's output streams."""
+
+
+class Place(NamedTuple):
+    """Where a message is. `size` is None for all of the file."""
+
+    path: Path
+    offset: int = 0
+    size: int | None = None
+
+
+def drop(place: Place) -> None:
+    """Take a message out of the page cache, unless it is still to be written."""
+    with suppress(FileNotFoundError), opened(place.path, os.O_RDONLY) as file:
+        os.posix_fadvise(file, place.offset, place.size or 0, os.POSIX_FADV_DONTNEED)
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    file = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+_RECORD = struct.Struct("<IQqq")
+"""Checksum, key, and two numbers."""
+
+
+class LogRecord(NamedTuple):
+    """A record of a log: what it says of a message depends on the log."""
+
+    key: int
+    first: int
+    second: int
+
+    def packed(self, size_bytes: int) -> bytes:
+        """Return the record with its checksum, as long as Dovecot's."""
+        content = _RECORD.pack(0, *self)[4:]
+        return (zlib.crc32(content).to_bytes(4, "little") + content).ljust(size_bytes, b"\0")
+
+
+def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
+    """Yield the records of a log, None for one with a wrong checksum. An incomplete last one is left out."""
+    with suppress(FileNotFoundError):
+        content = path.read_bytes()
+        for begin in range(0, len(content) - size_bytes + 1, size_bytes):
+            checksum, *fields = _RECORD.unpack_from(content, begin)
+            sound = zlib.crc32(content[begin + 4 : begin + _RECORD.size]) == checksum
+            yield LogRecord(*fields) if sound else None
+
+
+class FileStore(Store, StoreSession, ABC):
+    """A store whose messages are read from files. It is its own session, as it has no state of a thread."""
+
+    transactional = False
+
+    record_bytes: Mapping[str, int]
+    """The logs by name, and the bytes of a record of each: those of Dovecot."""
+    folders: Sequence[str] = ("",)
+    """The directories of a mailbox."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.io = IoTimes()
+        self.direct = True
+        self.settings = settings
+        self.warm = RecentlyUsed[Place](settings.cache_bytes)
+        """The messages that the page cache of the system may keep."""
+        self._unread: Iterator[int] = iter(())
+        for mailbox, folder in product(self.mailboxes(), self.folders):
+            (mailbox / folder).mkdir(parents=True, exist_ok=True)
+
+    # --- of each kind of store ---
+
+    @abstractmethod
+    def mailbox(self, number: int) -> Path:
+        """Return the directory of a mailbox."""
+
+    @abstractmethod
+    def place(self, key: int) -> Place | None:
+        """Return where a message is, None if it is nowhere."""
+
+    def settle(self) -> None:
+        return
+
+    # --- of all ---
+
+    def mailboxes(self) -> Iterator[Path]:
+        yield from map(self.mailbox, range(self.settings.mailboxes))
+
+    def logs(self) -> Iterator[Path]:
+        for mailbox, name in product(self.mailboxes(), self.record_bytes):
+            if (mailbox / name).exists():
+                yield mailbox / name
+
+    def connect(self) -> AbstractContextManager[StoreSession]:
+        return nullcontext(self)
+
+    @property
+    def warm_share(self) -> float:
+        return self.warm.filled_share
+
+    def read(self, key: int) -> bytes | None:
+        message = self._read(key, Io.READ)
+        if message is not None and (place := self.place(key)):
+            self.keep(key, place, len(message))
+        return message
+
+    def keep(self, key: int, place: Place, size_bytes: int) -> None:
+        """Keep a message in the page cache, and drop those that exceed its size."""
+        for each in self.warm.put(key, place, size_bytes):
+            drop(each)
+
+    def _read(self, key: int, kind: Io) -> bytes | None:
+        """Return a message; what comes from the device is timed."""
+        for _ in range(2):  # a purge may have moved it
+            place = self.place(key)
+            if place is None:
+                return None
+            with suppress(FileNotFoundError), opened(place.path, os.O_RDONLY) as file:
+                size = os.fstat(file).st_size if place.size is None else place.size
+                os.posix_fadvise(file, place.offset, size, os.POSIX_FADV_RANDOM)
+                content = bytearray(size)
+                view, began_ns = memoryview(content), time.perf_counter_ns()
+                cached = self._cached(file, view, place.offset)
+                if cached < size:
+                    got = cached
+                    while got < size and (more := os.preadv(file, [view[got:]], place.offset + got)):
+                        got += more
+                    self.io.add(kind, began_ns, size - cached)
+                return bytes(content)
+        return None
+
+    def _cached(self, file: int, view: memoryview, offset: int) -> int:
+        """Read what the page cache has, and return its length."""
+        try:
+            return os.preadv(file, [view], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as failure:
+            if failure.errno != errno.EOPNOTSUPP:
+                raise
+            self.direct = False
+            return 0
+
+    def write_pieces(self, file: int, message: bytes) -> None:
+        for begin in range(0, len(message), PIECE_BYTES):
+            _write(file, message[begin : begin + PIECE_BYTES])
+
+    def wait(self, file: int, kind: Io, began_ns: int, size_bytes: int, durable: bool) -> None:
+        """Wait for the device if the change is durable, and count a write."""
+        if durable:
+            os.fdatasync(file)
+        if durable or kind is Io.WRITE:
+            self.io.add(kind, began_ns, size_bytes)
+
+    def append(self, path: Path, record: LogRecord, *, durable: bool) -> None:
+        """Append a record to a log."""
+        packed = record.packed(self.record_bytes[path.name])
+        with opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
+            began_ns = time.perf_counter_ns()
+            _write(file, packed)
+            self.wait(file, Io.LOG_WRITE, began_ns, len(packed), durable)
+            full = os.fstat(file).st_size > LOG_ROTATE_BYTES
+        if full:
+            self.rotate(path)
+
+    def rotate(self, path: Path) -> None:
+        with suppress(FileNotFoundError):  # another thread has just done it
+            path.replace(path.with_name(f"{path.name}.2"))
+
+    def sync_directory(self, path: Path) -> None:
+        with opened(path, os.O_RDONLY) as directory:
+            began_ns = time.perf_counter_ns()
+            os.fdatasync(directory)
+            self.io.add(Io.SYNC, began_ns, 0)
+
+    def maintain(self) -> Checked:
+        """Read the next messages, about 256 KB, and verify them. After the last one, begin again."""
+        size_bytes = 0
+        for key in self._unread:
+            checked = self._check(key)
+            size_bytes += checked.bytes
+            if checked.damaged or size_bytes >= STRIDE_BYTES:
+                return Checked(size_bytes, checked.damaged)
+        self._unread = self.stored_keys()
+        return Checked(size_bytes)
+
+    def _check(self, key: int) -> Checked:
+        message = self._read(key, Io.MAINTENANCE)
+        if message is None:
+            return Checked(0)
+        if self.warm.get(key) is None and (place := self.place(key)):
+            drop(place)
+        proof = proved(message)
+        if (proof is None or proof[0] != key) and self.place(key) is not None:
+            return Checked(len(message), f"message {key:x}")
+        return Checked(len(message))
+
+    def check(self) -> Iterator[Checked]:
+        yield from map(self._check, self.stored_keys())
+        for path in self.logs():
+            size_bytes = self.record_bytes[path.name]
+            for number, record in enumerate(records(path, size_bytes), 1):
+                yield Checked(size_bytes, "" if record else f"{path.parent.name}/{path.name}: record {number}")
+
+    def recover(self) -> int:
+        """Return the bytes of the logs, which are read when the store is opened."""
+        return sum(path.stat().st_size for path in self.logs())
+
+    def close(self) -> None:
+        """Write everything, and drop it from the page cache."""
+        os.sync()
+        for place in filter(None, map(self.place, self.stored_keys())):
+            drop(place)
+
+
+def _write(file: int, content: bytes) -> None:
+    if os.write(file, content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part

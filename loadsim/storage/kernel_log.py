@@ -1,0 +1,35 @@
+"""Errors that the kernel logs during a test (`Documentation/ABI/testing/dev-kmsg` of Linux)."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+DEVICE = "/dev/kmsg"
+MOST_ERRORS = 20
+ERROR = 3
+"""The kernel's errors (RFC 5424 section 6.2.1): more urgent ones have lower numbers, other facilities higher ones."""
+
+
+class KernelLog:
+    """The kernel's messages from now on."""
+
+    def __init__(self, device: str = DEVICE) -> None:
+        self._file: int | None = None
+        with suppress(OSError):
+            self._file = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._file, 0, os.SEEK_END)
+
+    def errors(self) -> list[str] | None:
+        """Return the first errors since the start, and end. None where only others may read them."""
+        if self._file is None:
+            return None
+        found: list[str] = []
+        with suppress(OSError):  # EAGAIN at the end
+            while len(found) < MOST_ERRORS:
+                with suppress(BrokenPipeError):  # the kernel has overwritten messages, and goes on with the next one
+                    prefix, _, text = os.read(self._file, 8192).decode("utf-8", "replace").partition(";")
+                    if int(prefix.partition(",")[0]) <= ERROR:
+                        found.append(text.partition("\n")[0])
+        os.close(self._file)
+        return found

@@ -1,0 +1,126 @@
+"""The messages that a store must have: those at the last clean end, and the changes since then that were acknowledged.
+
+The ledger stands next to the store. A change is noted before it begins and when it has been acknowledged, so that after
+the end of a process at any instant it is known what must be there, and what may be.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+ABSENT = -1
+"""In place of a version: the message was deleted, or not yet inserted."""
+
+_LIVE, _CHANGES = "live.npy", "changes"
+_ENTRY = np.dtype([("key", "<u8"), ("version", "<i4")])
+_CHANGE = np.dtype([("key", "<u8"), ("version", "<i4"), ("state", "<u4")])
+
+_NOTE = struct.Struct("<QiI")
+
+Live = NDArray[np.void]
+"""Keys and versions of messages, by ascending key."""
+
+
+class Noted(IntEnum):
+    """The state of a change."""
+
+    BEGUN = 0
+    LAZY = 1
+    DURABLE = 2
+
+
+class Ledger:
+    """The ledger in a directory. `note` is called by all threads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(directory / _CHANGES, flags, 0o600)
+
+    @property
+    def is_filled(self) -> bool:
+        return (self._directory / _LIVE).exists()
+
+    @property
+    def is_clean(self) -> bool:
+        """The store ended cleanly, after it was filled."""
+        return self.is_filled and not os.fstat(self._file).st_size
+
+    def note(self, key: int, version: int, state: Noted) -> None:
+        os.write(self._file, _NOTE.pack(key, version, state))
+
+    def live(self) -> Live:
+        """Return the messages at the last clean end."""
+        live: Live = np.load(self._directory / _LIVE)
+        return live
+
+    def write(self, live: Live) -> None:
+        """Record the messages of a store that has ended cleanly."""
+        new = self._directory / "live.new"
+        with new.open("wb") as file:
+            np.save(file, live)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._directory / _LIVE)
+        os.ftruncate(self._file, 0)
+
+    def changed(self) -> dict[int, set[int]]:
+        """Return the versions that each changed message may have."""
+        content = (self._directory / _CHANGES).read_bytes()
+        changes = np.frombuffer(content[: len(content) // _CHANGE.itemsize * _CHANGE.itemsize], _CHANGE)
+        if not len(changes):
+            return {}
+        live = self.live()
+        allowed: dict[int, set[int]] = {}
+        for key, version, state in changes.tolist():
+            versions = allowed.get(key)
+            if versions is None:
+                versions = allowed[key] = {_version(live, key)}
+            if state == Noted.DURABLE:
+                versions.clear()
+            versions.add(version)
+        return allowed
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _version(live: Live, key: int) -> int:
+    at = int(np.searchsorted(live["key"], key))
+    return int(live["version"][at]) if at < len(live) and live["key"][at] == key else ABSENT
+
+
+def live_of(entries: Iterable[tuple[int, int]]) -> Live:
+    """Return keys and versions by ascending key."""
+    live = np.fromiter(entries, _ENTRY)
+    live.sort(order="key")
+    return live
+
+
+def compare(ledger: Ledger, found: Live) -> Iterator[tuple[str, int]]:
+    """Yield what a store does not have as the ledger says: `lost`, `stale` or `unexpected`, with the key.
+
+    `found` are the messages of the store that prove themselves.
+    """
+    live, allowed = ledger.live(), ledger.changed()
+    # 1. Messages that did not change: numpy compares millions of them.
+    changed = np.fromiter(allowed, np.uint64, len(allowed))
+    expected, there = (each[~np.isin(each["key"], changed)] for each in (live, found))
+    for kind, more, less in (("lost", expected, there), ("unexpected", there, expected)):
+        for key in np.setdiff1d(more["key"], less["key"], assume_unique=True).tolist():
+            yield kind, key
+    common, of_expected, of_there = np.intersect1d(expected["key"], there["key"], return_indices=True)
+    for key in common[expected["version"][of_expected] != there["version"][of_there]].tolist():
+        yield "stale", key
+    # 2. Those that did: each may have some versions.
+    for key, versions in allowed.items():
+        version = _version(found, key)
+        if version not in versions:
+            yield ("lost" if version == ABSENT else "unexpected" if versions == {ABSENT} else "stale"), key

@@ -1,0 +1,218 @@
+"""The load on one store: threads that insert, delete, replace and read messages at random, and time nothing else."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from random import Random
+from typing import Literal
+
+from loadsim.engine.latency_histogram import LatencyHistogram
+from loadsim.storage.ledger import ABSENT, Ledger, Live, Noted, live_of
+from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
+from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.store import Damaged, Store, StoreSession
+
+Operation = Literal["insert", "delete", "replace", "read"]
+OPERATIONS: tuple[Operation, ...] = ("insert", "delete", "replace", "read")
+
+MOST_DAMAGES = 100
+"""The most damages that are named."""
+
+SETTLE_S, MAINTAIN_S, TICK_S = 0.05, 1 / 27, 0.01
+"""The intervals of background work: writing pages, maintenance as fast as Exchange's, and a look at the clock."""
+
+AFTER_FAILURE_S = 0.1
+
+
+class Held:
+    """The messages of a store that no thread works on."""
+
+    def __init__(self, live: Live) -> None:
+        self._keys = array("Q", live["key"].astype("<u8").tobytes())
+        replaced = live[live["version"] != 0]
+        self._versions = dict(zip(replaced["key"].tolist(), replaced["version"].tolist(), strict=True))
+        self._lock = threading.Lock()
+        self._next = int((live["key"] & ((1 << MAILBOX_BITS) - 1)).max(initial=0)) + 1
+
+    def new(self, mailbox: int) -> int:
+        """Return the key of a new message."""
+        with self._lock:
+            self._next += 1
+            return mailbox << MAILBOX_BITS | self._next
+
+    def take(self, random: Random) -> tuple[int, int] | None:
+        """Take a message out; return its key and version, None if there is none."""
+        with self._lock:
+            if not self._keys:
+                return None
+            at = random.randrange(len(self._keys))
+            key, self._keys[at] = self._keys[at], self._keys[-1]
+            self._keys.pop()
+            return key, self._versions.pop(key, 0)
+
+    def put(self, key: int, version: int) -> None:
+        with self._lock:
+            self._keys.append(key)
+            if version:
+                self._versions[key] = version
+
+    def live(self) -> Live:
+        return live_of((key, self._versions.get(key, 0)) for key in self._keys)
+
+
+class StoreLoad:
+    """The threads of one store with so many mailboxes, from `start` to `stop`."""
+
+    def __init__(
+        self, store: Store, ledger: Ledger, messages: StoredMessages, scenario: StorageScenario, mailboxes: int
+    ) -> None:
+        self._store, self._ledger, self._messages, self._scenario = store, ledger, messages, scenario
+        self._mailboxes = mailboxes
+        self.held = Held(ledger.live())
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._operations: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._damaged = 0
+        self._damages: list[str] = []
+        self._lag = LatencyHistogram()
+        self.failed = False
+        """An operation failed, or found damage, so that not all messages are known."""
+        self.full = False
+        """The disk took no more."""
+        works: list[tuple[Callable[[], None], float]] = [(store.settle, SETTLE_S), (self._tick, 0.0)]
+        works += [(self._maintain, MAINTAIN_S)] if scenario.maintenance else []
+        self._threads = [threading.Thread(target=self._operate, args=(number,)) for number in range(scenario.threads)]
+        self._threads += [threading.Thread(target=self._repeat, args=work) for work in works]
+        self._cpu_s = 0.0
+
+    def start(self) -> None:
+        self._cpu_s = time.process_time()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End all threads after their present operation."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def take(self) -> dict[str, object]:
+        """Return what happened since the last call, as JSON."""
+        cpu_s = time.process_time()
+        with self._lock:
+            taken: dict[str, object] = {
+                "operations": dict(self._operations),
+                "failures": dict(self._failures),
+                "damaged": self._damaged,
+                "damages": self._damages,
+                "lag": dict(self._lag.counts),
+                "cpu_s": cpu_s - self._cpu_s,
+                "io": self._store.io.take(),
+                "warm_share": self._store.warm_share,
+                "direct": self._store.direct,
+            }
+            self._cpu_s = cpu_s
+            self._operations, self._failures, self._damaged, self._damages = Counter(), Counter(), 0, []
+            self._lag = LatencyHistogram()
+        return taken
+
+    # --- the threads ---
+
+    def _operate(self, number: int) -> None:
+        random = Random(f"{self._messages.seed}/{number}")  # noqa: S311
+        mix = asdict(self._scenario.mix)
+        weights = [mix[operation] for operation in OPERATIONS]
+        with self._noted_failures(), self._store.connect() as session:
+            while not self._stop.is_set():
+                operation = random.choices(OPERATIONS, weights)[0]
+                pause_s = self._scenario.pause_s
+                with self._noted_failures():
+                    if self._do(session, operation, random):
+                        with self._lock:
+                            self._operations[operation] += 1
+                    else:
+                        pause_s = AFTER_FAILURE_S
+                if pause_s:
+                    self._stop.wait(pause_s)
+
+    def _do(self, session: StoreSession, operation: Operation, random: Random) -> bool:
+        """Do an operation with a message that no other thread uses. Return False if there is none."""
+        durable = random.random() >= self._scenario.lazy_share
+        if operation == "insert":
+            taken: tuple[int, int] | None = (self.held.new(random.randrange(self._mailboxes)), 0)
+        else:
+            taken = self.held.take(random)
+        if taken is None:
+            return False
+        key, version = taken
+        if operation == "read":
+            message = session.read(key)
+            if message is None or proved(message) != (key, version):
+                raise Damaged(f"message {key:x}: {'lost' if message is None else 'not as stored'}")
+        else:
+            if operation == "replace":
+                version += self._store.transactional
+            elif operation == "delete":
+                version = ABSENT
+            self._ledger.note(key, version, Noted.BEGUN)
+            self._change(session, operation, key, version, durable)
+            lasts = durable and (operation == "insert" or self._store.transactional)
+            self._ledger.note(key, version, Noted.DURABLE if lasts else Noted.LAZY)
+        if version != ABSENT:
+            self.held.put(key, version)
+        return True
+
+    def _change(self, session: StoreSession, operation: Operation, key: int, version: int, durable: bool) -> None:
+        if operation == "delete":
+            session.delete(key, durable=durable)
+        elif operation == "insert":
+            session.insert(key, self._messages.make(key, version), durable=durable)
+        else:
+            message = self._messages.make(key, version) if self._store.transactional else None
+            session.replace(key, message, durable=durable)
+
+    def _maintain(self) -> None:
+        if damaged := self._store.maintain().damaged:
+            raise Damaged(damaged)
+
+    def _tick(self) -> None:
+        """Measure how late this process gets the interpreter: its times of inputs and outputs are as wrong."""
+        began_ns = time.monotonic_ns()
+        self._stop.wait(TICK_S)
+        with self._lock:
+            self._lag.add(max(0, time.monotonic_ns() - began_ns - round(TICK_S * 1e9)))
+
+    def _repeat(self, work: Callable[[], None], pause_s: float) -> None:
+        while not self._stop.is_set():
+            with self._noted_failures():
+                work()
+            self._stop.wait(pause_s)
+
+    @contextmanager
+    def _noted_failures(self) -> Iterator[None]:
+        """Record damage and failures of the disk, and wait a moment; a full disk ends the load."""
+        try:
+            yield
+        except Damaged as damage:
+            with self._lock:
+                self._damaged += 1
+                if len(self._damages) < MOST_DAMAGES:
+                    self._damages.append(str(damage))
+        except OSError as failure:
+            with self._lock:
+                self._failures[failure.strerror or str(failure)] += 1
+            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+                self.full = True
+                self._stop.set()
+        else:
+            return
+        self.failed = True
+        self._stop.wait(AFTER_FAILURE_S)

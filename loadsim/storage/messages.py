@@ -1,0 +1,105 @@
+"""The messages of a store: texts of the content generator and files that neither compress nor repeat.
+
+A message proves itself: its `X-LoadSim` tag has its key, its version, and the digest of its body.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from binascii import b2a_base64
+from functools import cached_property
+
+import numpy as np
+
+from loadsim.model.content.prose import text
+from loadsim.model.content.sized import TEXT_HEADER, multipart
+from loadsim.model.content.templates import Content
+from loadsim.model.message_tag import HEADER, MessageTag, body_digest
+
+RUN = "storage"
+"""The run in the tags of these messages."""
+
+KIND = "stored"
+
+LEAST_BYTES, MOST_TIMES_MEAN = 1024, 20
+"""The smallest message, and the largest as a multiple of the mean."""
+
+SPREAD = 1.0
+"""The standard deviation of the natural logarithm of sizes: half of the messages are below 0.6 of the mean."""
+
+MOST_TEXT_BYTES = 8192
+"""The longest text; what a message has above it is an attached file."""
+
+MAILBOX_BITS = 40
+"""A key is the number of a mailbox, shifted by this, and the number of the message."""
+
+_TEXTS, _TEXT_BYTES = 64, 4096
+_LINE_CHARS = 76
+_TAG = re.compile(rb"^%s: ([^\r\n]{1,200})\r$" % HEADER.encode(), re.MULTILINE)
+_LONGEST_HEADER_BYTES = 2048
+
+
+class StoredMessages:
+    """Makes the messages of a store; they depend on the seed, the key and the version only."""
+
+    def __init__(self, seed: int, mean_bytes: int) -> None:
+        self.seed = seed
+        self._mean_bytes = mean_bytes
+        self._log_median = math.log(mean_bytes) - SPREAD**2 / 2
+
+    def make(self, key: int, version: int) -> bytes:
+        """Return a message (RFC 5322, CRLF) of a log-normal size."""
+        random = np.random.Generator(np.random.SFC64([self.seed, key, version]))
+        size = math.exp(self._log_median + SPREAD * random.standard_normal())
+        size = int(min(max(size, LEAST_BYTES), MOST_TIMES_MEAN * self._mean_bytes))
+        text_body = self._text(random, min(size, MOST_TEXT_BYTES) - 512)
+        if size > MOST_TEXT_BYTES + LEAST_BYTES:
+            content = multipart(text_body, _file(random, size - MOST_TEXT_BYTES))
+        else:
+            content = Content(TEXT_HEADER, (text_body,), body_digest(text_body))
+        mailbox, name = key >> MAILBOX_BITS, f"{key:x}.{version}"
+        tag = MessageTag(RUN, mailbox + 1, name, KIND, 0, content.digest)
+        head = (
+            f"From: user{mailbox + 1}@storage.example\r\nTo: user{mailbox + 1}@storage.example\r\n"
+            f"Subject: Stored message {name}\r\nMessage-ID: <{name}.{RUN}@storage.example>\r\n"
+            f"Date: Thu, 01 Jan 2026 00:00:00 +0000\r\n{HEADER}: {tag.header()}\r\nMIME-Version: 1.0\r\n"
+        )
+        return b"".join((head.encode(), content.header, b"\r\n", *content.pieces))
+
+    def _text(self, random: np.random.Generator, size_bytes: int) -> bytes:
+        """Return lines of the texts in an order of its own, of about this size."""
+        lines, mean_bytes = self._lines
+        chosen = random.integers(len(lines), size=max(1, size_bytes // mean_bytes)).tolist()
+        return b"".join([lines[at] for at in chosen])
+
+    @cached_property
+    def _lines(self) -> tuple[list[bytes], int]:
+        """The lines of texts, and their mean length."""
+        texts = (text(self.seed, "new", variant, _TEXT_BYTES) for variant in range(_TEXTS))
+        lines = [line + b"\r\n" for each in texts for line in each.split(b"\r\n") if line]
+        return lines, sum(map(len, lines)) // len(lines)
+
+
+def _file(random: np.random.Generator, size_bytes: int) -> bytes:
+    """Return lines of base64 (RFC 2045 section 6.8) of random bytes, of about this size."""
+    lines = max(1, size_bytes // (_LINE_CHARS + 2))
+    encoded = b2a_base64(random.bytes(lines * _LINE_CHARS // 4 * 3), newline=False)
+    rows = np.full((lines, _LINE_CHARS + 2), ord("\n"), np.uint8)
+    rows[:, :_LINE_CHARS] = np.frombuffer(encoded, np.uint8).reshape(lines, _LINE_CHARS)
+    rows[:, _LINE_CHARS] = ord("\r")
+    return rows.tobytes()
+
+
+def proved(message: bytes) -> tuple[int, int] | None:
+    """Return the key and version of a message whose body has its digest; None for any other bytes."""
+    header, end, body = message.partition(b"\r\n\r\n")
+    value = _TAG.search(header[:_LONGEST_HEADER_BYTES] + b"\r\n")
+    tag = MessageTag.parse(value[1].decode("ascii", "replace")) if value and end else None
+    if tag is None or tag.run != RUN or tag.body != body_digest(body):
+        return None
+    try:
+        key, version = tag.id.split(".")
+        return int(key, 16), int(version)
+    except ValueError:
+        return None

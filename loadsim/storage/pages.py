@@ -1,0 +1,212 @@
+"""A virtual file system of SQLite whose pages go to the device directly, with checksums, a cache and times.
+
+Database pages are read and written with `O_DIRECT` where the file system allows it. The last eight bytes of each page
+are its checksum. The log and the locks are those of SQLite's own file system.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+import time
+import zlib
+from pathlib import Path
+
+import apsw
+
+from loadsim.storage.io_times import Io, IoTimes
+from loadsim.storage.recently_used import RecentlyUsed
+from loadsim.storage.store import Damaged
+
+PAGE_BYTES = 32 * 1024
+"""As the pages of Exchange 2010 and later."""
+
+CHECKSUM_BYTES = 8
+_BLOCK_BYTES = 4096
+
+
+def sealed(page: bytes) -> bytes:
+    """Return a page with its checksum in its last bytes, which the database leaves free."""
+    content = page[:-CHECKSUM_BYTES]
+    return content + zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little")
+
+
+def is_sound(page: bytes | memoryview) -> bool:
+    """Return True if a page has its checksum, or was never written."""
+    content, checksum = page[:-CHECKSUM_BYTES], bytes(page[-CHECKSUM_BYTES:])
+    return zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little") == checksum or not any(page)
+
+
+class DirectFile:
+    """A file that is read and written past the cache of the operating system, as far as its file system allows."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._buffers = threading.local()
+        try:
+            self._file, self.direct = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600), True
+        except OSError:
+            self._file, self.direct = os.open(path, flags | os.O_CLOEXEC, 0o600), False
+
+    def read(self, size_bytes: int, offset: int) -> bytes:
+        """Return the bytes at an offset, fewer at the end of the file."""
+        begin = offset // _BLOCK_BYTES * _BLOCK_BYTES
+        buffer = self._buffer(-(-(offset + size_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES - begin)
+        got = os.preadv(self._file, [buffer], begin)
+        if not self.direct:
+            os.posix_fadvise(self._file, begin, got, os.POSIX_FADV_DONTNEED)
+        return bytes(buffer[offset - begin : min(got, offset - begin + size_bytes)])
+
+    def write(self, content: bytes, offset: int) -> None:
+        """Write whole blocks."""
+        buffer = self._buffer(len(content))
+        buffer[:] = content
+        if os.pwritev(self._file, [buffer], offset) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part
+
+    def sync(self) -> None:
+        os.fdatasync(self._file)
+
+    def size(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _buffer(self, size_bytes: int) -> memoryview:
+        """Return an aligned buffer of the calling thread."""
+        held: mmap.mmap | None = getattr(self._buffers, "held", None)
+        if held is None or len(held) < size_bytes:
+            held = self._buffers.held = mmap.mmap(-1, size_bytes)
+        return memoryview(held)[:size_bytes]
+
+
+class Pages:
+    """The pages of one database: its file, its cache, and the times of both."""
+
+    def __init__(self, path: Path, io: IoTimes, cache_bytes: int) -> None:
+        self.file = DirectFile(path, os.O_RDWR | os.O_CREAT)
+        self.cache = RecentlyUsed[bytes](max(PAGE_BYTES, cache_bytes))
+        self.writing = threading.Lock()
+        """Held while a page is written."""
+        self._io = io
+        self._name = path.name
+
+    def read(self, size_bytes: int, offset: int) -> bytes:
+        """Return bytes of one page, which is read and verified as a whole: SQLite asks for parts of long contents."""
+        begin = offset // PAGE_BYTES * PAGE_BYTES
+        page = self.cache.get(begin)
+        if page is None:
+            page = self._read_page(begin)
+        return page[offset - begin : offset - begin + size_bytes]
+
+    def _read_page(self, begin: int) -> bytes:
+        began_ns = time.perf_counter_ns()
+        page = self.file.read(PAGE_BYTES, begin)
+        self._io.add(Io.READ, began_ns, len(page))
+        if len(page) == PAGE_BYTES:
+            if not is_sound(page):
+                raise Damaged(f"{self._name}: page {begin // PAGE_BYTES + 1}")
+            self.cache.put(begin, page, len(page))
+        return page
+
+    def write(self, page: bytes, offset: int) -> None:
+        page = sealed(page)
+        with self.writing:
+            began_ns = time.perf_counter_ns()
+            self.file.write(page, offset)
+            self._io.add(Io.WRITE, began_ns, len(page))
+        self.cache.put(offset, page, len(page))
+
+    def sync(self) -> None:
+        began_ns = time.perf_counter_ns()
+        self.file.sync()
+        self._io.add(Io.SYNC, began_ns, 0)
+
+
+class Log:
+    """The write-ahead log of one database. Threads that wait for the device at the same time share one write."""
+
+    def __init__(self, path: Path, io: IoTimes) -> None:
+        self.path = path
+        self._file: int | None = None
+        self._io = io
+        self._lock = threading.Lock()
+        self.written_bytes = 0
+        """All that was ever written, in this process."""
+        self._synced_bytes = 0
+
+    def sync(self) -> None:
+        """Return when the device has all that was written before the call."""
+        wanted = self.written_bytes
+        with self._lock:
+            if self._synced_bytes >= wanted:
+                return
+            if self._file is None:
+                self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            now = self.written_bytes
+            began_ns = time.perf_counter_ns()
+            os.fdatasync(self._file)
+            self._io.add(Io.LOG_WRITE, began_ns, now - self._synced_bytes)
+            self._synced_bytes = now
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+
+class _DatabaseFile(apsw.VFSFile):
+    """The database file of a connection: its locks are SQLite's, its pages ours."""
+
+    def __init__(self, pages: Pages, name: apsw.URIFilename | str | None, flags: list[int]) -> None:
+        super().__init__("", name, flags)
+        self._pages = pages
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802 - SQLite's name, as those below
+        return self._pages.read(amount, offset)
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        self._pages.write(bytes(data), offset)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        self._pages.sync()
+
+    def xFileSize(self) -> int:  # noqa: N802
+        return self._pages.file.size()
+
+
+class _LogFile(apsw.VFSFile):
+    """The log of a connection."""
+
+    def __init__(self, log: Log, name: apsw.URIFilename | str | None, flags: list[int]) -> None:
+        super().__init__("", name, flags)
+        self._log = log
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        super().xWrite(data, offset)
+        self._log.written_bytes += len(data)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        self._log.sync()
+
+
+class TimedFiles(apsw.VFS):
+    """The file system of one database, for all its connections."""
+
+    def __init__(self, name: str, pages: Pages, log: Log) -> None:
+        self.name = name
+        self._pages, self._log = pages, log
+        super().__init__(name, "")
+
+    def xOpen(self, name: apsw.URIFilename | str | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        if flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
+            return _DatabaseFile(self._pages, name, flags)
+        if flags[0] & apsw.SQLITE_OPEN_WAL:
+            return _LogFile(self._log, name, flags)
+        return apsw.VFSFile("", name, flags)
+
+    def xSleep(self, microseconds: int) -> int:  # noqa: N802
+        """Sleep without the interpreter's lock, which SQLite's own sleep would keep from all other threads."""
+        time.sleep(microseconds / 1e6)
+        return microseconds

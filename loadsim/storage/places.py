@@ -1,0 +1,88 @@
+"""The directories of a storage test: made and marked by loadsim, and the only ones in which it works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+from loadsim.files import locked, read_text
+from loadsim.storage.scenario import StorageScenario
+
+ROOT, MARK = "loadsim-storage", "loadsim-storage.json"
+"""The directory that is made in each of the given ones, and the file that marks it."""
+
+OVERHEAD = 1.15
+"""The files of a store by the bytes of its messages."""
+
+
+@contextmanager
+def marked_places(scenario: StorageScenario, temporary: Path) -> Iterator[list[Path]]:
+    """Yield a directory for each database, which no other process uses. Without directories, they are `temporary`.
+
+    Raises `ConfigError` if one has anything that loadsim did not make, or a store with other terms.
+    """
+    bases = [Path(each) for each in scenario.directories] or [temporary]
+    if not scenario.directories:
+        temporary.mkdir(mode=0o700)
+    try:
+        with ExitStack() as locks:
+            roots = [_marked(base, scenario) for base in bases]
+            for root in dict.fromkeys(roots):
+                locks.enter_context(locked(root, "directories", "storage test"))
+            places = [roots[number % len(roots)] / f"db-{number + 1:03}" for number in range(scenario.databases)]
+            for place in places:
+                place.mkdir(mode=0o700, exist_ok=True)
+            yield places
+    finally:
+        if not scenario.directories:
+            shutil.rmtree(temporary)
+
+
+def _marked(base: Path, scenario: StorageScenario) -> Path:
+    """Return the directory of loadsim in `base`, made and marked unless it is."""
+    root, name = base / ROOT, f"directories: {base / ROOT}"
+    stored = json.dumps(scenario.stored, indent=2) + "\n"
+    try:
+        if not base.is_dir():
+            raise ConfigError(f"directories: expected a directory, found {base}")
+        if not root.exists():
+            root.mkdir(mode=0o700)
+            (root / MARK).write_text(stored, encoding="utf-8")
+            return root
+        if root.is_symlink() or not (root / MARK).is_file():
+            raise ConfigError(f"{name}: expected a directory that loadsim made, found another one")
+        found = read_text(root / MARK, str(root / MARK))
+    except OSError as failure:
+        raise ConfigError(f"{name}: expected a directory to write to, found: {failure.strerror}") from None
+    if found != stored:
+        raise ConfigError(
+            f"{name}: expected a store of this scenario, found another one (remove it, or take other directories)"
+        )
+    return root
+
+
+def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:
+    """Raise `ConfigError` if filling the databases, given with True if they are filled, would use the reserve."""
+    by_device: dict[int, tuple[Path, int]] = {}
+    for (place, filled), mailboxes in zip(places, scenario.mailboxes_by_database, strict=True):
+        device = place.stat().st_dev
+        _, needed = by_device.get(device, (place, 0))
+        by_device[device] = place, needed + (0 if filled else round(mailboxes * scenario.mailbox_size * OVERHEAD))
+    for place, needed in by_device.values():
+        room = room_bytes(place, scenario.reserve)
+        if needed > room:
+            raise ConfigError(
+                f"directories: expected {needed / 2**30:,.1f} GiB on the file system of {place.parent} and its reserve,"
+                f" found {max(0, room) / 2**30:,.1f} GiB"
+            )
+
+
+def room_bytes(place: Path, reserve: float) -> int:
+    """Return the bytes that a file system can take without using its reserve; below 0 if it is used."""
+    system = os.statvfs(place)
+    return round((system.f_bavail - reserve * system.f_blocks) * system.f_frsize)

@@ -1,0 +1,177 @@
+"""The recording of a storage test: what its databases told, line by line. All figures are computed from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from loadsim.campaign.runs import DAMAGED
+from loadsim.errors import ConfigError
+from loadsim.files import open_file
+from loadsim.storage.figures import DatabaseFigures, Pass, Sample, database_figures
+from loadsim.storage.scenario import StorageScenario, read_storage
+
+RECORDING = "storage.jsonl"
+
+
+class TestedTerms(NamedTuple):
+    """The terms of a test. `direct`: reads and writes bypass the cache of the operating system."""
+
+    software: str
+    test: str
+    began: str
+    machine: str
+    scenario: dict[str, Any]
+    databases: list[tuple[str, str]]
+    """Names and directories."""
+    file_systems: list[str]
+    """Those of the databases."""
+    direct: bool
+    sample_s: float
+
+
+class End(NamedTuple):
+    """The end of the load: a user ended it, a file system reached its reserve, or something failed."""
+
+    stopped: bool
+    full: bool
+    failure: str | None
+
+
+@dataclass(slots=True)
+class Recording:
+    """All that was recorded so far. `window` is the first sample that counts, and whether the caches had their size."""
+
+    header: TestedTerms
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    rests: dict[str, list[Sample]] = field(default_factory=dict)
+    """The shorter samples after the last whole ones."""
+    host: list[tuple[float, float]] = field(default_factory=list)
+    """The busy share of the machine's cores, and the used share of its memory, in each sample."""
+    load_at_s: float | None = None
+    """When the load began, by the wall clock."""
+    window: tuple[int, bool] | None = None
+    end: End | None = None
+    checked: tuple[Pass, ...] = ()
+    """The checksums of all files, by database."""
+    proved: tuple[Pass, ...] = ()
+    """All messages held against the ledger, by database."""
+    kernel_errors: tuple[str, ...] | None = None
+    """Errors that the kernel logged; None if its log cannot be read."""
+    recovered: tuple[Pass, ...] = ()
+    """The logs that were replayed after the processes were killed, by database."""
+
+    @property
+    def scenario(self) -> StorageScenario:
+        return read_storage(self.header.scenario)
+
+    @property
+    def wanted(self) -> int:
+        """The number of samples of a whole window."""
+        return max(1, round(self.scenario.duration_s / self.header.sample_s))
+
+    @property
+    def complete(self) -> int:
+        """The number of samples that all databases have told."""
+        return min((len(self.samples.get(name, ())) for name, _ in self.header.databases), default=0)
+
+    @property
+    def counted(self) -> range:
+        """The samples of the window, as many of each database."""
+        begin = self.complete if self.window is None else self.window[0]
+        return range(begin, max(begin, min(begin + self.wanted, self.complete)))
+
+    @property
+    def window_s(self) -> float:
+        return self.header.sample_s * len(self.counted)
+
+    @property
+    def span_s(self) -> tuple[float, float] | None:
+        """The begin and the end of the window by the wall clock; None without one."""
+        if self.load_at_s is None or not self.counted:
+            return None
+        begin_s = self.load_at_s + self.counted.start * self.header.sample_s
+        return begin_s, begin_s + self.window_s
+
+    @property
+    def direct(self) -> bool:
+        """Reads and writes bypass the cache of the operating system, or it is known which do."""
+        return self.header.direct and all(each["direct"] for told in self.samples.values() for each in told)
+
+    @property
+    def together(self) -> DatabaseFigures:
+        """All databases as one."""
+        return self._figures("all", "", [name for name, _ in self.header.databases])
+
+    @property
+    def databases(self) -> Sequence[DatabaseFigures]:
+        return [self._figures(name, place, [name]) for name, place in self.header.databases]
+
+    def _figures(self, name: str, place: str, of: Sequence[str]) -> DatabaseFigures:
+        samples = [[self.samples[each][at] for each in of] for at in self.counted]
+        return database_figures(name, place, samples, self.header.sample_s)
+
+    def add(self, kind: str, value: Any) -> None:
+        """Add what a line tells. Raises one of `DAMAGED` for any other value."""
+        match kind:
+            case "sample":
+                self.samples.setdefault(value["database"], []).append(value["sample"])
+            case "rest":
+                self.rests[value["database"]] = [value["sample"]]
+            case "host":
+                cpu_share, memory_share = map(float, value)
+                self.host.append((cpu_share, memory_share))
+            case "load":
+                self.load_at_s = float(value)
+            case "window":
+                begin, warm = value
+                self.window = int(begin), bool(warm)
+            case "end":
+                self.end = End(*value)
+            case "checked" | "proved" | "recovered":
+                setattr(self, kind, tuple(Pass(**each) for each in value))
+            case "kernel_errors":
+                self.kernel_errors = tuple(map(str, value))
+            case _:
+                raise ValueError(kind)
+
+
+class RecordingWriter:
+    """Writes a recording as it grows, and holds it."""
+
+    def __init__(self, directory: Path, header: TestedTerms) -> None:
+        self.recording = Recording(header)
+        self._file = (directory / RECORDING).open("w", encoding="utf-8")
+        self._write(header)
+
+    def _write(self, line: object) -> None:
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    def add(self, kind: str, value: Any) -> None:
+        self.recording.add(kind, value)
+        self._write([kind, value])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_recording(directory: Path) -> Recording:
+    """Read the recording of a test. A last line that a crash has cut is left out. Raises `ConfigError`."""
+    path = directory / RECORDING
+    try:
+        with open_file(path) as file:
+            recording = Recording(TestedTerms(*json.loads(file.readline())))
+            assert recording.scenario
+            for line in file:
+                if line.endswith(b"\n"):
+                    recording.add(*json.loads(line))
+            assert recording.databases is not None
+    except OSError as failure:
+        raise ConfigError(f"{path}: expected a storage test, found: {failure.strerror}") from None
+    except (*DAMAGED, AssertionError):
+        raise ConfigError(f"{path}: expected a storage test, found something else") from None
+    return recording

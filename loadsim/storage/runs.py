@@ -1,0 +1,312 @@
+"""A storage test on this machine: fill, load, and verify the databases; judge what was measured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from loadsim.engine.channel import Channel, start_process
+from loadsim.engine.event_loop import calls_on_signal, run, task_group
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.files import locked
+from loadsim.findings.formats import duration
+from loadsim.monitor.system.filesystems import run_storage
+from loadsim.report.test_environment import file_system
+from loadsim.runs.directory import create_directory, dated, discard
+from loadsim.storage.figures import Sample
+from loadsim.storage.io_times import Io, summed
+from loadsim.storage.kernel_log import KernelLog
+from loadsim.storage.places import check_room, marked_places, room_bytes
+from loadsim.storage.recording import RECORDING, End, RecordingWriter, TestedTerms
+from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.verdict import LOADED, STRICT_S
+from loadsim.timinglog.facts import FileSystem
+from loadsim.version import __version__
+
+Test = Literal["performance", "stress", "backup", "verify", "recovery"]
+Tell = Callable[[str], object]
+Message = Mapping[str, Any]
+Listener = Callable[["Database", Message], None]
+
+COMMAND = (sys.executable, "-m", "loadsim.storage.worker")
+
+LOG_BYTES = 20 << 20
+"""The size of the log when changed pages are written: the checkpoint depth of Exchange."""
+
+EACH_S = 60.0
+"""The interval of the words on the load."""
+
+LONGEST_SAMPLE_S = 15.0
+"""The interval of the published samples."""
+
+SAMPLES = 30
+"""Short tests have as many samples, so that a mean of one is a mean of many."""
+
+RECOVERED_BYTES = 500 << 20
+"""The most log that is replayed: the 500 logs of 1 MB of the published test."""
+
+TUNING = ".tuning"
+"""The file that marks the directory of a tuning."""
+
+LEAST_SAMPLE_S = 1.0
+LEAST_WARM_UP_S = 60.0
+WARM_SHARE = 0.99
+
+
+@dataclass(slots=True)
+class Database:
+    """A database and its process. `filled` and `clean`: it has all messages, and ended without a failure."""
+
+    name: str
+    place: Path
+    channel: Channel
+    filled: bool = False
+    clean: bool = False
+    direct: bool = True
+
+    async def open(self, scenario: StorageScenario, number: int, log_bytes: int) -> None:
+        terms = asdict(scenario)
+        state = await self.order("open", scenario=terms, number=number, directory=str(self.place), log_bytes=log_bytes)
+        self.filled, self.clean, self.direct = state["filled"], state["clean"], state["direct"]
+
+    async def order(self, do: str, listen: Listener = lambda *_: None, **words: object) -> Message:
+        """Give an order, and return its result. `listen` receives what comes before.
+
+        Raises `RunInvalid` if the disk fails or the process ends.
+        """
+        self.channel.send(json.dumps({"do": do, **words}).encode() + b"\n")
+        while line := await self.channel.receive():
+            message = json.loads(line)
+            if "done" in message:
+                done: Message = message["done"]
+                return done
+            if "failed" in message:
+                raise RunInvalid(f"{self.name}: {message['failed']}")
+            listen(self, message)
+        raise RunInvalid(f"{self.name}: its process ended ({await self.channel.wait()})")
+
+    def stop(self) -> None:
+        """End the load."""
+        self.channel.send(b"\n")
+
+
+@asynccontextmanager
+async def databases(
+    scenario: StorageScenario, places: Sequence[Path], log_bytes: int = LOG_BYTES
+) -> AsyncIterator[list[Database]]:
+    """Start a process for each database, and open it. At the end of the block, all are gone. Raises `RunInvalid`."""
+    started: list[Database] = []
+    try:
+        for place in places:
+            started.append(Database(place.name, place, await start_process(COMMAND)))
+        async with task_group() as group:
+            for number, each in enumerate(started):
+                group.create_task(each.open(scenario, number, log_bytes))
+        yield started
+    finally:
+        for each in started:
+            each.channel.kill()
+        await asyncio.gather(*(each.channel.wait() for each in started))
+
+
+async def of_all(started: Sequence[Database], do: str) -> list[Message]:
+    """Give all databases an order at the same time, and return the results. Raises `RunInvalid`."""
+    async with task_group() as group:
+        tasks = [group.create_task(each.order(do)) for each in started]
+    return [task.result() for task in tasks]
+
+
+def run_test(scenario: StorageScenario, test: Test, out: Path | None, tell: Tell) -> Path:
+    """Make a test, record it in the new directory `out` (None: one in `runs`), and return the directory.
+
+    `tell` receives what begins, and every minute of load what the databases do together. Raises `ConfigError` before
+    anything was changed, and `RunInvalid` if the databases cannot be opened or filled.
+    """
+    if test == "performance" and scenario.duration_s > STRICT_S:
+        test = "stress"
+    began = datetime.now(UTC)
+    directory, created = create_directory(out, dated(began, scenario.name), RECORDING)
+    try:
+        with marked_places(scenario, directory / "store") as places:
+            run(_test(scenario, test, places, directory, began, tell))
+    finally:
+        if not (directory / RECORDING).stat().st_size:
+            discard(directory, created)
+    return directory
+
+
+@contextmanager
+def tuning_directory(out: Path | None, name: str) -> Iterator[Path]:
+    """Yield the directory of a tuning: a new one, or one that has its runs. Raises `ConfigError` for any other."""
+    began = datetime.now(UTC)
+    if out is None or not (out / TUNING).exists():
+        out, _ = create_directory(out, dated(began, name), TUNING)
+    with locked(out, "--out", "tuning"):
+        yield out
+
+
+async def _test(
+    scenario: StorageScenario, test: Test, places: Sequence[Path], directory: Path, began: datetime, tell: Tell
+) -> None:
+    log_bytes = RECOVERED_BYTES if test == "recovery" else LOG_BYTES
+    async with databases(scenario, places, log_bytes) as started:
+        unclean = [each.name for each in started if each.filled and not each.clean]
+        crashed = test == "recovery" and bool(unclean)
+        check_room(scenario, [(each.place, each.filled) for each in started])
+        if unclean and not crashed:
+            raise ConfigError(
+                f"directories: expected databases that ended cleanly, found {', '.join(unclean)}:"
+                " loadsim storage recover"
+            )
+        if empty := [each for each in started if not each.filled and not crashed]:
+            tell("Filling the databases")
+            await of_all(empty, "fill")
+        header = TestedTerms(
+            software=__version__,
+            test=test,
+            began=began.isoformat(timespec="seconds"),
+            machine=f"{platform.node()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
+            scenario=asdict(scenario),
+            databases=[(each.name, str(each.place)) for each in started],
+            file_systems=sorted({file_system(FileSystem(**each)) for each in map(run_storage, places) if each}),
+            direct=all(each.direct for each in started),
+            sample_s=min(LONGEST_SAMPLE_S, max(LEAST_SAMPLE_S, scenario.duration_s / SAMPLES)),
+        )
+        with closing(RecordingWriter(directory, header)) as recorder:
+            end, kernel_log = End(False, False, None), KernelLog()
+            try:
+                if test != "recovery":
+                    if test in LOADED:
+                        end = await LoadRun(scenario, started, recorder, tell).run()
+                    if not end.stopped:
+                        await _verify(started, recorder, tell, messages=test != "backup")
+                elif not crashed:
+                    end = await LoadRun(scenario, started, recorder, tell).run(kill=True)
+                if test == "recovery":
+                    await _recover(scenario, places, started, recorder, tell)
+            except RunInvalid as failure:
+                end = end._replace(failure=end.failure or str(failure))
+            if (errors := kernel_log.errors()) is not None:
+                recorder.add("kernel_errors", errors)
+            recorder.add("end", end)
+
+
+async def _verify(started: Sequence[Database], recorder: RecordingWriter, tell: Tell, *, messages: bool = True) -> None:
+    tell("Verifying checksums")
+    recorder.add("checked", await of_all(started, "check"))
+    if messages:
+        tell("Verifying messages")
+        recorder.add("proved", await of_all(started, "verify"))
+
+
+async def _recover(
+    scenario: StorageScenario, places: Sequence[Path], killed: Sequence[Database], recorder: RecordingWriter, tell: Tell
+) -> None:
+    """Replay the logs of databases that ended uncleanly, one after the other, and verify what there is then."""
+    for each in killed:
+        each.channel.kill()
+        await each.channel.wait()
+    tell("Replaying the logs")
+    async with databases(scenario, places) as started:
+        recorder.add("recovered", [await each.order("recover") for each in started])
+        await _verify(started, recorder, tell)
+        await of_all(started, "accept")
+
+
+def _words(samples: Iterable[Sample], sample_s: float) -> str:
+    totals = summed([each["io"] for each in samples])
+    iops = (totals[Io.READ].count + totals[Io.WRITE].count) / sample_s
+    read, log = (duration(totals[kind].mean_ms) for kind in (Io.READ, Io.LOG_WRITE))
+    return f"{iops:,.0f} reads and writes per second; reads {read}, log writes {log}"
+
+
+@dataclass(slots=True)
+class LoadRun:
+    """The load on all databases, and the window in which its samples count."""
+
+    scenario: StorageScenario
+    started: Sequence[Database]
+    recorder: RecordingWriter
+    tell: Tell
+    told_s: float = 0.0
+    ending: bool = False
+    killed: bool = False
+    stopped: bool = False
+    full: bool = False
+    failure: str | None = None
+
+    async def run(self, *, kill: bool = False) -> End:
+        """Load the databases until the window is over, a user ends it, or a disk is full or fails.
+
+        `kill` the processes when the duration is over, at an instant that nothing decides.
+        """
+        self.recorder.add("load", time.time())
+        psutil.cpu_percent()  # the first call has no figure
+        self.tell("Filling the caches")
+        killing = asyncio.get_running_loop().call_later(self.scenario.duration_s, self._kill) if kill else None
+        with calls_on_signal(self._interrupt):
+            await asyncio.gather(*map(self._load, self.started))
+        if killing:
+            killing.cancel()
+        return End(self.stopped, self.full, self.failure)
+
+    async def _load(self, database: Database) -> None:
+        """Load one database. Its end is that of the others."""
+        try:
+            result = await database.order("load", self._listen, sample_s=self.recorder.recording.header.sample_s)
+        except RunInvalid as failure:
+            if not self.killed:
+                self.failure = self.failure or str(failure)
+        else:
+            self.recorder.add("rest", {"database": database.name, "sample": result["rest"]})
+            self.full |= result["full"]
+        self._end()
+
+    def _kill(self) -> None:
+        self.killed = True
+        for each in self.started:
+            each.channel.kill()
+
+    def _interrupt(self) -> None:
+        self.stopped = True
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ending:
+            self.ending = True
+            for each in self.started:
+                each.stop()
+
+    def _listen(self, database: Database, message: Message) -> None:
+        """Record a sample; the first database's decides on the window."""
+        recording = self.recorder.recording
+        self.recorder.add("sample", {"database": database.name, **message})
+        if database is not self.started[0]:
+            return
+        self.recorder.add("host", (psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100))
+        latest = {name: each[-1] for name, each in recording.samples.items()}
+        if message["at_s"] - self.told_s >= EACH_S:
+            self.told_s = message["at_s"]
+            self.tell(f"{self.told_s:6,.0f} s  {_words(latest.values(), recording.header.sample_s)}")
+        if any(room_bytes(each.place, self.scenario.reserve) < 0 for each in self.started):
+            self.full = True
+            self._end()
+        elif recording.window is None:
+            warm = recording.complete > 0 and all(each["warm_share"] >= WARM_SHARE for each in latest.values())
+            if warm or message["at_s"] > max(LEAST_WARM_UP_S, self.scenario.duration_s):
+                self.recorder.add("window", (len(recording.samples[database.name]), warm))
+                self.tell("Measuring")
+        elif recording.complete >= recording.window[0] + recording.wanted:
+            self._end()

@@ -1,0 +1,155 @@
+"""Storage scenarios: mailboxes, the store that has them, and the load on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+from loadsim.errors import ConfigError
+from loadsim.model.documents.schema import (
+    Amount,
+    Count,
+    Duration,
+    Positive,
+    PositiveDuration,
+    Share,
+    Size,
+    Switch,
+    Text,
+    whole,
+)
+from loadsim.model.documents.typed import mismatch, strict
+from loadsim.model.documents.yaml_reader import located, override, parse, read_document
+from loadsim.model.suite import Name
+from loadsim.plugins import names
+
+OF_FILES = ("maildir", "sdbox", "mdbox")
+
+LEAST_BYTES = 1024
+
+MOST_PAUSE_S = 0.25
+"""With longer pauses, a sample without an operation would be no sign of a stalled disk."""
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The parts of the operations."""
+
+    insert: Amount = 40.0
+    """Part of new messages."""
+    delete: Amount = 20.0
+    """Part of deletions."""
+    replace: Amount = 5.0
+    """Part of changed messages."""
+    read: Amount = 35.0
+    """Part of reads."""
+
+    def __post_init__(self) -> None:
+        if not self.insert + self.delete + self.replace + self.read:
+            raise mismatch("a part above 0")
+
+
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageScenario:
+    name: Name = "storage"
+    """Name of the scenario. Default: the file's."""
+    store: Text = "database"
+    """Kind of store: database, maildir, sdbox, mdbox, or that of a plug-in."""
+    directories: tuple[Text, ...] = ()
+    """Directories on the disks under test, for the databases in turn. Default: one that is removed after the run."""
+    databases: Annotated[int, whole(1, 1000)] = 1
+    """Number of databases, each with a process of its own."""
+    mailboxes: Positive
+    """Number of mailboxes, divided over the databases."""
+    mailbox_size: Size
+    """Size of each mailbox."""
+    message_size: Size = 75 * 1024
+    """Mean size of a message."""
+    iops_per_mailbox: Amount
+    """Reads and writes of the database per second and mailbox, above 0."""
+    headroom: Share = 0.2
+    """Share that is added to the target; 0% if the IOPS include it."""
+    cache: Size = 256 << 20
+    """Size of the cache of each database; of the page cache kept warm, for stores of files."""
+    copies: Positive = 1
+    """Copies of each database: each log is read once more for each further one."""
+    threads: Annotated[int, whole(1, 1000)] = 3
+    """Threads of each database."""
+    pause_s: Duration = 0.0
+    """Pause of each thread after each operation, at most 250ms."""
+    mix: Mix = field(default_factory=Mix)
+    """Parts of the operations."""
+    lazy: Share | None = None
+    """Share of changes that do not wait for the disk. Default: 70% as Exchange; 0% for stores of files, as Dovecot."""
+    maintenance: Switch = True
+    """Read and verify everything in the background."""
+    duration_s: PositiveDuration = 2 * 3600.0
+    """Length of the measurement; 2h as published, above 6h a stress test."""
+    reserve: Share = 0.1
+    """Share of each file system that stays free."""
+    seed: Count = 1
+    """Seed of messages and operations."""
+
+    @property
+    def target_iops(self) -> float:
+        """The reads and writes per second of all databases."""
+        return self.mailboxes * self.iops_per_mailbox * (1 + self.headroom)
+
+    @property
+    def lazy_share(self) -> float:
+        """The share of lazy changes, by default that of the server which the store stands for."""
+        if self.lazy is not None:
+            return self.lazy
+        return 0.0 if self.store in OF_FILES else 0.7
+
+    @property
+    def messages_per_mailbox(self) -> int:
+        return max(1, self.mailbox_size // self.message_size)
+
+    @property
+    def mailboxes_by_database(self) -> tuple[int, ...]:
+        few, more = divmod(self.mailboxes, self.databases)
+        return tuple(few + (number < more) for number in range(self.databases))
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The keys that decide on the content of a store: one that was filled with the same can be used again."""
+        keys = ("store", "databases", "mailboxes", "mailbox_size", "message_size", "seed")
+        document = asdict(self)
+        return {key: document[key] for key in keys}
+
+
+def load_storage(reference: str, settings: Sequence[str] = ()) -> StorageScenario:
+    """Read a storage scenario by its path, or a shipped one by its name, with settings such as `threads=4`.
+
+    Raises `ConfigError` with all errors.
+    """
+    path, name = located("storages", reference)
+    document, origin = read_document(path, name)
+    origin = replace(origin, overridden=override(document, settings))
+    document.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem)[:40])
+    scenario: StorageScenario = parse(StorageScenario, document, origin)
+    if scenario.store not in names("store").split(", "):
+        raise origin.error(("store",), names("store"), scenario.store)
+    if scenario.store == "database" and find_spec("apsw") is None:
+        raise ConfigError("store: expected the package apsw, found none; pip install 'loadsim[storage]'")
+    if scenario.pause_s > MOST_PAUSE_S:
+        raise origin.error(("pause",), f"at most {1000 * MOST_PAUSE_S:g}ms", f"{scenario.pause_s:g}s")
+    if not scenario.iops_per_mailbox:
+        raise origin.error(("iops_per_mailbox",), "a number above 0", 0)
+    for key in ("mailbox_size", "message_size", "cache"):
+        if getattr(scenario, key) < LEAST_BYTES:
+            raise origin.error((key,), "at least 1K", getattr(scenario, key))
+    if scenario.mailboxes < scenario.databases:
+        raise origin.error(("mailboxes",), f"at least as many as databases ({scenario.databases})", scenario.mailboxes)
+    return scenario
+
+
+def read_storage(document: Mapping[str, Any]) -> StorageScenario:
+    """Return the scenario of a recording. Raises `ValueError`, `TypeError` or `LookupError` for any other document."""
+    return StorageScenario(**{**document, "mix": Mix(**document["mix"]), "directories": tuple(document["directories"])})

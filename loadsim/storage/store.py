@@ -1,0 +1,94 @@
+"""The port of the stores: messages by key in one directory, written durably or lazily, and every byte verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from loadsim.storage.io_times import IoTimes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The settings of a store. `cache_bytes` is the size of its cache, which stands for the server's."""
+
+    directory: Path
+    mailboxes: int
+    cache_bytes: int
+    log_bytes: int
+    """The log may have this size before changed pages are written, if the store has such a log."""
+    log_copies: int
+    """The times that each log is read for other copies of the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A part of a store that was read: its bytes, and the place of damage in it, "" if its checksum is right."""
+
+    bytes: int
+    damaged: str = ""
+
+
+class StoreSession(Protocol):
+    """One thread's access to a store. All methods raise `OSError` if the disk fails, and `Damaged`.
+
+    A durable change is on the device when the method returns; a lazy one may be lost with the power. Two threads never
+    use one message at the same time.
+    """
+
+    def insert(self, key: int, message: bytes, *, durable: bool) -> None: ...
+
+    def read(self, key: int) -> bytes | None:
+        """Return a message; None if the store has none with this key."""
+
+    def replace(self, key: int, message: bytes | None, *, durable: bool) -> None:
+        """Store another version of a message, or change its flags if there is None."""
+
+    def delete(self, key: int, *, durable: bool) -> None: ...
+
+
+class Damaged(Exception):
+    """Stored bytes do not have their checksum; the text names the place."""
+
+
+class Store(Protocol):
+    """A mail store in a directory of its own. All methods raise `OSError` if the disk fails."""
+
+    io: IoTimes
+    direct: bool
+    """Reads and writes bypass the cache of the operating system."""
+    transactional: bool
+    """A message is replaced by another version, and durable deletions last. Else, flags change, and only insertions
+    wait for the device."""
+
+    def connect(self) -> AbstractContextManager[StoreSession]:
+        """Return access for the calling thread, in the block."""
+
+    @property
+    def warm_share(self) -> float:
+        """The filled part of the store's own cache, from 0 to 1; 1 for a store without one."""
+
+    def settle(self) -> None:
+        """Do what is due in the background, such as writing changed pages. Called several times a second."""
+
+    def maintain(self) -> Checked:
+        """Read and verify the next 256 KB of all files, in turn."""
+
+    def check(self) -> Iterator[Checked]:
+        """Read all files from begin to end, and verify every checksum."""
+
+    def stored_keys(self) -> Iterator[int]:
+        """Yield the keys of all messages."""
+
+    def recover(self) -> int:
+        """Bring the store to a state that can be used, after a process or the power failed. Return the bytes of log."""
+
+    def close(self) -> None:
+        """Make all changes durable, and end."""
+
+
+OpenStore = Callable[[StoreSettings], Store]
+"""An entry point of `loadsim.stores`: it opens a store, which it creates in an empty directory."""

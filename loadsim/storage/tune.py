@@ -1,0 +1,111 @@
+"""Tuning: the most reads and writes per second within the limits, by more threads, and then by pauses.
+
+1. Double the threads until a run fails by its times.
+2. Halve the distance between the last number that passed and the first that failed.
+3. With the first number that failed, pause so that it makes what the last that passed made; then halve the pause
+   or lengthen it, `PAUSES` times in all.
+
+The state is in the recordings: a tuning that was interrupted goes on in its directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Cause, Code
+from loadsim.storage.recording import RECORDING, Recording, read_recording
+from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.verdict import achieved_iops, judge
+
+MOST_THREADS = 256
+PAUSES = 3
+
+Result = Literal["pass", "fail", "generator", "void"]
+Setting = tuple[int, float]
+"""Threads of each database, and the pause of each after an operation in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A run of a tuning. `operations_per_s` are those of one database."""
+
+    setting: Setting
+    result: Result
+    iops: float
+    operations_per_s: float
+
+
+def result_of(recording: Recording) -> Try:
+    """Judge a run by its times: whether it reached the target does not matter yet."""
+    verdict, databases = judge(recording), recording.databases
+    result: Result = "pass"
+    if verdict.causes:
+        result = "generator" if Cause.GENERATOR in verdict.causes else "void"
+    elif any(each.code is not Code.BELOW_TARGET for each in verdict.missed):
+        result = "fail"
+    done = sum(sum(each.operations.values()) for each in databases)
+    rate = done / recording.window_s / len(databases) if recording.window_s else 0.0
+    scenario = recording.scenario
+    return Try((scenario.threads, scenario.pause_s), result, achieved_iops(databases), rate)
+
+
+def next_setting(tries: Sequence[Try]) -> Setting | Code:
+    """Return the setting of the next run, or why there is none."""
+    if any(each.result == "void" for each in tries):
+        return Code.TUNING_VOID
+    if any(each.result == "generator" for each in tries):
+        return Code.TUNING_GENERATOR
+    plain = {each.setting[0]: each for each in tries if not each.setting[1]}
+    low = max((threads for threads, each in plain.items() if each.result == "pass"), default=0)
+    high = min((threads for threads, each in plain.items() if each.result == "fail"), default=None)
+    if high is None:
+        return (2 * low or 1, 0.0) if low < MOST_THREADS else Code.TUNING_NO_LIMIT
+    if high - low > 1:
+        return (low + high) // 2, 0.0
+    if low == 0:
+        return Code.TUNING_NONE
+    paused = [each for each in tries if each.setting[1]]
+    if len(paused) >= PAUSES:
+        return Code.TUNING_FOUND
+    # Threads that pause as long as this do as much as `low` without pauses, if the disks take it as well.
+    longest_s = max(0.0, high / plain[low].operations_per_s - high / plain[high].operations_per_s)
+    passed = [each.setting[1] for each in paused if each.result == "pass"]
+    failed = [each.setting[1] for each in paused if each.result == "fail"]
+    return high, (min(passed, default=longest_s) + max(failed, default=0.0)) / 2 or 1e-3
+
+
+def best_of(tries: Sequence[Try]) -> Try | None:
+    """Return the run that passed with the most reads and writes per second."""
+    return max((each for each in tries if each.result == "pass"), key=lambda each: each.iops, default=None)
+
+
+def _recordings(scenario: StorageScenario, directory: Path) -> Iterator[Recording]:
+    """Yield the runs of a tuning that have ended, in their order. Raises `ConfigError` for another scenario's."""
+    numbered = sorted((path for path in directory.glob("*") if path.name.isdecimal()), key=lambda path: int(path.name))
+    for path in numbered:
+        if (path / RECORDING).exists():
+            recording = read_recording(path)
+            if replace(recording.scenario, threads=scenario.threads, pause_s=scenario.pause_s) != scenario:
+                raise ConfigError(f"--out: expected a tuning of this scenario, found another one's run: {path}")
+            if recording.end is not None and not recording.end.stopped:
+                yield recording
+
+
+def tune(
+    scenario: StorageScenario, directory: Path, run: Callable[[StorageScenario, Path], object], tries: list[Try]
+) -> Code:
+    """Add runs to `tries` until the rules end it; return why. Each has a directory of its own, by its number."""
+    tries += map(result_of, _recordings(scenario, directory))
+    while not isinstance(setting := next_setting(tries), Code):
+        number = next(number for number in count(1) if not (directory / str(number)).exists())
+        run(replace(scenario, threads=setting[0], pause_s=setting[1]), directory / str(number))
+        recording = read_recording(directory / str(number))
+        tries.append(result_of(recording))
+        if recording.end is not None and recording.end.stopped:
+            return Code.STOPPED
+    return setting

@@ -1,0 +1,119 @@
+"""The verdict on a storage test: the published limits, the target, and what makes a measurement invalid.
+
+Limits: Dell, "PowerEdge R510 ... Exchange 2010 Storage Solution" (ESRP, 2010), appendix A; "Jetstress 2010 Test Result
+Evaluation" (2011). Only the findings on the generator, the cache and the length are our own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from loadsim.analysis.verdict import Verdict
+from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.finding import Finding, finding
+from loadsim.storage.figures import DatabaseFigures
+from loadsim.storage.io_times import Io
+from loadsim.storage.recording import End, Recording
+
+LOADED = ("performance", "stress")
+"""The tests with a load."""
+
+STRICT_MS, LENIENT_MS = 100.0, 200.0
+"""The largest mean of a sample, in tests of up to `STRICT_S` and in longer ones."""
+
+STRICT_S = 6 * 3600.0
+PUBLISHED_S = 2 * 3600.0
+"""The length of the published performance test."""
+
+AVERAGE_MS = {Io.READ: 20.0, Io.LOG_WRITE: 10.0}
+"""The limits of the averages over the test."""
+
+MOST_CPU_SHARE = 0.8
+"""Above it, the threads of a database wait for the interpreter, and their times are those of the wait."""
+
+MOST_LAG_MS = 10.0
+LEAST_READS = 100
+"""Fewer reads of a database make no average."""
+
+
+def judge(recording: Recording) -> Verdict:
+    """Return the verdict; the findings that weigh most come first."""
+    databases = recording.databases
+    found = [*_ended(recording.end)]
+    if recording.header.test in LOADED:
+        found += _load(recording, databases)
+    found += _integrity(recording, databases)
+    if not recording.direct:
+        found.append(finding(Code.CACHE_BETWEEN))
+    return Verdict(tuple(sorted(found, key=lambda each: list(Severity).index(each.severity))))
+
+
+def achieved_iops(databases: Sequence[DatabaseFigures]) -> float:
+    return sum(each.iops for each in databases)
+
+
+def _ended(end: End | None) -> Iterator[Finding]:
+    if end is None:
+        yield finding(Code.NO_END)
+        return
+    if end.failure:
+        yield finding(Code.FAULT_ENDED, why=end.failure)
+    if end.stopped:
+        yield finding(Code.STOPPED)
+    if end.full:
+        yield finding(Code.DISK_FULL)
+
+
+def _load(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Finding]:
+    scenario, window_s = recording.scenario, recording.window_s
+    if recording.window is None or not recording.window[1]:
+        yield finding(Code.CACHE_NOT_FULL)
+    achieved, target = achieved_iops(databases), scenario.target_iops
+    if achieved < target:
+        yield finding(Code.BELOW_TARGET, achieved=achieved, target=target)
+    if window_s < PUBLISHED_S:
+        yield finding(Code.STORAGE_SHORT, length_s=window_s)
+    peak_ms = STRICT_MS if scenario.duration_s <= STRICT_S else LENIENT_MS
+    for each in databases:
+        # 1. The generator was not the limit, and there is enough to judge.
+        if each.cpu_share > MOST_CPU_SHARE:
+            yield finding(Code.WORKER_BUSY, each.name, cpu_share=each.cpu_share, limit_share=MOST_CPU_SHARE)
+        if (each.lag_p99_ms or 0.0) > MOST_LAG_MS:
+            yield finding(Code.WORKER_LATE, each.name, lag_p99_ms=each.lag_p99_ms, limit_ms=MOST_LAG_MS)
+        reads = round(each.io[Io.READ].per_s * window_s)
+        if reads < LEAST_READS:
+            yield finding(Code.FEW_READS, each.name, reads=reads, limit=LEAST_READS)
+        # 2. The disks are as fast as the limits say.
+        for kind, slow, peak in (
+            (Io.READ, Code.DISK_READS_SLOW, Code.DISK_READ_PEAK),
+            (Io.LOG_WRITE, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK),
+        ):
+            mean_ms, max_ms = each.io[kind].mean_ms, each.io[kind].max_ms
+            if mean_ms is not None and mean_ms > AVERAGE_MS[kind]:
+                yield finding(slow, each.name, mean_ms=mean_ms, limit_ms=AVERAGE_MS[kind])
+            if max_ms is not None and max_ms > peak_ms:
+                yield finding(peak, each.name, max_ms=max_ms, limit_ms=peak_ms)
+        if each.stalled_s:
+            yield finding(Code.DISK_STALLED, each.name, stalled_s=each.stalled_s)
+
+
+def _integrity(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Finding]:
+    """Yield findings on failed operations and damage, also before and after the window."""
+    for each in databases:
+        samples = [*recording.samples.get(each.name, ()), *recording.rests.get(each.name, ())]
+        failures = Counter[str]()
+        for sample in samples:
+            failures.update(sample["failures"])
+        for what, times in failures.items():
+            yield finding(Code.DISK_FAILED, each.name, times=times, what=what)
+        damages = [place for sample in samples for place in sample["damages"]]
+        if damages:
+            count = sum(sample["damaged"] for sample in samples)
+            yield finding(Code.STORED_DAMAGED, each.name, damaged=count, places=tuple(damages))
+    if recording.kernel_errors:
+        yield finding(Code.KERNEL_ERRORS, errors=recording.kernel_errors)
+    for passes in (recording.checked, recording.proved):
+        for each, one in zip(databases, passes, strict=bool(passes)):
+            if one.damaged:
+                yield finding(Code.STORED_DAMAGED, each.name, damaged=one.damaged, places=tuple(one.damages))

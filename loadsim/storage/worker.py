@@ -1,0 +1,196 @@
+"""One database in its own process: `python -m loadsim.storage.worker`. So no other waits for its interpreter.
+
+It reads one order a line from standard input, and answers with lines of JSON: any number with its progress, and one
+with `done` at the end of the order. The first order is `open`. The end of the input ends it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from io import FileIO
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from loadsim.plugins import plugin
+from loadsim.storage.figures import Pass
+from loadsim.storage.ledger import Ledger, Live, compare, live_of
+from loadsim.storage.load import MOST_DAMAGES, StoreLoad
+from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
+from loadsim.storage.scenario import read_storage
+from loadsim.storage.store import Damaged, Store, StoreSettings
+
+STORE = "store"
+"""The directory of the store, next to its ledger."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""The time that a thread may keep the interpreter's lock from one whose read or write has ended; usually 5 ms."""
+
+PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal at the end of the process that started this one."""
+
+
+class Worker:
+    """Carries out orders."""
+
+    def __init__(self, orders: FileIO) -> None:
+        self._orders = orders
+
+    def open(self, scenario: dict[str, Any], number: int, directory: str, log_bytes: int) -> dict[str, Any]:
+        """Open a database. Return whether it was filled, whether it ended cleanly, and whether it has direct I/O."""
+        self._scenario = read_storage(scenario)
+        mailboxes = self._scenario.mailboxes_by_database[number]
+        place = Path(directory)
+        self._settings = StoreSettings(
+            place / STORE, mailboxes, self._scenario.cache, log_bytes, self._scenario.copies - 1
+        )
+        self._messages = StoredMessages(self._scenario.seed * 1000 + number, self._scenario.message_size)
+        self._ledger = Ledger(place)
+        if not self._ledger.is_filled and (place / STORE).exists():  # filling was interrupted
+            shutil.rmtree(place / STORE)
+        (place / STORE).mkdir(exist_ok=True)
+        began_s = time.monotonic()
+        self._store = self._opened()
+        self._opening_s = time.monotonic() - began_s
+        return {"filled": self._ledger.is_filled, "clean": self._ledger.is_clean, "direct": self._store.direct}
+
+    def _opened(self) -> Store:
+        kind = plugin("store", self._scenario.store)
+        assert kind is not None  # `load_storage` has found it
+        store: Store = kind.load()(self._settings)
+        return store
+
+    def fill(self) -> dict[str, Any]:
+        """Store all messages."""
+        numbers = product(range(self._settings.mailboxes), range(self._scenario.messages_per_mailbox))
+        keys = [mailbox << MAILBOX_BITS | number for mailbox, number in numbers]
+        with self._store.connect() as session:
+            for key in keys:
+                session.insert(key, self._messages.make(key, 0), durable=False)
+                self._store.settle()
+        self._end(live_of((key, 0) for key in keys))
+        return {}
+
+    def load(self, sample_s: float) -> dict[str, Any]:
+        """Load the store until there is a line of input or its end, or the disk is full. Tell a sample each time."""
+        load = StoreLoad(self._store, self._ledger, self._messages, self._scenario, self._settings.mailboxes)
+        began_s = due_s = time.monotonic()
+        load.start()
+        try:
+            while not load.full:
+                due_s += sample_s
+                ready, _, _ = select.select([self._orders], [], [], max(0.0, due_s - time.monotonic()))
+                if ready:
+                    self._orders.readline()
+                    break
+                _say(sample=load.take(), at_s=time.monotonic() - began_s)
+        finally:
+            load.stop()
+        rest = load.take()
+        if not load.failed:
+            self._end(load.held.live())
+        return {"rest": rest, "full": load.full}
+
+    def check(self) -> dict[str, Any]:
+        """Read all files and verify their checksums."""
+        began_s, size_bytes, damages = time.monotonic(), 0, []
+        for checked in self._store.check():
+            size_bytes += checked.bytes
+            damages += [checked.damaged] if checked.damaged else []
+        return _pass(time.monotonic() - began_s, damages, size_bytes=size_bytes)
+
+    def verify(self) -> dict[str, Any]:
+        """Read all messages, and hold them against the ledger."""
+        began_s, damages = time.monotonic(), []
+        entries: list[tuple[int, int]] = []
+        altered = set()
+        with self._store.connect() as session:
+            try:
+                for key in self._store.stored_keys():
+                    message = None
+                    with suppress(Damaged):
+                        message = session.read(key)
+                    proof = None if message is None else proved(message)
+                    if proof is None or proof[0] != key:
+                        altered.add(key)
+                        damages.append(f"message {key:x}: altered")
+                    entries.append((key, proof[1] if proof else 0))
+            except Damaged as damage:  # of the list: those that it does not reach are lost
+                damages.append(str(damage))
+        self._found = live_of(entries)
+        damages += [
+            f"message {key:x}: {kind}" for kind, key in compare(self._ledger, self._found) if key not in altered
+        ]
+        return _pass(time.monotonic() - began_s, damages, messages=len(entries))
+
+    def recover(self) -> dict[str, Any]:
+        """Replay the log, and measure how long that takes, with the opening of the store."""
+        began_s = time.monotonic() - self._opening_s
+        size_bytes = self._store.recover()
+        return _pass(time.monotonic() - began_s, [], size_bytes=size_bytes)
+
+    def accept(self) -> dict[str, Any]:
+        """Take the messages that `verify` has found for those that there must be."""
+        self._ledger.write(self._found)
+        return {}
+
+    def _end(self, live: Live) -> None:
+        """Close the store cleanly, record what it must have, and open it again with an empty cache."""
+        self._store.close()
+        self._ledger.write(live)
+        self._store = self._opened()
+
+
+def _pass(took_s: float, damages: list[str], size_bytes: int = 0, messages: int = 0) -> dict[str, Any]:
+    return asdict(Pass(size_bytes, took_s, messages, len(damages), damages[:MOST_DAMAGES]))
+
+
+def _say(**words: object) -> None:
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
+def _obey(worker: Worker, line: bytes) -> None:
+    """Carry out an order, and say its result, or the failure of the disk."""
+    order = json.loads(line)
+    try:
+        result = getattr(worker, order.pop("do"))(**order)
+    except Damaged as damage:
+        _say(failed=str(damage))
+    except OSError as failure:
+        _say(failed=failure.strerror or str(failure))
+    else:
+        _say(done=result)
+
+
+def _end_process(failure: threading.ExceptHookArgs) -> None:
+    """End the process after a defect in a thread: a load with fewer threads would be another one."""
+    threading.__excepthook__(failure)
+    os._exit(1)
+
+
+def main() -> int:
+    """Obey until the end of the input."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it reads no input while it fills or verifies
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    threading.excepthook = _end_process
+    orders = FileIO(0)  # unbuffered: an order that was read ahead would be hidden from `select`
+    worker = Worker(orders)
+    for line in orders:
+        if line.strip():  # else it is the end of a load that has ended by itself
+            _obey(worker, line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Recordings of storage tests with stated times, as the workers tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from loadsim.storage.io_times import Io
+from loadsim.storage.recording import Recording, TestedTerms
+from loadsim.storage.scenario import StorageScenario
+
+SCENARIO = StorageScenario(mailboxes=4000, mailbox_size=3 << 30, iops_per_mailbox=0.1, headroom=0.0, databases=1)
+
+GOOD: Mapping[Io, tuple[float, float]] = {Io.READ: (400.0, 15.0), Io.WRITE: (200.0, 1.5), Io.LOG_WRITE: (200.0, 0.3)}
+"""By kind: how many a second, and how many milliseconds each takes."""
+
+
+def io(rates: Mapping[Io, tuple[float, float]], sample_s: float) -> dict[str, dict[str, int]]:
+    return {
+        kind.value: {
+            "count": round(per_s * sample_s),
+            "bytes": round(per_s * sample_s) * 32768,
+            "total_ns": round(round(per_s * sample_s) * mean_ms * 1e6),
+            "slowest_ns": round(mean_ms * 2e6),
+        }
+        for kind, (per_s, mean_ms) in rates.items()
+    }
+
+
+def sample(rates: Mapping[Io, tuple[float, float]] = GOOD, sample_s: float = 15.0, **other: Any) -> dict[str, Any]:
+    """Return a sample of a database that did as many operations as reads."""
+    reads = round(rates.get(Io.READ, (0.0, 0.0))[0] * sample_s)
+    return {
+        "operations": {"read": reads} if reads else {},
+        "failures": {},
+        "damaged": 0,
+        "damages": [],
+        "lag": {"0.1": 100},
+        "cpu_s": 0.2 * sample_s,
+        "io": io(rates, sample_s),
+        "warm_share": 1.0,
+        "direct": True,
+        **other,
+    }
+
+
+def recording(
+    samples: Sequence[Sequence[Mapping[str, Any]]],
+    *,
+    test: str = "performance",
+    scenario: StorageScenario = SCENARIO,
+    warm: bool = True,
+    sample_s: float = 15.0,
+    end: tuple[bool, bool, str | None] | None = (False, False, None),
+    direct: bool = True,
+) -> Recording:
+    """Return a recording of databases with these samples, all of which count; its length is theirs."""
+    length_s = len(samples[0]) * sample_s if scenario is SCENARIO else scenario.duration_s
+    scenario = replace(scenario, databases=len(samples), duration_s=length_s)
+    names = [(f"db-{number:03}", "/disk") for number in range(1, len(samples) + 1)]
+    made = Recording(
+        TestedTerms(
+            "0.1.0",
+            test,
+            "2026-11-27T12:00:00+00:00",
+            "vm",
+            asdict(scenario),
+            names,
+            ["ext4 on /dev/sda"],
+            direct,
+            sample_s,
+        )
+    )
+    for (name, _), of_database in zip(names, samples, strict=True):
+        for one in of_database:
+            made.add("sample", {"database": name, "sample": one})
+    made.add("window", (0, warm))
+    if end is not None:
+        made.add("end", end)
+    return made

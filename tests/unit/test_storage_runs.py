@@ -1,0 +1,151 @@
+"""`loadsim storage`: whole tests of a small store, killed processes, and what it refuses to touch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadsim.cli import main
+from loadsim.errors import ConfigError
+from loadsim.storage.places import MARK, ROOT, check_room
+from loadsim.storage.recording import RECORDING, read_recording
+from loadsim.storage.scenario import OF_FILES, load_storage
+
+SMALL = ["mailboxes=4", "mailbox_size=2M", "databases=2", "cache=1M", "duration=1s", "threads=2", "message_size=20K"]
+
+
+def storage(*words: str) -> int:
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    return main(["storage", *words[:2], *settings, *words[2:], "--quiet"])
+
+
+def result(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "storage.json").read_text())
+    return found
+
+
+STORES = ["database", *(pytest.param(store, marks=pytest.mark.nightly(part="runs")) for store in OF_FILES)]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_test_loads_and_verifies_a_store_and_removes_it(store: str, tmp_path: Path) -> None:
+    """Real processes and a real disk: what matters is that all was there, not how fast it was."""
+    out = tmp_path / "out"
+    assert storage("run", "storage-quickstart", "--set", f"store={store}", "--out", str(out)) in (0, 1, 3)
+    found = result(out)
+    assert [each["name"] for each in found["databases"]] == ["db-001", "db-002"]
+    assert all(each["operations"]["read"] > 0 for each in found["databases"])
+    assert [each["damaged"] for each in (*found["checked"], *found["proved"])] == [0] * 4
+    assert sorted(path.name for path in out.iterdir()) == ["report.html", "storage.json", RECORDING]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_nothing_acknowledged_is_lost_when_the_processes_are_killed(store: str, tmp_path: Path) -> None:
+    """The processes are killed under load; then all that was durable is there, and the store can be used again."""
+    disk, out = tmp_path / "disk", tmp_path / "out"
+    disk.mkdir()
+    given = ("storage-quickstart", "--set", f"store={store}", "--set", f"directories=[{disk}]", "--out")
+    assert storage("recover", *given, str(out)) == 0
+    found = result(out)
+    assert [each["damaged"] for each in (*found["checked"], *found["proved"])] == [0] * 4
+    assert all(each["bytes"] > 0 for each in found["recovered"])
+    assert storage("verify", *given, str(tmp_path / "again")) == 0
+    assert (disk / ROOT / MARK).is_file()
+
+
+def test_a_report_is_made_again_from_the_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert storage("backup", "storage-quickstart", "--out", str(out)) == 0
+    first, answer = result(out), capsys.readouterr().out
+    (out / "storage.json").unlink()
+    assert main(["storage", "report", str(out)]) == 0
+    assert result(out) == first
+    assert capsys.readouterr().out == answer
+
+
+def test_a_recording_that_was_cut_is_an_unfinished_test(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert storage("backup", "storage-quickstart", "--out", str(out)) == 0
+    recording = out / RECORDING
+    recording.write_bytes(recording.read_bytes()[:-5])
+    assert read_recording(out).end is None
+    assert main(["storage", "report", str(out)]) == 3
+
+
+def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
+    assert storage("backup", *given, str(tmp_path / "1")) == 0
+    (tmp_path / ROOT / "db-001" / "changes").write_bytes(b"\0" * 16)
+    assert storage("run", *given, str(tmp_path / "2")) == 2
+    assert "db-001" in capsys.readouterr().err
+    assert not (tmp_path / "2").exists()
+    assert storage("recover", *given, str(tmp_path / "3")) in (0, 1)
+
+
+def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
+    given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
+    assert storage("backup", *given, str(tmp_path / "1")) == 0
+    (tmp_path / ROOT / "db-001" / "live.npy").unlink()
+    assert storage("verify", *given, str(tmp_path / "2")) == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("store=exchange", "store"),
+        ("mailbox_size=12", "mailbox_size"),
+        ("mailbox_size=0M", "mailbox_size"),
+        ("databases=5", "mailboxes"),
+        ("lazy=2", "lazy"),
+        ("mix={insert: 0, delete: 0, replace: 0, read: 0}", "mix"),
+        ("thread=3", "threads"),
+        ("pause=1s", "pause"),
+        ("iops_per_mailbox=0", "iops_per_mailbox"),
+        ("directories=[/nowhere]", "directories"),
+        ("duration=0s", "duration"),
+        ("mailbox_size=900T", "directories"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_made(
+    setting: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert storage("run", "storage-quickstart", "--set", setting, "--out", str(out)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert key in line
+    assert not out.exists()
+
+
+def foreign(root: Path) -> None:
+    root.mkdir()
+    (root / "precious").write_text("mail")
+
+
+def linked(root: Path) -> None:
+    elsewhere = root.with_name("elsewhere")
+    foreign(elsewhere)
+    root.symlink_to(elsewhere)
+
+
+def other_terms(root: Path) -> None:
+    root.mkdir()
+    (root / MARK).write_text("{}\n")
+
+
+@pytest.mark.parametrize("made", [foreign, linked, other_terms])
+def test_it_works_only_in_a_directory_that_it_made(made: Any, tmp_path: Path) -> None:
+    made(tmp_path / ROOT)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert storage("run", "storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out", "/tmp/never") == 2
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_the_reserve_of_the_file_system_stays_free(tmp_path: Path) -> None:
+    """The whole file system is the reserve: there is room for what is there already, and for nothing new."""
+    scenario = load_storage("storage-quickstart", ["reserve=100%", "databases=1"])
+    check_room(load_storage("storage-quickstart", ["reserve=0%", "databases=1"]), [(tmp_path, False)])
+    with pytest.raises(ConfigError):
+        check_room(scenario, [(tmp_path, False)])

@@ -1,0 +1,213 @@
+"""The verdict on storage tests: published results, each limit on both sides, and what makes a test invalid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storage_recordings import GOOD, SCENARIO, recording, sample
+
+from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.report.document import Table
+from loadsim.report.html import to_html
+from loadsim.report.markdown import to_markdown
+from loadsim.report.text import to_text
+from loadsim.storage.document import describe_storage, storage_json
+from loadsim.storage.io_times import Io
+from loadsim.storage.paper import apart, describe_tests, exit_status, load_paper
+from loadsim.storage.recording import Recording
+from loadsim.storage.verdict import judge
+
+TWO_HOURS = 480
+"""The samples of a published test."""
+
+DAY = 24 * 24
+"""The samples of a day, each of 150 s."""
+
+
+def codes(of: Recording) -> set[Code]:
+    return {each.code for each in judge(of).findings}
+
+
+def with_times(**ms: float) -> list[dict[str, Any]]:
+    """Two hours of samples, of which some kinds take these times."""
+    return [sample({kind: (per_s, ms.get(kind.value, mean)) for kind, (per_s, mean) in GOOD.items()})] * TWO_HOURS
+
+
+DELL = [
+    # reads/s, ms; writes/s, ms; log writes/s, ms (PowerEdge R510, appendix A: the extremes of its twelve rows)
+    {Io.READ: (29.3, 14.3), Io.WRITE: (18.2, 0.9), Io.LOG_WRITE: (17.0, 0.26)},
+    {Io.READ: (29.3, 18.7), Io.WRITE: (18.2, 1.6), Io.LOG_WRITE: (17.0, 0.30)},
+]
+
+
+def test_the_published_rows_get_the_published_result() -> None:
+    """Twelve databases, 4,000 mailboxes with 0.1 IOPS: about 571 IOPS against 400, for 24 hours: passed."""
+    of_dell = recording(
+        [[sample(DELL[number % 2], 150.0)] * DAY for number in range(12)], test="stress", sample_s=150.0
+    )
+    found = storage_json(of_dell)
+    assert found["target_iops"] == 400
+    assert found["achieved_iops"] == pytest.approx(571, abs=2)
+    assert found["databases"][1]["read_ms"] == pytest.approx(18.7)
+    assert found["verdict"] == {"validity": "valid", "passed": True, "findings": []}
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        (with_times(read=20.0, log_write=10.0), set()),
+        (with_times(read=20.1), {Code.DISK_READS_SLOW}),
+        (with_times(log_write=10.1), {Code.LOG_WRITES_SLOW}),
+        (with_times(write=500.0), set()),
+        ([*with_times()[:-1], sample({**GOOD, Io.READ: (400.0, 101.0)})], {Code.DISK_READ_PEAK}),
+        ([*with_times()[:-1], sample({**GOOD, Io.LOG_WRITE: (200.0, 101.0)})], {Code.LOG_WRITE_PEAK}),
+        ([sample({**GOOD, Io.READ: (190.0, 15.0)})] * TWO_HOURS, {Code.BELOW_TARGET}),
+        ([*with_times()[:-1], sample({Io.WRITE: (1e4, 1.0)})], {Code.DISK_STALLED}),
+        ([*with_times()[:-1], sample(failures={"Input/output error": 1})], {Code.DISK_FAILED}),
+        ([*with_times()[:-1], sample(damaged=1, damages=["mail.db: page 3"])], {Code.STORED_DAMAGED}),
+        ([sample(cpu_s=15.0 * 0.81)] * TWO_HOURS, {Code.WORKER_BUSY}),
+        ([sample(lag={"20": 100})] * TWO_HOURS, {Code.WORKER_LATE}),
+        (with_times()[1:], {Code.STORAGE_SHORT}),
+    ],
+)
+def test_each_limit_is_one_of_the_published_or_of_the_generator(
+    samples: list[dict[str, Any]], expected: set[Code]
+) -> None:
+    assert codes(recording([samples])) == expected
+
+
+def test_the_limit_of_peaks_is_lenient_beyond_six_hours() -> None:
+    peak = sample({**GOOD, Io.READ: (400.0, 150.0)})
+    assert codes(recording([[*with_times() * 3, peak]])) == set()
+    assert codes(recording([[*with_times() * 2, peak]])) == {Code.DISK_READ_PEAK}
+
+
+@pytest.mark.parametrize(
+    ("of", "code", "validity"),
+    [
+        (recording([with_times()], end=None), Code.NO_END, "invalid"),
+        (recording([with_times()], end=(True, False, None)), Code.STOPPED, "invalid"),
+        (recording([with_times()], end=(False, True, None)), Code.DISK_FULL, "invalid"),
+        (recording([with_times()], end=(False, False, "db-001: its process ended")), Code.FAULT_ENDED, "invalid"),
+        (recording([with_times()], warm=False), Code.CACHE_NOT_FULL, "invalid"),
+        (recording([[sample({**GOOD, Io.READ: (0.01, 1.0)})] * TWO_HOURS]), Code.FEW_READS, "invalid"),
+        (recording([with_times()], direct=False), Code.CACHE_BETWEEN, "valid"),
+    ],
+)
+def test_what_measured_no_disk_is_not_valid(of: Recording, code: Code, validity: str) -> None:
+    assert code in codes(of)
+    assert judge(of).validity == validity
+
+
+@pytest.mark.parametrize("kind", ["checked", "proved"])
+def test_damage_found_afterwards_fails_the_test(kind: str) -> None:
+    of = recording([with_times()])
+    of.add(kind, [{"bytes": 1, "took_s": 1.0, "damaged": 2, "damages": ["mail.db: page 7", "mail.db: page 8"]}])
+    assert codes(of) == {Code.STORED_DAMAGED}
+    assert judge(of).exit_status == 1
+
+
+def test_errors_of_the_kernel_fail_the_test() -> None:
+    of = recording([with_times()])
+    of.add("kernel_errors", ["blk_update_request: I/O error, dev sda"])
+    assert codes(of) == {Code.KERNEL_ERRORS}
+
+
+def test_a_test_without_load_is_judged_by_what_it_read() -> None:
+    of = recording([[]], test="backup")
+    of.add("checked", [{"bytes": 10**9, "took_s": 2.0, "damaged": 0, "damages": []}])
+    assert judge(of).validity == "valid"
+    assert judge(of).passed
+    assert "500 MB/s" in to_text(describe_storage(of))
+
+
+def test_all_renderers_have_the_same_codes() -> None:
+    of = recording([[*with_times(read=25.0, log_write=11.0)[:-1], sample(failures={"Input/output error": 1})]])
+    document = describe_storage(of)
+    expected = {each["code"] for each in storage_json(of)["verdict"]["findings"]}
+    assert expected == {"disk-reads-slow", "log-writes-slow", "disk-failed"}
+    for text in (to_text(document), to_html(document), to_markdown(document)):
+        assert all(code in text for code in expected)
+
+
+def test_a_kind_of_which_there_is_nothing_has_no_line() -> None:
+    """As log writes, if nothing is changed."""
+    document = describe_storage(recording([[sample({Io.READ: (400.0, 15.0)})] * TWO_HOURS]))
+    assert "Log writes" not in to_html(document)
+
+
+def test_the_host_is_described_in_the_window() -> None:
+    of = recording([with_times()])
+    of.add("window", (1, True))
+    of.add("host", (1.0, 0.5))
+    of.add("host", (0.25, 0.5))
+    blocks = [block for section in describe_storage(of).filled for block in section.blocks]
+    (machine,) = [block for block in blocks if isinstance(block, Table) and block.caption == "The machine"]
+    assert len({*machine.rows[0][1:]}) == 1
+
+
+def test_the_answer_fits_on_one_screen() -> None:
+    lines = to_text(describe_storage(recording([with_times()] * 4)), 80).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+def test_json_has_the_figures_of_the_contract() -> None:
+    (row,) = storage_json(recording([with_times()]))["databases"]
+    contract = {"name", "reads_per_s", "read_ms", "read_max_ms", "writes_per_s", "write_ms"}
+    contract |= {"log_writes_per_s", "log_write_ms", "log_write_max_ms"}
+    assert contract <= row.keys()
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_headroom_is_part_of_the_target() -> None:
+    assert replace(SCENARIO, headroom=0.2).target_iops == pytest.approx(480)
+
+
+# --- several tests in one report ---
+
+
+def begun(at_s: float) -> Recording:
+    of = recording([with_times()])
+    of.add("load", at_s)
+    return of
+
+
+@pytest.mark.parametrize(("later_s", "apart_codes"), [(0.0, []), (700.0, []), (800.0, [Code.MACHINES_APART] * 2)])
+def test_machines_must_measure_at_the_same_time(later_s: float, apart_codes: list[Code]) -> None:
+    """Of two hours each, nine tenths must be common."""
+    tests = [begun(1000.0), begun(1000.0 + later_s)]
+    assert [each.code for each in apart(tests)] == apart_codes
+    assert exit_status(tests) == (3 if apart_codes else 0)
+
+
+def test_the_worst_test_decides() -> None:
+    bad = recording([with_times(read=25.0)])
+    bad.add("load", 1000.0)
+    assert exit_status([begun(1000.0), bad]) == 1
+    assert exit_status([begun(1000.0), recording([[]], test="backup", end=(True, False, None))]) == 3
+
+
+def test_a_paper_has_the_sections_of_esrp(tmp_path: Path) -> None:
+    texts = tmp_path / "paper.yaml"
+    texts.write_text("title: Four disks\noverview: Cheap.\nhardware: {Controller: none}\nbest_practices: [Spread.]\n")
+    document = describe_tests([begun(1000.0), recording([[]], test="backup")], load_paper(texts))
+    titles = [section.title for section in document.filled]
+    assert titles[:6] == [
+        "Overview",
+        "Disclaimer",
+        "Solution",
+        "Targeted customer profile",
+        "Hardware and disks",
+        "Best practices",
+    ]
+    assert titles[-1] == "Contact"
+    assert to_html(document)
+    texts.write_text("titel: x\n")
+    with pytest.raises(ConfigError):
+        load_paper(texts)

@@ -1,0 +1,84 @@
+"""A database's worker: its orders, its load, and what it finds damaged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, replace
+from io import FileIO
+from pathlib import Path
+
+import pytest
+
+from loadsim.storage.ledger import Ledger, live_of
+from loadsim.storage.load import StoreLoad
+from loadsim.storage.maildir import open_maildir
+from loadsim.storage.messages import StoredMessages
+from loadsim.storage.pages import PAGE_BYTES
+from loadsim.storage.scenario import Mix, StorageScenario
+from loadsim.storage.store import StoreSettings
+from loadsim.storage.worker import STORE, Worker
+
+SCENARIO = StorageScenario(
+    mailboxes=2, mailbox_size=200_000, message_size=20_000, iops_per_mailbox=1.0, cache=1 << 20, threads=2
+)
+
+
+@pytest.fixture
+def orders() -> Iterator[tuple[FileIO, int]]:
+    """The worker's end of a pipe, and that of the test."""
+    receiving, sending = os.pipe()
+    with FileIO(receiving) as file:
+        yield file, sending
+    os.close(sending)
+
+
+def opened(orders: FileIO, place: Path, store: str) -> Worker:
+    worker = Worker(orders)
+    worker.open(asdict(replace(SCENARIO, store=store)), 0, str(place), 1 << 20)
+    return worker
+
+
+def test_a_load_ends_if_its_end_came_with_its_order(orders: tuple[FileIO, int], tmp_path: Path) -> None:
+    """Orders are not read ahead: the empty line that ends a load would be hidden."""
+    file, sending = orders
+    worker = opened(file, tmp_path, "maildir")
+    worker.fill()
+    os.write(sending, b'{"do": "load"}\n\n')
+    assert file.readline() == b'{"do": "load"}\n'
+    assert worker.load(sample_s=3600.0)["full"] is False
+    assert worker.verify()["damages"] == []
+
+
+@pytest.mark.parametrize("damage", [b"\x01", bytes(PAGE_BYTES)])
+def test_a_damaged_list_of_messages_is_damage(damage: bytes, orders: tuple[FileIO, int], tmp_path: Path) -> None:
+    """The root page of the table, with another byte or empty: it is named, and the messages behind it are lost."""
+    worker = opened(orders[0], tmp_path, "database")
+    worker.fill()
+    worker.recover()
+    with (tmp_path / STORE / "mail.db").open("r+b") as database:
+        database.seek(PAGE_BYTES)
+        database.write(damage)
+    verified = opened(orders[0], tmp_path, "database").verify()
+    assert verified["damages"][0].startswith("mail.db: ")
+    assert verified["damaged"] == 1 + 2 * SCENARIO.messages_per_mailbox
+
+
+def test_only_what_finds_a_message_is_an_operation(tmp_path: Path) -> None:
+    """Two threads that delete, and three messages."""
+    settings = StoreSettings(tmp_path / STORE, 2, 1 << 20, 1 << 20, 0)
+    settings.directory.mkdir()
+    ledger, messages = Ledger(tmp_path), StoredMessages(1, 20_000)
+    with closing(open_maildir(settings)) as store, closing(ledger):
+        for key in range(3):
+            store.insert(key, messages.make(key, 0), durable=False)
+        ledger.write(live_of((key, 0) for key in range(3)))
+        deleting = replace(SCENARIO, store="maildir", maintenance=False, mix=Mix(insert=0, delete=1, replace=0, read=0))
+        load = StoreLoad(store, ledger, messages, deleting, 2)
+        load.start()
+        while len(load.held.live()) and not load.failed:
+            pass
+        load.stop()
+        assert load.take()["operations"] == {"delete": 3}
+        assert [*store.stored_keys()] == []

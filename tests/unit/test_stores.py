@@ -1,0 +1,284 @@
+"""The stores: what was stored is there after a restart, and any changed byte is found."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.storage.database import open_database
+from loadsim.storage.dbox import ROTATE_BYTES, Mdbox, Sdbox, open_mdbox, open_sdbox
+from loadsim.storage.io_times import Io, summed
+from loadsim.storage.maildir import open_maildir
+from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
+from loadsim.storage.pages import PAGE_BYTES
+from loadsim.storage.store import Damaged, Store, StoreSettings
+from loadsim.storage.write_ahead_log import check_log
+
+OPENERS = {"database": open_database, "maildir": open_maildir, "sdbox": open_sdbox, "mdbox": open_mdbox}
+MESSAGES = StoredMessages(7, 20_000)
+KEYS = [mailbox << MAILBOX_BITS | number for mailbox in range(2) for number in range(6)]
+
+Opened = Callable[[], Store]
+
+
+def opener(kind: str, directory: Path, cache_bytes: int = 1 << 20) -> Opened:
+    """Open the store of a directory, each time anew."""
+    directory.mkdir(exist_ok=True)
+    return lambda: OPENERS[kind](StoreSettings(directory, 2, cache_bytes, 1 << 20, 0))
+
+
+@pytest.fixture(params=sorted(OPENERS))
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
+    return opener(request.param, tmp_path / "store")
+
+
+def filled(store: Store) -> None:
+    with store.connect() as session:
+        for number, key in enumerate(KEYS):
+            session.insert(key, MESSAGES.make(key, 0), durable=number % 2 == 0)
+
+
+def test_a_store_has_what_was_stored(opened: Opened) -> None:
+    """Before and after it was closed: inserted, replaced and deleted messages."""
+    store = opened()
+    filled(store)
+    with store.connect() as session:
+        session.replace(KEYS[1], MESSAGES.make(KEYS[1], 1) if store.transactional else None, durable=True)
+        session.delete(KEYS[2], durable=True)
+        session.delete(KEYS[3], durable=False)
+    expected = {key: (key, int(key == KEYS[1] and store.transactional)) for key in KEYS if key not in KEYS[2:4]}
+    for again in (store, None):
+        with closing(again or opened()) as now:
+            with now.connect() as session:
+                assert {key: proved(session.read(key) or b"") for key in now.stored_keys()} == expected
+                assert session.read(KEYS[2]) is None
+            assert [each.damaged for each in now.check() if each.damaged] == []
+
+
+def test_every_durable_change_waits_for_the_device(opened: Opened) -> None:
+    with closing(opened()) as store:
+        store.io.take()
+        with store.connect() as session:
+            session.insert(KEYS[0], MESSAGES.make(KEYS[0], 0), durable=False)
+            lazy = summed([store.io.take()])
+            session.insert(KEYS[1], MESSAGES.make(KEYS[1], 0), durable=True)
+            durable = summed([store.io.take()])
+        assert lazy[Io.LOG_WRITE].count == 0
+        assert durable[Io.LOG_WRITE].count >= 1
+        assert durable[Io.LOG_WRITE].bytes > 0
+
+
+def test_maintenance_reads_everything_again_and_again(opened: Opened) -> None:
+    with closing(opened()) as store:
+        filled(store)
+        store.recover()
+        stored = sum(len(MESSAGES.make(key, 0)) for key in KEYS)
+        seen = [store.maintain() for _ in range(12)]
+        assert sum(each.bytes for each in seen) >= 2 * stored
+        assert not any(each.damaged for each in seen)
+
+
+def flipped(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0x10
+    path.write_bytes(content)
+
+
+def file_of(directory: Path, kind: str) -> Path:
+    """The file that has most of the stored bytes."""
+    names = {"database": "mail.db", "maildir": "**/new/*", "sdbox": "**/u.*", "mdbox": "**/m.*"}
+    return max((path for path in directory.glob(names[kind]) if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("kind", sorted(OPENERS))
+def test_a_flipped_byte_of_a_message_is_found_and_named(kind: str, tmp_path: Path) -> None:
+    opened = opener(kind, tmp_path / "store")
+    with closing(opened()) as store:
+        filled(store)
+        store.recover()
+    path = file_of(tmp_path / "store", kind)
+    flipped(path, path.stat().st_size // 2)
+    with closing(opened()) as store:
+        damages = [each.damaged for each in store.check() if each.damaged]
+        assert len(damages) == 1
+        assert damages[0].startswith("mail.db: page" if kind == "database" else "message")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("maildir", "dovecot-uidlist"), ("sdbox", "*.log"), ("mdbox", "*map*.log")])
+def test_a_flipped_byte_of_a_log_is_found_and_named(kind: str, name: str, tmp_path: Path) -> None:
+    opened = opener(kind, tmp_path / "store")
+    with closing(opened()) as store:
+        filled(store)
+    path = next((tmp_path / "store").rglob(name))
+    flipped(path, 20)
+    with closing(opened()) as store:
+        damages = [each.damaged for each in store.check() if each.damaged]
+        assert damages == [f"{path.parent.name}/{path.name}: record 1"]
+
+
+def test_a_recovery_replays_the_whole_log_once(tmp_path: Path) -> None:
+    with closing(opener("database", tmp_path / "store")()) as store:
+        filled(store)
+        log_bytes = (tmp_path / "store" / "mail.db-wal").stat().st_size
+        assert store.recover() == log_bytes - 32
+        assert store.recover() == 0
+
+
+def test_a_damaged_page_is_not_read_as_a_message(tmp_path: Path) -> None:
+    opened = opener("database", tmp_path / "store", PAGE_BYTES)
+    with closing(opened()) as store:
+        filled(store)
+        store.recover()
+    path = tmp_path / "store" / "mail.db"
+    flipped(path, path.stat().st_size - PAGE_BYTES // 2)
+    with closing(opened()) as store, store.connect() as session:
+        damaged = 0
+        for key in KEYS:
+            try:
+                assert proved(session.read(key) or b"") == (key, 0)
+            except Damaged:
+                damaged += 1
+        assert damaged == 1
+
+
+def test_a_page_that_is_being_written_is_not_damaged(tmp_path: Path) -> None:
+    """Maintenance reads it again when the write is over."""
+    directory = tmp_path / "store"
+    with closing(opener("database", directory)()) as store:
+        filled(store)
+        store.recover()
+        path = directory / "mail.db"
+        sound = path.read_bytes()
+
+        class Written:
+            """Ends the write that is under way."""
+
+            def __enter__(self) -> None:
+                path.write_bytes(sound)
+
+            def __exit__(self, *_: object) -> None: ...
+
+        flipped(path, PAGE_BYTES // 2)
+        store._pages.writing = Written()  # type: ignore[attr-defined]
+        assert store.maintain().damaged == ""
+
+
+# --- stores of files ---
+
+
+def test_what_a_killed_process_left_is_written_over(tmp_path: Path) -> None:
+    with closing(opener("maildir", tmp_path / "store")()) as store, store.connect() as session:
+        (tmp_path / "store" / "000000" / "tmp" / "1").write_bytes(b"x" * 10**6)
+        session.insert(1, MESSAGES.make(1, 0), durable=True)
+        assert proved(session.read(1) or b"") == (1, 0)
+
+
+def test_a_file_that_a_crash_has_emptied_is_damaged(tmp_path: Path) -> None:
+    with closing(opener("sdbox", tmp_path / "store")()) as store:
+        filled(store)
+        file_of(tmp_path / "store", "sdbox").write_bytes(b"")
+        assert len([each for each in store.check() if each.damaged]) == 1
+
+
+def test_a_log_that_another_thread_has_rotated_is_no_failure(tmp_path: Path) -> None:
+    with closing(opener("sdbox", tmp_path / "store")()) as store:
+        assert isinstance(store, Sdbox)
+        filled(store)
+        (log, _) = store.logs()
+        for _ in range(2):
+            store.rotate(log)
+        assert not log.exists()
+
+
+# --- the log of the database ---
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A log with 20 or more frames, as SQLite has written it."""
+    store = opener("database", tmp_path_factory.mktemp("log"))()
+    filled(store)
+    yield next(tmp_path_factory.getbasetemp().rglob("log*/mail.db-wal"))
+    store.close()
+
+
+def test_a_log_of_sqlite_is_sound(log: Path) -> None:
+    checked = list(check_log(log))
+    assert not any(each.damaged for each in checked)
+    assert sum(each.bytes for each in checked) == log.stat().st_size
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_any_flipped_byte_before_the_last_frame_is_found(log: Path, data: st.DataObject) -> None:
+    content = bytearray(log.read_bytes())
+    frame_bytes = PAGE_BYTES + 24
+    offset = data.draw(st.integers(0, len(content) - frame_bytes - 1))
+    content[offset] ^= 1 << data.draw(st.integers(0, 7))
+    changed = log.with_name("changed")
+    changed.write_bytes(content)
+    number = (offset - 32) // frame_bytes + 1 if offset >= 32 else 0
+    damages = [each.damaged for each in check_log(changed) if each.damaged]
+    assert damages == [f"changed: {f'frame {number}' if number else 'header'}"]
+
+
+def test_a_cut_last_frame_is_the_end(log: Path) -> None:
+    cut = log.with_name("cut")
+    cut.write_bytes(log.read_bytes()[:-1])
+    assert not any(each.damaged for each in check_log(cut))
+    assert sum(each.bytes for each in check_log(cut)) == log.stat().st_size - PAGE_BYTES - 24
+
+
+# --- messages ---
+
+
+@given(st.integers(0, 2**50), st.integers(0, 100))
+@settings(max_examples=30)
+def test_a_message_proves_itself(key: int, version: int) -> None:
+    message = MESSAGES.make(key, version)
+    assert message == MESSAGES.make(key, version)
+    assert proved(message) == (key, version)
+
+
+@given(st.integers(0, 10_000), st.data())
+@settings(max_examples=30)
+def test_a_message_with_another_byte_proves_nothing(key: int, data: st.DataObject) -> None:
+    message = bytearray(MESSAGES.make(key, 0))
+    begin = message.index(b"\r\n\r\n") + 4
+    message[data.draw(st.integers(begin, len(message) - 1))] ^= 0x20
+    assert proved(bytes(message)) is None
+
+
+def test_messages_are_of_the_mean_size_and_neither_repeat_nor_compress() -> None:
+    messages = [MESSAGES.make(key, 0) for key in range(2000)]
+    content = b"".join(messages)
+    assert len(content) / len(messages) == pytest.approx(20_000, rel=0.1)
+    blocks = [content[begin : begin + 4096] for begin in range(0, len(content), 4096)]
+    assert len(set(blocks)) == len(blocks)
+    assert len(content[: 1 << 22]) / len(zlib.compress(content[: 1 << 22])) < 1.8
+
+
+# --- mdbox ---
+
+
+def test_files_that_were_mostly_deleted_are_purged(tmp_path: Path) -> None:
+    store = opener("mdbox", tmp_path / "store")()
+    assert isinstance(store, Mdbox)
+    large, keys = StoredMessages(7, 1 << 20), list(range(24))
+    with closing(store), store.connect() as session:
+        for key in keys:
+            session.insert(key, large.make(key, 0), durable=False)
+        first = {key for key in keys if (place := store.place(key)) and place.path.name == "m.1"}
+        for key in sorted(first)[:-1]:
+            session.delete(key, durable=True)
+        store.settle()
+        assert not (tmp_path / "store" / "storage" / "m.1").exists()
+        assert all(proved(session.read(key) or b"") == (key, 0) for key in store.stored_keys())
+        assert [*store.stored_keys()] == sorted({*keys} - {*sorted(first)[:-1]})
+    assert all(path.stat().st_size < 3 * ROTATE_BYTES for path in (tmp_path / "store" / "storage").glob("m.*"))

@@ -1,0 +1,87 @@
+"""Tuning: its rules on simulated disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from storage_recordings import SCENARIO, recording, sample
+
+from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.storage.recording import RecordingWriter
+from loadsim.storage.tune import MOST_THREADS, Result, Setting, Try, best_of, next_setting, tune
+
+MOST_RUNS = 40
+
+
+def tuned(disk: Callable[[Setting], tuple[Result, float]]) -> tuple[list[Try], Code]:
+    """Tune a disk that returns the result and the operations per second of a setting."""
+    tries: list[Try] = []
+    while not isinstance(setting := next_setting(tries), Code):
+        assert setting not in [each.setting for each in tries]
+        result, per_s = disk(setting)
+        tries.append(Try(setting, result, 4 * per_s, per_s))
+        assert len(tries) < MOST_RUNS
+    return tries, setting
+
+
+def disk_of(most_per_s: float, service_s: float) -> Callable[[Setting], tuple[Result, float]]:
+    """A disk on which each operation takes a time, and that fails above a rate."""
+
+    def run(setting: Setting) -> tuple[Result, float]:
+        threads, pause_s = setting
+        per_s = threads / (service_s + pause_s)
+        return ("pass" if per_s <= most_per_s else "fail"), per_s
+
+    return run
+
+
+@given(st.floats(1.0, 60.0), st.floats(0.001, 0.1))
+def test_the_best_run_is_near_the_limit_of_the_disk(threads: float, service_s: float) -> None:
+    """Threads alone come within one thread, and pauses halve that three times."""
+    most_per_s = threads / service_s
+    tries, ended = tuned(disk_of(most_per_s, service_s))
+    best = best_of(tries)
+    assert ended is Code.TUNING_FOUND
+    assert best is not None
+    assert best.operations_per_s <= most_per_s
+    assert best.operations_per_s >= int(threads) / service_s
+    assert any(each.result == "fail" for each in tries)
+
+
+def test_the_order_of_the_runs_is_by_the_rules() -> None:
+    tries, _ = tuned(disk_of(530.0, 0.01))
+    assert [each.setting for each in tries][:6] == [(1, 0.0), (2, 0.0), (4, 0.0), (8, 0.0), (6, 0.0), (5, 0.0)]
+    assert all(each.setting[0] == 6 for each in tries[6:])
+    assert len(tries) == 9
+
+
+@pytest.mark.parametrize(
+    ("result_of", "code", "runs"),
+    [
+        (lambda setting: ("fail", 1.0), Code.TUNING_NONE, 1),
+        (lambda setting: ("pass", float(setting[0])), Code.TUNING_NO_LIMIT, MOST_THREADS.bit_length()),
+        (lambda setting: ("generator" if setting[0] > 2 else "pass", 1.0), Code.TUNING_GENERATOR, 3),
+        (lambda setting: ("void", 1.0), Code.TUNING_VOID, 1),
+    ],
+)
+def test_it_gives_up_with_a_reason(result_of: Callable[[Setting], tuple[Result, float]], code: Code, runs: int) -> None:
+    tries, ended = tuned(result_of)
+    assert (ended, len(tries)) == (code, runs)
+
+
+def test_runs_of_another_scenario_are_refused(tmp_path: Path) -> None:
+    """Other threads and pauses are those of the tuning; another size is another test."""
+    (tmp_path / "1").mkdir()
+    made = recording([[sample()]], scenario=replace(SCENARIO, threads=2))
+    RecordingWriter(tmp_path / "1", made.header).close()
+    own, tries = replace(made.scenario, threads=3), list[Try]()
+    with pytest.raises(ConfigError):
+        tune(replace(own, mailboxes=5), tmp_path, lambda *_: pytest.fail(), tries)
+    with pytest.raises(ZeroDivisionError):
+        tune(own, tmp_path, lambda *_: 1 // 0, tries)
