@@ -9,11 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loadsim.campaign.runs import DAMAGED
 from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_set
 from loadsim.cli.report_file import REPORT_NAME, check_place, write
 from loadsim.cli.shown_answer import add_wide, shown
+from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Severity
 
 if TYPE_CHECKING:
@@ -115,9 +117,13 @@ def _answer(directory: Path, args: argparse.Namespace, out: Path | None = None) 
     from loadsim.storage.verdict import judge
 
     recording = read_recording(directory)
-    (directory / JSON_NAME).write_text(json.dumps(storage_json(recording), indent=2) + "\n", encoding="utf-8")
-    _show(describe_storage(recording), out or directory / REPORT_NAME, args)
-    return judge(recording).exit_status
+    try:
+        figures, document, verdict = storage_json(recording), describe_storage(recording), judge(recording)
+    except DAMAGED:
+        raise ConfigError(f"{directory}: expected the recording of a storage test, found a damaged one") from None
+    (directory / JSON_NAME).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    _show(document, out or directory / REPORT_NAME, args)
+    return verdict.exit_status
 
 
 def _show(document: Document, out: Path, args: argparse.Namespace) -> None:

@@ -568,7 +568,9 @@ class Code(Enum):
     LOG_WRITE_PEAK = _missed(
         "log writes of {where} took up to {max_ms} (mean of a sample), limit {limit_ms}", FASTER_DISKS
     )
-    DISK_STALLED = _missed("no operation on {where} ended for {stalled_s}", "look for errors in the system's log")
+    DISK_STALLED = _missed(
+        "a read or write of {where} took {slowest_ms}, limit {limit_ms}", "look for errors in the system's log"
+    )
     DISK_FAILED = _missed("operations on {where} failed {times:time}: {what}", "look for errors in the system's log")
     STORED_DAMAGED = _missed(
         "{damaged:place} of {where} are damaged or lost: {places}", "replace the disk, controller or file system"

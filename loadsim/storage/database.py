@@ -7,14 +7,17 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import apsw
 
+from loadsim.storage.direct_file import DirectFile
 from loadsim.storage.io_times import Io, IoTimes
 from loadsim.storage.messages import MAILBOX_BITS
-from loadsim.storage.pages import CHECKSUM_BYTES, PAGE_BYTES, DirectFile, Log, Pages, TimedFiles, is_sound
+from loadsim.storage.pages import CHECKSUM_BYTES, PAGE_BYTES, Log, Pages, TimedFiles, is_sound
 from loadsim.storage.store import Checked, Damaged, StoreSettings
 from loadsim.storage.write_ahead_log import FRAME_HEADER_BYTES, check_log
 
@@ -23,6 +26,10 @@ FILE_NAME = "mail.db"
 STRIDE_BYTES = 256 * 1024
 """The reads of maintenance and backup."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_TRIES = 100
 _BUSY_MS = 10_000
 _SERIAL = itertools.count()
 
@@ -40,10 +47,27 @@ def _as_os_errors() -> Iterator[None]:
         yield
     except (apsw.CorruptError, apsw.NotADBError) as error:  # a page with zeros has no checksum
         raise Damaged(f"{FILE_NAME}: {error}") from None
+    except apsw.BusyError:
+        raise
     except apsw.FullError:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
     except apsw.Error as error:
         raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from None
+
+
+def _patiently(work: Callable[P, T]) -> Callable[P, T]:
+    """Try a piece of work again while SQLite is busy with itself: that is no fault of the disk."""
+
+    @wraps(work)
+    def tried(*args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(MOST_TRIES):
+            try:
+                return work(*args, **kwargs)
+            except apsw.BusyError:
+                continue
+        return work(*args, **kwargs)
+
+    return tried
 
 
 class DatabaseSession:
@@ -57,6 +81,7 @@ class DatabaseSession:
         self._change("INSERT INTO message VALUES(?, ?)", (key, message), key, 1, durable)
 
     @_as_os_errors()
+    @_patiently
     def read(self, key: int) -> bytes | None:
         row = self._connection.execute("SELECT content FROM message WHERE key = ?", (key,)).get
         return None if row is None else bytes(row)
@@ -67,6 +92,7 @@ class DatabaseSession:
     def delete(self, key: int, *, durable: bool) -> None:
         self._change("DELETE FROM message WHERE key = ?", (key,), key, -1, durable)
 
+    @_patiently
     def _change(self, statement: str, values: tuple[object, ...], key: int, messages: int, durable: bool) -> None:
         with self._store.writing, _as_os_errors():
             self._connection.execute("BEGIN IMMEDIATE")
@@ -103,6 +129,8 @@ class DatabaseStore:
         self._own = self.open_connection()
         with _as_os_errors():
             if self._own.execute("PRAGMA journal_mode").get != "wal":
+                if not settings.new:
+                    raise Damaged(f"{FILE_NAME}: no messages")
                 self._own.reserve_bytes("main", CHECKSUM_BYTES)
                 self._own.execute(f"PRAGMA page_size = {PAGE_BYTES}")
                 if self._own.execute("PRAGMA journal_mode = wal").get != "wal":  # the error itself is swallowed
@@ -137,7 +165,8 @@ class DatabaseStore:
             self._copy_log()
         with self.writing:
             self._checkpointed_bytes = self.log.written_bytes
-            self._write_pages(apsw.SQLITE_CHECKPOINT_RESTART)
+            with suppress(apsw.BusyError):  # a reader has not ended: the next time
+                self._write_pages(apsw.SQLITE_CHECKPOINT_RESTART)
 
     @_as_os_errors()
     def _write_pages(self, mode: int) -> int:
@@ -165,14 +194,18 @@ class DatabaseStore:
         content = self._pages.file.read(STRIDE_BYTES, offset)
         self.io.add(Io.MAINTENANCE, began_ns, len(content))
         for begin in range(0, len(content), PAGE_BYTES):
-            if not is_sound(content[begin : begin + PAGE_BYTES]):
+            if not is_sound(content[begin : begin + PAGE_BYTES], offset + begin):
                 with self._pages.writing:  # else it was read while it was written
                     page = self._pages.file.read(PAGE_BYTES, offset + begin)
-                if not is_sound(page):
+                if not is_sound(page, offset + begin):
                     return Checked(len(content), f"{FILE_NAME}: page {(offset + begin) // PAGE_BYTES + 1}")
         return Checked(len(content))
 
     def check(self) -> Iterator[Checked]:
+        # SQLite's file format, section 1.3.8: page 1 has the number of pages.
+        size, stated = self._pages.file.size(), int.from_bytes(self._pages.file.read(32, 0)[28:32])
+        if size < stated * PAGE_BYTES:
+            yield Checked(0, f"{FILE_NAME}: {stated - size // PAGE_BYTES} pages at its end")
         yield from map(self._stride, range(0, self._pages.file.size(), STRIDE_BYTES))
         yield from check_log(self.log.path)
 

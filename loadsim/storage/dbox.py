@@ -49,6 +49,9 @@ class DboxStore(FileStore):
         os.pwrite(file, header, begin)
         self.wait(file, Io.WRITE, began_ns, len(message) + HEADER.size + len(TRAILER), durable)
 
+    def frame(self, key: int, size_bytes: int) -> tuple[bytes, bytes]:
+        return HEADER.pack(MARK, key, size_bytes), TRAILER
+
     def replace(self, key: int, message: bytes | None, *, durable: bool) -> None:
         """Change a flag: it is in the index only."""
         self.index(key, 1, durable=False)
@@ -177,7 +180,7 @@ class Mdbox(DboxStore):
         for key in keys:
             with self._changing:
                 place = self._places.get(key)
-                message = self._read(key, Io.MAINTENANCE) if place and place.path == path else None
+                message = self._read(key) if place and place.path == path else None
                 if message is not None:
                     number, offset = self._written(key, message, durable=False)
                     self._map(key, number, offset, len(message), durable=False)

@@ -103,7 +103,13 @@ def describe_storage(recording: Recording) -> Document:
 
 
 def verdict_words(recording: Recording, verdict: Verdict) -> str:
-    return f"{recording.header.test} test {RESULTS[verdict.exit_status]}"
+    """Return the result of a test; with a load, also what was reached of the target."""
+    passed = "passed" if verdict.passed else "failed"
+    words = f"{recording.header.test} test {passed if verdict.validity == 'valid' else verdict.validity}"
+    if recording.header.test in LOADED and verdict.validity == "valid":
+        achieved, target = achieved_iops(recording.databases), recording.scenario.target_iops
+        words += f": {achieved:,.1f} of {target:,.1f} reads and writes per second"
+    return words
 
 
 def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Block]:
@@ -124,6 +130,9 @@ def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iter
         )
         facts.insert(0, ("Achieved", f"{iops:,.1f} reads and writes per second, target {scenario.target_iops:,.1f}"))
         facts.append(("Threads", f"{scenario.threads} per database{_pauses(scenario.pause_s)}"))
+        if recording.sizes:
+            before, after = map(_size, recording.sizes)
+            facts.append(("Databases", f"{before} at the begin, {after} at the end"))
         facts.append(("Window", f"{recording.window_s:,.0f} s, samples of {header.sample_s:g} s"))
         facts.append(("Operations", f"{done.total():,}: {mix}"))
     yield facts_table("What was tested", facts)

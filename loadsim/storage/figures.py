@@ -47,8 +47,6 @@ class DatabaseFigures:
     directory: str
     io: Mapping[Io, IoFigures]
     operations: Mapping[str, int]
-    stalled_s: float
-    """The length of all samples in which no operation ended: the disk did not answer."""
     cpu_share: float
     """The part of a core that its process used."""
     lag_p99_ms: float | None
@@ -71,7 +69,6 @@ class DatabaseFigures:
         return {
             **figures,
             "operations": dict(self.operations),
-            "stalled_s": self.stalled_s,
             "cpu_share": self.cpu_share,
             "lag_p99_ms": self.lag_p99_ms,
         }
@@ -88,19 +85,17 @@ def database_figures(
     by_sample = [summed([each["io"] for each in together]) for together in samples]
     operations: Counter[str] = Counter()
     lag: Counter[str] = Counter()
-    cpu_s, stalled = 0.0, 0
+    cpu_s = 0.0
     for together in samples:
         for each in together:
             operations.update(each["operations"])
             lag.update(each["lag"])
             cpu_s += each["cpu_s"]
-        stalled += not any(each["operations"] for each in together)
     return DatabaseFigures(
         name=name,
         directory=directory,
         io={kind: IoFigures.of([each[kind] for each in by_sample], sample_s) for kind in Io},
         operations=operations,
-        stalled_s=sample_s * stalled,
         cpu_share=cpu_s / (len(samples) * sample_s) if samples else 0.0,
         lag_p99_ms=about_ms(lag, 99),
     )

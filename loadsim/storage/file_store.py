@@ -13,11 +13,12 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+from loadsim.storage.direct_file import DirectFile
 from loadsim.storage.io_times import Io, IoTimes
 from loadsim.storage.messages import proved
 from loadsim.storage.recently_used import RecentlyUsed
@@ -132,7 +133,7 @@ class FileStore(Store, StoreSession, ABC):
         return self.warm.filled_share
 
     def read(self, key: int) -> bytes | None:
-        message = self._read(key, Io.READ)
+        message = self._read(key)
         if message is not None and (place := self.place(key)):
             self.keep(key, place, len(message))
         return message
@@ -142,7 +143,7 @@ class FileStore(Store, StoreSession, ABC):
         for each in self.warm.put(key, place, size_bytes):
             drop(each)
 
-    def _read(self, key: int, kind: Io) -> bytes | None:
+    def _read(self, key: int) -> bytes | None:
         """Return a message; what comes from the device is timed."""
         for _ in range(2):  # a purge may have moved it
             place = self.place(key)
@@ -158,7 +159,7 @@ class FileStore(Store, StoreSession, ABC):
                     got = cached
                     while got < size and (more := os.preadv(file, [view[got:]], place.offset + got)):
                         got += more
-                    self.io.add(kind, began_ns, size - cached)
+                    self.io.add(Io.READ, began_ns, size - cached)
                 return bytes(content)
         return None
 
@@ -217,16 +218,32 @@ class FileStore(Store, StoreSession, ABC):
         self._unread = self.stored_keys()
         return Checked(size_bytes)
 
+    def frame(self, key: int, size_bytes: int) -> tuple[bytes, bytes]:
+        """Return the bytes before and after a message in its file."""
+        return b"", b""
+
     def _check(self, key: int) -> Checked:
-        message = self._read(key, Io.MAINTENANCE)
-        if message is None:
+        """Read a message from the device, past the page cache, with what is around it."""
+        place = self.place(key)
+        content = b"" if place is None else self._direct(key, place)
+        if place is None or place != self.place(key):  # it was deleted, changed or moved meanwhile
             return Checked(0)
-        if self.warm.get(key) is None and (place := self.place(key)):
-            drop(place)
+        before, after = self.frame(key, 0)
+        message = content[len(before) : len(content) - len(after)]
         proof = proved(message)
-        if (proof is None or proof[0] != key) and self.place(key) is not None:
-            return Checked(len(message), f"message {key:x}")
-        return Checked(len(message))
+        if proof is None or proof[0] != key or (message.join(self.frame(key, len(message)))) != content:
+            return Checked(len(content), f"message {key:x}")
+        return Checked(len(content))
+
+    def _direct(self, key: int, place: Place) -> bytes:
+        before, after = self.frame(key, 0)
+        with suppress(FileNotFoundError), closing(DirectFile(place.path, os.O_RDONLY)) as file:
+            size = file.size() if place.size is None else len(before) + place.size + len(after)
+            began_ns = time.perf_counter_ns()
+            content = file.read(size, place.offset - len(before))
+            self.io.add(Io.MAINTENANCE, began_ns, len(content))
+            return content
+        return b""
 
     def check(self) -> Iterator[Checked]:
         yield from map(self._check, self.stored_keys())

@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.storage.store import Damaged
+
 ABSENT = -1
 """In place of a version: the message was deleted, or not yet inserted."""
 
-_LIVE, _CHANGES = "live.npy", "changes"
+_LIVE, _CHANGES, _IN_USE = "live.npy", "changes", "in-use"
 _ENTRY = np.dtype([("key", "<u8"), ("version", "<i4")])
 _CHANGE = np.dtype([("key", "<u8"), ("version", "<i4"), ("state", "<u4")])
 
@@ -28,12 +30,21 @@ Live = NDArray[np.void]
 """Keys and versions of messages, by ascending key."""
 
 
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text()
+
+
 class Noted(IntEnum):
     """The state of a change."""
 
     BEGUN = 0
     LAZY = 1
     DURABLE = 2
+
+
+def is_filled(directory: Path) -> bool:
+    """Return True if a directory has the ledger of a database that was filled."""
+    return (directory / _LIVE).exists()
 
 
 class Ledger:
@@ -46,19 +57,42 @@ class Ledger:
 
     @property
     def is_filled(self) -> bool:
-        return (self._directory / _LIVE).exists()
+        return is_filled(self._directory)
 
     @property
     def is_clean(self) -> bool:
         """The store ended cleanly, after it was filled."""
-        return self.is_filled and not os.fstat(self._file).st_size
+        return self.is_filled and not (self._directory / _IN_USE).exists()
+
+    @property
+    def survived(self) -> bool:
+        """The machine has not been started again since the changes began: none of them is missing here."""
+        return self.is_clean or (self._directory / _IN_USE).read_text() == _boot()
+
+    def begin(self) -> None:
+        """Record durably that changes follow, and in which session of the machine: they are not synced."""
+        with (self._directory / _IN_USE).open("w") as file:
+            file.write(_boot())
+            file.flush()
+            os.fsync(file.fileno())
+        self._sync()
+
+    def _sync(self) -> None:
+        directory = os.open(self._directory, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
 
     def note(self, key: int, version: int, state: Noted) -> None:
         os.write(self._file, _NOTE.pack(key, version, state))
 
     def live(self) -> Live:
         """Return the messages at the last clean end."""
-        live: Live = np.load(self._directory / _LIVE)
+        try:
+            live: Live = np.load(self._directory / _LIVE)
+            if live.dtype != _ENTRY:
+                raise ValueError
+        except (ValueError, EOFError):
+            raise Damaged(f"ledger: {_LIVE}") from None
         return live
 
     def write(self, live: Live) -> None:
@@ -70,6 +104,8 @@ class Ledger:
             os.fsync(file.fileno())
         new.replace(self._directory / _LIVE)
         os.ftruncate(self._file, 0)
+        (self._directory / _IN_USE).unlink(missing_ok=True)
+        self._sync()
 
     def changed(self) -> dict[int, set[int]]:
         """Return the versions that each changed message may have."""
@@ -107,8 +143,10 @@ def live_of(entries: Iterable[tuple[int, int]]) -> Live:
 def compare(ledger: Ledger, found: Live) -> Iterator[tuple[str, int]]:
     """Yield what a store does not have as the ledger says: `lost`, `stale` or `unexpected`, with the key.
 
-    `found` are the messages of the store that prove themselves.
+    `found` are the messages of the store that prove themselves. After a crash of the machine, nothing is known.
     """
+    if not ledger.survived:
+        return
     live, allowed = ledger.live(), ledger.changed()
     # 1. Messages that did not change: numpy compares millions of them.
     changed = np.fromiter(allowed, np.uint64, len(allowed))

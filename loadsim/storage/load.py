@@ -94,6 +94,7 @@ class StoreLoad:
         self._cpu_s = 0.0
 
     def start(self) -> None:
+        self._ledger.begin()
         self._cpu_s = time.process_time()
         for thread in self._threads:
             thread.start()

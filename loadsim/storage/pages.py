@@ -6,8 +6,6 @@ are its checksum. The log and the locks are those of SQLite's own file system.
 
 from __future__ import annotations
 
-import errno
-import mmap
 import os
 import threading
 import time
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import apsw
 
+from loadsim.storage.direct_file import DirectFile
 from loadsim.storage.io_times import Io, IoTimes
 from loadsim.storage.recently_used import RecentlyUsed
 from loadsim.storage.store import Damaged
@@ -24,62 +23,17 @@ PAGE_BYTES = 32 * 1024
 """As the pages of Exchange 2010 and later."""
 
 CHECKSUM_BYTES = 8
-_BLOCK_BYTES = 4096
 
 
-def sealed(page: bytes) -> bytes:
-    """Return a page with its checksum in its last bytes, which the database leaves free."""
+def sealed(page: bytes, offset: int) -> bytes:
+    """Return a page with the checksum of content and place in its last bytes, which the database leaves free."""
     content = page[:-CHECKSUM_BYTES]
-    return content + zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little")
+    return content + zlib.crc32(content, offset // PAGE_BYTES + 1).to_bytes(CHECKSUM_BYTES, "little")
 
 
-def is_sound(page: bytes | memoryview) -> bool:
-    """Return True if a page has its checksum, or was never written."""
-    content, checksum = page[:-CHECKSUM_BYTES], bytes(page[-CHECKSUM_BYTES:])
-    return zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little") == checksum or not any(page)
-
-
-class DirectFile:
-    """A file that is read and written past the cache of the operating system, as far as its file system allows."""
-
-    def __init__(self, path: Path, flags: int) -> None:
-        self._buffers = threading.local()
-        try:
-            self._file, self.direct = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600), True
-        except OSError:
-            self._file, self.direct = os.open(path, flags | os.O_CLOEXEC, 0o600), False
-
-    def read(self, size_bytes: int, offset: int) -> bytes:
-        """Return the bytes at an offset, fewer at the end of the file."""
-        begin = offset // _BLOCK_BYTES * _BLOCK_BYTES
-        buffer = self._buffer(-(-(offset + size_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES - begin)
-        got = os.preadv(self._file, [buffer], begin)
-        if not self.direct:
-            os.posix_fadvise(self._file, begin, got, os.POSIX_FADV_DONTNEED)
-        return bytes(buffer[offset - begin : min(got, offset - begin + size_bytes)])
-
-    def write(self, content: bytes, offset: int) -> None:
-        """Write whole blocks."""
-        buffer = self._buffer(len(content))
-        buffer[:] = content
-        if os.pwritev(self._file, [buffer], offset) != len(content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part
-
-    def sync(self) -> None:
-        os.fdatasync(self._file)
-
-    def size(self) -> int:
-        return os.fstat(self._file).st_size
-
-    def close(self) -> None:
-        os.close(self._file)
-
-    def _buffer(self, size_bytes: int) -> memoryview:
-        """Return an aligned buffer of the calling thread."""
-        held: mmap.mmap | None = getattr(self._buffers, "held", None)
-        if held is None or len(held) < size_bytes:
-            held = self._buffers.held = mmap.mmap(-1, size_bytes)
-        return memoryview(held)[:size_bytes]
+def is_sound(page: bytes, offset: int) -> bool:
+    """Return True if a page has its checksum, and is where it was written."""
+    return len(page) == PAGE_BYTES and sealed(page, offset) == page
 
 
 class Pages:
@@ -106,13 +60,13 @@ class Pages:
         page = self.file.read(PAGE_BYTES, begin)
         self._io.add(Io.READ, began_ns, len(page))
         if len(page) == PAGE_BYTES:
-            if not is_sound(page):
+            if not is_sound(page, begin):
                 raise Damaged(f"{self._name}: page {begin // PAGE_BYTES + 1}")
             self.cache.put(begin, page, len(page))
         return page
 
     def write(self, page: bytes, offset: int) -> None:
-        page = sealed(page)
+        page = sealed(page, offset)
         with self.writing:
             began_ns = time.perf_counter_ns()
             self.file.write(page, offset)

@@ -11,10 +11,17 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.files import locked, read_text
+from loadsim.storage.ledger import is_filled
 from loadsim.storage.scenario import StorageScenario
 
 ROOT, MARK = "loadsim-storage", "loadsim-storage.json"
 """The directory that is made in each of the given ones, and the file that marks it."""
+
+STORE = "store"
+"""The directory of a store, next to its ledger."""
+
+FILLED = "filled"
+"""The file with the names of the databases that have been filled."""
 
 OVERHEAD = 1.15
 """The files of a store by the bytes of its messages."""
@@ -37,6 +44,8 @@ def marked_places(scenario: StorageScenario, temporary: Path) -> Iterator[list[P
             places = [roots[number % len(roots)] / f"db-{number + 1:03}" for number in range(scenario.databases)]
             for place in places:
                 place.mkdir(mode=0o700, exist_ok=True)
+                if place.is_symlink() or (place / STORE).is_symlink():
+                    raise ConfigError(f"directories: {place}: expected a directory that loadsim made, found a link")
             yield places
     finally:
         if not scenario.directories:
@@ -66,6 +75,28 @@ def _marked(base: Path, scenario: StorageScenario) -> Path:
     return root
 
 
+def check_ledgers(places: Sequence[Path]) -> None:
+    """Raise `ConfigError` for a database that was filled, and has no ledger any more: what it must have is lost."""
+    for place in places:
+        if is_filled(place) < (place.name in _filled(place.parent)):
+            raise ConfigError(
+                f"directories: expected the ledger of {place}, which was filled, found none (remove {place.parent} to"
+                " begin again)"
+            )
+
+
+def note_filled(places: Sequence[Path]) -> None:
+    """Record that the databases have been filled, apart from their ledgers."""
+    for root in {place.parent for place in places}:
+        names = _filled(root) | {place.name for place in places if place.parent == root}
+        (root / FILLED).write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
+
+
+def _filled(root: Path) -> set[str]:
+    path = root / FILLED
+    return {*read_text(path, str(path)).split()} if path.exists() else set()
+
+
 def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:
     """Raise `ConfigError` if filling the databases, given with True if they are filled, would use the reserve."""
     by_device: dict[int, tuple[Path, int]] = {}
@@ -80,6 +111,10 @@ def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -
                 f"directories: expected {needed / 2**30:,.1f} GiB on the file system of {place.parent} and its reserve,"
                 f" found {max(0, room) / 2**30:,.1f} GiB"
             )
+
+
+def size_bytes(places: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for place in places for path in place.rglob("*") if path.is_file())
 
 
 def room_bytes(place: Path, reserve: float) -> int:

@@ -53,6 +53,8 @@ class Recording:
     """The busy share of the machine's cores, and the used share of its memory, in each sample."""
     load_at_s: float | None = None
     """When the load began, by the wall clock."""
+    sizes: tuple[int, int] | None = None
+    """The bytes of all databases before and after the load."""
     window: tuple[int, bool] | None = None
     end: End | None = None
     checked: tuple[Pass, ...] = ()
@@ -106,6 +108,10 @@ class Recording:
         """All databases as one."""
         return self._figures("all", "", [name for name, _ in self.header.databases])
 
+    def told_by(self, name: str) -> list[Sample]:
+        """Return all samples of a database, also those that do not count."""
+        return [*self.samples.get(name, ()), *self.rests.get(name, ())]
+
     @property
     def databases(self) -> Sequence[DatabaseFigures]:
         return [self._figures(name, place, [name]) for name, place in self.header.databases]
@@ -126,6 +132,9 @@ class Recording:
                 self.host.append((cpu_share, memory_share))
             case "load":
                 self.load_at_s = float(value)
+            case "sizes":
+                before, after = value
+                self.sizes = int(before), int(after)
             case "window":
                 begin, warm = value
                 self.window = int(begin), bool(warm)

@@ -25,10 +25,10 @@ from loadsim.findings.formats import duration
 from loadsim.monitor.system.filesystems import run_storage
 from loadsim.report.test_environment import file_system
 from loadsim.runs.directory import create_directory, dated, discard
-from loadsim.storage.figures import Sample
+from loadsim.storage.figures import Pass, Sample
 from loadsim.storage.io_times import Io, summed
 from loadsim.storage.kernel_log import KernelLog
-from loadsim.storage.places import check_room, marked_places, room_bytes
+from loadsim.storage.places import check_ledgers, check_room, marked_places, note_filled, room_bytes, size_bytes
 from loadsim.storage.recording import RECORDING, End, RecordingWriter, TestedTerms
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.verdict import LOADED, STRICT_S
@@ -75,11 +75,14 @@ class Database:
     filled: bool = False
     clean: bool = False
     direct: bool = True
+    damaged: str = ""
+    """The damage that keeps it from being opened."""
 
     async def open(self, scenario: StorageScenario, number: int, log_bytes: int) -> None:
         terms = asdict(scenario)
         state = await self.order("open", scenario=terms, number=number, directory=str(self.place), log_bytes=log_bytes)
-        self.filled, self.clean, self.direct = state["filled"], state["clean"], state["direct"]
+        self.filled, self.clean = state["filled"], state["clean"]
+        self.direct, self.damaged = state["direct"], state["damaged"]
 
     async def order(self, do: str, listen: Listener = lambda *_: None, **words: object) -> Message:
         """Give an order, and return its result. `listen` receives what comes before.
@@ -160,10 +163,13 @@ def tuning_directory(out: Path | None, name: str) -> Iterator[Path]:
 async def _test(
     scenario: StorageScenario, test: Test, places: Sequence[Path], directory: Path, began: datetime, tell: Tell
 ) -> None:
+    check_ledgers(places)
     log_bytes = RECOVERED_BYTES if test == "recovery" else LOG_BYTES
     async with databases(scenario, places, log_bytes) as started:
+        if any(each.damaged for each in started):
+            test = "verify"  # nothing else can be done
         unclean = [each.name for each in started if each.filled and not each.clean]
-        crashed = test == "recovery" and bool(unclean)
+        crashed = test in ("recovery", "verify") and bool(unclean)
         check_room(scenario, [(each.place, each.filled) for each in started])
         if unclean and not crashed:
             raise ConfigError(
@@ -173,6 +179,7 @@ async def _test(
         if empty := [each for each in started if not each.filled and not crashed]:
             tell("Filling the databases")
             await of_all(empty, "fill")
+            note_filled(places)
         header = TestedTerms(
             software=__version__,
             test=test,
@@ -189,9 +196,11 @@ async def _test(
             try:
                 if test != "recovery":
                     if test in LOADED:
+                        before = size_bytes(places)
                         end = await LoadRun(scenario, started, recorder, tell).run()
+                        recorder.add("sizes", (before, size_bytes(places)))
                     if not end.stopped:
-                        await _verify(started, recorder, tell, messages=test != "backup")
+                        await _verify(started, recorder, tell)
                 elif not crashed:
                     end = await LoadRun(scenario, started, recorder, tell).run(kill=True)
                 if test == "recovery":
@@ -203,12 +212,17 @@ async def _test(
             recorder.add("end", end)
 
 
-async def _verify(started: Sequence[Database], recorder: RecordingWriter, tell: Tell, *, messages: bool = True) -> None:
+async def _verify(started: Sequence[Database], recorder: RecordingWriter, tell: Tell) -> bool:
+    """Verify checksums and messages. Return False if a database is so damaged that it cannot be opened."""
+    if any(each.damaged for each in started):
+        opened = [Pass(0, 0.0, 0, int(bool(each.damaged)), (each.damaged,)) for each in started]
+        recorder.add("checked", [asdict(each) for each in opened])
+        return False
     tell("Verifying checksums")
     recorder.add("checked", await of_all(started, "check"))
-    if messages:
-        tell("Verifying messages")
-        recorder.add("proved", await of_all(started, "verify"))
+    tell("Verifying messages")
+    recorder.add("proved", await of_all(started, "verify"))
+    return True
 
 
 async def _recover(
@@ -220,9 +234,10 @@ async def _recover(
         await each.channel.wait()
     tell("Replaying the logs")
     async with databases(scenario, places) as started:
-        recorder.add("recovered", [await each.order("recover") for each in started])
-        await _verify(started, recorder, tell)
-        await of_all(started, "accept")
+        if not any(each.damaged for each in started):
+            recorder.add("recovered", [await each.order("recover") for each in started])
+        if await _verify(started, recorder, tell):
+            await of_all(started, "accept")
 
 
 def _words(samples: Iterable[Sample], sample_s: float) -> str:

@@ -16,6 +16,8 @@ class StoreSettings:
     """The settings of a store. `cache_bytes` is the size of its cache, which stands for the server's."""
 
     directory: Path
+    new: bool
+    """It has no messages yet, and may be created."""
     mailboxes: int
     cache_bytes: int
     log_bytes: int

@@ -13,8 +13,8 @@ from loadsim.analysis.verdict import Verdict
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
 from loadsim.storage.figures import DatabaseFigures
-from loadsim.storage.io_times import Io
-from loadsim.storage.recording import End, Recording
+from loadsim.storage.io_times import Io, summed
+from loadsim.storage.recording import Recording
 
 LOADED = ("performance", "stress")
 """The tests with a load."""
@@ -33,6 +33,9 @@ MOST_CPU_SHARE = 0.8
 """Above it, the threads of a database wait for the interpreter, and their times are those of the wait."""
 
 MOST_LAG_MS = 10.0
+MOST_SINGLE_MS = 1000.0
+"""For a single read, write or sync, at any time of the load: the mean of a sample hides a disk that stalls."""
+
 LEAST_READS = 100
 """Fewer reads of a database make no average."""
 
@@ -40,7 +43,7 @@ LEAST_READS = 100
 def judge(recording: Recording) -> Verdict:
     """Return the verdict; the findings that weigh most come first."""
     databases = recording.databases
-    found = [*_ended(recording.end)]
+    found = [*_ended(recording)]
     if recording.header.test in LOADED:
         found += _load(recording, databases)
     found += _integrity(recording, databases)
@@ -53,10 +56,13 @@ def achieved_iops(databases: Sequence[DatabaseFigures]) -> float:
     return sum(each.iops for each in databases)
 
 
-def _ended(end: End | None) -> Iterator[Finding]:
+def _ended(recording: Recording) -> Iterator[Finding]:
+    end = recording.end
     if end is None:
         yield finding(Code.NO_END)
         return
+    if not (recording.checked or end.failure or end.stopped):
+        yield finding(Code.FAULT_ENDED, why="nothing was verified")
     if end.failure:
         yield finding(Code.FAULT_ENDED, why=end.failure)
     if end.stopped:
@@ -94,14 +100,17 @@ def _load(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterato
                 yield finding(slow, each.name, mean_ms=mean_ms, limit_ms=AVERAGE_MS[kind])
             if max_ms is not None and max_ms > peak_ms:
                 yield finding(peak, each.name, max_ms=max_ms, limit_ms=peak_ms)
-        if each.stalled_s:
-            yield finding(Code.DISK_STALLED, each.name, stalled_s=each.stalled_s)
+        slowest = max(
+            summed([told["io"] for told in recording.told_by(each.name)]).values(), key=lambda io: io.slowest_ns
+        )
+        if (slowest.slowest_ms or 0.0) > MOST_SINGLE_MS:
+            yield finding(Code.DISK_STALLED, each.name, slowest_ms=slowest.slowest_ms, limit_ms=MOST_SINGLE_MS)
 
 
 def _integrity(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Finding]:
     """Yield findings on failed operations and damage, also before and after the window."""
     for each in databases:
-        samples = [*recording.samples.get(each.name, ()), *recording.rests.get(each.name, ())]
+        samples = recording.told_by(each.name)
         failures = Counter[str]()
         for sample in samples:
             failures.update(sample["failures"])

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import FileIO
 from itertools import product
 from pathlib import Path
@@ -27,11 +27,9 @@ from loadsim.storage.figures import Pass
 from loadsim.storage.ledger import Ledger, Live, compare, live_of
 from loadsim.storage.load import MOST_DAMAGES, StoreLoad
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
+from loadsim.storage.places import STORE
 from loadsim.storage.scenario import read_storage
 from loadsim.storage.store import Damaged, Store, StoreSettings
-
-STORE = "store"
-"""The directory of the store, next to its ledger."""
 
 SWITCH_INTERVAL_S = 0.0005
 """The time that a thread may keep the interpreter's lock from one whose read or write has ended; usually 5 ms."""
@@ -47,22 +45,30 @@ class Worker:
         self._orders = orders
 
     def open(self, scenario: dict[str, Any], number: int, directory: str, log_bytes: int) -> dict[str, Any]:
-        """Open a database. Return whether it was filled, whether it ended cleanly, and whether it has direct I/O."""
+        """Open a database. Return whether it was filled, whether it ended cleanly, and whether it has direct I/O.
+
+        Damage that keeps it from being opened is one more of the facts.
+        """
         self._scenario = read_storage(scenario)
         mailboxes = self._scenario.mailboxes_by_database[number]
         place = Path(directory)
+        self._ledger = Ledger(place)
+        filled = self._ledger.is_filled
         self._settings = StoreSettings(
-            place / STORE, mailboxes, self._scenario.cache, log_bytes, self._scenario.copies - 1
+            place / STORE, not filled, mailboxes, self._scenario.cache, log_bytes, self._scenario.copies - 1
         )
         self._messages = StoredMessages(self._scenario.seed * 1000 + number, self._scenario.message_size)
-        self._ledger = Ledger(place)
-        if not self._ledger.is_filled and (place / STORE).exists():  # filling was interrupted
+        if not filled and (place / STORE).exists():  # filling was interrupted
             shutil.rmtree(place / STORE)
         (place / STORE).mkdir(exist_ok=True)
+        facts = {"filled": filled, "clean": self._ledger.is_clean, "direct": True, "damaged": ""}
         began_s = time.monotonic()
-        self._store = self._opened()
+        try:
+            self._store = self._opened()
+        except Damaged as damage:
+            return facts | {"damaged": str(damage)}
         self._opening_s = time.monotonic() - began_s
-        return {"filled": self._ledger.is_filled, "clean": self._ledger.is_clean, "direct": self._store.direct}
+        return facts | {"direct": self._store.direct}
 
     def _opened(self) -> Store:
         kind = plugin("store", self._scenario.store)
@@ -104,9 +110,12 @@ class Worker:
     def check(self) -> dict[str, Any]:
         """Read all files and verify their checksums."""
         began_s, size_bytes, damages = time.monotonic(), 0, []
-        for checked in self._store.check():
-            size_bytes += checked.bytes
-            damages += [checked.damaged] if checked.damaged else []
+        try:
+            for checked in self._store.check():
+                size_bytes += checked.bytes
+                damages += [checked.damaged] if checked.damaged else []
+        except OSError as failure:
+            damages.append(f"{failure.strerror or failure} after {size_bytes} bytes")
         return _pass(time.monotonic() - began_s, damages, size_bytes=size_bytes)
 
     def verify(self) -> dict[str, Any]:
@@ -118,14 +127,14 @@ class Worker:
             try:
                 for key in self._store.stored_keys():
                     message = None
-                    with suppress(Damaged):
+                    with suppress(Damaged, OSError):
                         message = session.read(key)
                     proof = None if message is None else proved(message)
                     if proof is None or proof[0] != key:
                         altered.add(key)
                         damages.append(f"message {key:x}: altered")
                     entries.append((key, proof[1] if proof else 0))
-            except Damaged as damage:  # of the list: those that it does not reach are lost
+            except (Damaged, OSError) as damage:  # of the list: those that it does not reach are lost
                 damages.append(str(damage))
         self._found = live_of(entries)
         damages += [
@@ -148,6 +157,7 @@ class Worker:
         """Close the store cleanly, record what it must have, and open it again with an empty cache."""
         self._store.close()
         self._ledger.write(live)
+        self._settings = replace(self._settings, new=False)
         self._store = self._opened()
 
 

@@ -36,7 +36,7 @@ from loadsim.storage.messages import StoredMessages
 from loadsim.storage.store import StoreSettings
 from pathlib import Path
 kind, place, operation = sys.argv[1:]
-store = plugin("store", kind).load()(StoreSettings(Path(place), 1, 1 << 20, 1 << 20, 0))
+store = plugin("store", kind).load()(StoreSettings(Path(place), True, 1, 1 << 20, 1 << 20, 0))
 make = StoredMessages(1, 50_000).make
 with store.connect() as session:
     if operation == "insert":

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.storage.ledger import ABSENT, Ledger, Noted, compare, live_of
+from loadsim.storage.store import Damaged
 
 KEYS = st.integers(0, 9)
 CHANGES = st.lists(st.tuples(KEYS, st.integers(ABSENT, 3), st.sampled_from(Noted)), max_size=20)
@@ -32,6 +34,8 @@ def test_a_store_is_compared_with_what_was_acknowledged(
     with TemporaryDirectory() as place:
         ledger = Ledger(Path(place))
         ledger.write(live_of(stored.items()))
+        if changes:
+            ledger.begin()
         for change in changes:
             ledger.note(*change)
         assert ledger.is_clean == (not changes)
@@ -51,6 +55,7 @@ def test_a_store_is_compared_with_what_was_acknowledged(
 def test_a_record_that_a_crash_has_cut_is_left_out(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.write(live_of([(1, 0)]))
+    ledger.begin()
     ledger.note(1, ABSENT, Noted.DURABLE)
     ledger.close()
     changes = tmp_path / "changes"
@@ -58,4 +63,24 @@ def test_a_record_that_a_crash_has_cut_is_left_out(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     assert ledger.changed() == {1: {ABSENT}}
     assert not ledger.is_clean
+    ledger.close()
+
+
+def test_after_a_crash_of_the_machine_nothing_is_held_against_a_store(tmp_path: Path) -> None:
+    """The changes that it had noted may be lost."""
+    ledger = Ledger(tmp_path)
+    ledger.write(live_of([(1, 0)]))
+    ledger.begin()
+    assert [*compare(ledger, live_of([]))] == [("lost", 1)]
+    (tmp_path / "in-use").write_text("another session of the machine\n")
+    assert [*compare(ledger, live_of([]))] == []
+    assert not ledger.is_clean
+    ledger.close()
+
+
+def test_a_damaged_ledger_is_no_ledger(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    (tmp_path / "live.npy").write_bytes(b"\x93NUMPY damaged")
+    with pytest.raises(Damaged):
+        ledger.live()
     ledger.close()

@@ -10,7 +10,8 @@ import pytest
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.storage.places import MARK, ROOT, check_room
+from loadsim.storage.pages import PAGE_BYTES
+from loadsim.storage.places import FILLED, MARK, ROOT, check_room
 from loadsim.storage.recording import RECORDING, read_recording
 from loadsim.storage.scenario import OF_FILES, load_storage
 
@@ -78,7 +79,7 @@ def test_a_recording_that_was_cut_is_an_unfinished_test(tmp_path: Path) -> None:
 def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
     assert storage("backup", *given, str(tmp_path / "1")) == 0
-    (tmp_path / ROOT / "db-001" / "changes").write_bytes(b"\0" * 16)
+    (tmp_path / ROOT / "db-001" / "in-use").write_text("before\n")
     assert storage("run", *given, str(tmp_path / "2")) == 2
     assert "db-001" in capsys.readouterr().err
     assert not (tmp_path / "2").exists()
@@ -89,6 +90,7 @@ def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
     given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
     assert storage("backup", *given, str(tmp_path / "1")) == 0
     (tmp_path / ROOT / "db-001" / "live.npy").unlink()
+    (tmp_path / ROOT / FILLED).unlink()
     assert storage("verify", *given, str(tmp_path / "2")) == 0
 
 
@@ -102,7 +104,6 @@ def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
         ("lazy=2", "lazy"),
         ("mix={insert: 0, delete: 0, replace: 0, read: 0}", "mix"),
         ("thread=3", "threads"),
-        ("pause=1s", "pause"),
         ("iops_per_mailbox=0", "iops_per_mailbox"),
         ("directories=[/nowhere]", "directories"),
         ("duration=0s", "duration"),
@@ -149,3 +150,62 @@ def test_the_reserve_of_the_file_system_stays_free(tmp_path: Path) -> None:
     check_room(load_storage("storage-quickstart", ["reserve=0%", "databases=1"]), [(tmp_path, False)])
     with pytest.raises(ConfigError):
         check_room(scenario, [(tmp_path, False)])
+
+
+def whole(disk: Path) -> Path:
+    return disk / ROOT / "db-001" / "store" / "mail.db"
+
+
+def emptied(disk: Path) -> None:
+    whole(disk).write_bytes(b"")
+
+
+def removed(disk: Path) -> None:
+    whole(disk).unlink()
+
+
+def cut(disk: Path) -> None:
+    content = whole(disk).read_bytes()
+    whole(disk).write_bytes(content[: -3 * PAGE_BYTES])
+
+
+def zeroed(disk: Path) -> None:
+    content = bytearray(whole(disk).read_bytes())
+    content[5 * PAGE_BYTES : 9 * PAGE_BYTES] = bytes(4 * PAGE_BYTES)
+    whole(disk).write_bytes(content)
+
+
+def misdirected(disk: Path) -> None:
+    content = bytearray(whole(disk).read_bytes())
+    content[5 * PAGE_BYTES : 6 * PAGE_BYTES] = content[8 * PAGE_BYTES : 9 * PAGE_BYTES]
+    whole(disk).write_bytes(content)
+
+
+def first_page_damaged(disk: Path) -> None:
+    content = bytearray(whole(disk).read_bytes())
+    content[200] ^= 1
+    whole(disk).write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [emptied, removed, cut, zeroed, misdirected, first_page_damaged])
+def test_any_damage_of_a_database_fails_every_test(damage: Any, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    given = ("storage-quickstart", "--set", f"directories=[{disk}]", "--set", "databases=1", "--out")
+    assert storage("recover", *given, str(tmp_path / "filled")) == 0  # its log is empty then
+    damage(disk)
+    for number, test in enumerate(("backup", "verify")):
+        assert storage(test, *given, str(tmp_path / str(number))) == 1
+        assert "stored-damaged" in str(result(tmp_path / str(number))["verdict"]["findings"])
+
+
+def test_a_lost_ledger_is_not_a_new_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    given = ("storage-quickstart", "--set", f"directories=[{disk}]", "--set", "databases=1", "--out")
+    assert storage("backup", *given, str(tmp_path / "1")) == 0
+    (disk / ROOT / "db-001" / "live.npy").unlink()
+    stored = whole(disk).read_bytes()
+    assert storage("verify", *given, str(tmp_path / "2")) == 2
+    assert "db-001" in capsys.readouterr().err
+    assert whole(disk).read_bytes() == stored

@@ -67,7 +67,7 @@ def test_the_published_rows_get_the_published_result() -> None:
         ([*with_times()[:-1], sample({**GOOD, Io.READ: (400.0, 101.0)})], {Code.DISK_READ_PEAK}),
         ([*with_times()[:-1], sample({**GOOD, Io.LOG_WRITE: (200.0, 101.0)})], {Code.LOG_WRITE_PEAK}),
         ([sample({**GOOD, Io.READ: (190.0, 15.0)})] * TWO_HOURS, {Code.BELOW_TARGET}),
-        ([*with_times()[:-1], sample({Io.WRITE: (1e4, 1.0)})], {Code.DISK_STALLED}),
+        ([*with_times()[:-1], sample({**GOOD, Io.SYNC: (0.1, 600.0)})], {Code.DISK_STALLED}),
         ([*with_times()[:-1], sample(failures={"Input/output error": 1})], {Code.DISK_FAILED}),
         ([*with_times()[:-1], sample(damaged=1, damages=["mail.db: page 3"])], {Code.STORED_DAMAGED}),
         ([sample(cpu_s=15.0 * 0.81)] * TWO_HOURS, {Code.WORKER_BUSY}),
@@ -211,3 +211,13 @@ def test_a_paper_has_the_sections_of_esrp(tmp_path: Path) -> None:
     texts.write_text("titel: x\n")
     with pytest.raises(ConfigError):
         load_paper(texts)
+
+
+def test_a_stall_counts_at_any_time_of_the_load() -> None:
+    """Also what was waited for when the window ended, and before it began."""
+    of = recording([with_times()])
+    of.add("rest", {"database": "db-001", "sample": sample({Io.READ: (0.1, 2500.0)})})
+    assert codes(of) == {Code.DISK_STALLED}
+    warm_up = recording([[sample({**GOOD, Io.LOG_WRITE: (0.1, 600.0)}), *with_times()]])
+    warm_up.add("window", (1, True))
+    assert Code.DISK_STALLED in codes(warm_up)

@@ -16,9 +16,10 @@ from loadsim.storage.load import StoreLoad
 from loadsim.storage.maildir import open_maildir
 from loadsim.storage.messages import StoredMessages
 from loadsim.storage.pages import PAGE_BYTES
+from loadsim.storage.places import STORE
 from loadsim.storage.scenario import Mix, StorageScenario
 from loadsim.storage.store import StoreSettings
-from loadsim.storage.worker import STORE, Worker
+from loadsim.storage.worker import Worker
 
 SCENARIO = StorageScenario(
     mailboxes=2, mailbox_size=200_000, message_size=20_000, iops_per_mailbox=1.0, cache=1 << 20, threads=2
@@ -67,7 +68,7 @@ def test_a_damaged_list_of_messages_is_damage(damage: bytes, orders: tuple[FileI
 
 def test_only_what_finds_a_message_is_an_operation(tmp_path: Path) -> None:
     """Two threads that delete, and three messages."""
-    settings = StoreSettings(tmp_path / STORE, 2, 1 << 20, 1 << 20, 0)
+    settings = StoreSettings(tmp_path / STORE, True, 2, 1 << 20, 1 << 20, 0)
     settings.directory.mkdir()
     ledger, messages = Ledger(tmp_path), StoredMessages(1, 20_000)
     with closing(open_maildir(settings)) as store, closing(ledger):
