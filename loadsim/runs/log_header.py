@@ -70,9 +70,6 @@ def run_header(
         "start_state_digest": start_state,
         "users": scenario.users,
         "profiles": sorted({group.profile.name for group in scenario.topology}),
-        "groups": [
-            {"profile": group.profile.name, "module": group.module, "users": group.users} for group in scenario.topology
-        ],
         "profile_day_s": scenario.topology[0].profile.day_s,
         "day_s": scenario.run.day_length_s,
         "night_s": scenario.run.night_length_s,

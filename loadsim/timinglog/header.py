@@ -7,12 +7,9 @@ when a log is opened; all other code relies on it. Unknown keys pass.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
-
-import numpy as np
-from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Severity
@@ -20,7 +17,6 @@ from loadsim.findings.finding import Finding
 from loadsim.model.criteria import DEFAULT, LIMITS
 from loadsim.model.documents.typed import Reads, Row, Within, Wrong, show
 from loadsim.model.partition import CIRCLE, Assignment
-from loadsim.model.population import group_index
 from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Window
 from loadsim.timinglog.documents import (
     LONGEST_S,
@@ -38,14 +34,6 @@ from loadsim.timinglog.planned_load import PlannedLoad
 
 MONITOR = "monitor"
 """Header key of the file of `loadsim monitor`: its name."""
-
-
-class UserGroup(NamedTuple):
-    """A group of the topology: its profile, its driver and the number of its users."""
-
-    profile: str
-    module: str
-    users: Annotated[int, Within(1, MOST_USERS)]
 
 
 class ClientUsers(NamedTuple):
@@ -86,12 +74,6 @@ def _in_circle(assignment: Assignment) -> Assignment:
         if not least <= (value := getattr(assignment, name)) <= most:
             raise Wrong(f"a whole number from {least} to {most}", value, name)
     return assignment
-
-
-def _few_enough(groups: tuple[UserGroup, ...]) -> tuple[UserGroup, ...]:
-    if (users := sum(group.users for group in groups)) > MOST_USERS:
-        raise Wrong(f"at most {MOST_USERS} users together", users)
-    return groups
 
 
 def _near(window_s: Window) -> Window:
@@ -158,7 +140,6 @@ class LogHeader(NamedTuple):
     plan_digest: str | None = None
     start_state_digest: str | None = None
     profiles: tuple[str, ...] | None = None
-    groups: Annotated[tuple[UserGroup, ...], _few_enough] | None = None
     profile_day_s: Day_s | None = None
     day_s: Day_s | None = None
     night_s: Seconds | None = None
@@ -197,20 +178,3 @@ def read_header(document: Mapping[str, Any], where: str) -> LogHeader:
         if (found := getattr(header, key)) != value:
             raise LogError(f"{where}: {key}: expected {value!r} of a monitor, found {show(found)}")
     return header
-
-
-def group_numbers(groups: Sequence[UserGroup], users: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return the group (from 0) of each user (from 1).
-
-    Raises `LogError` for a user above the number of users of all groups.
-    """
-    sizes = [group.users for group in groups]
-    different, places = np.unique(users, return_inverse=True)
-    if len(different) and not 1 <= different[0] <= different[-1] <= sum(sizes):
-        raise LogError(f"groups: expected users from 1 to {sum(sizes)}, found {different[0]} to {different[-1]}")
-    return np.array([group_index(user, sizes) for user in different.tolist()], np.int64)[places]
-
-
-def group_name(groups: Sequence[UserGroup], number: int) -> str:
-    """Return the number of a group, from 1 as in the scenario's file, with its profile and driver."""
-    return f"{number + 1}: {groups[number].profile} on {groups[number].module}"

@@ -34,7 +34,7 @@ OF_NO_ENGINE: Mapping[str, Any] = {
 """The keys of a header that a merged log has in its sources only."""
 
 SAME = (
-    *("mode", "submission", "programs", "log_on", "plugins", "groups", "scenario_digest", "plan_digest"),
+    *("mode", "submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest"),
     *("criteria", "limits", "weights", "window_s", "day_s", "night_s", "day_shape", "compression"),
     *("software", "start_state_digest", "duration_s"),
 )

@@ -27,7 +27,6 @@ HEADER: dict[str, Any] = {
     "mode": "canonical",
     "start_state_digest": "d1",
     "profiles": ["medium"],
-    "groups": [{"profile": "medium", "module": "imap", "users": 2}],
     "profile_day_s": 28_800.0,
     "night_s": 0.0,
     "duration_s": 100.0,
