@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -38,9 +38,6 @@ from loadsim.report.document import (
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
 from loadsim.timinglog.planned_load import received_of_published
 
-AS_USUAL = 0.05
-"""The load of a user that differs by less from that of one with a day of 8 h is not stated."""
-
 BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")
 """Matches facts that differ because the number of users does."""
 
@@ -57,9 +54,7 @@ EXPLAINED = (
 )
 
 
-def describe_capacity(
-    capacity: Capacity, runs: Sequence[RecordedRun], notes: Mapping[str, str], place: Place = str
-) -> Document:
+def describe_capacity(capacity: Capacity, runs: Sequence[RecordedRun], place: Place = str) -> Document:
     """Return the report on a search that has ended. `runs` are those that can be read."""
     terms = capacity.terms
     of_search = sorted(capacity.runs, key=lambda run: run.users)
@@ -77,7 +72,7 @@ def describe_capacity(
             Section("Runs", (runs_table("The runs, by their users", of_search, place),), brief=True),
             *results_of(of_search),
             Section("What differs between the runs", tuple(_what_differs(runs, len(of_search)))),
-            Section("Disclosure", (same_table(facts_of(runs, notes)),)),
+            Section("Disclosure", (same_table(facts_of(runs)),)),
         ),
         label="Capacity",
     )
@@ -120,7 +115,7 @@ def _percent(resource: tuple[str, str], run: CampaignRun) -> float | None:
 
 def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]:
     if runs:
-        known = {name: values for name, values in facts_of(runs, {}).items() if not BY_NUMBER.fullmatch(name)}
+        known = {name: values for name, values in facts_of(runs).items() if not BY_NUMBER.fullmatch(name)}
         yield what_differs(known, ["/".join(run.place.split("/")[-2:]) for run in runs])
     if len(runs) < all_runs:
         yield f"The logs of {all_runs - len(runs)} of {all_runs} runs cannot be read."

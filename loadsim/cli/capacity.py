@@ -101,7 +101,7 @@ def run_capacity(args: argparse.Namespace) -> int:
     capacity = view.made(lambda: find_capacity(read, wanted, args.out, runner=runner, watcher=view))
     if capacity is None:
         return ENDED_EARLY
-    view.answer(capacity, describe_capacity(capacity, (), {}))
+    view.answer(capacity, describe_capacity(capacity, ()))
     return capacity.exit_status
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,23 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         OPTION, "--out", type=Path, metavar="FILE", help="file to write or replace, .html or .md; default: report.html"
     )
-    parser.add_argument(
-        "--note",
-        action="append",
-        default=[],
-        type=note,
-        dest="notes",
-        metavar="NAME:TEXT",
-        help="add a note to the disclosure section, or replace an entry of this name; repeatable",
-    )
     parser.set_defaults(run=run_report)
-
-
-def note(text: str) -> tuple[str, str]:
-    name, colon, content = (part.strip() for part in text.partition(":"))
-    if not (name and colon and content):
-        raise argparse.ArgumentTypeError(f"expected NAME:TEXT, found {text!r}")
-    return name, content
 
 
 def run_report(args: argparse.Namespace) -> int:
@@ -62,7 +46,7 @@ def run_report(args: argparse.Namespace) -> int:
         find_logs(args.runs)  # a missing run is named rather than the directory that would have its report
     check_place(OPTION, out)
     with shown_work("Computing the figures"):
-        document = document_of(args.runs, dict(args.notes), out)
+        document = document_of(args.runs, out)
     with shown_work("Drawing the report"):
         write(document, out, OPTION)
     print_line(str(out), sys.stdout)
@@ -73,7 +57,7 @@ def _is_campaign(paths: list[str]) -> bool:
     return len(paths) == 1 and is_campaign(Path(paths[0]))
 
 
-def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = None) -> Document:
+def document_of(paths: list[str], out: Path | None = None) -> Document:
     """Return the report on these runs, or on a search or suite, to be written to the file `out`.
 
     Raises `LogError` for a run that cannot be read, and `ConfigError` for an unfinished search.
@@ -93,9 +77,9 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
                 f"{campaign.directory}: expected a finished search, found one with {count(len(campaign.runs), 'run')}"
             )
             raise ConfigError(f"{made} so far; loadsim capacity, typed as before, resumes it")
-        return describe_capacity(campaign, tuple(_readable(campaign)), notes, place)
+        return describe_capacity(campaign, tuple(_readable(campaign)), place)
     runs = [read_run(path) for path in paths]
-    return describe_run(runs[0], notes) if len(runs) == 1 else describe_runs(runs, notes)
+    return describe_run(runs[0]) if len(runs) == 1 else describe_runs(runs)
 
 
 def _readable(capacity: Capacity) -> Iterator[RecordedRun]:

@@ -17,9 +17,9 @@ Facts = Mapping[str, Sequence[str]]
 """The values of each fact in all runs, in the order of the runs."""
 
 
-def facts_of(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Facts:
+def facts_of(runs: Sequence[RecordedRun]) -> Facts:
     """Return the disclosure of all runs, and the keys of their scenarios if all scenarios are known."""
-    disclosed = [{**disclosure(run), **notes} for run in runs]
+    disclosed = [disclosure(run) for run in runs]
     found = {name: [one.get(name, UNKNOWN) for one in disclosed] for one in disclosed for name in one}
     if all(run.scenario for run in runs):
         keys = [dict(scenario_keys(run.scenario)) for run in runs]

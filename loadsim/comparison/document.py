@@ -59,7 +59,7 @@ def describe_comparison(comparison: Comparison) -> Document:
     figures = comparison.figures
     runs = [*comparison.runs[BASE], *comparison.runs[NEW]]
     side = dict(zip(names := names_of(runs), _sides(comparison), strict=True))
-    differs = what_differs(facts_of(runs, {}), _sides(comparison), "Set")
+    differs = what_differs(facts_of(runs), _sides(comparison), "Set")
     return Document(
         title=f"{', '.join(_load(comparison)[:2])}: new against base",
         subtitle="; ".join(
@@ -73,7 +73,7 @@ def describe_comparison(comparison: Comparison) -> Document:
             Section("Findings", tuple(findings_of(comparison)), brief=True),
             Section("What differs", (differs,), brief=isinstance(differs, Table)),
             Section("Runs", (runs_table(runs, names, ("Set", None, lambda one: side[one[1]])),), brief=True),
-            Section("Disclosure", (same_table(facts_of(runs, {})),)),
+            Section("Disclosure", (same_table(facts_of(runs)),)),
             GLOSSARY,
         ),
     )

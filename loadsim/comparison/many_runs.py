@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from math import isfinite
 
@@ -22,13 +22,13 @@ OF_LOAD = tuple(key for key in LABELS if key not in ("users", LIMITS))
 """Keys on which runs must agree to be points of one curve over users. Limits change the verdict, not the score."""
 
 
-def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Document:
+def describe_runs(runs: Sequence[RecordedRun]) -> Document:
     """Return the report, with the runs in the order of their users."""
     runs = sorted(runs, key=lambda run: (run.figures.users, run.figures.run or "", run.place))
     names = names_of(runs)
     tones = [run.summary.tone for run in runs]
     bad = tones.count("bad")
-    facts = facts_of(runs, notes)
+    facts = facts_of(runs)
     scenarios = ", ".join(sorted({str(run.figures.name or "unnamed") for run in runs}))
     return Document(
         title=f"{len(runs)} runs: {scenarios}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from loadsim.analysis.failures import failures
 from loadsim.analysis.recorded_run import RecordedRun
@@ -16,8 +16,7 @@ from loadsim.report.probes import probe_tables
 from loadsim.report.test_environment import disclosure_table, scenario_table
 
 
-def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
-    """Return the report; `notes` are facts that only the user knows, such as the server's storage."""
+def describe_run(run: RecordedRun) -> Document:
     bins = bins_of(run.log)
     probes = probe_series(run.log, bins)
     charts = [run_charts.server_and_generator(run, bins, probes), run_charts.further_probes(run, bins, probes)]
@@ -40,7 +39,7 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
         (
             Section("Delivery of mail", mail_blocks(run, bins)),
             Section("Errors", _errors(run)),
-            Section("Disclosure", _disclosure(run, notes)),
+            Section("Disclosure", _disclosure(run)),
         ),
     )
 
@@ -66,6 +65,6 @@ def _errors(run: RecordedRun) -> tuple[Block, ...]:
     return (found,) if found.rows else ("Nothing failed.",)
 
 
-def _disclosure(run: RecordedRun, notes: Mapping[str, str]) -> tuple[Block, ...]:
-    tables = disclosure_table(run, notes), *probe_tables(run)
+def _disclosure(run: RecordedRun) -> tuple[Block, ...]:
+    tables = disclosure_table(run), *probe_tables(run)
     return (*tables, scenario_table(run.scenario)) if run.scenario else tables

@@ -106,9 +106,8 @@ def _words(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def disclosure_table(run: RecordedRun, notes: Mapping[str, str]) -> Table:
-    """Return the disclosure and the notes as rows; a note replaces an entry of its name."""
-    rows = tuple({**disclosure(run), **notes}.items())
+def disclosure_table(run: RecordedRun) -> Table:
+    rows = tuple(disclosure(run).items())
     return Table("The circumstances of this run", (Column("Fact"), Column("Value")), rows)
 
 

@@ -30,7 +30,7 @@ def measured_runs(figures: SuiteFigures) -> list[RecordedRun]:
 def describe_suite(figures: SuiteFigures, runs: Sequence[RecordedRun], place: Place = str) -> Document:
     """Return the report on a suite; `runs` are all measured ones, or none."""
     cells = [run.cell for run in figures.runs if run.measured]
-    facts = facts_of(runs, {}) if runs else {}
+    facts = facts_of(runs) if runs else {}
     return Document(
         title=f"Suite {figures.terms.name}: {count(len(figures.cells), 'cell')}",
         subtitle="; ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})),

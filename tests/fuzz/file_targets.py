@@ -227,7 +227,7 @@ def _campaign(data: bytes) -> None:
     if isinstance(found, SuiteFigures):
         to_text(describe_suite(found, ()), 80)
     elif found.found is not None:
-        to_text(describe_capacity(found, (), {}), 80)
+        to_text(describe_capacity(found, ()), 80)
     with suppress(ConfigError):
         resumed(replace(WHOLE, directory=place()), may_change=())
 
@@ -331,7 +331,7 @@ def _run_directory(data: bytes) -> None:
     events, _, scenario = data.partition(SPLIT)
     (directory / "events.jsonl").write_bytes(events)
     (directory / "scenario.yaml").write_bytes(scenario)
-    to_markdown(describe_run(read_run(str(directory)), {}))
+    to_markdown(describe_run(read_run(str(directory))))
 
 
 def _odd_events(random: Random) -> bytes:

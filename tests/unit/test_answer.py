@@ -118,7 +118,7 @@ def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
         assert missed == ({"score_ms", "response_score_ms"} if name == "slow" else set())
         unjudged = {one.where for one in summary.verdict.missed if one.code is Code.CRITERION_NOT_JUDGED}
         assert "delivery.undelivered_at_end" in unjudged
-        text, report = full_answer(summary), to_markdown(document_of([str(tmp_path / f"{name}.tlog")], {}))
+        text, report = full_answer(summary), to_markdown(document_of([str(tmp_path / f"{name}.tlog")]))
         words = "missed" if missed else "not judged in full"
         assert text.startswith(f"Verdict: invalid, criteria {words}\n")
         assert f"**Invalid, criteria {words}**" in report

@@ -103,7 +103,6 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("plan", "quickstart", "--set", "topology.0.users=0"), "topology.0.users: expected a whole number of at"),
         (("plan", "quickstart", "--set", "topology=[{profile: loadsim-5.0/light, users: 1}]"), "expected at least 2"),
         (("report", "none"), "loadsim: none: expected a timing log or a run directory"),
-        (("report", "run", "--note", "no colon"), "expected NAME:TEXT, found 'no colon'"),
         ((*COMPARE, "--looks", "2.5"), "expected a whole number from 1 to 100, found '2.5'"),
         ((*COMPARE, "--max-regression", "five"), "such as 5% or 0.05, from 0% to 100%, found 'five'"),
         (("log", "answer", f"--end={'9' * 400}", "run"), "argument --end: expected h:mm, h:mm:ss or seconds"),

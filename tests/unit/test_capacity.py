@@ -426,7 +426,7 @@ AT_LEAST = finding(Code.CAPACITY_AT_LEAST, users=1000)
 def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, answer: list[Finding]) -> None:
     ends = [(found.low, "passed"), (found.high, "failed")]
     ended = capacity(found, *((users, result) for users, result in ends if users))
-    lines = to_text(describe_capacity(ended, (), {}), 80).splitlines()
+    lines = to_text(describe_capacity(ended, ()), 80).splitlines()
     assert (ended.exit_status, list(ended.answer)) == (status, answer)
     assert ended.document["findings"][: len(answer)] == [one.document for one in answer]
     assert ended.next_step in [one.code.remedy for one in answer]
@@ -453,7 +453,7 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     ended = capacity(found, (1000, "passed"), (1200, "failed"), runs=2)
     assert (ended.exit_status, ended.certain, ended.document["interval"]) == (4, False, None)
     assert ended.document["failed_users"] == 1200
-    text = to_text(describe_capacity(ended, (), {}), 80)
+    text = to_text(describe_capacity(ended, ()), 80)
     assert codes(ended.answer) == [Code.CAPACITY_ABOUT if found.low else Code.CAPACITY_NONE]
     assert "confidence" not in text
     if found.low:

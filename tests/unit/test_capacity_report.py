@@ -40,7 +40,7 @@ def searched(found: Found = FOUND, **options: Any) -> Capacity:
 
 
 def described(found: Capacity) -> Document:
-    return describe_capacity(found, (), {})
+    return describe_capacity(found, ())
 
 
 def table(document: Document, caption: str) -> Table:
@@ -165,9 +165,7 @@ def test_no_table_has_a_time_of_an_invalid_run() -> None:
     assert [row[place] == "not shown" for row in runs.rows for place in places] == [False] * 30 + [True] * 10
     figures = table(document, "Response time")
     assert [any(isinstance(cell, float) for cell in row[1:]) for row in figures.rows] == [True] * 15 + [False] * 5
-    last = [
-        line for line in to_text(describe_capacity(found, (), {}), 200).splitlines() if line.startswith("2000 users")
-    ]
+    last = [line for line in to_text(describe_capacity(found, ()), 200).splitlines() if line.startswith("2000 users")]
     assert len(last) == 5 and all("not shown" in line for line in last)
 
 
@@ -194,7 +192,7 @@ def contended(*others: float | None, **changes: Any) -> Capacity:
 def test_an_answer_from_cores_that_others_took_is_doubtful(others: tuple[float | None, ...], doubtful: bool) -> None:
     """If most runs at an end of the interval have it. The doubts count all runs, and the exit status stays."""
     found = contended(*others)
-    document, text = described(found), " ".join(to_text(describe_capacity(found, (), {}), 80).split())
+    document, text = described(found), " ".join(to_text(describe_capacity(found, ()), 80).split())
     assert (document.tone, found.exit_status) == ("doubtful" if doubtful else "good", 0)
     assert found.document["contended"] is doubtful
     assert (Code.CORES_CONTENDED in codes(found.answer)) is doubtful
@@ -247,7 +245,7 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
         directory=tmp_path,
     )
     line = "Nearest to full on mx1, where the server is, with 1,100 users: processor 97 % (95th 97 %), disk vda 10 %"
-    assert line in " ".join(to_text(describe_capacity(found, (), {}), 80).split())
+    assert line in " ".join(to_text(describe_capacity(found, ()), 80).split())
     of_failure = table(described(found), "Resources with 1,100 users (runs/01100-1)")
     assert "Figure" not in [column.title for column in of_failure.columns]
     assert [row[:3] for row in of_failure.rows] == [

@@ -170,7 +170,7 @@ def test_a_report_says_which_times_are_infinite(tmp_path: Path) -> None:
     mails = [event("accepted", "n1.0", 2, 100), event("accepted", "n1.1", 2, 1100), event("found", "n1.1", 2, 1900)]
     header = {"duration_s": 2.0, "window_s": [0.0, 2.0], "limits": {"hits": 1, "window_s": 1}}
     write_sample(tmp_path / "a.tlog", [done("SEND", 50, 50)], mails, header=header)
-    document = document_of([str(tmp_path / "a.tlog")], {})
+    document = document_of([str(tmp_path / "a.tlog")])
     tables = {table.caption: table.rows for table in all_tables(document)}
     never = math.inf
     times = dict(tables["Time to delivery"])

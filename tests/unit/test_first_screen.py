@@ -23,7 +23,7 @@ def test_an_invalid_run_has_no_score(tmp_path: Path) -> None:
     criteria = {"score_ms": {"max": 1000}, "response_score_ms": {"max": 1}, "tasks.READ.p95_ms": {"max": 9}}
     header = {"limits": {"hits": 5}, "criteria": {**criteria, "failed_share": {"max": 0.5}}}
     sample_log(tmp_path / "a.tlog", [done("READ", 0, 5)], header=header | {"day_s": 100, "profile_day_s": 28800})
-    assert table(document_of([str(tmp_path / "a.tlog")], {}), "Missed or not") == {
+    assert table(document_of([str(tmp_path / "a.tlog")]), "Missed or not") == {
         "score_ms": ("not shown: the run is invalid", "at most 1,000 ms", "- not judged"),
         "response_score_ms": ("5.0 ms", "at most 1 ms", "\N{MULTIPLICATION SIGN} missed"),
         "tasks.READ.p95_ms": ("not shown: the run is invalid", "at most 9 ms", "- not judged"),
@@ -44,7 +44,7 @@ def test_the_scores_of_an_invalid_run_are_in_no_table(tmp_path: Path, hits: int,
         averages = [line for line in text.splitlines() if line.startswith("Score, weighted")]
         assert ("45.5" in averages[0] and "52.5" in averages[0]) is shown
         assert ("[no-interval]" in " ".join(text.split())) is shown
-    report = to_markdown(document_of([str(tmp_path / "a.tlog")], {}))
+    report = to_markdown(document_of([str(tmp_path / "a.tlog")]))
     assert ("45.5" in report) is shown
     assert ("52.5" in report) is shown
     assert "| Score, weighted | 2 | 4 |" in report

@@ -118,9 +118,9 @@ def test_a_report_in_parts_says_what_it_says_of_the_whole(
     """Every figure of every table and chart, however many records are in memory or worked on at a time."""
     place = tmp_path_factory.mktemp("parts")
     write_engines(place, engines, mode)
-    whole = document_of([str(place)], {})
+    whole = document_of([str(place)])
     with little_memory(records):
-        assert document_of([str(place)], {}) == whole
+        assert document_of([str(place)]) == whole
 
 
 @FEW

@@ -198,7 +198,7 @@ def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> Non
     summary = judged(place)
     assert (summary.verdict.validity, [one.passed for one in summary.criteria]) == ("valid", [False])
     assert len(place_of(read_logs([place])).damages) == 1
-    (files,) = (each for each in all_tables(describe_run(read_run(str(place)), {})) if "monitor" in each.caption)
+    (files,) = (each for each in all_tables(describe_run(read_run(str(place)))) if "monitor" in each.caption)
     assert [(row[0], row[3]) for row in files.rows] == [("mx1", "no")]
 
 
@@ -284,7 +284,7 @@ def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
     place = run_at(tmp_path)
     monitor_at(place / "logs" / "mx1.tlog", seconds(), begun_s=-86_400)
     run = read_run(str(place))
-    assert "2026-01-05 08:00:00 UTC" in describe_run(run, {}).subtitle
+    assert "2026-01-05 08:00:00 UTC" in describe_run(run).subtitle
 
 
 def test_logs_of_the_run_may_still_be_collected(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def report_of(place: Path, health: list[dict[str, Any]], **header: Any) -> Docum
         health=health,
         facts=ENDED | {"probes": {}},
     )
-    return describe_run(read_run(str(place)), {})
+    return describe_run(read_run(str(place)))
 
 
 def charts_of(document: Document) -> list[Chart]:

@@ -130,10 +130,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Documen
     """Reports on runs of every kind that there is, each with its page."""
     place = tmp_path_factory.mktemp("runs")
     two = write_two_clients(place / "two")
-    found = {"two clients": document_of([str(two)], {}), "several runs": document_of([str(two), str(two)], {})}
+    found = {"two clients": document_of([str(two)]), "several runs": document_of([str(two), str(two)])}
     for name, write in KINDS.items():
         write(place / name)
-        found[name] = document_of([str(place / name)], {"Storage": "a <disk>"})
+        found[name] = document_of([str(place / name)])
     return {name: (document, to_html(document)) for name, document in found.items()}
 
 
@@ -219,7 +219,7 @@ KINDS = {
 
 def test_the_tables_of_a_run(tmp_path: Path) -> None:
     """The whole report in Markdown, as it was read and held against the answer's own golden file."""
-    assert to_markdown(document_of([str(write_two_clients(tmp_path / "run"))], {})) == GOLDEN.read_text("utf-8")
+    assert to_markdown(document_of([str(write_two_clients(tmp_path / "run"))])) == GOLDEN.read_text("utf-8")
 
 
 def test_both_forms_have_the_same_tables(reports: dict[str, tuple[Document, str]]) -> None:
@@ -293,7 +293,7 @@ def test_the_page_needs_nothing_and_is_well_made(reports: dict[str, tuple[Docume
 def test_what_others_named_is_text(tmp_path: Path) -> None:
     """Names of runs, tasks, servers and errors are shown as they are, and none of them is an element."""
     _hostile(tmp_path / "hostile")
-    document = document_of([str(tmp_path / "hostile")], {HOSTILE: HOSTILE})
+    document = document_of([str(tmp_path / "hostile")])
     text = to_html(document)
     page = Page(text)
     assert page.of("script", "b") == []
@@ -310,7 +310,7 @@ def test_control_characters_of_a_scenario_are_escaped(tmp_path: Path) -> None:
     odd = "a\x1b[31m\x07\u202eb"
     scenario = {"name": odd, odd: odd, "topology": [{"users": 2, "profile": odd}]}
     (run / "scenario.yaml").write_text(json.dumps(scenario), encoding="utf-8")
-    document = document_of([str(run)], {})
+    document = document_of([str(run)])
     for text in (to_html(document), to_markdown(document)):
         assert "31m" in text
         assert not {"\x1b", "\x07", "\u202e"} & {*text}
@@ -320,7 +320,7 @@ def test_control_characters_of_a_scenario_are_escaped(tmp_path: Path) -> None:
 def test_the_same_log_gives_the_same_bytes(tmp_path: Path) -> None:
     """Here and in a process with other hashes, each form is the same, to the byte."""
     _watched(tmp_path / "run")
-    here = to_html(document_of([str(tmp_path / "run")], {}))
+    here = to_html(document_of([str(tmp_path / "run")]))
     assert here.count('<svg class="plot"') >= 4
     made = subprocess.run(
         [sys.executable, "-m", "loadsim", "report", str(tmp_path / "run"), "-o", str(tmp_path / "again.html")],
@@ -340,7 +340,7 @@ def test_a_password_is_nowhere(tmp_path: Path) -> None:
     place = write_two_clients(tmp_path / "run")
     scenario = "accounts:\n  password: hunter2\nserver:\n  imap:\n    Password: [hunter2]\n"
     (place / "scenario.yaml").write_text(scenario, encoding="utf-8")
-    document = document_of([str(place)], {})
+    document = document_of([str(place)])
     for text in (to_html(document), to_markdown(document)):
         assert "hunter2" not in text
         assert "accounts.password" in text
@@ -352,7 +352,7 @@ def test_a_password_is_nowhere(tmp_path: Path) -> None:
 def test_the_first_screen_of_a_page_has_few_words(tmp_path: Path) -> None:
     """Of a run without other findings than notes: title, verdict, and what stands above the criteria."""
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED)
-    document = document_of([str(tmp_path)], {})
+    document = document_of([str(tmp_path)])
     assert document.tone == "good"
     above = [block for section in document.sections[:2] for block in section.blocks]
     assert sum(isinstance(block, Chart) for block in above) == 1
@@ -364,7 +364,7 @@ def test_the_first_screen_of_a_page_has_few_words(tmp_path: Path) -> None:
 def test_each_format_has_the_same_codes(tmp_path: Path) -> None:
     """Those of the run; a page leads from each to its meaning."""
     run = write_two_clients(tmp_path / "run")
-    document = document_of([str(run)], {})
+    document = document_of([str(run)])
     codes = {one.code for one in summarise([run]).verdict.findings} - {Code.ONE_RUN}
     assert codes == set(document.codes)
     page = to_html(document)
@@ -387,22 +387,21 @@ def test_the_title_quotes_only_what_may_be_quoted(
 ) -> None:
     """No score of an invalid run; one of few hits is called provisional."""
     sample_log(tmp_path / "a.tlog", [done("READ", number, 5) for number in range(hits)], header={"limits": limits})
-    assert document_of([str(tmp_path / "a.tlog")], {}).title == f"sample: 2 users, {title}"
+    assert document_of([str(tmp_path / "a.tlog")]).title == f"sample: 2 users, {title}"
 
 
-def test_what_the_server_said_is_disclosed_and_notes_go_before_it(tmp_path: Path) -> None:
+def test_what_the_server_said_is_disclosed(tmp_path: Path) -> None:
     """Greeting and capabilities of the machine's log; what is not known is said to be so, unless a note says it."""
     _watched(tmp_path / "run")
-    told = disclosed(tmp_path / "run", {"Storage and file system": "NVMe, ext4", "Price": "none"})
+    told = disclosed(tmp_path / "run")
     assert told["IMAP greeting"] == "OK ready"
     assert told["IMAP capabilities before log-on"] == "IMAP4rev1, IDLE"
     assert told["SMTP greeting"] == "not known to loadsim"
     assert told["Server runs on"] == "the generator's machine"
-    assert (told["Storage and file system"], told["Price"]) == ("NVMe, ext4", "none")
 
 
-def disclosed(run: Path, notes: Mapping[str, str]) -> dict[Any, Any]:
-    (table,) = document_of([str(run)], notes).sections[-2].blocks
+def disclosed(run: Path) -> dict[Any, Any]:
+    (table,) = document_of([str(run)]).sections[-2].blocks
     assert isinstance(table, Table)
     return dict(table.rows)
 
@@ -419,7 +418,7 @@ def test_storage_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> None:
     }
     write_sample(tmp_path / "a.tlog", [done("READ", 500, 9)])
     _write_health(tmp_path / "seen.tlog", {"engine": "machine", "engine_users": 0}, [], facts)
-    rows = disclosed(tmp_path, {})
+    rows = disclosed(tmp_path)
     places = [f"{kind} on /dev/vdb, mounted at /var/mail (rw,noatime)" for kind in ("ext4", "xfs")]
     assert rows["Storage and file system"] == "; ".join(places)
     assert rows["Run directory on"] == "ext4 on /dev/vdb (Fast Disk), mounted at / (rw,noatime)"
@@ -428,7 +427,7 @@ def test_storage_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> None:
 def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
     """However well it did, the first line says that it is no measurement, and its colour is not that of success."""
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED, header={"embedded": True})
-    document = document_of([str(tmp_path)], {})
+    document = document_of([str(tmp_path)])
     assert (document.banner, document.tone) == (
         "Valid, criteria met; on the embedded server: no measurement",
         "doubtful",
@@ -440,7 +439,7 @@ def test_what_came_of_everything_due_task_by_task(tmp_path: Path) -> None:
     tasks = [done("READ", 100, 5), done("READ", 200, 5, outcome="lost"), skipped("READ", 300), done("LOGON", 100, 5)]
     tasks.append(done("READ", 400, 5, outcome="unfinished", ended_ns=None))
     write_sample(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 2.0]})
-    found = table(document_of([str(tmp_path / "a.tlog")], {}), "Due against done")
+    found = table(document_of([str(tmp_path / "a.tlog")]), "Due against done")
     assert found == {"READ": (4, 3, 1, 1, 0, 1, 1, 0.5)}
 
 
@@ -486,7 +485,7 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     for name, users, took_ms in (("c", 20, 40), ("a", 10, 10), ("b", 20, 90), ("d", 20, 60)):
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "criteria": {"score_ms": {"below": 50}}}
         write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
-    document = document_of([str(tmp_path / name) for name in "cabd"], {})
+    document = document_of([str(tmp_path / name) for name in "cabd"])
     runs, differences, *_ = document.sections
     rows, bounds, *_, step = runs.blocks
     assert isinstance(rows, Table)
@@ -516,7 +515,7 @@ def test_several_invalid_runs_have_their_reason_on_the_page(tmp_path: Path) -> N
         write_sample(
             tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, 10)], header=header, health=health, facts=ENDED
         )
-    document = document_of([str(tmp_path / str(at)) for at in range(3)], {})
+    document = document_of([str(tmp_path / str(at)) for at in range(3)])
     (late,) = (one for one in listed(document, "Why runs are not valid") if one.endswith("[event-loop-late]"))
     assert late.startswith("3 of 3 runs: ") and "7.0 ms to 9.8 ms" in late
     assert document.sections[0].blocks[-1] == f"Next: {Code.NOT_OBSERVED.remedy}."
@@ -562,7 +561,7 @@ def test_a_server_that_did_not_take_the_load_has_no_capacity_there(
         run = read_run(str(place))
         verdict_of = Verdict((*run.summary.verdict.findings, *more))
         recorded.append(replace(run, summary=replace(run.summary, verdict=verdict_of)))
-    document = describe_runs(recorded, {})
+    document = describe_runs(recorded)
     assert document.verdict == verdict
     assert document.sections[0].blocks[1] == capacity
 
@@ -572,7 +571,7 @@ def test_runs_of_different_loads_have_no_most_users(tmp_path: Path) -> None:
     for name, users, day_s in (("a", 20, 300), ("b", 20, 120), ("c", 30, 300)):
         header = {"users": users, "engine_users": users, "run": name, "day_s": day_s}
         write_sample(tmp_path / name / "a.tlog", [done("READ", 500, 10)], header=header)
-    runs = document_of([str(tmp_path / name) for name in "abc"], {}).sections[0]
+    runs = document_of([str(tmp_path / name) for name in "abc"]).sections[0]
     assert runs.blocks[1] == (
         "These runs have different loads, and their scores are not comparable: length of the day (run.day_length)."
     )
@@ -582,7 +581,7 @@ def test_invalid_runs_have_no_times(tmp_path: Path) -> None:
     for name, users, took_ms, hits in (("a", 10, 10, 1), ("b", 20, 30, 1), ("c", 20, 90, 5), ("d", 30, 70, 1)):
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "limits": {"hits": hits}}
         write_sample(tmp_path / name / "a.tlog", [LOGGED_ON, done("READ", 500, took_ms)], DELIVERED, header=header)
-    document = document_of([str(tmp_path / name) for name in "abcd"], {})
+    document = document_of([str(tmp_path / name) for name in "abcd"])
     assert document.verdict == "3 of 3 runs met their criteria; 1 more invalid and not counted"
     table = document.sections[0].blocks[0]
     assert isinstance(table, Table)
@@ -595,7 +594,7 @@ def test_invalid_runs_have_no_times(tmp_path: Path) -> None:
 def test_a_closed_loop_has_no_score(tmp_path: Path) -> None:
     """Its report has throughput instead, and nothing of plan, weights or lateness."""
     _stress(tmp_path / "run")
-    document = document_of([str(tmp_path / "run")], {})
+    document = document_of([str(tmp_path / "run")])
     text = to_markdown(document)
     assert document.title == "sample: 2 users, 0.6 tasks per second"
     assert "| Throughput | 0.6 successful tasks/s" in text
@@ -802,9 +801,9 @@ def test_where_a_report_goes(
     assert (tmp_path / "run" / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
     assert main(["report", "run", "run/logs/c1.0.tlog"]) == 0
     assert capsys.readouterr().out == "report.html\n"
-    assert main(["report", "run", "-o", "a.md", "--note", "Disk: of: rust"]) == 0
+    assert main(["report", "run", "-o", "a.md"]) == 0
     assert capsys.readouterr().out == "a.md\n"
-    assert "| Disk | of: rust |" in (tmp_path / "a.md").read_text("utf-8")
+    assert (tmp_path / "a.md").read_text("utf-8").startswith("# ")
 
 
 @pytest.mark.slow

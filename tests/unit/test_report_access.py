@@ -71,8 +71,8 @@ def test_every_class_of_a_line_has_a_style() -> None:
 
 def test_the_first_section_is_coloured(tmp_path: Path) -> None:
     """A criterion that is met, and one that is missed, have classes of their own beside their signs."""
-    page = to_html(document_of([str(write_two_clients(tmp_path / "run"))], {}))
+    page = to_html(document_of([str(write_two_clients(tmp_path / "run"))]))
     assert re.search(r'<td class="missed">× missed</td>', page)
     write_sample(tmp_path / "valid.tlog", [done("READ", 500, 10)], header={"criteria": {"score_ms": {"below": 50}}})
-    page = to_html(document_of([str(tmp_path / "valid.tlog")], {}))
+    page = to_html(document_of([str(tmp_path / "valid.tlog")]))
     assert re.search(r'<td class="met">✓ met</td>', page)

@@ -79,13 +79,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     invalid = write_two_clients(place / "invalid")
     base, new = (three(place, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
     runs = {"Valid": [valid], "Degraded": [degraded], "Invalid": [invalid], "3 runs": [valid, degraded, invalid]}
-    documents = {words: document_of([str(path) for path in paths], {}) for words, paths in runs.items()}
+    documents = {words: document_of([str(path) for path in paths]) for words, paths in runs.items()}
     documents["Failed"] = describe_comparison(compare_runs(base, new, max_regression=0.05))
     searched = capacity(Found(1000, 1200, "criteria"), (500, "passed"), (1000, "passed"), (1200, "failed"))
-    documents["1,000 users"] = describe_capacity(searched, (), {})
+    documents["1,000 users"] = describe_capacity(searched, ())
     documents["Suite suite"] = _of_suite(place / "suite")
     documents["With probes"] = _with_probes(place / "probed")
-    documents["1,250 users"] = describe_capacity(probed(), (), {})
+    documents["1,250 users"] = describe_capacity(probed(), ())
     return {words: to_html(document) for words, document in documents.items()}
 
 
@@ -111,7 +111,7 @@ def _with_probes(place: Path) -> Document:
     tasks = [done("READ", 1000 * second + 500, 40) for second in range(100)]
     header = {"name": "With probes", "limits": {"hits": 1}}
     write_sample(place / "a.tlog", tasks, DELIVERED, header=header, health=health, facts=ENDED | {"probes": {}})
-    document = document_of([str(place)], {})
+    document = document_of([str(place)])
     captions = {table.caption for section in document.sections for table in tables(section.blocks)}
     assert "Resources, the nearest to saturation first" in captions
     return document

@@ -29,7 +29,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     tasks = [done("SEND", 500, 90), done("READ", 700, 20), done("READ", 900, 9, outcome="refused", error="NO FETCH")]
     mails = [event("accepted", "n1.0", 2, 590), event("seen", "n1.0", 2, 640)]
     one = write_sample(place / "one" / "a.tlog", tasks, mails).parent
-    return {"one": to_html(document_of([str(one)], {"Storage": "<disk> & more"}))}
+    return {"one": to_html(document_of([str(one)]))}
 
 
 @pytest.mark.nightly(part="tools")
@@ -44,7 +44,7 @@ def test_the_page_of_a_search_asks_nobody_and_fits(tmp_path: Path) -> None:
     """With intervals, missed criteria, and the figures of probes."""
     found = Found(1000, 1200, "criteria")
     searched = capacity(found, (500, "passed"), (1000, "passed"), (1200, "failed"), interval_ms=(400.0, 1300.0))
-    pages = [to_html(describe_capacity(one, (), {})) for one in (searched, probed())]
+    pages = [to_html(describe_capacity(one, ())) for one in (searched, probed())]
     for number, page in enumerate(pages):
         assert browsed(page, tmp_path / f"browsed-{number}") == ([], [])
     shown = [(page, width) for page in pages for width in (400, 1280)]

@@ -201,7 +201,7 @@ def test_a_suite_ends_early_after_failures_in_a_row_and_goes_on_when_asked_again
     assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
     assert "\nNext: fix the cause, then repeat the command" in capsys.readouterr().out
     assert state()["findings"][0] == finding(Code.SUITE_ENDED, runs=2).document
-    reported = document_of([str(OUT)], {})
+    reported = document_of([str(OUT)])
     assert reported.verdict.startswith(f"ended early: {finding(Code.SUITE_ENDED, runs=2).words}")
     assert f"Next: {Code.SUITE_ENDED.remedy}." in section(reported, "Summary")
     assert (state()["left"], len(state()["runs"])) == (3, 2)
