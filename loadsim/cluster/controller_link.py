@@ -80,11 +80,10 @@ def most_silent_beats(assigned: WorkerAssignment) -> int:
 async def act_on_loss(
     assigned: WorkerAssignment, link: ReliableChannel, control: RemoteControl, coordinator: Coordinator, events: Events
 ) -> None:
-    """Apply the configured policy, `cluster.on_control_loss`, while the controller is unreachable.
+    """Continue to the end while the controller is unreachable, or stop if the common start is not known.
 
-    Stop without a controller, or continue to the end if the common start is known. No controller then reports when all
-    clients' tasks have ended, so the latest instant is taken: the end of the grace period. Nor does it report that all
-    mail was seen: the worker waits as long as permitted.
+    No controller then reports when all clients' tasks have ended, so the latest instant is taken: the end of the grace
+    period. Nor does it report that all mail was seen: the worker waits as long as permitted.
     """
     scenario = assigned.scenario
     most_beats, lost = most_silent_beats(assigned), False
@@ -97,13 +96,13 @@ async def act_on_loss(
                 lost = False
                 events.write("controller back")
             continue
-        continues = scenario.cluster.on_control_loss == "continue" and coordinator.start_ns > 0
+        continues = coordinator.start_ns > 0
         if not lost:
             lost = True
             silent_s = silent_beats * BEAT_S
             events.write("controller lost", quiet_s=silent_s, goes_on=continues)
             if not continues:
-                why = "cluster.on_control_loss is stop" if coordinator.start_ns else "before the common start"
-                control.give_up(f"the controller sent nothing to this client for {silent_s:.0f} s, {why}")
+                silence = f"the controller sent nothing to this client for {silent_s:.0f} s"
+                control.give_up(f"{silence}, before the common start")
         if continues and time.monotonic_ns() >= coordinator.start_ns + all_finished_ns:
             control.receive(Drain())

@@ -39,9 +39,6 @@ class AbortCheck:
         lost = (self._users - self._recent.most_users_on) / self._users
         if limits.lost_users is not None and lost > limits.lost_users:
             return f"{_percent(lost)} of the users without a session {over}, at most {_percent(limits.lost_users)}"
-        sessions_lost = lately.after.sessions_lost - lately.before.sessions_lost
-        if limits.sessions_lost is not None and sessions_lost > limits.sessions_lost:
-            return f"{sessions_lost} sessions lost {over}, at most {limits.sessions_lost}"
         return None
 
 

@@ -30,7 +30,6 @@ from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
-from loadsim.model.documents.scenario_sections import OnLoss
 from loadsim.model.workload import Workload
 from loadsim.timinglog.records import GIVEN_UP
 
@@ -60,18 +59,16 @@ def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = l
 
 @pytest.mark.nightly(part="hosts")
 @pytest.mark.parametrize(
-    ("on_control_loss", "ramp_up", "goes_on", "ended_how"),
-    [("continue", "0s", True, "completed"), ("stop", "0s", False, GIVEN_UP), ("continue", "60s", False, GIVEN_UP)],
-    ids=["at work: continue", "at work: stop", "before the start"],
+    ("ramp_up", "goes_on", "ended_how"),
+    [("0s", True, "completed"), ("60s", False, GIVEN_UP)],
+    ids=["at work", "before the start"],
 )
-def test_a_machine_without_a_station(
-    tmp_path: Path, on_control_loss: OnLoss, ramp_up: str, goes_on: bool, ended_how: str
-) -> None:
-    """With nobody above it for longer than it may be, it does as it was told, ends by itself, and its logs are whole.
+def test_a_machine_without_a_station(tmp_path: Path, ramp_up: str, goes_on: bool, ended_how: str) -> None:
+    """With nobody above it for longer than it may be, it goes on, ends by itself, and its logs are whole.
 
     Without a common start there is nothing to go on with.
     """
-    agreed = Agreed(tmp_path, on_fake(tmp_path, ramp_up=ramp_up), NOWHERE, {"one": 1}, on_control_loss)
+    agreed = Agreed(tmp_path, on_fake(tmp_path, ramp_up=ramp_up), NOWHERE, {"one": 1})
     (client,) = agreed.clients
 
     def watch(snapshot: LiveSnapshot) -> None:

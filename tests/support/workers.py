@@ -24,7 +24,7 @@ from loadsim.cluster.placement import WorkerAssignment, fingerprints
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME
 from loadsim.engine.channel import Channel
-from loadsim.model.documents.scenario_sections import Losses, OnLoss
+from loadsim.model.documents.scenario_sections import Losses
 from loadsim.model.partition import divide
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
@@ -112,15 +112,8 @@ class Client:
 class Agreed:
     """A share for each client of a scenario: so many engines each."""
 
-    def __init__(
-        self,
-        place: Path,
-        scenario: Scenario,
-        services: Services,
-        engines: Mapping[str, int],
-        on_control_loss: OnLoss = "continue",
-    ) -> None:
-        scenario = replace(scenario, cluster=Losses(on_control_loss, CONTROL_LIMIT_S))
+    def __init__(self, place: Path, scenario: Scenario, services: Services, engines: Mapping[str, int]) -> None:
+        scenario = replace(scenario, cluster=Losses(CONTROL_LIMIT_S))
         hands = divide(scenario.users, sum(engines.values()))
         header = HEADER | {
             "users": scenario.users,

@@ -15,10 +15,10 @@ USERS = 100
 PERIOD_S = 30.0
 
 
-def at(at_s: float, ok: int = 0, failed: int = 0, users_on: int = USERS, sessions_lost: int = 0) -> LiveSnapshot:
+def at(at_s: float, ok: int = 0, failed: int = 0, users_on: int = USERS) -> LiveSnapshot:
     """Where the run stands, all counts from its beginning."""
     tasks = {"READ": {"ok": ok}, "SEND": {"timeout": failed}}
-    return LiveSnapshot("work", at_s, USERS, users_on, tasks, 0, sessions_lost, 0.0)
+    return LiveSnapshot("work", at_s, USERS, users_on, tasks, 0, 0, 0.0)
 
 
 Course = Callable[[int], LiveSnapshot]
@@ -49,13 +49,7 @@ def ended(abort_on: AbortOn, course: Course, seconds: int = 100) -> tuple[int, s
             "21 % of the users without a session over 30 s, at most 20 %",
         ),
         (AbortOn(lost_users=0.2), lambda second: at(second, users_on=80), None),
-        (
-            AbortOn(sessions_lost=60),
-            lambda second: at(second, sessions_lost=61 * second // 30),
-            "61 sessions lost over 30 s, at most 60",
-        ),
-        (AbortOn(sessions_lost=60), lambda second: at(second, sessions_lost=2 * second), None),
-        (AbortOn(), lambda second: at(second, failed=second, users_on=0, sessions_lost=second), None),
+        (AbortOn(), lambda second: at(second, failed=second, users_on=0), None),
     ],
 )
 def test_each_reason_as_soon_as_the_period_is_over(abort_on: AbortOn, course: Course, why: str | None) -> None:
@@ -100,7 +94,7 @@ def test_only_work_is_judged(phase: str) -> None:
     def course(second: int) -> LiveSnapshot:
         return replace(at(second, failed=99 * second, users_on=0), phase=phase)
 
-    assert ended(AbortOn(0.1, 0.1, 0), course) is None
+    assert ended(AbortOn(0.1, 0.1), course) is None
 
 
 def test_users_of_engines_that_never_came_are_lost_too() -> None:

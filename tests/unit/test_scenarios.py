@@ -85,8 +85,8 @@ criteria: {score_ms: {max: 250}, failed_share: null, delivery.undelivered_at_end
 limits:
   {lost_users: 2%, done: 0.5, load: 25%, hits: 3, window: 4s, command: 5s, grace: 0s, drain: 7s,
    generator: {lag_p99_ms: 8, lag_share: 20%, cpu: 0.9, lateness_p95_ms: null}}
-abort_on: {failed_share: 50%, lost_users: 0.2, sessions_lost: 1000, period: 1m}
-cluster: {on_control_loss: stop, control_limit: 90s}
+abort_on: {failed_share: 50%, lost_users: 0.2, period: 1m}
+cluster: {control_limit: 90s}
 allow_hosts: [MAIL.example.org, 192.0.2.7]
 """
     )
@@ -121,8 +121,8 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
         "delivery.undelivered_at_end": None,
     }
     assert scenario.limits == Limits(0.02, 0.5, 0.25, 3, 4, 5, 0, 7, GeneratorLimits(8, 0.2, 0.9, None))
-    assert scenario.abort_on == AbortOn(0.5, 0.2, 1000, 60)
-    assert scenario.cluster == Losses("stop", 90)
+    assert scenario.abort_on == AbortOn(0.5, 0.2, 60)
+    assert scenario.cluster == Losses(90)
     assert scenario.allow_hosts == ("MAIL.example.org", "192.0.2.7")
 
 

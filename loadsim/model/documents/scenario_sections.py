@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from loadsim.model.day_shape import MOST_WEIGHT, normalised
 from loadsim.model.distribution import CountDistribution
@@ -261,14 +261,8 @@ class AbortOn:
     """Ends the run if a larger share fails of at least 20 tasks that ended in `abort_on.period`."""
     lost_users: Share | None = None
     """Ends it if a larger share of the users has no session during all that time."""
-    sessions_lost: Count | None = None
-    """Ends it if more sessions break in that time."""
     period_s: PositiveDuration = 30.0
     """Period over which these are judged, each second."""
-
-
-OnLoss = Literal["continue", "stop"]
-"""A client machine continues to the end of the run, or stops."""
 
 
 @strict
@@ -276,7 +270,5 @@ OnLoss = Literal["continue", "stop"]
 class Losses:
     """Reactions to a lost controller, in a run of several machines."""
 
-    on_control_loss: Annotated[OnLoss, word("continue", "stop")] = "continue"
-    """A client machine without the controller finishes its load, or stops."""
     control_limit_s: PositiveDuration = 60.0
-    """Time without a message after which the controller counts as lost."""
+    """Time without a message after which the controller counts as lost; the client machine then finishes its load."""
