@@ -68,7 +68,6 @@ def load_scenario(source: str | Path, overrides: Mapping[str, Any] | None = None
 
 
 def _settings(overrides: Mapping[str, Any] | None) -> list[str]:
-    """Return overrides as texts of `--set`."""
     return [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]  # JSON is YAML
 
 

@@ -115,7 +115,6 @@ class ConfigError(LoadSimError):
 
     @property
     def problems(self) -> tuple[ConfigError, ...]:
-        """Return the single errors."""
         return (self,)
 
 

@@ -41,7 +41,6 @@ class Plugin:
 
     @property
     def origin(self) -> str:
-        """The package with its version."""
         return f"{self.package} {self.version}"
 
     def load(self) -> Any:

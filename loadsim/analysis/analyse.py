@@ -89,7 +89,6 @@ def _why(sources: Iterable[Source]) -> str | None:
 
 
 def _incomplete(log: TimingLog) -> list[Finding]:
-    """Return the defects of logs, and the missing logs."""
     present, had = users_present(log), users_had(log)
     found = [finding(Code.LOG_DAMAGED, damage=damage) for damage in log.damages]
     found += [

@@ -188,6 +188,5 @@ def _names(name: str, figures: Figures) -> list[str]:
 
 
 def _exact(name: str, figure: float) -> str:
-    """Return a figure with its unit and all decimals."""
     unit = unit_of(name)
     return f"{figure * SCALES.get(unit, 1):,.15g} {unit}".rstrip()

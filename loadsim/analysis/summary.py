@@ -176,7 +176,6 @@ def _score_notes(figures: Figures) -> list[Finding]:
 
 
 def _no_interval(module: DriverFigures, window_s: Window, where: str) -> Finding:
-    """Return why a score has no interval."""
     if window_s.length_s < SHORTEST_WINDOW_S:
         return finding(Code.NO_INTERVAL, where, window_s=window_s.length_s, limit_s=SHORTEST_WINDOW_S)
     without = tuple(task.task for task in module.tasks if task.task in module.covers.scored and task.no_interval)
@@ -186,7 +185,6 @@ def _no_interval(module: DriverFigures, window_s: Window, where: str) -> Finding
 def _judged(
     log: TimingLog, weights: Mapping[str, float], window_s: Window, criteria: Path | Mapping[str, Limits | None] | None
 ) -> tuple[Facts, Figures, Sequence[Result]]:
-    """Return the facts, figures and results of a log."""
     facts, figures = _figures(log, weights, window_s)
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, figures)
@@ -199,7 +197,6 @@ def _judged(
 
 
 def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> tuple[Facts, Figures]:
-    """Return the facts for the verdict, and the figures."""
     # 1. The statistics of each driver. If there is only one, its figures are also those of the whole run.
     facts, late_ms = analyse(log, weights, window_s)
     header, length_s, drivers = log.header, window_s.length_s, facts.drivers

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from `least` to `most`."""
-
     def parse(text: str) -> int:
         if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
             raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}, found {text!r}")

@@ -45,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_kinds(parser: argparse.ArgumentParser, of: Sequence[ServerKind]) -> None:
-    """Add a command for each kind of server."""
     kinds = parser.add_subparsers(dest="server_kind", required=True, metavar="KIND")
     for kind in of:
         added = kinds.add_parser(kind.name, help=kind.help)

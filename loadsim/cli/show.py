@@ -73,7 +73,6 @@ def _text(kind: str, name: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    """Return the first sentence of a file's first comment."""
     comment = []
     for line in text.splitlines():
         if not line.startswith("#"):

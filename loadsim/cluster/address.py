@@ -42,7 +42,6 @@ class ControlAddress:
 
     @property
     def for_dask(self) -> str:
-        """The address in the form that Dask takes."""
         return f"{self.protocol}://{self}"
 
 

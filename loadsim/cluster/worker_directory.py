@@ -137,6 +137,5 @@ def _opened(directory: Path) -> int:
 
 
 def left_files(directory: Path) -> dict[str, int]:
-    """Return the lengths of the files in a worker's directory, by relative path."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink())
     return {str(path.relative_to(directory)): path.stat().st_size for path in files}

@@ -173,7 +173,6 @@ def read_run(argument: Path | str, criteria: Criteria | None = None) -> Compared
 
 
 def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the figures of the drivers that have one, by their names in the comparison."""
     return {
         name if len(figures) == 1 else f"{driver}: {name}": found
         for driver, found in figures.items()

@@ -278,7 +278,6 @@ def _regression(decisions: Sequence[Decided], most: float | None) -> list[Findin
 
 
 def _too_few(runs: Sides, decision: Decision | None, more: int | None) -> list[Finding]:
-    """Return a finding if more runs would tell more."""
     least = min(map(len, runs.values()))
     if least < FIRST_LOOK:
         return [finding(Code.FEW_RUNS, runs=least)]

@@ -145,7 +145,6 @@ def warnings_of(runs: Sides) -> list[Finding]:
 
 
 def _differing_criteria(runs: Sides) -> list[Finding]:
-    """Return a finding for each criterion of a run that differs from the one by which all runs are judged."""
     names = list(dict.fromkeys(name for run in of_both(runs) for name in run.criteria))
     first: dict[tuple[str, str, str], str] = {}
     for run, name in product(of_both(runs), names):

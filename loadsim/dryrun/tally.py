@@ -83,7 +83,6 @@ class Tally:
         hour.tasks[task] += 1
 
     def mail(self, record: MailFields) -> None:
-        """Count a delivery."""
         event, _, user, sender, at_ns, _ = record
         if event != "accepted":
             return

@@ -39,13 +39,11 @@ class Message:
     kind: ClassVar[str]
 
     def value(self) -> Any:
-        """Return the value for the line."""
         values = [getattr(self, each.name) for each in fields(self)]
         return values if len(values) > 1 else values[0] if values else True
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """Return the message with this value."""
         count = len(fields(cls))
         return cls(*(value if count > 1 else [value][:count]))
 
@@ -54,7 +52,6 @@ M = TypeVar("M", bound=Message)
 
 
 def encode(message: Message) -> bytes:
-    """Return the line of a message."""
     return json.dumps({message.kind: message.value()}).encode() + b"\n"
 
 
@@ -239,7 +236,6 @@ class StandaloneControl:
         """Return at once."""
 
     async def common_start(self) -> int:
-        """Return the common start without waiting."""
         return self._clock.now_ns() + self._ahead_ns
 
     def stop_waiting(self) -> None:

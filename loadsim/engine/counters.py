@@ -81,7 +81,6 @@ class MailInTransit:
 
     @property
     def recipients(self) -> set[int]:
-        """The users that have not seen all of their mail."""
         return {user for _, user in self._accepted | self._for_senders}
 
     def accepted(self, message: str, user: int, sender: int | None = None) -> None:

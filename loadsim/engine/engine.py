@@ -162,7 +162,6 @@ class Engine:
             self.mail_accepted(message, user)
 
     def mail_seen(self, message: str, user: int, sender: int) -> None:
-        """Note that a user has seen a message of this run."""
         self._in_transit.seen(message, user, sender)
 
     def failed(self, user: int, task: str, failure: TaskFailed) -> str:

@@ -186,5 +186,4 @@ class Recent:
 
     @property
     def most_users_on(self) -> int:
-        """The most users on in any of these snapshots."""
         return max((snapshot.users_on for snapshot in self._snapshots), default=0)

@@ -74,7 +74,6 @@ class Identity:
     token_command: tuple[str, ...] = ()
 
     def of(self, account: Account) -> Account:
-        """Return an account with what this states."""
         if self == OWN:
             return account
         number, login = account.number, account.login
@@ -119,7 +118,6 @@ class AccountPattern:
     password_source: str = field(default="", compare=False)
 
     def account(self, index: int, domain: str) -> Account:
-        """Return the account of user `index`."""
         login = _fill(self.user, index)
         own = Account(
             *(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key),

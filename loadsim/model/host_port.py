@@ -39,7 +39,6 @@ def bracketed(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether this is `localhost` or a loopback address (127.0.0.0/8, ::1)."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

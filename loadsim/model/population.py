@@ -113,7 +113,6 @@ class Population:
         return self._users
 
     def group(self, user: int) -> Group:
-        """Return the group (profile and protocol) of a user."""
         return self.scenario.topology[group_index(user, self._sizes)]
 
     def _address(self, user: int) -> str:

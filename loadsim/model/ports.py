@@ -281,7 +281,6 @@ class Endpoint:
 
     @property
     def tls_name(self) -> str:
-        """The server's name in the TLS handshake."""
         return self.tls_server_name or self.host
 
     def source(self, user: int) -> str | None:

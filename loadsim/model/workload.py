@@ -205,7 +205,6 @@ class Workload:
         return UsersPlan(self.seed, user, rates_per_s, end_us, self._day_and_night_us, self._shape)
 
     def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> str:
-        """Draw the kind of a message of this profile."""
         kinds, cumulative = self._kinds[id(profile)]
         return kinds[weighted(draw(self.seed, user, stream, index), cumulative)]
 
@@ -255,7 +254,6 @@ class Workload:
         return "nothing"
 
     def chance(self, user: int, stream: str, index: int | str, probability: float) -> bool:
-        """Draw an event of this probability."""
         return draw(self.seed, user, stream, index) < probability
 
     def choose(self, user: int, stream: str, index: int | str, count: int) -> int:

@@ -14,7 +14,6 @@ class Increase:
     elapsed_s: float
 
     def rates(self) -> dict[str, float]:
-        """Return the increase of each counter per second."""
         return {name: count / self.elapsed_s for name, count in self.counts.items()}
 
 

@@ -148,7 +148,6 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> HostSample:
 
 
 def network_counters(interfaces: Sequence[str]) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yield the counters of these interfaces."""
     for name, counted in psutil.net_io_counters(pernic=True, nowrap=False).items():
         if name in interfaces:
             yield ("network_received_bytes_per_s", name), counted.bytes_recv

@@ -92,7 +92,6 @@ class Resources:
 
 
 def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Needs:
-    """Return the needs of a run in `engines` processes, by its planned load."""
     scenario = workload.scenario
     users, further = scenario.users, further_connections(scenario)
     has_tls = isinstance(scenario.server, Server) and scenario.server.imap.tls != "none"
@@ -207,7 +206,6 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
 
 
 def describe(needs: Needs, resources: Resources) -> list[str]:
-    """Return the needs of a run, and what this machine has, as lines."""
     available, free = _size(resources.memory_available_bytes), _size(resources.disk_free_bytes)
     logs = "" if needs.log_bytes is None else f", logs {_size(needs.log_bytes)} ({free} available)"
     allowed = "" if resources.open_files is None else f" ({resources.open_files:,} allowed)"

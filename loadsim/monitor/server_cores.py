@@ -30,7 +30,6 @@ def core_sets(number: int, process: Process) -> frozenset[CoreSet]:
 
 
 def core_name(number: int) -> str:
-    """Return the name of a core in /proc/stat."""
     return f"cpu{number}"
 
 

@@ -214,7 +214,6 @@ class InMemoryDriver:
         )
 
     def _structure(self, size_bytes: int) -> Structure:
-        """Return the structure of a message of a stated size."""
         text_bytes, file_bytes = layout(size_bytes - self._sized_head_bytes)
         attached = (Part("2", MEDIA_TYPE, file_bytes, "part2", "base64"),) if file_bytes else ()
         return Structure(_part("1", "text/plain", text_bytes), attached)

@@ -30,7 +30,6 @@ class PerViewMailbox:
         return self.mailbox.messages
 
     async def log_on(self) -> None:
-        """Begin a view with a new session."""
         self._begun, self._on = True, False
         try:
             await self.mailbox.log_on()

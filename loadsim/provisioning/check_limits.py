@@ -106,7 +106,6 @@ def of_size(name: str, limit: int, planned: int) -> Observation:
 
 
 def _of_quota(workload: Workload, account: Account, quota: Quota) -> Observation:
-    """Return a limit of an account's mailbox."""
     if quota.resource == "STORAGE":
         needed = -(-mailbox_bytes(workload, account.number) // 1024)
         unit = " KiB"

@@ -92,7 +92,6 @@ async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) 
 
 
 async def _expunge_own(account: Account, mailbox: Provisioning, name: str, folder: FolderState) -> None:
-    """Expunge our messages of a folder."""
     own = folder.own if folder.recorded is None else await list_own(account, mailbox, name)
     if own:
         await mailbox.expunge([message.ref for message in own])

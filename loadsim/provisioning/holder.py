@@ -47,7 +47,6 @@ class Holder:
 
     @property
     def ours(self) -> bool:
-        """True of this process."""
         return self.process == identity(os.getpid())
 
     @property

@@ -50,7 +50,6 @@ class FolderState:
 
     @property
     def ours(self) -> int:
-        """The number of our messages."""
         return len(self.own) if self.recorded is None else self.recorded
 
 
@@ -124,7 +123,6 @@ async def _folder_state(account: Account, mailbox: Provisioning, stored: Sequenc
 
 
 async def list_own(account: Account, mailbox: Provisioning, folder: str) -> tuple[Stored, ...]:
-    """Return our messages in a folder."""
     return (await _folder_state(account, mailbox, (await mailbox.listing([folder]))[folder])).own
 
 

@@ -98,7 +98,6 @@ def record_in(manifests: Sequence[Manifest]) -> Record | None:
 
 
 def holder_in(manifests: Iterable[Manifest]) -> Holder | None:
-    """Return the first holder."""
     return next((each.body.holder for each in manifests if each.body.holder is not None), None)
 
 

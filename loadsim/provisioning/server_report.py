@@ -72,5 +72,4 @@ class ServerReport:
 def lacking(
     subject: str, failure: TaskFailed, *, sender: str = "", recipient: str = "", to_list: bool = False
 ) -> Observation:
-    """Return the observation of a failed task, with what its answer means."""
     return Observation(subject, str(failure), meaning(failure, sender, recipient, to_list))

@@ -67,7 +67,6 @@ def _of_drivers(figures: Figures, label: str, words: Callable[[DriverFigures], s
 
 
 def _covers(module: DriverFigures) -> str:
-    """Return the tasks of the score."""
     covers = module.covers
     lists = (", ".join(one) for one in (covers.scored, covers.without_hits, covers.not_planned))
     heads = ("", "without hits: ", "never due: ")
@@ -75,7 +74,6 @@ def _covers(module: DriverFigures) -> str:
 
 
 def _score_interval(module: DriverFigures) -> str | None:
-    """Return the score with its confidence interval, if it has one."""
     if not module.score_interval_ms:
         return None
     return f"{duration(module.score_ms)}, {interval_words(module.score_interval_ms)} within this run (95 %)"

@@ -69,7 +69,6 @@ def stress_table(caption: str, module: DriverFigures, window_s: Window) -> Table
 
 
 def due_table(caption: str, tasks: Sequence[TaskFigures]) -> Table:
-    """Return the outcomes of all due tasks that have a window."""
     return table_of(
         caption,
         [task for task in tasks if task.done_per_s is not None],

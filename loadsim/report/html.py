@@ -48,7 +48,6 @@ RATED = {MET: "met", PASSED: "met", MISSED: "missed", FAILED: "missed"}
 
 
 def to_html(document: Document) -> str:
-    """Return the whole file."""
     title = escape(document.title)
     return "\n".join(
         [

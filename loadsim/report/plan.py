@@ -127,7 +127,6 @@ def _rates_by_hour(figures: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _profiles(figures: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield a table for each profile, with its published figures if it has any."""
     for name, load in figures["by_profile"].items():
         published = load["calculated"]
         columns = [Column("Each a day"), Column("planned", 2), *([Column("published", 2)] if published else [])]

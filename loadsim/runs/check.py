@@ -69,7 +69,6 @@ async def _try_monitor(name: str, words: Sequence[str], directory: Path) -> Obse
 
 
 def _sampled(log: LogFile) -> Iterator[str]:
-    """Yield each probe of a monitor, with what it sampled."""
     stated = log.facts.probes or {}
     figures: dict[str, set[str]] = {probe: set() for probe in stated}
     for sample in log.health:

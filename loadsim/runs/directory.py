@@ -41,7 +41,6 @@ def run_directory(out: Path | None, name: str, began: datetime) -> Iterator[Path
 
 
 def dated(began: datetime, name: str) -> str:
-    """Return the name of a directory that loadsim chooses."""
     return f"{began:%Y%m%dT%H%M%S}-{path_component(name)}"
 
 

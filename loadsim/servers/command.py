@@ -15,7 +15,6 @@ PLACES = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def find(command: str) -> str | None:
-    """Return the path of a command; None if it is not installed."""
     return shutil.which(command, path=os.environ.get("PATH", os.defpath) + os.pathsep + PLACES)
 
 

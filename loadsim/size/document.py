@@ -111,7 +111,6 @@ def _interval(value: Estimate) -> str:
 
 
 def _digits(value: float) -> str:
-    """Return a figure with three digits."""
     if not value:
         return "0"
     decimals = max(0, 2 - floor(log10(abs(value))))

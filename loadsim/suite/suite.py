@@ -52,7 +52,6 @@ class CellFigures:
     def of(
         cls, name: str, levels: Mapping[str, str | int | None], planned: int, runs: Sequence[CampaignRun]
     ) -> CellFigures:
-        """Return the figures of a cell from all its runs, in their order."""
         measured = [run for run in runs if run.measured]
         passed = sum(run.passed is True for run in measured)
         overloaded = sum(run.overloaded for run in runs)

@@ -62,7 +62,6 @@ class Columns:
         return replace(self, stored=whole.take(places).view(self.stored.dtype))
 
     def records(self) -> Records:
-        """Return the records with their makers."""
         records: Records = np.empty(len(self), self.kind.named)
         for name in records.dtype.names or ():
             records[name] = self._column(name)

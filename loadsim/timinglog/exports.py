@@ -31,8 +31,6 @@ def _took_ms(begins_us: NDArray[np.int64], ends_us: NDArray[np.int64]) -> list[s
 
 
 def columns_of(kind: str, records: Records, strings: tuple[str, ...]) -> dict[str, list[Any]]:
-    """Return the cells of a kind of records by column."""
-
     def named(field: str, names: tuple[str, ...] = strings) -> list[str]:
         return [names[number] for number in records[field].tolist()]
 

@@ -124,7 +124,6 @@ def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> Non
 
 
 def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sample, float]]]:
-    """Return the source of a monitor in the log of a run, and the samples of the run with their places."""
     source, timed = monitor.sources[0], [sample for sample in monitor.health if "at_ns" in sample]
     zero_ns, error_ns = _zero_ns(source, timed, start)
     placed = [] if zero_ns is None else [(sample, (sample.at_ns - zero_ns) / 1e9) for sample in timed]

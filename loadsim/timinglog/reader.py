@@ -178,7 +178,6 @@ class TimingLog:
         return self.header.monitor
 
     def names(self, records: Records, name: str) -> NDArray[np.str_]:
-        """Return the names in a field of records of this log."""
         return np.asarray(np.array(self.strings, dtype=np.str_)[records[name]])
 
 
@@ -188,7 +187,6 @@ def read_log(path: Path) -> TimingLog:
 
 
 def log_of(file: LogFile) -> TimingLog:
-    """Return the log of a file. Records are read on demand."""
     source = _source_of(file.header, file.facts)
     makers = tuple(file.strings.index(name) for name in source.maker)
     whose = dict(zip(MAKERS, source.maker, strict=True))

@@ -85,7 +85,6 @@ class PendingActivities:
         self._processing_ns = -1  # when the last processing of the Inbox was due
 
     def plan(self) -> None:
-        """Make the plan, to the end of the run."""
         self._plan = self._user.workload.activities(self._user.number)
 
     def begin(self) -> None:

@@ -148,7 +148,6 @@ async def _back(user: UserMail) -> None:
 
 
 def compose_new(user: UserMail, index: int) -> Outgoing:
-    """Return the user's `index`th new message."""
     to = user.workload.addressing(user.number, user.profile, NEW_MAIL, index)
     kind = user.workload.message_kind(user.number, user.profile, "new.kind", index)
     return _compose(user, new_mail_id(user.number, index), kind, to)

@@ -65,7 +65,6 @@ class ControllerClock:
 
 
 def controller_clock(log: TimingLog) -> ControllerClock:
-    """Return the readings of the controller's clock in the log."""
     clients = {source.client for source in log.sources if source.simulates}
     if len(clients) < 2:
         return ControllerClock({}, compared=True)

@@ -38,7 +38,6 @@ def generator_failures(log: TimingLog) -> list[Finding]:
 
 
 def failing_clients(log: TimingLog) -> set[str]:
-    """Return the names of the client machines with failures of their own."""
     by_client = ((source.client, source.facts) for source in log.sources)
     reported = {client for client, facts in by_client if facts.own_faults or facts.users_given_up}
     return reported | {client for client, _ in _in_tasks(log)}

@@ -120,7 +120,6 @@ class _Sample:
     found: Sample
 
     def ended_in(self, window_s: Window) -> bool:
-        """Return True if the sample was taken in [begin, end)."""
         return window_s.begin_s <= self.end_s < window_s.end_s
 
 
@@ -189,7 +188,6 @@ def _machine_health(
 
 
 def _ticks_in(sample: _Sample, window_s: Window) -> NDArray[np.int64]:
-    """Return the lags of all ticks due in the window."""
     lags_us = np.array(sample.found.get("lags_us", ()), np.int64)
     if "lags_from_ns" not in sample.found:
         return np.zeros(0, np.int64)

@@ -22,7 +22,6 @@ Statistics = Mapping[str, Mapping[str, ProbeStatistics]]
 def with_probe_reasons(
     results: Sequence[Result], log: TimingLog, probes: Statistics | None, window_s: Window
 ) -> tuple[Result, ...]:
-    """Return the results; an unmeasured figure of a probe has the reasons."""
     facts = probe_facts(log)
     return tuple(
         replace(one, reasons=tuple(_reasons(one.name, log, probes or {}, facts, window_s)))

@@ -102,7 +102,6 @@ def intervals(hits: Sequence[Hits], window_s: Window) -> Intervals:
 
 
 def _around(task: Hits, slots: int) -> _Around | NoInterval:
-    """Return a task's interval, or why it has none."""
     hits = len(task.took_us)
     if hits < LEAST_HITS:
         return NoInterval.FEW_HITS

@@ -165,7 +165,6 @@ class LiveRun(Watcher):
         )
 
     def done(self, summary: Summary, directory: Path) -> None:
-        """Add the summary of the run, which has ended."""
         self._show(replace(self.figures, summary=summary, directory=directory, share=1.0))
 
     def _show(self, figures: LiveFigures) -> None:

@@ -72,7 +72,6 @@ class PageView(View):
             self._warnings.append(_cut(line))
 
     def finish(self) -> None:
-        """Show that the run is over."""
         with self._news():
             self.finished = True
 
@@ -84,7 +83,6 @@ class PageView(View):
             self._changed.wait_for(lambda: self.finished or self._version != version, most_s)
 
     def document(self) -> dict[str, Any]:
-        """Return what to show, as JSON."""
         with self._changed:
             figures, version, finished = self._figures, self._version, self.finished
             warnings, result = list(self._warnings), self._result

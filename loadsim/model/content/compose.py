@@ -212,7 +212,6 @@ def _head(tag: MessageTag, domain: str, sender: str, to: Sequence[str], subject:
 
 
 def _forwarded(attachment: Attachment) -> templates.Entity:
-    """Return the attachment of a forwarded message with a header of its own."""
     lines = f"Content-Type: {attachment.content_type}\r\nContent-Transfer-Encoding: {attachment.encoding}\r\n"
     return templates.Entity(
         (lines + headers.disposition("attachment", attachment.filename)).encode(), attachment.encoded

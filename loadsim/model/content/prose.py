@@ -90,7 +90,6 @@ class Writer:
         return words[min(bisect_right(sums, self.roll() * sums[-1]), len(words) - 1)]
 
     def any(self, words: Sequence[str]) -> str:
-        """Return one of the words, each equally likely."""
         return words[self.below(len(words))]
 
     def sentence(self, pattern: str) -> str:

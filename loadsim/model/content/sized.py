@@ -69,7 +69,6 @@ class SizedContents:
         return multipart(text, self._file(file_bytes, u))
 
     def _text(self, size_bytes: int, u: float) -> bytes:
-        """Return lines of exactly this size."""
         source = self._texts
         begin = source.find(b"\n", pick(u, len(source) // 2)) + 1  # a plan's fillers have no lines
         cut = _from(source, begin, size_bytes - 2)

@@ -56,7 +56,6 @@ class Client:
             raise mismatch("each address once", "one twice", at=("source_addresses",))
 
     def using(self, services: Services) -> Services:
-        """Return services with these settings."""
         return replace(
             services,
             imap=replace(services.imap, sources=self.source_addresses, resumes=self.tls_resumption),

@@ -307,7 +307,6 @@ def _check_method(method: str, accounts: AccountsSection, endpoint: Endpoint, se
 
 
 def server_document(server: Server) -> dict[str, Any]:
-    """Return a server as in a scenario file."""
     own: dict[str, dict[str, Any]] = {
         "imap": {
             "auth": list(server.imap.methods) or AUTO,

@@ -42,7 +42,6 @@ MOST_WHOLE = 2**53
 
 
 def whole(least: int, most: int = MOST_WHOLE) -> Reads:
-    """Accept a whole number from `least` to `most`."""
     words = f"a whole number from {least} to {most}"
     at_least = f"a whole number of at least {least}"
 
@@ -141,8 +140,6 @@ def matching(pattern: str, expected: str) -> Reads:
 
 
 def word(*words: str) -> Reads:
-    """Accept one of these words."""
-
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
             raise mismatch(" or ".join(words), with_nearest(value, words) if isinstance(value, str) else None)

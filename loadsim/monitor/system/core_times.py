@@ -47,7 +47,6 @@ def core_times(stat: str) -> dict[str, CoreTime]:
 
 
 def added(times: Iterable[CoreTime]) -> CoreTime:
-    """Return the sum of the times of cores."""
     return CoreTime(*map(sum, zip(CoreTime(0, 0, 0, 0, 0), *times, strict=True)))
 
 

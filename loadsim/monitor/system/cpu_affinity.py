@@ -74,7 +74,6 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
 
 
 def describe(cores: Cores, place: ServerPlace) -> str:
-    """Return what was pinned, in a line."""
     generator = f"{_named(cores.generator)}{', with real-time priority' if cores.real_time else ''}"
     if cores.apart:
         count = len(place.processes)

@@ -489,7 +489,6 @@ def refusal(command: str, tagged: Tagged, account: Account) -> ServerRefused:
 
 
 def loss(error: Exception | None) -> TaskFailed:
-    """Return the failure for the loss of a connection by this error."""
     if isinstance(error, ConnectionError):
         return ServerLost("connection reset")
     return own_failure(error) or ServerLost("connection lost")

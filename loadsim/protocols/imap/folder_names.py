@@ -61,7 +61,6 @@ class FolderNames:
         return plain if plain in own else folder
 
     def folder_at(self, path: str) -> str:
-        """Return the folder at this path: the inverse of `path`."""
         own = dict(self.own)
         for folder, taken in own.items():
             if path == taken:

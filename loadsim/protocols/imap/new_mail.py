@@ -48,7 +48,6 @@ class NewMailAnnouncements:
         self._count = count
 
     def listed(self, uid: int) -> None:
-        """Take the last UID that was listed."""
         self.next_uid = max(self.next_uid, uid + 1)
         self._expected = max(self._expected or 1, self.next_uid)
 

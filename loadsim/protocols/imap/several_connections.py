@@ -100,7 +100,6 @@ class SeveralConnections:
         return self._used(self._with_open(folder) or (free[0] if free else await self._connect()))
 
     async def _for_messages(self, refs: Sequence[Hashable]) -> ImapMailbox:
-        """Return the connection for a command on messages of one folder."""
         if not refs:
             return self._inbox
         assert isinstance(refs[0], Ref), "a reference of another driver"
