@@ -1,12 +1,10 @@
 """The records in which load and measurement meet, of tasks, mail and commands; their outcomes and events.
 
-Engines make them, timing logs store them, analysis reads them. The measuring path makes plain tuples of their fields:
+Engines make them, timing logs store them, analysis reads them. They are plain tuples:
 to make and read one takes half the time of a named tuple, and a fraction of that of a dataclass.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 GENERATOR = "generator"
 """The outcome of a task in which the generator itself failed: no result of the server."""
@@ -40,56 +38,19 @@ should have it, and lacks it, a part or a flag of it; doubled: `folder` has a se
 INDIVIDUALLY, BY_LIST = "individual", "list"
 """The `folder` of an accepted message: its recipient was addressed as an individual, or only through a list."""
 
-
-class TaskRecord(NamedTuple):
-    """One task of one user. Instants are nanoseconds of the run's clock; None means "never happened".
-
-    `outcome` is one of `OUTCOMES`, `error` the kind of failure or "". The three times of lateness run from the due time
-    to the start: the user was still busy (server), the session was down (server), the generator was late.
-    """
-
-    task: str
-    user: int
-    profile: str
-    protocol: str
-    scheduled_ns: int
-    started_ns: int | None
-    ended_ns: int | None
-    late_busy_s: float
-    late_down_s: float
-    late_generator_s: float
-    outcome: str
-    error: str
-    moved_bytes: int
-
-
-class MailRecord(NamedTuple):
-    """One event, one of `EVENTS`, of a message in the mailbox of `user`; `at_ns` is by the run's clock.
-
-    `folder` is `INDIVIDUALLY` or `BY_LIST` for an accepted message, which has no known folder yet.
-    """
-
-    event: str
-    message: str
-    user: int
-    sender: int
-    at_ns: int
-    folder: str
-
-
-class CommandRecord(NamedTuple):
-    """A protocol command of a user that has ended, with an outcome of those of tasks that began."""
-
-    command: str
-    user: int
-    started_ns: int
-    ended_ns: int
-    outcome: str
-    sent_bytes: int
-    received_bytes: int
-
-
 TaskFields = tuple[str, int, str, str, int, int | None, int | None, float, float, float, str, str, int]
+"""One task of one user: task, user, profile, protocol; the instants at which it was due, started and ended; the three
+times of lateness in seconds; outcome, one of `OUTCOMES`, kind of failure or "", and bytes moved.
+
+Instants are nanoseconds of the run's clock; None means "never happened". The times of lateness run from the due time to
+the start: the user was still busy (server), the session was down (server), the generator was late.
+"""
+
 MailFields = tuple[str, str, int, int, int, str]
+"""One event, one of `EVENTS`, of a message: event, message, user of the mailbox, sender, instant, folder.
+
+The folder is `INDIVIDUALLY` or `BY_LIST` for an accepted message, which has no known folder yet.
+"""
+
 CommandFields = tuple[str, int, int, int, str, int, int]
-"""The fields of a record in order, as a plain tuple or as the record itself."""
+"""A protocol command that has ended: command, user, the instants of start and end, outcome, bytes sent and received."""

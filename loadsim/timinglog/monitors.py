@@ -129,7 +129,6 @@ def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sam
     placed = [] if zero_ns is None else [(sample, (sample.at_ns - zero_ns) / 1e9) for sample in timed]
     instants_s = [min(max(at_s, -FARTHEST_S), FARTHEST_S) for _, at_s in placed]
     placement = Placement(
-        same_machine=source.facts.boot_id in start.by_boot,
         error_ms=None if error_ns is None else math.ceil(error_ns / 1e3) / 1e3,
         span_s=(round(min(instants_s), 6), round(max(instants_s), 6)) if instants_s else None,
         damages=monitor.damages,

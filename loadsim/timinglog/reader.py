@@ -36,11 +36,10 @@ WHOLE_RECORDS = 1 << 21
 class Placement:
     """The place of a monitor's file on the time axis of a run.
 
-    `error_ms` is the largest error of it by the clocks, 0 for monotonic clocks of one machine (`same_machine`); None if
-    unknown. `span_s` is that of the whole file, in seconds from the common start.
+    `error_ms` is the largest error of it by the clocks, 0 for monotonic clocks of one machine; None if unknown.
+    `span_s` is that of the whole file, in seconds from the common start.
     """
 
-    same_machine: bool
     error_ms: float | None
     span_s: tuple[float, float] | None
     damages: tuple[str, ...]

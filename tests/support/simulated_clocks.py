@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from named_records import MailRecord
 from timing_samples import HEADER, event
 
 from loadsim.analysis.clocks.correction import controller_clock_sample
 from loadsim.analysis.clocks.model import Reading
-from loadsim.model.records import MailRecord
 from loadsim.timinglog.writer import TimingLogWriter
 
 SECOND_NS = 10**9

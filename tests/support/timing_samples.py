@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from named_records import MailRecord, TaskRecord
+
 from loadsim.model.criteria import DEFAULT, documents
-from loadsim.model.records import CommandFields, MailRecord, TaskRecord
+from loadsim.model.records import CommandFields
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.records import NAMES
 from loadsim.timinglog.writer import TimingLogWriter

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import yaml
+from named_records import CommandRecord, MailRecord, TaskRecord
 from timing_samples import HEADER
 
 from loadsim.engine.clock import VirtualLoop, run_virtual
@@ -22,7 +23,7 @@ from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Driver, Endpoint, Services
-from loadsim.model.records import SPANS, CommandFields, CommandRecord, MailFields, MailRecord, TaskFields, TaskRecord
+from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver

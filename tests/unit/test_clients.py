@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from documents import full_answer
 from health_samples import sample
+from named_records import TaskRecord
 from simulated_clocks import FIRST, SECOND, write_run
 from timing_samples import ENDED, EPOCH_NS, HEADER, START_NS, done, write_sample
 
 from loadsim.analysis.generator.per_client import by_number
 from loadsim.analysis.summary import summarise
-from loadsim.model.records import TaskRecord
 from loadsim.timinglog.writer import TimingLogWriter
 
 LATE = {"late_generator_s": 0.5}

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from imap_script import PATIENCE_S, Client, Peer, playing
+from named_records import TaskRecord
 from timing_samples import EPOCH_NS, HEADER, done
 from virtual_runs import NOWHERE, contents, quiet, scenario_of
 
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
-from loadsim.model.records import TaskRecord
 from loadsim.model.workload import Workload
 from loadsim.protocols import connect
 from loadsim.protocols.registry import open_driver

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from health_samples import CALM, sample, write_observed_machine
+from named_records import TaskRecord
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only
 
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
@@ -18,7 +19,6 @@ from loadsim.analysis.summary import Summary, summarise
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.limits import Limits
-from loadsim.model.records import TaskRecord
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]

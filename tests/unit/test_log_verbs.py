@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from named_records import MailRecord
 from paths import GOLDEN_FILES
 from patience import PATIENCE_S
 from timing_samples import (
@@ -31,7 +32,6 @@ from timing_samples import (
 from loadsim.cli import parser
 from loadsim.cli.log import instant_s
 from loadsim.errors import ConfigError, LogError
-from loadsim.model.records import MailRecord
 from loadsim.timinglog.writer import TimingLogWriter
 
 GOLDEN = GOLDEN_FILES / "short-answer.txt"

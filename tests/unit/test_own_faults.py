@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from named_records import MailRecord, TaskRecord
 from timing_samples import DELIVERED, ENDED, EPOCH_NS, HEADER, LOGGED_ON, done, ms, sample_log
 from virtual_runs import Lived, live, quiet, scenario_of
 
@@ -22,7 +23,7 @@ from loadsim.engine.health import Health
 from loadsim.errors import SHORTAGES, GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.records import CommandFields, MailRecord, TaskRecord
+from loadsim.model.records import CommandFields
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
 from loadsim.timinglog.writer import MOST_ERRORS, OTHER, TimingLogWriter

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from named_records import MailRecord, TaskRecord
 from paths import ROOT
 from timing_samples import only
 
 from loadsim.errors import LogError
 from loadsim.model.limits import Limits
-from loadsim.model.records import EVENTS, OUTCOMES, MailRecord, TaskRecord
+from loadsim.model.records import EVENTS, OUTCOMES
 from loadsim.timinglog import container
 from loadsim.timinglog.exports import COLUMNS
 from loadsim.timinglog.facts import LogFacts
