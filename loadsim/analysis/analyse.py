@@ -20,7 +20,6 @@ from loadsim.analysis.delivery import delivery
 from loadsim.analysis.generator.failures import generator_failures
 from loadsim.analysis.generator.health import engines_health, machines_health
 from loadsim.analysis.generator.lateness import lateness_p95_ms
-from loadsim.analysis.generator.limits import Generator
 from loadsim.analysis.load import load_made
 from loadsim.analysis.score import DriverFigures
 from loadsim.analysis.statistics.stationarity import trends
@@ -52,11 +51,9 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> t
         ended_early=any(source.facts.ended == "early" for source in log.sources),
         unended=not any(source.ended for source in log.sources if source.simulates),
         embedded=log.header.embedded,
-        generator=Generator(
-            lateness_p95_ms=late_ms["generator"],
-            engines=engines_health(log, window_s),
-            machines=machines_health(log, window_s),
-        ),
+        late_p95_ms=late_ms["generator"],
+        engines=engines_health(log, window_s),
+        machines=machines_health(log, window_s),
         incomplete=_incomplete(log),
         stress=stress,
         unsteady=unsteady,

@@ -214,7 +214,7 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
 
     # 3. The generator's limits.
     limits, fastest_ms = limits_of(header.limits or RunLimits(), facts.stress), facts.fastest_p95_ms
-    engines = facts.generator.engines
+    engines = facts.engines
 
     # 4. The probes.
     probes = probe_statistics(log, window_s)
@@ -267,7 +267,7 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
         lateness_p95_ms=Lateness(None, None, None) if facts.stress else Lateness(**late_ms),
         throughput=throughput(log, window_s, drivers, facts.delivery) if facts.stress else None,
         generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms), limits["generator_lateness_p95_ms"]),
-        machines=facts.generator.machines,
+        machines=facts.machines,
         per_client=client_figures(log, window_s, engines, limits, fastest_ms, generator_counts=facts.generator_counts),
         preparation=preparation(log, window_s),
         probes=probes,

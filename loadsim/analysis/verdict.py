@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_criteria
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.figures import Totals
-from loadsim.analysis.generator.limits import Generator, exceeded, suspicious, unobserved
+from loadsim.analysis.generator.health import EngineHealth, MachineHealth
+from loadsim.analysis.generator.limits import exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import DriverFigures, TaskFigures
 from loadsim.analysis.unserved import Unserved
@@ -43,8 +44,8 @@ make 97 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/expla
 class Facts:
     """The facts that decide the verdict; those of `Figures` have its names.
 
-    `generator` has the generator's figures, `own_faults` its own failures. Users found `unannounced` messages when they
-    opened the Inbox again at the end.
+    `late_p95_ms` is the generator's lateness in the window, `own_faults` are its failures. Users found `unannounced`
+    messages when they opened the Inbox again at the end.
 
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
@@ -61,7 +62,9 @@ class Facts:
     lost_users: int
     ended_early: bool
     embedded: bool
-    generator: Generator = field(default_factory=Generator)
+    late_p95_ms: float | None = None
+    engines: Sequence[EngineHealth] = ()
+    machines: Sequence[MachineHealth] = ()
     incomplete: Sequence[Finding] = ()
     stress: bool = False
     unsteady: Sequence[Finding] = ()
@@ -179,7 +182,7 @@ def _relaxed(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
 def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:
     """Return the verdict on a run by the results of its criteria; missing `limits` have their defaults."""
     limits = limits_of(limits, facts.stress)
-    over_limits = exceeded(facts.generator, limits, facts.fastest_p95_ms)
+    over_limits = exceeded(facts.late_p95_ms, facts.engines, limits, facts.fastest_p95_ms)
     if not facts.generator_counts:
         over_limits = [replace(one, severity=Severity.WARNING) for one in over_limits]
         if facts.stress and over_limits:
@@ -190,13 +193,13 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *facts.own_faults,
         *_no_score(facts, limits),
         *over_limits,
-        *unobserved(facts.generator),
+        *unobserved(facts.machines),
         *facts.incomplete,
         *missed_criteria(criteria, facts.ended_early),
         *_relaxed(facts, limits),
         *_unserved(facts),
         *_sessions(facts),
-        *suspicious(facts.generator, facts.embedded),
+        *suspicious(facts.machines, facts.engines, facts.embedded),
         *facts.unsteady,
     ]
     if facts.embedded:

@@ -14,7 +14,7 @@ from named_records import TaskRecord
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only
 
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
-from loadsim.analysis.generator.limits import Generator, exceeded, lag_limit_ms, suspicious
+from loadsim.analysis.generator.limits import exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
@@ -165,37 +165,43 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
 
 
 @pytest.mark.parametrize(
-    ("generator", "limits", "expected"),
+    ("late_p95_ms", "engines", "limits", "expected"),
     [
-        (Generator(5.0, engines=(ENGINE,)), {}, []),
-        (Generator(50.0, engines=(replace(ENGINE, lag_p99_ms=5.0, cpu_share=0.6),)), {}, []),
-        (Generator(engines=(replace(ENGINE, began_late_ms=50.0),)), {}, []),
+        (5.0, (ENGINE,), {}, []),
+        (50.0, (replace(ENGINE, lag_p99_ms=5.0, cpu_share=0.6),), {}, []),
+        (None, (replace(ENGINE, began_late_ms=50.0),), {}, []),
         (
-            Generator(engines=(ENGINE, replace(ENGINE, name="c2.1", began_late_ms=4331.46))),
+            None,
+            (ENGINE, replace(ENGINE, name="c2.1", began_late_ms=4331.46)),
             {},
             [finding(Code.ENGINE_BEGAN_LATE, "c2.1", late_ms=4331.46, limit_ms=50)],
         ),
-        (Generator(engines=(replace(ENGINE, began_late_ms=4331.46),)), {"generator_lateness_p95_ms": None}, []),
+        (None, (replace(ENGINE, began_late_ms=4331.46),), {"generator_lateness_p95_ms": None}, []),
         (
-            Generator(engines=(replace(ENGINE, lag_p99_ms=5.1),)),
+            None,
+            (replace(ENGINE, lag_p99_ms=5.1),),
             {},
             [finding(Code.EVENT_LOOP_LATE, "c1.1", lag_p99_ms=5.1, limit_ms=5)],
         ),
         (
-            Generator(engines=(replace(ENGINE, cpu_share=0.61), replace(ENGINE, name="c1.2"))),
+            None,
+            (replace(ENGINE, cpu_share=0.61), replace(ENGINE, name="c1.2")),
             {},
             [finding(Code.ENGINE_BUSY, "c1.1", cpu_share=0.61, limit_share=0.6)],
         ),
         (
-            Generator(engines=(replace(ENGINE, lag_p99_ms=99.0, cpu_share=1.0),), lateness_p95_ms=900.0),
+            900.0,
+            (replace(ENGINE, lag_p99_ms=99.0, cpu_share=1.0),),
             {f"generator_{name}": None for name in ("lag_p99_ms", "lag_share", "cpu", "lateness_p95_ms")},
             [],
         ),
     ],
 )
-def test_each_limit_by_its_own_case(generator: Generator, limits: dict[str, Any], expected: list[Finding]) -> None:
+def test_each_limit_by_its_own_case(
+    late_p95_ms: float | None, engines: tuple[EngineHealth, ...], limits: dict[str, Any], expected: list[Finding]
+) -> None:
     """Just within, just beyond, and switched off."""
-    assert exceeded(generator, {**Limits().in_header(), **limits}, 500.0) == expected
+    assert exceeded(late_p95_ms, engines, {**Limits().in_header(), **limits}, 500.0) == expected
 
 
 SHARED = MachineHealth(
@@ -226,7 +232,7 @@ SHARED = MachineHealth(
 )
 def test_what_should_be_known_of_a_machine(machine: MachineHealth, expected: Finding | None) -> None:
     """Each warning by its own case; none of them changes a verdict."""
-    assert suspicious(Generator(machines=(machine,)), embedded=False) == ([expected] if expected else [])
+    assert suspicious((machine,), (), embedded=False) == ([expected] if expected else [])
 
 
 def write_machine(place: Path, cpu_share: float = 0.1) -> None:
@@ -271,9 +277,7 @@ def test_a_clock_that_was_set_is_told_once_for_each_machine() -> None:
     """By how much, and when; all engines of a machine see the same clock."""
     engine = replace(ENGINE, clock_steps=((33.2, -5000.0),))
     engines = (engine, replace(engine, name="c1.2"), replace(ENGINE, name="c2.1"))
-    assert suspicious(Generator(engines=engines), embedded=False) == [
-        finding(Code.CLOCK_SET, "c1", step_ms=-5000, at_s=33)
-    ]
+    assert suspicious((), engines, embedded=False) == [finding(Code.CLOCK_SET, "c1", step_ms=-5000, at_s=33)]
 
 
 def test_a_loop_that_is_blocked_now_and_then_spoils_the_run(tmp_path: Path) -> None:

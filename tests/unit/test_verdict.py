@@ -14,7 +14,6 @@ from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.figures import Totals
-from loadsim.analysis.generator.limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import Coverage, DriverFigures, TaskFigures, Times, weighted_score
 from loadsim.analysis.statistics.intervals import NoInterval
@@ -70,7 +69,7 @@ FINE = Facts(
     lost_users=0,
     ended_early=False,
     embedded=False,
-    generator=Generator(lateness_p95_ms=5),
+    late_p95_ms=5,
 )
 
 
@@ -117,11 +116,7 @@ def degraded(code: Code, **values: Value) -> Finding:
 
 CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
     # Validity: each limit, just beyond it
-    (
-        with_facts(generator=Generator(lateness_p95_ms=50.1)),
-        "invalid",
-        (finding(Code.GENERATOR_LATE, late_p95_ms=50.1, limit_ms=50),),
-    ),
+    (with_facts(late_p95_ms=50.1), "invalid", (finding(Code.GENERATOR_LATE, late_p95_ms=50.1, limit_ms=50),)),
     (with_facts(lost_users=3), "invalid", (finding(Code.USERS_LOST, lost=3, users=100, limit_share=0.02),)),
     (
         with_task(ok=969, skipped=21, unfinished=10),
@@ -143,8 +138,8 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
     ),
     (with_facts(ended_why="not collected"), "invalid", (finding(Code.FAULT_AT_END, why="not collected"),)),
     # ... and just within
-    (with_facts(generator=Generator(lateness_p95_ms=50)), "valid", ()),
-    (with_facts(generator=Generator()), "valid", ()),
+    (with_facts(late_p95_ms=50), "valid", ()),
+    (with_facts(late_p95_ms=None), "valid", ()),
     (with_facts(window_s=Window(60, 120)), "valid", ()),
     (with_task(ok=20), "valid", ()),
     (with_task(ok=995, skipped=5), "valid", ()),
@@ -207,7 +202,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
     [
         (with_facts(), ()),
         (with_task(ok=994, skipped=6), ()),
-        (with_facts(generator=Generator(lateness_p95_ms=50.1)), ("generator",)),
+        (with_facts(late_p95_ms=50.1), ("generator",)),
         (with_facts(own_faults=(OWN_SHORTAGE,)), ("generator",)),
         (with_facts(own_faults=(OWN_BUG,)), ("fault",)),
         (with_facts(lost_users=3), ("fault",)),
@@ -257,7 +252,7 @@ def starved(replies: int, made: int, **fields: Any) -> Facts:
         (starved(86, 380, incomplete=(CUT,)), ("fault", "terms")),
         (starved(86, 380, lost_users=1), ("load", "terms")),
         (starved(86, 380, lost_users=3), ("fault", "load", "terms")),
-        (starved(86, 380, generator=Generator(lateness_p95_ms=50.1)), ("generator", "load")),
+        (starved(86, 380, late_p95_ms=50.1), ("generator", "load")),
         (starved(86, 380, window_s=Window(60, 119.5)), ("load", "terms")),
         (starved(86, 380, ended_early=True), ("load", "ended")),
         # The plan does not tell the tasks of two drivers apart, and has no SYNC; old logs have no plan
@@ -293,7 +288,7 @@ def test_an_abort_of_a_run_too_small_by_its_plan_keeps_the_cause() -> None:
         ({"lost_users": 3}, ("fault", "aborted")),
         ({"unended": True, "ended_early": False}, ("fault", "terms")),
         ({"own_faults": (OWN_SHORTAGE,)}, ("generator", "aborted")),
-        ({"generator": Generator(lateness_p95_ms=50.1)}, ("generator", "aborted")),
+        ({"late_p95_ms": 50.1}, ("generator", "aborted")),
         ({"window_s": Window(60, 119.5)}, ("terms", "aborted")),
         # Other ends explain nothing about the server
         ({"aborted_why": None, "ended_why": "client c2 was lost"}, ("fault", "terms")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
@@ -21,15 +20,6 @@ BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
 """Limits of warnings: shares of busy cores, of CPU stolen by others on the hardware, and of segments sent again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Generator:
-    """The generator's figures. `lateness_p95_ms` is over the tasks of the window."""
-
-    lateness_p95_ms: float | None = None
-    engines: Sequence[EngineHealth] = ()
-    machines: Sequence[MachineHealth] = ()
-
-
 def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> float | None:
     """Return the limit of the event loop's lag (99th percentile) for the fastest scored task; None without a limit."""
     allowed_ms = []
@@ -40,14 +30,16 @@ def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> flo
     return min(allowed_ms, default=None)
 
 
-def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: float | None) -> list[Finding]:
-    """Return a finding for each limit that the generator exceeded."""
+def exceeded(
+    late_p95_ms: float | None, engines: Sequence[EngineHealth], limits: Mapping[str, Any], fastest_p95_ms: float | None
+) -> list[Finding]:
+    """Return a finding for each limit that the generator exceeded; it was late by `late_p95_ms` in the window."""
     late_limit_ms, cpu_limit = limits["generator_lateness_p95_ms"], limits["generator_cpu"]
     most_lag_ms = lag_limit_ms(limits, fastest_p95_ms)
     found = []
-    if _above(generator.lateness_p95_ms, late_limit_ms):
-        found.append(finding(Code.GENERATOR_LATE, late_p95_ms=generator.lateness_p95_ms, limit_ms=float(late_limit_ms)))
-    for engine in generator.engines:
+    if _above(late_p95_ms, late_limit_ms):
+        found.append(finding(Code.GENERATOR_LATE, late_p95_ms=late_p95_ms, limit_ms=float(late_limit_ms)))
+    for engine in engines:
         if _above(engine.began_late_ms, late_limit_ms):
             late_ms, limit_ms = engine.began_late_ms, float(late_limit_ms)
             found.append(finding(Code.ENGINE_BEGAN_LATE, engine.name, late_ms=late_ms, limit_ms=limit_ms))
@@ -60,10 +52,10 @@ def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: fl
     return found
 
 
-def unobserved(generator: Generator) -> list[Finding]:
+def unobserved(machines: Sequence[MachineHealth]) -> list[Finding]:
     """Return a finding for each machine with gaps between its samples; a short longest gap degrades a run."""
     found = []
-    for machine in generator.machines:
+    for machine in machines:
         if machine.unobserved_s:
             begin_s, end_s = max(machine.unobserved_s, key=lambda gap: gap[1] - gap[0])
             length_s = sum(end_s - begin_s for begin_s, end_s in machine.unobserved_s)
@@ -85,24 +77,24 @@ def _above(figure: float | None, limit: float | None) -> bool:
     return figure is not None and limit is not None and figure > limit
 
 
-def suspicious(generator: Generator, embedded: bool) -> list[Finding]:
+def suspicious(machines: Sequence[MachineHealth], engines: Sequence[EngineHealth], embedded: bool) -> list[Finding]:
     """Return warnings about the generator. An embedded server on the same machine is expected."""
     found = []
-    for machine in generator.machines:
+    for machine in machines:
         name, busy = machine.name, machine.cpu_share
         if machine.shares_cpus and not embedded:
             found.append(finding(Code.CORE_SHARED if machine.cores == 1 else Code.CORES_SHARED, name))
         if _above(busy, BUSY_SHARE):
-            engines = machine.engines_share
-            by_others = engines is not None and busy is not None and engines < busy / 2
+            own_share = machine.engines_share
+            by_others = own_share is not None and busy is not None and own_share < busy / 2
             code = Code.CORES_BUSY_BY_OTHERS if by_others else Code.CORES_BUSY
-            found.append(finding(code, name, busy_share=busy, engines_share=engines))
+            found.append(finding(code, name, busy_share=busy, engines_share=own_share))
         if _above(machine.stolen_share, STOLEN_SHARE):
             found.append(finding(Code.CPU_STOLEN, name, stolen_share=machine.stolen_share))
         again, sent = machine.segments_sent_again, machine.segments_sent
         if again > SENT_AGAIN_SHARE * sent:
             found.append(finding(Code.SEGMENTS_LOST, name, again=again, sent=sent))
-    for client, steps in _clock_steps(generator.engines).items():
+    for client, steps in _clock_steps(engines).items():
         found += [finding(Code.CLOCK_SET, client, step_ms=by_ms, at_s=round(at_s)) for at_s, by_ms in steps]
     return found
 

@@ -15,7 +15,7 @@ from loadsim.analysis.completeness import lost_by_source
 from loadsim.analysis.generator.failures import failing_clients
 from loadsim.analysis.generator.health import EngineHealth
 from loadsim.analysis.generator.lateness import lateness_of_clients_ms
-from loadsim.analysis.generator.limits import Generator, exceeded
+from loadsim.analysis.generator.limits import exceeded
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 
@@ -79,9 +79,7 @@ def client_figures(
         start = clocks[name].there(0) if name in clocks else None
         began_late_ms = _most([engine.began_late_ms for engine in own_engines]) or 0.0
         # 3. Its validity.
-        late = generator_counts and bool(
-            exceeded(Generator(late_ms[name], engines=own_engines), limits, fastest_p95_ms)
-        )
+        late = generator_counts and bool(exceeded(late_ms[name], own_engines, limits, fastest_p95_ms))
         too_many = lost_users and lost_users / users > limits["lost_users"]
         figures.append(
             ClientFigures(
