@@ -35,17 +35,7 @@ def written(place: Path, own: str, files: Mapping[str, str]) -> tuple[Path, Path
         ("0::/\n", {"cpu.max": "max 100000\n"}, 8),
         ("0::/\n", {"cpu.max": "900000 100000\n"}, 8),
         ("0::/../other\n", {"cpu.max": "100000 100000\n"}, 8),
-        (
-            "4:memory:/\n1:cpu:/a\n0::/\n",
-            {"cpu/a/cpu.cfs_quota_us": "150000\n", "cpu/a/cpu.cfs_period_us": "50000\n"},
-            3,
-        ),
-        ("1:cpu:/\n0::/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
-        (
-            "2:cpu,cpuacct:/docker/1f\n",
-            {"cpu,cpuacct/cpu.cfs_quota_us": "200000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
-            2,
-        ),
+        ("1:cpu:/a\n0::/\n", {"a/cpu.max": "100000 100000\n"}, 8),
         ("", {}, 8),
         ("odd\n", {"cpu.max": "100000 100000\n"}, 8),
     ],
@@ -64,15 +54,9 @@ def memory(group: str, limit: object, used: int, stat: str = "") -> dict[str, st
     return {f"{group}memory.{name}": text for name, text in files.items()}
 
 
-def memory_of_version_1(group: str, limit: int, used: int, stat: str) -> dict[str, str]:
-    files = {"limit_in_bytes": f"{limit}\n", "usage_in_bytes": f"{used}\n", "stat": stat}
-    return {f"memory/{group}memory.{name}": text for name, text in files.items()}
-
-
 CACHED = (
     f"anon {MI}\nfile {7 * MI}\ninactive_anon {MI}\nactive_anon {2 * MI}\ninactive_file {4 * MI}\nactive_file {MI}\n"
 )
-CACHED_OF_VERSION_1 = f"inactive_file 0\nactive_file 0\ntotal_inactive_file {MI}\ntotal_active_file {2 * MI}\n"
 
 
 @pytest.mark.parametrize(
@@ -82,10 +66,8 @@ CACHED_OF_VERSION_1 = f"inactive_file 0\nactive_file 0\ntotal_inactive_file {MI}
         ("0::/a\n", memory("a/", 9 * MI, 2 * MI) | memory("", 20 * MI, 19 * MI), (9 * MI, MI)),
         ("0::/a\n", memory("a/", MI, 2 * MI), (MI, 0)),
         ("0::/a\n", memory("a/", "max", 2 * MI), None),
-        ("4:memory:/x\n", memory_of_version_1("", 5 * MI, MI, ""), (5 * MI, 4 * MI)),
         # Files that were read fill a group up to its limit. Other memory of the page cache, as of tmpfs, stays.
         ("0::/a\n", memory("a/", 9 * MI, 9 * MI, f"{CACHED}total_active_file {8 * MI}\n"), (9 * MI, 5 * MI)),
-        ("4:memory:/x\n", memory_of_version_1("x/", 5 * MI, 4 * MI, CACHED_OF_VERSION_1), (5 * MI, 4 * MI)),
         # The counts of one instant may be of different ones: never more than the limit.
         ("0::/\n", memory("", MI, 0, f"inactive_file {MI}\n"), (MI, MI)),
         ("0::/\n", memory("", MI, 0, "odd\n"), (MI, MI)),

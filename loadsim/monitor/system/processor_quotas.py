@@ -73,7 +73,7 @@ class ProcessorQuotas:
         if processes and at_ns >= self._find_again_ns:
             self._find_again_ns = at_ns + FIND_EACH_NS
             files = (Path(f"/proc/{number}/cgroup") for number in processes)
-            groups = {group for file in files for group in groups_of("cpu", file, self._mounted)}
+            groups = {group for file in files for group in groups_of(file, self._mounted)}
             self._groups = frozenset(group for group in groups if quota_use(group, at_ns) is not None)
         now = {group: use for group in self._groups if (use := quota_use(group, at_ns)) is not None}
         found = [quota_figures(self._before[group], use) for group, use in now.items() if group in self._before]
