@@ -98,7 +98,6 @@ class LoadSimError(Exception):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return a line for each error."""
         return (str(self),)
 
 

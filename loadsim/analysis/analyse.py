@@ -80,7 +80,6 @@ def _statistics(
 
 
 def _why(sources: Iterable[Source]) -> str | None:
-    """Return the reasons of an early end; None without any."""
     found = [why for source in sources if (why := source.facts.ended_why)]
     return "; ".join(dict.fromkeys(found)) or None
 

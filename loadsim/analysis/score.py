@@ -82,7 +82,6 @@ class Times(Percentiles):
 
     @classmethod
     def of_sorted(cls, ordered_us: NDArray[Any], infinite: int = 0) -> Times:
-        """Return the statistics of sorted times and of `infinite` more that are infinite."""
         if not len(ordered_us) + infinite:
             return cls()
         return cls(

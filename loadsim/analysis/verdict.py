@@ -329,7 +329,6 @@ def _planned(facts: Facts, task: TaskFigures) -> int | None:
 
 
 def _unserved(facts: Facts) -> list[Finding]:
-    """Return a warning that names users without usable service."""
     found = facts.unserved
     if found is None or not found.users:
         return []

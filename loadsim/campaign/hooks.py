@@ -72,7 +72,6 @@ def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
 
 
 def _last_line(output: Path) -> str:
-    """Return the last line of a command's output, printable and bounded."""
     with suppress(OSError), output.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_LINE_BYTES))
         lines = file.read(LAST_LINE_BYTES).decode("utf-8", "replace").strip().splitlines()

@@ -60,7 +60,6 @@ class CampaignWatcher:
         """Report the campaign with the runs that it already has, before the first one."""
 
     def began(self, planned: PlannedRun) -> None:
-        """Report that a run is next."""
         self._watcher.message(planned.words)
 
     def ended(self, campaign: Campaign) -> None:

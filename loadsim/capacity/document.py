@@ -245,7 +245,6 @@ def _curves(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Chart]:
 
 
 def _chart(capacity: Capacity, runs: Sequence[CampaignRun], caption: str, *panels: Panel) -> Iterable[Chart]:
-    """Yield the chart of these panels, unless they are empty."""
     low, high = (capacity.certain and capacity.interval) or (None, None)
     shaded = (float(low), float(high)) if low is not None and high is not None else None
     users = tuple(run.users for run in runs)

@@ -83,7 +83,6 @@ def document_of(paths: list[str], out: Path | None = None) -> Document:
 
 
 def _readable(capacity: Capacity) -> Iterator[RecordedRun]:
-    """Yield the runs of a search whose logs can be read."""
     for each in capacity.runs:
         with suppress(LogError):
             run = read_run(str(capacity.directory / each.run))

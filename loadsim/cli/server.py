@@ -115,7 +115,6 @@ async def _serve_until_signal(start: Callable[[], RunningServer], directory: Pat
 
 
 def scenario_lines(services: Services) -> str:
-    """Return the `server:` block of a scenario for these services, as YAML."""
     block = {"server": {"imap": _endpoint(services.imap), "smtp": _endpoint(services.smtp)}}
     return yaml.safe_dump(block, sort_keys=False, default_flow_style=None, width=200)
 

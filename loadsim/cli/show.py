@@ -82,7 +82,6 @@ def _first_sentence(text: str) -> str:
 
 
 def _words(plugin: Plugin) -> str:
-    """Return the words for a driver or task of a package."""
     try:
         with printing_to_stderr():
             words = task_of(plugin).about if plugin.kind == "task" else _first_words(plugin)
@@ -97,7 +96,6 @@ def _first_words(driver: Plugin) -> str:
 
 
 def _tasks() -> list[Row]:
-    """Return each task with its words, and its weight or its package."""
     weights = load_weights()
     rows = []
     for task in vars(tasks).values():

@@ -127,7 +127,6 @@ class Agent(WorkerPlugin):
         return await asyncio.to_thread(lambda: {"files": left_files(directory), "in_use": in_use(directory)})
 
     async def read_file(self, run: str, file: str, offset: int, length: int) -> bytes:
-        """Return a piece of a file."""
         return await asyncio.to_thread(self._read, run, file, offset, length)
 
     def _read(self, run: str, file: str, offset: int, length: int) -> bytes:

@@ -70,7 +70,6 @@ class WorkerChannel:
         self._send_clock()
 
     def send_clock(self, clock: Reading) -> None:
-        """Send a reading of the client's clock, for the client's log."""
         self._clocks.append(clock)
         self._send_clock()
 

@@ -254,8 +254,6 @@ def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sampled
 
 
 def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
-    """Return the failure rates of every task of any run, by name."""
-
     def counts(name: str, side: str) -> list[Counts]:
         found = [of_run[name] for of_run in tasks[side] if name in of_run]
         return [Counts(task.planned, task.planned - task.hits) for task in found]

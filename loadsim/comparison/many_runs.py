@@ -52,7 +52,6 @@ def describe_runs(runs: Sequence[RecordedRun]) -> Document:
 
 
 def runs_table(runs: Sequence[RecordedRun], names: Sequence[str], second: ColumnOf[tuple[RecordedRun, str]]) -> Table:
-    """Return the table of runs with these names, which a report of its own describes; `second` is its second column."""
     return table_of(
         "The runs",
         list(zip(runs, names, strict=True)),
@@ -121,7 +120,6 @@ def _capacity(runs: Sequence[RecordedRun]) -> str:
 
 
 def _different_loads(runs: Sequence[RecordedRun]) -> list[str]:
-    """Return the keys in which the loads of runs differ, in words."""
     known = all(run.scenario for run in runs)
     headers = [{**run.log.header.by_key(), "mailbox": run.scenario.get("mailbox") if known else None} for run in runs]
     return [LABELS[key] for key in OF_LOAD if any(header.get(key) != headers[0].get(key) for header in headers)]

@@ -24,8 +24,6 @@ GATHER_NS = 500_000_000
 
 @dataclass(slots=True)
 class Hour:
-    """The counts of one hour by name."""
-
     tasks: Counter[str] = field(default_factory=Counter)
     traffic: Counter[str] = field(default_factory=Counter)
     commands: Counter[str] = field(default_factory=Counter)

@@ -184,8 +184,6 @@ class Finished(Message):
 
 @message("event")
 class Event(Message):
-    """A line of events.jsonl."""
-
     line: Mapping[str, Any]
 
 

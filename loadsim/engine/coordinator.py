@@ -299,7 +299,6 @@ class Coordinator:
             member.channel.send(encode(message))
 
     async def _listen(self, member: _Member) -> None:
-        """Receive a member's messages, to the end of its channel."""
         line = b""
         try:
             while line := await member.channel.receive():

@@ -44,7 +44,6 @@ class Events:
         self.forward({"at_s": None if at_s is None else round(at_s, 3), "event": event, **facts})
 
     def forward(self, line: Mapping[str, Any]) -> None:
-        """Write an event of another process."""
         self._send(line)
         if self._out is None:
             return

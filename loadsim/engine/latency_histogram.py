@@ -38,7 +38,6 @@ class LatencyHistogram:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The counts of the buckets that have any, by label."""
         return {label: count for label, count in zip(LABELS, self._counts, strict=True) if count}
 
     @property

@@ -71,7 +71,6 @@ class RemoteControl:
         self._send_line(encode(message))
 
     def send_event(self, line: Mapping[str, Any], **who: str) -> None:
-        """Send an event, with the keys `who` added."""
         self.send(Event({**line, **who}))
 
     async def all_ready(self) -> None:

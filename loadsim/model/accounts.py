@@ -127,7 +127,6 @@ class AccountPattern:
         return self.identity.of(own)
 
     def number(self, address: str, domain: str) -> int | None:
-        """Return the user with this address, or None. The inverse of `account`."""
         parts = _INDEX.split(_address(self.user, domain))[::2]
         match = re.fullmatch(r"\s*(\d+)".join(map(re.escape, parts)), address, re.ASCII | re.IGNORECASE)
         if match is None or len(set(map(int, match.groups()))) != 1:
@@ -158,7 +157,6 @@ class AccountTable:
         object.__setattr__(self, "_numbers", numbers)
 
     def account(self, index: int, domain: str) -> Account:
-        """Return the account in row `index` (from 1)."""
         return self.identity.of(self.rows[index - 1])
 
     def number(self, address: str, domain: str) -> int | None:

@@ -307,7 +307,6 @@ class FolderSettings:
 
     @property
     def paths(self) -> dict[str, str]:
-        """The names that are given, by loadsim's own."""
         given = {SENT_ITEMS: self.sent, DELETED_ITEMS: self.trash, CALENDAR: self.calendar}
         return {folder: path for folder, path in given.items() if path is not None}
 

@@ -370,5 +370,4 @@ def plan_digest(workload: Workload) -> str:
 
 
 def combine_digests(in_user_order: Sequence[bytes]) -> str:
-    """Return the plan digest from the users' digests in the order of users."""
     return sha256(b"".join(in_user_order)).hexdigest()

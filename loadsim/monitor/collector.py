@@ -135,7 +135,6 @@ class Collector:
             self._close(None)
 
     def _collect(self) -> None:
-        """Run the command, and settle the file."""
         leave_real_time_priority()
         why: str | None
         try:

@@ -78,7 +78,6 @@ def this_machine() -> dict[str, Any]:
 
 
 def _processor() -> str | None:
-    """Return the name of the first processor; None if the kernel states none."""
     with suppress(OSError):
         found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
         return found and found[1].strip()

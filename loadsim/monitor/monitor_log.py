@@ -84,7 +84,6 @@ def settle(path: Path, name: str, why: str | None) -> str | None:
 
 
 def remove(path: Path) -> None:
-    """Remove a collected log, and what was rejected."""
     for each in (path, path.with_name(f"{path.name}{REJECTED}")):
         with suppress(OSError):
             each.unlink(missing_ok=True)

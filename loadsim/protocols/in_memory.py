@@ -110,8 +110,6 @@ def _part(name: str, content_type: str, size_bytes: int) -> Part:
 
 @dataclass(slots=True, eq=False)
 class _Message:
-    """A message in a folder, and the reference to it."""
-
     folder: _Folder
     uid: int
     mail: MailInMemory

@@ -312,7 +312,6 @@ class TaskCheck:
                 await self._submit("FORWARD", outgoing)
 
     async def _submit(self, task: str, outgoing: Outgoing) -> None:
-        """Submit a message, and save it once."""
         act = TASKS[task].act
         if await self._timed(task, lambda: act(self.user, outgoing)) is None:
             return

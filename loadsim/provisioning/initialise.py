@@ -154,7 +154,6 @@ class StoredState:
 
 
 def tag_of(message: bytes) -> MessageTag | None:
-    """Return the tag in a message of ours."""
     return MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
 
 

@@ -196,8 +196,6 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
 @closed
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The form of a manifest's body."""
-
     account: str
     first_account: Line
     folders: tuple[str, ...]
@@ -230,7 +228,6 @@ async def replace(
     record: Record | None,
     holder: Holder | None,
 ) -> None:
-    """Replace these manifests by one with these contents."""
     paths = [mailbox.path(name) for name in names]
     tag, message = compose(account, paths, record and record.at(mailbox.path), holder)
     old = [each.message for each in accepted]

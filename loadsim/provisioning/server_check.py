@@ -137,8 +137,6 @@ async def _sessions_at_once(check: Check) -> None:
 
 
 async def _make_folders(check: Check) -> None:
-    """Create the folders that the tasks need in each account that does tasks."""
-
     async def work(account: Account, mailbox: Provisioning) -> None:
         try:
             await make_folders(check.places, account, mailbox)

@@ -105,7 +105,6 @@ def _sample(line: Line, number: int) -> str:
 
 
 def _number(line: Line, place: int) -> int:
-    """Return the number of a line's look: its own, or that of its place."""
     return place if line.look is None else line.look
 
 
@@ -141,7 +140,6 @@ def _percent(share: float) -> str:
 
 
 def _frame(panel: Panel, chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
-    """Yield the window, the grid with its figures, and the limits."""
     if chart.shaded is not None:
         begin, end = map(x.place, chart.shaded)
         yield f'<rect class="window" x="{_percent(begin)}" width="{_percent(end - begin)}" height="100%"/>'

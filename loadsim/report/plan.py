@@ -96,7 +96,6 @@ def _headline(figures: Mapping[str, Any]) -> str:
 
 
 def _rates(figures: Mapping[str, Any]) -> Table:
-    """Return the mean rates and those of the busiest hour."""
     mean, peaks = figures["rates_per_s"], figures["peaks"]
     return table_of(
         "Rates per second",

@@ -50,7 +50,6 @@ def check_scenario(
 
 
 async def _try_monitors(monitors: Mapping[str, Sequence[str]], directory: Path) -> tuple[Observation, ...]:
-    """Start each monitor, and end it after its first sample."""
     return tuple(await asyncio.gather(*(_try_monitor(name, words, directory) for name, words in monitors.items())))
 
 

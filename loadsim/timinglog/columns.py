@@ -69,7 +69,6 @@ class Columns:
 
 
 def concatenate(parts: Iterable[Columns], kind: RecordKind, most: int) -> Records:
-    """Return the records of all parts, at most `most`, in one array."""
     records: Records = np.empty(most, kind.named)
     filled = 0
     for part in parts:
@@ -79,7 +78,6 @@ def concatenate(parts: Iterable[Columns], kind: RecordKind, most: int) -> Record
 
 
 def _later(instants_us: NDArray[np.int64], by_us: int) -> NDArray[np.int64]:
-    """Add `by_us` to all instants but `NEVER`."""
     later = instants_us + by_us
     if (never := instants_us == NEVER).any():
         later[never] = NEVER

@@ -159,6 +159,5 @@ def read_facts(document: Mapping[str, Any], where: str, monitor: str | None) -> 
 
 
 def check_monitored(where: str, probe: str, monitor: str) -> None:
-    """Raise `LogError` for a probe that is not one of this monitor."""
     if not probe.endswith(f"@{monitor}"):
         raise LogError(f"{where}: expected names that end with @{monitor}, found {show(probe)}")

@@ -64,7 +64,6 @@ def parted(logs: Sequence[TimingLog]) -> tuple[list[TimingLog], list[TimingLog]]
 
 
 def run_start(sources: Sequence[Source], length_s: float) -> RunStart:
-    """Return the start of the run of these sources, which lasts `length_s`."""
     started = [source for source in sources if source.started]
     machines = [source for source in started if not source.simulates] or started
     walls = [wall_ns for source in machines if (wall_ns := source.zero_wall_ns) is not None]

@@ -135,7 +135,6 @@ class Companion:
             await self._mailbox.log_off()
 
     async def _sleep_until(self, at_ns: int) -> None:
-        """Sleep until an instant, or until the host calls `close`."""
         while self.now() < at_ns and not self._closing:
             await self._alarm.until(at_ns)
 
@@ -156,7 +155,6 @@ class Companion:
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     async def _log_on(self) -> None:
-        """Log on once, after a pause if the last log-on failed."""
         if failed := self._state.failed_log_ons:
             jitter = draw(self._host.workload.seed, self.number, f"{self._stream} back-off", failed)
             await self._sleep_until(self.now() + self._state.back_off_ns(jitter))
@@ -192,7 +190,6 @@ class Companion:
             await self._mailbox.log_off()
 
     async def _list(self) -> None:
-        """List new mail in the kept session, and watch again."""
         self._due_ns = None
         failure = await self._try(self._list_and_watch)
         self._end_unless_refused(failure)

@@ -44,7 +44,6 @@ def failing_clients(log: TimingLog) -> set[str]:
 
 
 def _in_tasks(log: TimingLog) -> Counter[tuple[str, str]]:
-    """Count the tasks in which the generator failed, by client machine and kind."""
     times = Counter[tuple[str, str]]()
     for tasks in log.pieces("tasks"):
         failed = tasks["outcome"] == OUTCOME[GENERATOR]

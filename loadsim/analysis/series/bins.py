@@ -34,7 +34,6 @@ class Hits:
 
 
 def bins_in(window_s: Window) -> int:
-    """Return the number of bins of a window; 0 if it is shorter than a bin."""
     return min(MOST_SLOTS, int(window_s.length_s / LEAST_SLOT_S))
 
 

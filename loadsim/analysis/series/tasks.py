@@ -121,7 +121,6 @@ def _end_s(log: TimingLog) -> float:
 
 
 def windowed(log: TimingLog) -> Iterator[Columns]:
-    """Yield the tasks that have a window, part by part, in any order."""
     without_window = named(log, (*WITHOUT_WINDOW, *SPANS))
     for tasks in log.pieces("tasks"):
         yield tasks.kept(~without_window[tasks["task"]])
@@ -168,7 +167,6 @@ def task_series(log: TimingLog, bins: Bins, weights: Mapping[str, float]) -> tup
 
 
 def _hits(log: TimingLog) -> Iterator[Columns]:
-    """Yield the successful tasks that have a window, part by part, in any order."""
     for tasks in windowed(log):
         yield tasks.kept(tasks["outcome"] == OUTCOME["ok"])
 

@@ -100,7 +100,6 @@ def _generator(figures: LiveFigures, load: LiveSnapshot) -> Iterator[Line]:
 
 
 def _failures(figures: LiveFigures) -> Line:
-    """Return the most frequent kinds of failure, which have texts of the server."""
     found = figures.failures
     shown = [f"{printable(kind)} ({times:,})" for kind, times in found[:KINDS]]
     if len(found) > KINDS:

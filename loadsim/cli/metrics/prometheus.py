@@ -53,8 +53,6 @@ def served_metrics(where: str, figures: Callable[[], LiveFigures], *, quiet: boo
 
 
 class Exposition:
-    """The collector that Prometheus calls."""
-
     def __init__(self, figures: Callable[[], LiveFigures]) -> None:
         self._figures = figures
 
@@ -67,7 +65,6 @@ class Exposition:
 
 
 def _gauge(name: str, meaning: str, value: float | None) -> Any:
-    """Return a gauge without labels; it has no sample if the value is unknown."""
     gauge = GaugeMetricFamily(name, meaning)
     if value is not None:
         gauge.add_metric((), value)

@@ -140,7 +140,6 @@ def _charts(figures: LiveFigures) -> Iterator[Chart]:
 
 
 def _of_probes(probes: Mapping[str, Mapping[str, float]]) -> list[Chart]:
-    """Return the charts of probes, as in the report; chief ones are first."""
     found = [
         (probe, panel, chosen)
         for probe in by_kind(probes, PANELS)

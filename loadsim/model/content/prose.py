@@ -174,7 +174,6 @@ def _size(lines: Sequence[str]) -> int:
 
 
 def _wrap(sentences: str) -> Iterator[str]:
-    """Break a text at spaces into lines of at most `LINE_BYTES`."""
     line, used = "", 0
     for word in sentences.split(" "):
         size = len(word.encode())

@@ -34,7 +34,6 @@ class Meeting:
 
 
 def make_event(seed: int, variant: int) -> Meeting:
-    """Return one of `EVENTS` appointments of a seed."""
     summary, place, description = (escape(value) for value in prose.event(seed, variant))
     lines = fold(f"SUMMARY:{summary}") + fold(f"LOCATION:{place}") + fold(f"DESCRIPTION:{description}")
     quarter = pick(draw(seed, 0, "event time", variant), 40)  # from 8:00 to 17:45

@@ -140,7 +140,6 @@ class Pool:
         return prose.text(self._seed, style, variant, size_bytes, foreign)
 
     def _file(self, kind: str, variant: int) -> Entity:
-        """Return the attachment or object of a kind, in base64."""
         spec = KINDS[kind].attached
         assert spec is not None
         name = spec.filename.format(variant + 1)

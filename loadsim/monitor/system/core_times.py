@@ -58,7 +58,6 @@ def busy_share(passed: CoreTime) -> float | None:
 
 
 def core_shares(passed: CoreTime) -> dict[str, float]:
-    """Return the shares of the time of cores; none if no tick has passed."""
     times = _not_negative(passed)
     if (busy := busy_share(times)) is None:
         return {}

@@ -351,7 +351,6 @@ class LibraryConnection:
     # --- ends ---
 
     def _check(self) -> None:
-        """Raise the failure that ended the connection, if it is over."""
         if self.failure is not None:
             raise again(self.failure)
 

@@ -31,7 +31,6 @@ class WholeMessage:
     places: Mapping[str, tuple[int, int]]
 
     def part(self, name: str) -> bytes | None:
-        """Return a part as it is encoded; None if there is none of this name."""
         place = self.places.get(name)
         return None if place is None else self.raw[place[0] : place[1]]
 

@@ -33,7 +33,6 @@ class Offer:
         return method.upper() in self.mechanisms
 
     def shown(self) -> str:
-        """Return the offer for an error."""
         names = [*sorted(self.mechanisms), *(["the command LOGIN"] if self.login_command else [])]
         text = ", ".join(names) or "none"
         return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."

@@ -71,8 +71,6 @@ class _Parameters(NamedTuple):
 
 @dataclass(slots=True, repr=False)
 class Scram:
-    """One log-on."""
-
     mechanism: str
     account: Account
     nonce: str = field(default_factory=lambda: secrets.token_urlsafe(24))

@@ -127,7 +127,6 @@ def _lasts(expires_s: float | None) -> bool:
 
 
 async def _output(command: tuple[str, ...]) -> str:
-    """Return the output of a command, run without a shell."""
     key = "accounts.token_command"
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
