@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from loadsim.engine.snapshot import LiveSnapshot, Recent
+from loadsim.findings.formats import percent
 from loadsim.model.documents.scenario_sections import AbortOn
 from loadsim.model.records import FAILURES
 from loadsim.timinglog.facts import ABORT_ON, USERS_LOST
@@ -35,17 +36,13 @@ class AbortCheck:
         limits, over = self._abort_on, f"over {self._abort_on.period_s:g} s"
         failed, ended = lately.ended(*FAILURES), lately.ended("ok", *FAILURES)
         if limits.failed_share is not None and ended >= FEWEST_TASKS and failed > limits.failed_share * ended:
-            return f"failed share {_percent(failed / ended)} {over}, at most {_percent(limits.failed_share)}"
+            return f"failed share {percent(failed / ended)} {over}, at most {percent(limits.failed_share)}"
         lost = (self._users - self._recent.most_users_on) / self._users
         if limits.lost_users is not None and lost > limits.lost_users:
-            return f"{_percent(lost)} of the users without a session {over}, at most {_percent(limits.lost_users)}"
+            return f"{percent(lost)} of the users without a session {over}, at most {percent(limits.lost_users)}"
         return None
 
 
 def ended_by(lost: Collection[str]) -> str:
     """Return what ended a run by `abort_on`, with these members lost: their users count as without a session."""
     return USERS_LOST if lost else ABORT_ON
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.3g} %"

@@ -52,7 +52,6 @@ def field_names(item: str) -> tuple[str, ...]:
 
 
 def _items(value: object, more: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Read items of a FETCH, separated by a space, each once."""
     if not isinstance(value, str) or not value.strip():
         raise mismatch("the items of a FETCH, such as UID FLAGS ENVELOPE")
     items = tuple(match[0] for match in _ITEM.finditer(value))
@@ -173,13 +172,7 @@ def module_name(protocol: str, program: MailProgram, companions: Sequence[MailPr
 def load_program(reference: str, relative_to: Path | None = None) -> MailProgram:
     """Read the program with a shipped name or a path, relative to `relative_to`. Raises `ConfigError`."""
     place = located("programs", reference, relative_to)
-    return _shipped(*place) if reference in known("programs") else _load(*place)
-
-
-@cache
-def _shipped(path: Path, name: str) -> MailProgram:
-    """Read a shipped program once: it does not change while loadsim runs."""
-    return _load(path, name)
+    return (_shipped if reference in known("programs") else _load)(*place)
 
 
 def _load(path: Path, name: str) -> MailProgram:
@@ -188,3 +181,7 @@ def _load(path: Path, name: str) -> MailProgram:
     if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
         raise origin.error(("name",), "a name other than that of the default program", program.name)
     return program
+
+
+_shipped = cache(_load)
+"""Reads a shipped program once: it does not change while loadsim runs."""
