@@ -7,7 +7,7 @@ has no clock either: it reports its commands to an `Observer`, which has one. Ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -429,6 +429,20 @@ class NewMessage(NamedTuple):
     message: bytes
     flags: Sequence[Flag] = ()
     received_us: int | None = None
+
+
+def batches(messages: Iterable[NewMessage], most: int, most_bytes: int) -> Iterator[list[NewMessage]]:
+    """Yield messages in batches of at most this number and size; a larger message is alone."""
+    batch: list[NewMessage] = []
+    size_bytes = 0
+    for message in messages:
+        if batch and (len(batch) == most or size_bytes + len(message[0]) > most_bytes):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(message)
+        size_bytes += len(message[0])
+    if batch:
+        yield batch
 
 
 class ServerOffer(NamedTuple):

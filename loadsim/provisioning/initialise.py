@@ -34,6 +34,7 @@ from loadsim.model.ports import (
     Provisioning,
     Services,
     Stored,
+    batches,
 )
 from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
@@ -379,7 +380,7 @@ async def restore_mailbox(
     for name, folder in change.folders.items():
         for flags, refs in folder.reflag.items():
             await mailbox.set_flags(refs, flags)
-        for batch in _batches(start.messages(account.number, name, folder.kept)):
+        for batch in batches(start.messages(account.number, name, folder.kept), BATCH_MESSAGES, BATCH_BYTES):
             await mailbox.append_many(name, batch)
 
     # Delete folders. Record the state in the manifest, without the names of these.
@@ -406,19 +407,6 @@ async def delete_empty(mailbox: Provisioning, folder: str) -> bool:
         return False
     await mailbox.delete(folder)
     return True
-
-
-def _batches(messages: Iterable[NewMessage]) -> Iterator[list[NewMessage]]:
-    batch: list[NewMessage] = []
-    size_bytes = 0
-    for wanted in messages:
-        batch.append(wanted)
-        size_bytes += len(wanted.message)
-        if len(batch) == BATCH_MESSAGES or size_bytes >= BATCH_BYTES:
-            yield batch
-            batch, size_bytes = [], 0
-    if batch:
-        yield batch
 
 
 async def _record(

@@ -19,6 +19,7 @@ from loadsim.model.ports import (
     ServerOffer,
     Stored,
     Structure,
+    batches,
 )
 from loadsim.protocols.imap.commands import Argument, Literal, date_time, number_sets
 from loadsim.protocols.imap.connection_port import ImapConnection
@@ -359,7 +360,7 @@ class ImapMailbox:
         refs: list[Ref | None] = []
         with self.session as connection:
             joins = "MULTIAPPEND" in self.session.offered
-            for batch in _batches(messages, BATCH_MESSAGES if joins else 1):
+            for batch in batches(messages, BATCH_MESSAGES if joins else 1, BATCH_BYTES):
                 arguments = [argument for message in batch for argument in _message(*message)]
                 answer = await connection.send("APPEND", self.session.argument(folder), *arguments)
                 refs += _appended(folder, answer, len(batch))
@@ -563,19 +564,6 @@ def _status(items: Mapping[str, int]) -> FolderStatus | None:
     if not all(numbers) or not {"MESSAGES", "UNSEEN"} <= items.keys():
         return None
     return FolderStatus(numbers[0], numbers[1], items["MESSAGES"], items["UNSEEN"], items.get("HIGHESTMODSEQ") or None)
-
-
-def _batches(messages: Sequence[NewMessage], most: int) -> Iterator[list[NewMessage]]:
-    batch: list[NewMessage] = []
-    size = 0
-    for message in messages:
-        if batch and (len(batch) == most or size + len(message[0]) > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(message)
-        size += len(message[0])
-    if batch:
-        yield batch
 
 
 def _appended(folder: str, answer: Answer, messages: int) -> Sequence[Ref | None]:
