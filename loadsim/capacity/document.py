@@ -27,12 +27,14 @@ from loadsim.report.document import (
     Column,
     ColumnOf,
     Document,
+    Item,
     Limit,
     Line,
     Listing,
     Panel,
     Section,
     drawable,
+    item_of,
     table_of,
 )
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
@@ -80,7 +82,7 @@ def describe_capacity(capacity: Capacity, runs: Sequence[RecordedRun], place: Pl
 
 def _summary(capacity: Capacity) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
-    if doubted := (*(one.text for one in capacity.doubts), *_of_runs(capacity.judged)):
+    if doubted := (*map(item_of, capacity.doubts), *_of_runs(capacity.judged)):
         yield Listing("Doubts", doubted)
     yield facts_table("The answer", facts(capacity))
     if step := capacity.next_step:
@@ -210,10 +212,10 @@ def missed(capacity: Capacity) -> str:
     return f"{'; '.join([*reasons[:MOST_REASONS], *more])}; by {failed[-1].run}{which}"
 
 
-def _of_runs(runs: Sequence[CampaignRun]) -> Iterator[str]:
-    """Yield a sentence for each kind of warning, and for work of others on the server's cores."""
+def _of_runs(runs: Sequence[CampaignRun]) -> Iterator[Item]:
+    """Yield an item for each kind of warning, and for work of others on the server's cores."""
     for one in shared([(*_cores_taken(run), *run.warnings) for run in runs]):
-        yield f"In {len(one.runs)} of {len(runs)} runs: {one.text}"
+        yield Item(f"In {len(one.runs)} of {len(runs)} runs: {one.words}", one.code)
 
 
 def _cores_taken(run: CampaignRun) -> Sequence[Finding]:

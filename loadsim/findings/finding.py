@@ -103,10 +103,6 @@ class Shared:
     runs: tuple[int, ...]
     words: str
 
-    @property
-    def text(self) -> str:
-        return f"{self.words} [{self.code.id}]"
-
 
 def shared(of_runs: Sequence[Sequence[Finding]]) -> list[Shared]:
     """Return the kinds of findings of the runs, those of most runs first; `of_runs` has a sequence for each run.

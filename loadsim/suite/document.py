@@ -15,7 +15,7 @@ from loadsim.comparison.document import findings_of, task_blocks, verdict_line
 from loadsim.findings.formats import count
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_tables import interval_words
-from loadsim.report.document import Block, Document, Listing, Section, Table, table_of
+from loadsim.report.document import Block, Document, Listing, Section, Table, item_of, table_of
 from loadsim.report.glossary import GLOSSARY
 from loadsim.suite.suite import CellFigures, ComparedCells, SuiteFigures
 
@@ -62,7 +62,7 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
     yield f"{cells} with {repeats} each, in {terms.order} order{seed}."
     yield cells_table(figures.cells)
     if figures.findings:
-        yield Listing("What limits these figures", tuple(one.text for one in figures.findings))
+        yield Listing("What limits these figures", tuple(map(item_of, figures.findings)))
     if figures.comparisons:
         yield Listing("Comparisons", tuple(f"{_names(one)}: {_outcome(one)}" for one in figures.comparisons))
     for one in figures.comparisons or ():

@@ -106,7 +106,7 @@ def test_the_embedded_server_is_never_good() -> None:
     found = searched()
     document = described(replace(found, terms=replace(found.terms, embedded=True)))
     assert document.tone == "doubtful"
-    assert "[embedded]" in to_html(document)
+    assert Code.EMBEDDED in document.codes
 
 
 def drawn(document: Document) -> list[Chart]:

@@ -104,7 +104,7 @@ def test_findings_of_several_runs_are_merged_by_kind() -> None:
     stolen = finding(Code.CPU_STOLEN, "vm", stolen_share=0.2)
     first, second = shared([[stolen], [LATE], [other, LATE]])
     assert (first.code, first.runs) == (Code.GENERATOR_LATE, (1, 2))
-    assert "61.0 ms to 70.0 ms, limit 50.0 ms" in first.text
+    assert "61.0 ms to 70.0 ms, limit 50.0 ms" in first.words
     assert (second.code, second.runs) == (Code.CPU_STOLEN, (0,))
     assert not shared([[], []])
 
