@@ -30,7 +30,6 @@ def environment_facts(place: ServerPlace, services: Services) -> dict[str, Any]:
     """Return facts about the server and this machine, as long as nothing keeps server and load on separate cores."""
     return {
         "server_here": place.here,
-        "server_processes": len(place.processes),
         **this_machine(),
         **greetings(services),
         "shares_cpus": place.shares(os.sched_getaffinity(0)),
@@ -101,7 +100,6 @@ def _answer(stream: BufferedRWPair, command: bytes) -> list[str]:
 
 
 def _ask_smtp(stream: BufferedRWPair, found: dict[str, Any]) -> None:
-    """Read the greeting; send EHLO (RFC 5321 section 4.1.1.1) and QUIT."""
     greeting = _replies(stream)
     if not greeting:
         return

@@ -114,7 +114,6 @@ class LogFacts(NamedTuple):
     boot_id: str | None = None
     wall_clock_error_ns: Length_ns | None = None
     server_here: bool | None = None
-    server_processes: Count | None = None
     shares_cpus: bool | None = None
     pinned: bool | None = None
     generator_cpus: tuple[Core, ...] | None = None
