@@ -66,7 +66,6 @@ class CampaignWatcher:
         """Report that the last run of the campaign has ended."""
 
     def message(self, line: str) -> None:
-        """Report a fact that needs no action, as one line."""
         self._watcher.message(line)
 
     def watch(self, scenario: Scenario) -> AbstractContextManager[Watcher]:

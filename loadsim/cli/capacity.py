@@ -113,5 +113,4 @@ def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
     on_cluster = cluster_runner(args, scenario)
     if args.clients is None:
         raise ConfigError("--clients: expected the number of clients, as all runs need the same ones, found none")
-
     return on_cluster

@@ -114,7 +114,6 @@ class Agent(WorkerPlugin):
             self._started.append(start_worker(directory))
 
     def _directory(self, run: str) -> Path:
-        """Return the directory of a run. Raises `ConfigError` for an invalid name."""
         if not RUN_NAME.fullmatch(run):
             raise ConfigError(f"run: expected letters, digits and hyphens, found {run!r}")
         return self._runs / run

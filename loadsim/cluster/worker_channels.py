@@ -78,8 +78,6 @@ async def _first_reading(cluster: Cluster, name: str) -> Reading:
 
 
 async def _read_clock(cluster: Cluster, name: str) -> Reading:
-    """Read a client's monotonic clock. Raises `OSError` or `TimeoutError`."""
-
     async def ask() -> int:
         there_ns: int = await send_recv(comm, op=READ_CLOCK)
         return there_ns

@@ -138,11 +138,9 @@ def compare_runs(
     looks: int = 1,
     force: bool = False,
 ) -> Comparison:
-    """Compare the runs of two sets; each argument (a run directory, a log, or a pattern) is one run.
+    """Compare the runs of two sets as `api.compare` does; each argument (run directory, log or pattern) is one run.
 
-    `max_regression` is a share: 0.05 allows a score 5 % worse. `looks` is the planned number of comparisons of the
-    growing sets; intervals and p are corrected for it. `force` compares runs that should not be compared, and reports
-    the reasons against it. Raises `ConfigError` for runs that cannot be read or compared.
+    `force` also reports the reasons against the comparison.
     """
     # 1. The runs.
     runs = read_sides(base, new)

@@ -65,7 +65,6 @@ class LiveSnapshot:
 
     @property
     def generator_failed(self) -> int:
-        """The number of tasks in which the generator itself failed."""
         return self.ended(GENERATOR)
 
     @property
@@ -147,7 +146,6 @@ class Stretch:
         return (self.after.at_s or 0.0) - (self.before.at_s or 0.0)
 
     def ended(self, *outcomes: str) -> int:
-        """Return the number of tasks with one of these outcomes."""
         return self.after.ended(*outcomes) - self.before.ended(*outcomes)
 
     def done(self, task: str) -> int:

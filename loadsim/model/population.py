@@ -97,16 +97,15 @@ class DistributionLists:
 
 
 class Population:
-    """The users and lists of one scenario."""
+    """The users and lists of one scenario; making it raises as `DistributionLists` does."""
 
     def __init__(self, scenario: Scenario) -> None:
-        """Raises `ConfigError` if an account has the address of a list."""
         self.scenario = scenario
         self.lists = DistributionLists(scenario)
         self._sizes = [group.users for group in scenario.topology]
         self._users = scenario.users
         # Cached: the correspondents of a user repeat.
-        self.address = lru_cache(CORRESPONDENTS)(self._address)
+        self.address = lru_cache(CORRESPONDENTS)(lambda user: scenario.account(user).address)
         self.number = lru_cache(CORRESPONDENTS)(self._number)
 
     def __len__(self) -> int:
@@ -114,9 +113,6 @@ class Population:
 
     def group(self, user: int) -> Group:
         return self.scenario.topology[group_index(user, self._sizes)]
-
-    def _address(self, user: int) -> str:
-        return self.scenario.account(user).address
 
     def _number(self, address: str) -> int | None:
         """Return the active user with this address; None for the address of a list or of others."""

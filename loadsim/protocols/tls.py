@@ -80,7 +80,6 @@ class TlsContexts:
 
 
 def _for_user(endpoint: Endpoint, account: Account) -> Endpoint:
-    """Return an endpoint with the paths of a user's client certificate and key."""
     certificate, key = (
         None if path is None else fill(path, account.number, account.login)
         for path in (endpoint.client_certificate, endpoint.client_key)
@@ -122,7 +121,6 @@ _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
-    """Load a client certificate and its key. Raises `ConfigError`."""
     expected = "client_certificate: expected a readable PEM certificate and its key, without a passphrase"
     named = certificate if key is None else f"{certificate} and {key}"
     try:

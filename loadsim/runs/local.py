@@ -68,10 +68,7 @@ def run_locally(
     even_invalid: bool = False,
     watcher: Watcher = SILENT,
 ) -> RunResult:
-    """Run a scenario on this machine, in a new directory: `out`, or one in `runs` named after the scenario.
-
-    `engines` is the number of processes; None chooses it by cores and users. `pin` keeps a server on this machine and
-    the load on separate cores. A run that cannot become valid by its plan is refused, unless `even_invalid`.
+    """Run a scenario on this machine as `api.run` does, in a new directory: `out`, or one in `runs` named after it.
 
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
     """

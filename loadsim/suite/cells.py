@@ -100,7 +100,6 @@ def _of_cell(problem: ConfigError, cell: Cell, suite: Suite) -> ConfigError:
 
 
 def _check_hooks(cell: Cell, suite: Suite) -> None:
-    """Check that the programs of the commands are there. Raises `ConfigError`."""
     problems = Problems()
     for hook in (*cell.before, *cell.after):
         program = hook.words[0]

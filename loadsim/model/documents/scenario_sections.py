@@ -152,7 +152,6 @@ Folders = Annotated[
 
 
 def _programs(value: object) -> tuple[str, ...]:
-    """Read the name or path of a mail program, or a list of them."""
     if not isinstance(value, list):
         return (text(value),)
     if not 1 <= len(value) <= MOST_PROGRAMS:

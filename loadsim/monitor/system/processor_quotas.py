@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from loadsim.control_groups import MOUNTED, groups_of
@@ -78,8 +79,5 @@ class ProcessorQuotas:
         now = {group: use for group in self._groups if (use := quota_use(group, at_ns)) is not None}
         found = [quota_figures(self._before[group], use) for group, use in now.items() if group in self._before]
         self._before = now
-        return max(filter(None, found), key=_nearness, default={})
-
-
-def _nearness(figures: Mapping[str, float]) -> float:
-    return max(figures["quota_throttled_share"], figures["quota_busy_share"])
+        shares = itemgetter("quota_throttled_share", "quota_busy_share")
+        return max(filter(None, found), key=lambda figures: max(shares(figures)), default={})

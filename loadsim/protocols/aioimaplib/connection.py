@@ -144,7 +144,6 @@ class LibraryConnection:
         then: Callable[[Answer], None] | None = None,
         resets: bool = False,
     ) -> asyncio.Future[Answer]:
-        """Send a command when those before it have ended. The future gets the answer, or a `TaskFailed`."""
         self._check()
         if self._bye is not None:
             raise again(self._bye)

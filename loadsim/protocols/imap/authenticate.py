@@ -88,7 +88,6 @@ async def _authenticate(
 
 
 async def _exchange(connection: ImapConnection, dialogue: Dialogue) -> None:
-    """Send AUTHENTICATE and the responses to its challenges."""
     challenges: asyncio.Queue[str] = asyncio.Queue()
     answer = connection.send("AUTHENTICATE", *dialogue.words, challenged=challenges.put_nowait)
     try:
