@@ -63,9 +63,6 @@ def verified(authority: Path, certificate: Path, *options: str | Path) -> bool:
     return openssl("verify", "-x509_strict", *options, "-CAfile", authority, certificate).returncode == 0
 
 
-# --- what openssl says ---
-
-
 def test_openssl_takes_it_as_its_own_authority(place: Path, other: Path) -> None:
     """As server and as client, at its strictest; that of another cluster, never."""
     for purpose in ("sslserver", "sslclient"):
@@ -82,9 +79,6 @@ def test_key_and_validity(place: Path) -> None:
         openssl("x509", "-in", place / "cert.pem", "-noout", "-checkend", str((90 + more) * 86400)) for more in (-1, 1)
     ]
     assert [end.returncode for end in ends] == [0, 1]
-
-
-# --- files ---
 
 
 def test_nobody_else_can_read_anything(tmp_path: Path) -> None:
@@ -110,9 +104,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cluster: expected a directory that does not exist yet"):
         made(directory)
     assert [path.read_bytes() for path in sorted(directory.iterdir())] == before
-
-
-# --- reading ---
 
 
 NO_CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -179,9 +170,6 @@ def test_a_certificate_with_a_fault_is_refused(tmp_path: Path, damage: Callable[
     damage(directory)
     with pytest.raises(ConfigError, match=said):
         certs.check(directory)
-
-
-# --- who gets in ---
 
 
 @asynccontextmanager
@@ -327,9 +315,6 @@ def test_without_a_certificate_the_port_says_nothing(place: Path, other: Path) -
     asyncio.run(work())
 
 
-# --- addresses ---
-
-
 @pytest.mark.parametrize(
     ("text", "written"), [("1", "127.0.0.1:1"), (":0", "127.0.0.1:0"), ("0.0.0.0", "0.0.0.0:8786")]
 )
@@ -358,9 +343,6 @@ def test_plain_tcp_is_for_loopback(place: Path, host: str) -> None:
         with pytest.raises(ConfigError, match="expected --certs DIR"):
             access_to(address, None)
     assert access_to(address, place).address.protocol == "tls"
-
-
-# --- the command ---
 
 
 def test_the_command_makes_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -190,9 +190,6 @@ def test_another_checkout_of_the_same_version_is_other_software(tmp_path: Path) 
     assert len(digests) == 4
 
 
-# --- on servers ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(params=SITES)
 def labs(request: pytest.FixtureRequest, embedded_server: StartEmbedded, tmp_path: Path) -> tuple[Lab, Lab]:
     """The same scenario on two servers, or its like: new accounts of the same names."""

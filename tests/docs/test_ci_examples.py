@@ -56,8 +56,6 @@ def test_its_parts_belong_together() -> None:
     assert f"for version in {' '.join(VERSIONS)}; do" in scripts[1]
 
 
-# --- the gate ----------------------------------------------------------------------------------------------------
-
 SHORT = {
     "topology": [{"profile": "loadsim-5.5/medium", "users": 30}],
     "run": {"day_length": "60s", "duration": "18s", "ramp_up": "1s", "warm_up": "1s", "window": "16s"},

@@ -52,9 +52,6 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-# --- pieces of pages ---
-
-
 def section(page: Path, title: str) -> str:
     """What stands below a heading of level 2, up to the next one."""
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
@@ -77,9 +74,6 @@ def rows(text: str) -> list[list[str]]:
 def code_in(cell: str) -> list[str]:
     """The names in a cell."""
     return CODE.findall(cell)
-
-
-# --- the program ---
 
 
 def commands(
@@ -124,9 +118,6 @@ def events() -> dict[str, set[str]]:
     return found
 
 
-# --- commands ---
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_commands_named_in_passing_exist(page):
@@ -140,9 +131,6 @@ def test_commands_named_in_passing_exist(page):
         assert begun, f"{code}: no such verb"
         unknown = set(OPTION.findall(code)) - {option for path in begun for option in options(known[path])} - {"--help"}
         assert not unknown, f"{code}: {unknown}"
-
-
-# --- tasks, results, events ---
 
 
 def test_every_task_is_described_with_its_weight():
@@ -241,9 +229,6 @@ def test_every_exit_status_is_described():
     verdicts = {Verdict(some).exit_status for many in range(4) for some in combinations(findings, many)}
     described = [int(row[0]) for row in rows((REFERENCE / "exit-status.md").read_text())]
     assert described == sorted(verdicts | {BAD_INPUT, UNDECIDED, OUR_FAULT, INTERRUPTED})
-
-
-# --- the pages themselves ---
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

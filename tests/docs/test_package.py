@@ -28,8 +28,6 @@ PROJECT = SETTINGS["project"]
 FOR_DEVELOPERS = {"dev", "docs", "test"}
 """Extras that users of loadsim do not need."""
 
-# --- building and installing -------------------------------------------------------------------------------------
-
 
 def completed(*command: str | Path, cwd: Path) -> str:
     """Return the standard output of a command that finds loadsim only where it is installed."""
@@ -72,9 +70,6 @@ def metadata(wheel: Path) -> Message:
         return Parser().parsestr(archive.read(name).decode())
 
 
-# --- files -------------------------------------------------------------------------------------------------------
-
-
 def files_below(directory: Path) -> set[str]:
     """Return the files of a directory, relative to it, without bytecode."""
     files = (path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
@@ -112,9 +107,6 @@ def test_the_source_distribution_builds_the_same_wheel(built: tuple[Path, Path],
     assert again.read_bytes() == wheel.read_bytes()
 
 
-# --- the description ---------------------------------------------------------------------------------------------
-
-
 def test_all_has_every_extra_for_users() -> None:
     """`loadsim[all]` leaves out nothing but what developers need."""
     extras = PROJECT["optional-dependencies"]
@@ -145,9 +137,6 @@ def test_the_description_has_no_link_that_an_index_cannot_follow(built: tuple[Pa
     assert isinstance(description, str)
     assert description.startswith("# loadsim\n")
     assert not LINK.search(description)
-
-
-# --- installations -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.nightly(part="package")

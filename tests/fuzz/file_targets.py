@@ -62,9 +62,6 @@ def _file(name: str, data: bytes) -> Path:
     return path
 
 
-# --- timing logs ------------------------------------------------------------------------------------------------------
-
-
 @cache
 def _sound_logs() -> tuple[Parts, Parts]:
     directory = place() / "sound"
@@ -151,8 +148,6 @@ def _log(data: bytes) -> None:
 def _log_answer(data: bytes) -> None:
     _read(_file("case.tlog", data), 2)
 
-
-# --- scenarios --------------------------------------------------------------------------------------------------------
 
 SUITES = tuple(path.read_bytes() for path in sorted(shipped("suites").glob("*.yaml")))
 SCENARIOS = tuple(path.read_bytes() for path in sorted(shipped("scenarios").glob("*.yaml")))
@@ -256,8 +251,6 @@ def _odd_yaml(texts: tuple[bytes, ...]) -> Make:
     return make
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
-
 SETTINGS = (
     b"topology.0.users=200", b"run.window=30s", b"accounts.password=x", b"criteria.score_ms={max: 5}",
     b"limits.generator.lag_p99_ms=1", b"lists.size.max=4\0run.seed=1", b"server.imap.port=143", b"weights.READ=1",
@@ -278,8 +271,6 @@ def _settings(data: bytes) -> None:
 def _own_document() -> Any:
     return read_yaml(OWN.decode(), "x")
 
-
-# --- accounts, criteria, run directories ------------------------------------------------------------------------------
 
 TABLES = (
     b'user,password\nann,secret\nbob,"a,b"\n',

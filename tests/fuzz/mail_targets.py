@@ -72,8 +72,6 @@ def _fed(feed: Callable[[bytes], Iterable[Any]], cut: list[bytes]) -> list[Any]:
     return found
 
 
-# --- IMAP -------------------------------------------------------------------------------------------------------------
-
 ADDRESS = b'("Ann \\"A\\"" NIL "ann" "sim.test")'
 EVIDENCE = b"run=initial; from=12; id=iabcdefghijklmnop; kind=new; sent=1761955200000000; body=0123456789abcdef"
 ENVELOPE = (
@@ -150,15 +148,10 @@ def _show(fetched: Fetched) -> None:
             assert part is None or part.filename is None or isinstance(part.filename, str)
 
 
-# --- e-mails ----------------------------------------------------------------------------------------------------
-
-
 def _evidence(data: bytes) -> None:
     found = MessageTag.parse(data.decode("utf-8", "replace"))
     assert found is None or MessageTag.parse(found.header()) == found
 
-
-# --- SMTP -------------------------------------------------------------------------------------------------------------
 
 REPLIES = (
     b"220 mail.test ESMTP\r\n",

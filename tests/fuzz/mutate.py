@@ -98,8 +98,6 @@ def _replace(random: Random, data: bytearray, pattern: re.Pattern[bytes], new: b
         data[begin:end] = new
 
 
-# --- documents ----------------------------------------------------------------------------------------------------
-
 ODD_VALUES: Sequence[Any] = (
     None, True, False, 0, -1, 1, 2, 0.5, -0.0, 1e-320, 1e15, 1e300, float("inf"), float("-inf"), float("nan"),
     2**31, 2**32 - 1, 2**32, 2**53 + 1, 2**62, 2**63 - 1, 2**63, -(2**63), 10**30, 10**400,

@@ -126,8 +126,6 @@ def forgiving(forgiven: type[Exception]) -> Iterator[None]:
         pass
 
 
-# --- IMAP -------------------------------------------------------------------------------------------------------------
-
 OFFERED = b"CAPABILITY IMAP4rev1 AUTH=PLAIN SASL-IR IDLE MOVE UIDPLUS LITERAL+ UNSELECT"
 HEADER = b"UID %d FLAGS (\\Seen) RFC822.SIZE 99 ENVELOPE " + ENVELOPE + b" BODY[HEADER.FIELDS (X-LOADSIM)] {%d}\r\n%b"
 FIELD = b"X-LoadSim: " + EVIDENCE + b"\r\n\r\n"
@@ -281,8 +279,6 @@ def _visits() -> tuple[bytes, ...]:
 VISIT_WORDS = (
     *IMAP_WORDS, b"%t", b"%s", MARK, b"%t OK ", b"%t OK x\r\n", b"+ \r\n", b"* 2 EXISTS\r\n", b"* 1 EXPUNGE\r\n",
 )  # fmt: skip
-
-# --- SMTP -------------------------------------------------------------------------------------------------------------
 
 DOT = b"\r\n.\r\n"
 MESSAGE = b"Subject: x\r\n\r\nhello\r\n"

@@ -383,9 +383,6 @@ def test_a_driver_has_the_name_of_its_entry_point_and_supports_all_tasks(site: S
     site.run(scenario)
 
 
-# --- results ---
-
-
 @on_each_site
 async def test_stored_mail_has_its_flags_and_an_entry_of_the_calendar_replaces_the_one_before(stage: Stage) -> None:
     """Every command of it is reported as ok."""
@@ -512,9 +509,6 @@ async def test_any_call_ends_the_watch(stage: Stage) -> None:
     await mailbox.watch()
     await mailbox.log_off()
     assert not stage.observer.losses
-
-
-# --- failures ---
 
 
 @on_each_site
@@ -684,9 +678,6 @@ async def test_no_call_works_without_a_session(stage: Stage, call: str) -> None:
     with pytest.raises(ServerLost):
         await CALLS[call].do(mailbox, header.ref)
     assert not stage.observer.losses
-
-
-# --- submission ---
 
 
 @on_each_site

@@ -93,9 +93,6 @@ def refusal(driver: str, services: Services, account: Account) -> TaskFailed:
     return failure
 
 
-# --- passwords ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("driver", EACH)
 def test_passwords(server: LogOnServer, driver: str) -> None:
     """The right one is let in by each method over STARTTLS, the wrong one is refused with one line."""
@@ -130,9 +127,6 @@ def test_a_method_that_is_not_offered(server: LogOnServer, driver: str) -> None:
     assert failure.line.startswith("expected scram-sha-512, the server offers CRAM-MD5, ")
 
 
-# --- master users ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("driver", EACH)
 def test_a_master_user(server: LogOnServer, driver: str) -> None:
     """By an identity of its own, and by Dovecot's user*master."""
@@ -151,9 +145,6 @@ def test_a_master_user(server: LogOnServer, driver: str) -> None:
                 "NO [AUTHENTICATIONFAILED] AUTHENTICATE",
                 "NO [AUTHORIZATIONFAILED] AUTHENTICATE",
             )
-
-
-# --- tokens ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("driver", EACH)
@@ -204,9 +195,6 @@ def test_a_refused_token_is_renewed(server: LogOnServer, tmp_path: Path, driver:
     assert server.tokens.asked == [old, new]
 
 
-# --- certificates ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_client_certificate(server: LogOnServer, tmp_path: Path, driver: str) -> None:
     """EXTERNAL: each user by a certificate of their own, and refused without one."""
@@ -218,9 +206,6 @@ def test_a_client_certificate(server: LogOnServer, tmp_path: Path, driver: str) 
         assert "IMAP AUTHENTICATE ok" in log_on(driver, services, replace(account, password=""))
     failure = refusal(driver, by(server.services, "external"), replace(server.accounts[0], password=""))
     assert failure.kind.endswith("AUTHENTICATE")
-
-
-# --- TLS ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("driver", EACH)

@@ -23,8 +23,6 @@ from loadsim.protocols.in_memory import InMemoryDriver, MailInMemory
 from loadsim.runs.log_header import load_of_plan, run_header
 from loadsim.runs.watcher import SILENT
 
-# --- a server that does wrong -------------------------------------------------------------------------------------
-
 OUTAGE_S = (100, 120)
 """The users up to `OUT` have no session then."""
 

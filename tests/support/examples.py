@@ -74,8 +74,6 @@ def _arguments(line: str) -> list[list[str]]:
     return [words for words in found if words]
 
 
-# --- what is executed -------------------------------------------------------------------------------------------------
-
 QUICK = (*("plan", "new", "topology", "show", "log", "compare"), *("report", "size"))
 """Verbs that need no mail server and take a moment. So do `cluster certs` and `suite --list`."""
 

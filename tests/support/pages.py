@@ -115,9 +115,6 @@ def with_outputs(found: list[Block]) -> Iterator[tuple[Block, Block | None]]:
         yield block, after if block.commands and shown else None
 
 
-# --- outputs ---
-
-
 def masked(text: str) -> list[str]:
     """Return the statements of an output without what differs from run to run: numbers, names of runs, verdicts.
 

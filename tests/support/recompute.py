@@ -57,9 +57,6 @@ class Exports:
     profile_day_s: float
 
 
-# --- tasks --------------------------------------------------------------------------------------------------------
-
-
 def counts_of(rows: Sequence[Row]) -> Figures:
     """Return how many of these tasks were planned, attempted, done and so on, and the shares."""
     outcomes = Counter(row["outcome"] for row in rows)
@@ -223,9 +220,6 @@ def session_figures(tasks: Sequence[Row], users: int, begin_us: int, end_us: int
     }
 
 
-# --- the load that was asked for ----------------------------------------------------------------------------------
-
-
 def load_figures(
     tasks: Sequence[Row], plan: Mapping[str, Any] | None, begin_us: int, end_us: int, hour_s: float
 ) -> Figures | None:
@@ -244,9 +238,6 @@ def load_figures(
     counting = sum(min(task["made"], task["planned"] * 105 // 100) for task in by_task.values())
     all_planned = sum(task["planned"] for task in by_task.values())
     return {"planned": all_planned, "made": counting, "share": share(counting, all_planned), "tasks": by_task}
-
-
-# --- delivery -----------------------------------------------------------------------------------------------------
 
 
 def delivery_figures(
@@ -302,9 +293,6 @@ def delivery_figures(
         **times_of([*took_us.values()]),
     }
     return figures, took_us, asked
-
-
-# --- generator, machines, commands --------------------------------------------------------------------------------
 
 
 def engine_health(samples: Sequence[Row], begin_us: int, end_us: int) -> Figures:
@@ -381,9 +369,6 @@ def command_figures(commands: Sequence[Row], begin_us: int, end_us: int) -> dict
         failed = sum(row["outcome"] not in ("ok", OWN_FAULT) for row in rows)
         figures[name] = {"command": name, "hits": len(hits), "failed": failed, **times_of(hits)}
     return figures
-
-
-# --- the verdict --------------------------------------------------------------------------------------------------
 
 
 def criteria_figures(figures: Figures, criteria: Mapping[str, Any], due: Iterable[str]) -> dict[str, Figures]:
@@ -463,9 +448,6 @@ def received_share(plan: Mapping[str, Any] | None) -> float | None:
         sum(each["users"] * each[load]["received"] for each in groups) for load in ("per_user", "calculated")
     )
     return share(received, published) if groups else None
-
-
-# --- all of it ----------------------------------------------------------------------------------------------------
 
 
 def recompute(run: Exports) -> Figures:

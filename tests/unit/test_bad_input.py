@@ -85,8 +85,6 @@ def refusal(capsys: Capture, *arguments: str) -> str:
     return line
 
 
-# --- arguments --------------------------------------------------------------------------------------------------
-
 COMPARE = ("compare", "--base", "a", "--new", "b")
 
 
@@ -135,9 +133,6 @@ def test_each_command_says_what_it_is_for(capsys: Capture) -> None:
         assert all(verb in out for verb in named)
 
 
-# --- scenarios and profiles -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("verb", ["run", "plan", "init"])
 def test_a_wrong_file_is_one_line_of_each_command(capsys: Capture, verb: str) -> None:
     """It names file and key, without control characters."""
@@ -157,9 +152,6 @@ def test_an_embedded_server_cannot_be_initialised(capsys: Capture) -> None:
     for verb in ("init", "clean"):
         expected = "server: expected a server that is running, found embedded, which runs only during loadsim run"
         assert refusal(capsys, verb, written()).startswith(f"loadsim: own: {expected}")
-
-
-# --- places to write to -----------------------------------------------------------------------------------------
 
 
 def test_a_monitor_that_cannot_begin_writes_nothing() -> None:
@@ -284,8 +276,6 @@ def test_a_directory_of_runs_is_no_run(capsys: Capture) -> None:
         " runs/20260104T000000-d, runs/20260103T000000-c, runs/20260102T000000-b, and 1 more"
     )
 
-
-# --- servers ----------------------------------------------------------------------------------------------------
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -568,9 +558,6 @@ def test_submission_is_refused(capsys: Capture) -> None:
         "loadsim: account user1 (user1@loadsim.test): expected to log on over SMTP,"
         " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J" + no_account("user1")
     )
-
-
-# --- what a server says, and how a command goes -----------------------------------------------------------------
 
 
 def test_what_a_server_says_is_one_printable_line() -> None:

@@ -57,9 +57,6 @@ def begun(path: Path, out: Path, wanted: Wanted = WANTED) -> None:
         find_capacity(reader(path), wanted, out, watcher=Watching(stop))
 
 
-# --- users of groups ---
-
-
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=6), st.integers(0, 10_000))
 def test_users_are_shared_by_proportion(sizes: list[int], more: int) -> None:
     users = len(sizes) + more
@@ -73,9 +70,6 @@ def test_the_scenarios_own_number_has_its_own_groups() -> None:
     assert shared(20, [7, 7, 6]) == [7, 7, 6]
     assert shared(3, [7, 7, 6]) == [1, 1, 1]
     assert shared(100, [1]) == [100]
-
-
-# --- the directory ---
 
 
 @pytest.mark.slow
@@ -348,8 +342,6 @@ def test_each_engine_has_a_user_in_all_steps(tmp_path: Path) -> None:
         find_capacity(reader(path), replace(wanted, first=3), tmp_path / "other")
 
 
-# --- answers ---
-
 ANSWER = ("users", "failed_users", "interval", "stopped_by", "certain")
 """The keys of the answer, without those of its throughput and resources."""
 
@@ -459,9 +451,6 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     if found.low:
         seen = "1,000 users passed 2 times, 1,200 users failed 2 times"
         assert f"Interval: not stated: {seen}; an end needs 5 equal results and no other" in " ".join(text.split())
-
-
-# --- the command ---
 
 
 @pytest.mark.parametrize(

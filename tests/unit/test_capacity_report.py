@@ -48,9 +48,6 @@ def table(document: Document, caption: str) -> Table:
     return found
 
 
-# --- files of others ---
-
-
 @pytest.mark.parametrize(
     ("at", "change"),
     [
@@ -79,9 +76,6 @@ def test_terminal_controls_of_a_file_reach_no_report(tmp_path: Path, key: str) -
     shown = (tmp_path / "r.md").read_text()
     assert "owned" in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
-
-
-# --- the report ---
 
 
 @pytest.mark.parametrize(
@@ -169,9 +163,6 @@ def test_no_table_has_a_time_of_an_invalid_run() -> None:
     assert len(last) == 5 and all("not shown" in line for line in last)
 
 
-# --- what its runs warn of ---
-
-
 def contended(*others: float | None, **changes: Any) -> Capacity:
     """A search in which others took these parts of the server's cores, by the place of the run."""
     found = searched()
@@ -199,9 +190,6 @@ def test_an_answer_from_cores_that_others_took_is_doubtful(others: tuple[float |
     taken = [share for share in others if share is not None and share > 0.1]
     shares = " to ".join(f"{100 * end:.0f} %" for end in sorted({min(taken), max(taken)}))
     assert re.search(rf"In {len(taken)} of 20 runs: [^.]* took {shares} of [^.]*\[cores-taken\]", text)
-
-
-# --- what the users are ---
 
 
 def test_steps_lead_to_their_runs_and_name_both_kinds_of_users() -> None:

@@ -75,9 +75,6 @@ def numbers(steps: Sequence[CampaignRun]) -> list[int]:
     return [step.users for step in steps]
 
 
-# --- a server without noise ---
-
-
 @settings(max_examples=40)
 @given(st.integers(1, 10_000_000), st.integers(1, 10_000_000), st.integers(1, 10_000_000), st.sampled_from((0.05, 0.2)))
 def test_a_server_without_noise_is_found(capacity: int, first: int, most: int, width: float) -> None:
@@ -115,9 +112,6 @@ def test_the_papers_procedure() -> None:
     assert searched(exact(10), settings)[1] == Found(None, 500, "criteria")
 
 
-# --- a generator that is too slow ---
-
-
 @settings(max_examples=40)
 @given(st.integers(2, 100_000), st.integers(2, 100_000), st.integers(1, 100_000))
 def test_the_generator_ends_the_search_unless_the_server_fails_before(capacity: int, wall: int, first: int) -> None:
@@ -136,9 +130,6 @@ def test_the_generator_ends_the_search_unless_the_server_fails_before(capacity: 
         assert found.stopped_by == ("generator" if wall <= 100_000 else "limit")
         if found.low is not None and found.stopped_by == "generator":
             assert wall - found.low <= max(1, 0.4 * wall)
-
-
-# --- numbers with which no run can be made ---
 
 
 @settings(max_examples=40)
@@ -184,9 +175,6 @@ def test_a_refused_step_of_the_papers_ends_them() -> None:
     settings = Settings(500, 2000, steps=(500, 1000, 1500, 2000))
     assert searched(exact(1300), settings, lambda users: users > 1000)[1] == Found(1000, None, "refused")
     assert searched(exact(1300), settings, lambda users: users > 1500)[1] == Found(1000, 1500, "criteria")
-
-
-# --- noise ---
 
 
 @settings(max_examples=40)
@@ -391,9 +379,6 @@ def test_the_interval_holds_the_capacity_at_each_noise(noise: float, most_steps:
     assert quick <= most_quick * searches
 
 
-# --- the judgement of a step ---
-
-
 def judged(
     *findings: Finding,
     score_ms: float = 500.0,
@@ -468,8 +453,6 @@ def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
     assert codes(missed) == [Code.CRITERION_MISSED] * 2
     assert run.reasons == tuple(one.text for one in (*missed, *defects))
 
-
-# --- queues whose capacity theory gives ---
 
 HOUR_S, MINUTES_S = Window(600, 4200), Window(600, 900)
 """Windows of an hour and of five minutes, after ten minutes of warm-up; all in virtual time."""

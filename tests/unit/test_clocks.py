@@ -71,9 +71,6 @@ def compared(draw: st.DrawFn, clocks: st.SearchStrategy[Wandering], least: int =
     return clock, [clock.trip(*trip) for trip in draw(trips)]
 
 
-# --- one reading ---
-
-
 @example(Wandering(-1374, (729, 721) + (629,) * (SECONDS - 2)), [(763, 609, 0)])  # shows whole nanoseconds
 @few
 @given(steady(), st.lists(st.tuples(INSTANTS, DELAYS, DELAYS), min_size=1, max_size=20))
@@ -101,9 +98,6 @@ def test_no_round_trip_is_no_reading() -> None:
     """There is nothing to tell."""
     with pytest.raises(ValueError, match="expected a reading of the other clock, found none"):
         OtherClock.of([])
-
-
-# --- many readings ---
 
 
 @few
@@ -247,9 +241,6 @@ def test_the_other_clock_never_goes_back(seconds: list[int]) -> None:
     other = OtherClock.of(Reading(s * SECOND, s * (SECOND + 300_000), 10_000 + s % 7) for s in seconds)
     told = [other.there(at_ns).there_ns for at_ns in accumulate([SECOND // 3] * 60)]
     assert all(one < following for one, following in pairwise(told))
-
-
-# --- real clocks ---
 
 
 def test_a_real_clock_is_read_over_a_real_connection() -> None:

@@ -42,9 +42,6 @@ def within_three_sigma(share: float) -> float:
     return 3 * math.sqrt(share * (1 - share) / PAIRS)
 
 
-# --- Student's t ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("freedom", "five_percent", "one_percent"),
     [
@@ -98,9 +95,6 @@ def test_critical_value_and_p_undo_each_other(freedom: int, alpha: float) -> Non
     """The critical value is exceeded with just the probability that was asked for."""
     whole = np.array([freedom])
     assert two_sided_p(critical_t(alpha, whole), whole) == pytest.approx([alpha], rel=1e-6)
-
-
-# --- the test ---------------------------------------------------------------------------------------------------
 
 
 def test_a_published_example_of_welchs_test() -> None:
@@ -182,9 +176,6 @@ def test_runs_that_vary_wildly_show_nothing() -> None:
     for found in compare(samples):
         assert found.detectable is None and found.low is not None and found.high is not None
         assert 0 < found.low < 1 < found.high < math.inf
-
-
-# --- simulated repeats ------------------------------------------------------------------------------------------
 
 
 def repeats(
@@ -284,9 +275,6 @@ def test_the_comparison_is_the_test_that_was_simulated() -> None:
             assert (one.p, one.low, one.high) == pytest.approx(expected)
 
 
-# --- the limit --------------------------------------------------------------------------------------------------
-
-
 def exactly(mean_ms: float, deviation: float, count: int) -> list[float]:
     """Times of which the geometric mean is just that, and the logarithms' standard deviation, too."""
     steps = np.arange(count) - (count - 1) / 2
@@ -341,9 +329,6 @@ def test_no_number_of_repeats_tells_a_ratio_from_itself() -> None:
         assert repeats_needed(Sampled("Score", exactly(100, 0.1, 4), exactly(100 * ratio, 0.1, 4)), 0.05) is None
 
 
-# --- several looks ----------------------------------------------------------------------------------------------
-
-
 def looked_at(shown: Callable[[Floats, Floats], NDArray[np.bool_]], slower: float = 1.0) -> float:
     """The share of pairs of which anything is shown when one looks after 3, 4, ... 10 runs of each."""
     base, new = repeats(8, (10, 10), (0.05, 0.05), 0.5, slower=[slower] * TASKS)
@@ -381,9 +366,6 @@ def test_looks_correct_everything_alike(base: list[float], new: list[float], loo
     assert corrected.low <= (one.low or 0) <= (one.high or 0) <= corrected.high
     if corrected.p is not None and abs(corrected.p - ALPHA) > 1e-6:
         assert (corrected.change is None) == (corrected.low <= 1 <= corrected.high)
-
-
-# --- infinite figures -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,6 @@ def side(place: Path, name: str, delivery_ms: Sequence[float], **header: Any) ->
     ]
 
 
-# --- every criterion ----------------------------------------------------------------------------------------------
-
 ROWS = {"score_ms": SCORE, "response_score_ms": RESPONSE_SCORE, "delivery.p95_ms": DELIVERY}
 """The rows of the table that decide on a criterion."""
 
@@ -118,9 +116,6 @@ def test_a_criterion_of_ones_own_is_decided_within_its_limits(
     assert decided(compare_runs(base, new, max_regression=0.05))[name] == "failed"
 
 
-# --- one rule -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("low", "high", "corrected", "expected"),
     [
@@ -175,9 +170,6 @@ def test_failures_are_corrected_for_the_number_of_shares() -> None:
     assert [one.decision for one in by_shares({"READ": worse}, TERMS)] == ["failed"]
     nine = by_shares({"READ": worse} | {str(at): alike for at in range(8)}, TERMS)
     assert nine[0].decision == "undecided"
-
-
-# --- criteria -----------------------------------------------------------------------------------------------------
 
 
 def of_criteria(base: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> str:
@@ -275,9 +267,6 @@ def test_criteria_of_any_run_of_base_count(tmp_path: Path) -> None:
     on = write_run(tmp_path, "base-1", hour=10, criteria={"score_ms": {"below": 90}})
     new = [write_run(tmp_path, f"new-{at}", hour=9 + 2 * at, criteria=HEADER["criteria"]) for at in range(2)]
     assert [run.passed for run in compare_runs([off, on], new).figures.base] == [False, False]
-
-
-# --- the order ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,6 @@ def with_scenario(place: Path, scenario: Mapping[str, Any]) -> Path:
     return place
 
 
-# --- the first screen -------------------------------------------------------------------------------------------
-
-
 def test_the_verdict_and_the_figures_are_those_of_the_command(tmp_path: Path, capsys: Capture) -> None:
     """READ takes 20 % longer: the title, the sentence and the rows agree with `--json`, and the sections follow."""
     base, new = three(tmp_path, "base", 102), three(tmp_path, "new", 122.4, (52.02, 51, 50))
@@ -105,9 +102,6 @@ def test_runs_that_differ_are_described_by_the_load_of_each(tmp_path: Path) -> N
     load = "small or large, 2 users or 3 users"
     assert found.title == f"{load}: new against base"
     assert table(found, f"95th percentiles of {load}, window of 100 s: ")
-
-
-# --- what differs -----------------------------------------------------------------------------------------------
 
 
 def test_what_differs_is_told_by_side(tmp_path: Path) -> None:

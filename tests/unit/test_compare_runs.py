@@ -51,9 +51,6 @@ def refused(base: list[Path], new: list[Path], **options: Any) -> str:
     return str(refusal.value)
 
 
-# --- figures ----------------------------------------------------------------------------------------------------
-
-
 def test_the_text_is_the_golden_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """READ takes 20 % longer and is found, SEND the same and is not; the figures were computed with SciPy, as well.
 
@@ -172,9 +169,6 @@ def test_one_failure_is_chance(tmp_path: Path, unanswered: int, of: int, expecte
     assert decided(found)["failures of READ"] == expected
 
 
-# --- what users wait for, and the criteria ------------------------------------------------------------------------
-
-
 def waiting(
     place: Path, side: str, late_ms: Sequence[float], *, failed: Sequence[int] = (), **header: Any
 ) -> list[Path]:
@@ -291,9 +285,6 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
     assert by_name(comparison, "other: READ")["ratio"] == pytest.approx(2.93, rel=0.01)
     assert [one["name"] for one in comparison.document["scores"]] == ["imap: Score", "other: Score"]
     assert comparison.document["decision"] == "failed"
-
-
-# --- which runs -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -440,9 +431,6 @@ def test_a_limit_needs_scores(tmp_path: Path) -> None:
     assert compare_runs(base, new, force=True).document["scores"] == []
 
 
-# --- warnings ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("first_hour", "header", "code", "values"),
     [
@@ -491,9 +479,6 @@ def test_the_verdict_in_a_sentence(
     found = compare_runs(three(tmp_path, "base", 102), three(tmp_path, "new", new_ms), max_regression=limit)
     assert re.fullmatch(verdict, verdict_line(found.figures)), verdict_line(found.figures)
     assert tone(found) == rating
-
-
-# --- formats and arguments --------------------------------------------------------------------------------------
 
 
 def test_json_is_described_key_by_key(tmp_path: Path, capsys: Capture) -> None:

@@ -42,9 +42,6 @@ def read(tmp_path: Path, criteria: str, *settings_: str, more: str = FEW) -> dic
     return documents(load_scenario(str(written(tmp_path, criteria, more)), settings_).criteria)
 
 
-# --- in the scenario ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("criteria", "name", "limits"),
     [
@@ -234,9 +231,6 @@ def test_what_a_profile_does_not_do_is_not_planned(tmp_path: Path) -> None:
     assert planned_tasks(profile) == always | {"READ", "REPLY ALL", "DELETE", "EVICT", "SAVE SENT"}
     (tmp_path / "q.yaml").write_text("name: q\nfrom: p.yaml\nprocess_inbox: {per_day: 0}\n")
     assert planned_tasks(load_profile(str(tmp_path / "q.yaml"))) == always
-
-
-# --- against the figures --------------------------------------------------------------------------------------------
 
 
 def names(tree: Any, above: str = "") -> list[str]:
@@ -474,9 +468,6 @@ def test_a_run_may_be_held_against_another_scenario(tmp_path: Path, capsys: pyte
     assert "misspelt.yaml: criteria: expected limits of figures, found none" in capsys.readouterr().err
 
 
-# --- of each scored task --------------------------------------------------------------------------------------------
-
-
 def begun(tmp_path: Path, name: str, tasks: list[dict[str, Any]], **header: Any) -> Summary:
     """The answer of a run in which one user logged on and one message was delivered, besides these tasks."""
     few = {"limits": {"hits": 1, "window_s": 1}}
@@ -545,9 +536,6 @@ def test_in_a_closed_loop_tasks_with_a_weight_by_default_are_asked(tmp_path: Pat
     assert summary.exit_status == 1
 
 
-# --- in words -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "limits", "figure", "found", "wanted"),
     [
@@ -573,9 +561,6 @@ def test_words_never_say_the_opposite(found: float, limit: float, kind: str) -> 
     digits, unit = result.found.replace(",", "").split()
     again = Result("score_ms", {kind: limit}, float(digits) * {"ms": 1, "s": 1000}[unit])
     assert again.passed == result.passed or math.isclose(found, limit, rel_tol=1e-14)
-
-
-# --- in the answer --------------------------------------------------------------------------------------------------
 
 
 def test_mail_may_be_late_by_the_time_between_two_looks(tmp_path: Path) -> None:

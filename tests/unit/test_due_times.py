@@ -104,9 +104,6 @@ def test_the_time_of_a_forward_has_the_fetch_of_its_attachment(tmp_path: Path) -
         assert (inside[0]["started_ns"], inside[-1]["ended_ns"]) == (task["started_ns"], task["ended_ns"])
 
 
-# --- nothing unrecorded -----------------------------------------------------------------------------------------------
-
-
 def noted(monkeypatch: pytest.MonkeyPatch, listed_ns: dict[tuple[int, str], int]) -> dict[int, set[str]]:
     """By user, the ids of the messages that a READ is recorded of from now on, however it ends.
 
@@ -181,9 +178,6 @@ def test_every_message_that_was_to_be_read_is_in_the_log(
             message for (owner, message), at_ns in listed_ns.items() if owner == user and at_ns <= processings[-1]
         }
         assert in_sight <= notes[user], (in_sight - notes[user], lived.tasks(user=user)[-5:])
-
-
-# --- times without a session ------------------------------------------------------------------------------------------
 
 
 def test_a_session_that_was_lost_before_its_user_was_cut_off_was_down_since_then(tmp_path: Path) -> None:

@@ -50,9 +50,6 @@ def assert_lateness_adds_up(lived: Lived) -> None:
             assert min(task["late_busy_s"], task["late_down_s"], task["late_generator_s"]) >= 0
 
 
-# --- start, open model --------------------------------------------------------------------------------------------
-
-
 def test_log_ons_are_spread_over_the_ramp_up(tmp_path: Path) -> None:
     """User k of n is due at k/n of the ramp-up; the common start comes when the last one is on."""
     lived = live(day_of(tmp_path, (quiet(), 4), day="10s", ramp_up="8s"), tmp_path)
@@ -135,8 +132,6 @@ def test_a_busy_day_with_faults_everywhere(tmp_path: Path) -> None:
         if (mail["message"], mail["user"]) in at:
             assert mail["at_ns"] >= at[mail["message"], mail["user"]]
 
-
-# --- faults, one by one -------------------------------------------------------------------------------------------
 
 FAULTS: dict[str, TaskFailed] = {
     "refused": ServerRefused("NO", "no"),
@@ -381,9 +376,6 @@ def test_a_refused_sync_is_tried_again(tmp_path: Path) -> None:
     assert syncs[3]["scheduled_ns"] - syncs[0]["ended_ns"] > 14 * S
 
 
-# --- ends ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_task_that_outlasts_the_grace_is_unfinished(tmp_path: Path) -> None:
     """It has no end; its user comes back for the mail that is under way to him; what is due later is skipped."""
     scenario = day_of(tmp_path, (SENDER, 2), limits={"grace": "5s", "drain": "30s"})
@@ -560,9 +552,6 @@ def test_a_user_who_never_gets_on_does_not_stop_the_others(tmp_path: Path) -> No
     (failure,) = lived.said("failure")
     assert failure["line"] == "wrong password"
     assert lived.said("failures")[0]["times"] == len(lived.tasks("LOGON", user=2)) > 3
-
-
-# --- what is told -------------------------------------------------------------------------------------------------
 
 
 def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:

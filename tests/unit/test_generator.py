@@ -50,9 +50,6 @@ def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[s
     return summary
 
 
-# --- figures ---
-
-
 def test_percentiles_are_those_of_all_ticks(tmp_path: Path) -> None:
     """1 to 100 ms over two seconds: ranks over all 200 ticks, not the average of two seconds' percentiles."""
     lags_us = [*range(1000, 201_000, 1000)]
@@ -104,9 +101,6 @@ def test_a_share_of_a_core_counts_by_the_time_it_is_about(tmp_path: Path) -> Non
     assert run_of(tmp_path, samples).score["generator"]["cpu_share"] == pytest.approx(0.5)
 
 
-# --- from the log to the exit status ---
-
-
 def blocked(lag_ms: int) -> list[int]:
     """The lags of a second in which the loop was away for so long."""
     return [*range(lag_ms * 1000, 0, -10_000), *CALM[: 100 - lag_ms // 10]]
@@ -134,9 +128,6 @@ def test_healthy_runs_are_never_called_invalid(tmp_path: Path) -> None:
         place.mkdir()
         summary = run_of(place, [sample(at_s + 1, row.tolist()) for at_s, row in enumerate(lags_us)])
         assert (summary.exit_status, summary.score["verdict"]["validity"]) == (0, "valid")
-
-
-# --- the limits ---
 
 
 @pytest.mark.parametrize(

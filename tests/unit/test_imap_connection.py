@@ -346,9 +346,6 @@ async def test_capabilities_count_after_the_log_on() -> None:
     assert client.ear.commands[2][2:] == (len(b"t2 AUTHENTICATE PLAIN \r\n") + len(PLAIN), len(b"t2 OK done\r\n"))
 
 
-# --- TLS ---
-
-
 @pytest.fixture(scope="module")
 def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
     return certificate(tmp_path_factory.mktemp("localhost"), "DNS:localhost,IP:127.0.0.1")

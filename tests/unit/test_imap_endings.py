@@ -163,9 +163,6 @@ def fails(said: Said, name: str, *arguments: bytes | Literal, **named: Any) -> T
     return found[0]
 
 
-# --- the states ---
-
-
 @pytest.mark.parametrize(
     ("state", "name", "first", "plus", "ok", "no"),
     [
@@ -230,9 +227,6 @@ def raising(error: Exception) -> Callable[[object], None]:
         raise error
 
     return callback
-
-
-# --- one fault each ---
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), RecursionError(), MemoryError(), KeyError("x")], ids=repr)
@@ -359,9 +353,6 @@ def test_kinds_of_failures_are_counted(text: bytes, kind: str) -> None:
     assert isinstance(failure, ServerRefused)
     assert failure.kind == kind
     assert len(failure.line) <= 200
-
-
-# --- what the port makes of it ---
 
 
 def in_inbox(answers: Sequence[bytes], offered: set[str]) -> tuple[ImapMailbox, Connection]:

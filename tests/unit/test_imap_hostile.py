@@ -41,9 +41,6 @@ def refused(work: Callable[[], object]) -> None:
         work()
 
 
-# --- what an e-mail contains ---
-
-
 def test_a_text_is_short_and_on_one_line() -> None:
     """Encoded words, of whatever character set, stay encoded."""
     assert text_of(b"=?idna?q?x?=\r\n \xff\0 y") == "=?idna?q?x?= \ufffd y"
@@ -88,9 +85,6 @@ def test_deep_structures_raise_no_recursion_error() -> None:
     text = structure_of(found.structure).text
     assert text is not None
     assert text.name == ".".join(["1"] * 100)
-
-
-# --- a few bytes that ask for much ---
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,6 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
-# --- on real servers ---
-
-
 MIXED = (
     b"From: a@example.test\r\nTo: user2@example.test, Three <user3@example.test>\r\nSubject: coffee {3}\r\n"
     b"MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=o\r\n\r\n"
@@ -314,8 +311,6 @@ async def test_without_uidplus_foreign_deleted_messages_are_protected(site: Site
     assert [flags for flags, _ in site.witness(account, "INBOX")] == ["\\Deleted", ""]
     assert site.subjects(account, "Other") == []
 
-
-# --- on scripted servers ---
 
 USER = Account(1, "user1", "user1@example.test", "pw")
 
@@ -627,9 +622,6 @@ async def test_a_log_off_without_an_answer_is_none_the_worse() -> None:
         assert not ear.losses
         with pytest.raises(ServerLost, match="not logged on"):
             await box.log_off()
-
-
-# --- without a server ---
 
 
 @settings(deadline=None, max_examples=50)

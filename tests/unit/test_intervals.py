@@ -31,9 +31,6 @@ def simulated(random: np.random.Generator, length_s: int, hits: int, moods: NDAr
     return hits_of("READ", 10, due_us, took_us, Window(0, length_s))
 
 
-# --- against a known truth ---
-
-
 def least_covered(times: int) -> float:
     """Return how often an interval of 95 % holds the truth, less four standard deviations."""
     return 0.95 * times - 4 * math.sqrt(times * 0.95 * 0.05)
@@ -82,9 +79,6 @@ def test_records_taken_for_independent_would_promise_too_much() -> None:
     assert 2 * width(records) < width(blocks)
 
 
-# --- properties ---
-
-
 def width(interval: Bounds | NoInterval | None) -> float:
     """How long an interval is, in ms."""
     assert isinstance(interval, tuple)
@@ -127,9 +121,6 @@ def test_equal_times_have_an_interval_of_that_time() -> None:
     """No block deviates."""
     same = hits_of("READ", 1, np.arange(900) * 4_000_000, np.full(900, 5000), Window(0, WINDOW_S))
     assert intervals([same], Window(0, WINDOW_S)).score == (5.0, 5.0)
-
-
-# --- when there is none ---
 
 
 def evenly(task: str, hits: int, weight: float = 1) -> Hits:
@@ -180,9 +171,6 @@ def test_an_end_beyond_all_hits_is_no_end() -> None:
     took_us = np.concatenate([np.full(285, 1000), np.arange(2000, 2015)])
     moment = hits_of("READ", 1, due_us, took_us, Window(0, WINDOW_S))
     assert of(moment).tasks["READ"] is NoInterval.BEYOND_HITS
-
-
-# --- slots ---
 
 
 @pytest.mark.parametrize(

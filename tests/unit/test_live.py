@@ -54,9 +54,6 @@ def cells(lines: list[str]) -> dict[str, list[str]]:
     return {first: rest for first, *rest in split}
 
 
-# --- the screen ---------------------------------------------------------------------------------------------------
-
-
 def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
     """Phase and time left, users, rates, lateness by cause, the generator, failures by kind, tasks with their times."""
     lines = cells(drawn(figures_of(scenario, BEFORE, WORK)))
@@ -136,9 +133,6 @@ def test_what_a_server_said_has_no_power_over_the_screen(scenario: Scenario) -> 
     text = " ".join(lines)
     assert "MOVE: NO [bold red]x[/] [/nothing] (9); MOVE: 450 RCPT (1); " in text
     assert "4 more kinds" in text
-
-
-# --- terminals ----------------------------------------------------------------------------------------------------
 
 
 def snapshots(count: int) -> Iterator[LiveSnapshot]:

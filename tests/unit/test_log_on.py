@@ -122,9 +122,6 @@ def end(driver: str, done: bool) -> str:
 AFTER: Step = (r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1|%t OK done|")
 
 
-# --- servers that cheat ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("driver", EACH)
 def test_a_false_challenge(driver: str) -> None:
     """It ends the connection: no proof, against which passwords could be tried, is sent."""
@@ -158,8 +155,6 @@ def test_the_command_is_not_sent_in_place_of_the_method(driver: str) -> None:
     assert isinstance(failure, ServerRefused)
     assert "expected scram-sha-1, the server offers PLAIN" in failure.line
 
-
-# --- services that cannot be tried here --------------------------------------------------------------------------
 
 GOOGLE_IMAP = (
     "* CAPABILITY IMAP4rev1 UNSELECT IDLE NAMESPACE QUOTA ID XLIST CHILDREN X-GM-EXT-1 XYZZY SASL-IR AUTH=XOAUTH2"

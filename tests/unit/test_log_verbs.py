@@ -217,9 +217,6 @@ def test_an_empty_run_has_an_answer_without_a_score(tmp_path: Path, capsys: pyte
     assert "the logs hold no task: there is no score" in capsys.readouterr().out
 
 
-# --- check ---
-
-
 def test_check_says_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Format, blocks (names twice, tasks, mails, facts), bytes, records by kind."""
     mails = [event("accepted", "n1.0", 2, 2000)]

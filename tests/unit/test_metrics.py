@@ -129,9 +129,6 @@ def test_the_reference_names_every_phase() -> None:
     assert re.findall(r"`([a-z-]+)`", line.split("|")[4]) == list(RUN_PHASES)
 
 
-# --- where --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("where", ["", "x", "127.0.0.1", "1:2:3", "::1", "65536", "-1", "a b:1", "[::1]"])
 def test_no_address(where: str) -> None:
     """One line says what is expected."""

@@ -65,9 +65,6 @@ def assert_survived(lived: Lived, users: int = 2) -> None:
     assert len(lived.log.tasks) == len(lived.tape.tasks) + len(lived.tape.spans)
 
 
-# --- the edge of a user -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "task"),
@@ -317,9 +314,6 @@ def test_a_plan_does_not_swallow_a_bug(tmp_path: Path, monkeypatch: pytest.Monke
     assert raised.value.subgroup(ZeroDivisionError) is not None
 
 
-# --- the verdict on logs ------------------------------------------------------------------------------------------
-
-
 def of_our_own(task: str, due_ms: float, kind: str, **more: Any) -> dict[str, Any]:
     return done(task, due_ms, 1, outcome="generator", error=kind, **more)
 
@@ -393,9 +387,6 @@ def test_commands_that_we_failed_are_no_failures_of_the_server(tmp_path: Path) -
     assert (row["hits"], row["failed"]) == (1, 1)
 
 
-# --- a machine that is not observed ----------------------------------------------------------------------------------
-
-
 def observed(place: Path, machine_s: Iterable[float] | None, engine_s: Iterable[float]) -> Summary:
     """The figures of a run whose machine and engine took samples at these seconds; its window is of 100 s.
 
@@ -448,9 +439,6 @@ def test_a_gap_in_a_machines_samples_is_in_the_verdict(
         ("c1", {"length_s": round(end_s - begin_s), "begin_s": round(begin_s), "end_s": round(end_s)})
         for begin_s, end_s in machine["unobserved_s"]
     ]
-
-
-# --- bounded kinds ------------------------------------------------------------------------------------------------
 
 
 def test_kinds_that_a_server_chooses_are_bounded(tmp_path: Path) -> None:

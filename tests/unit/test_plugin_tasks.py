@@ -83,9 +83,6 @@ def own_failures(lived: Lived) -> list[Value]:
     return [one.values["kinds"] for one in defects if one.code is Code.GENERATOR_FAILED and one.cause]
 
 
-# --- rate, records, score -----------------------------------------------------------------------------------------
-
-
 def test_it_is_done_at_the_profiles_rate(install: Install, tmp_path: Path) -> None:
     """A Poisson process: 2 users, 40 a day each, and a standard deviation of 9."""
     install()
@@ -173,9 +170,6 @@ def test_a_plan_counts_it_and_imports_nothing(install: Install, tmp_path: Path) 
     assert sum(hour["tasks"]["LOOK AROUND"] for hour in figures["by_hour"]) == figures["tasks"]["LOOK AROUND"]
 
 
-# --- versions -----------------------------------------------------------------------------------------------------
-
-
 def test_another_version_is_another_load(install: Install, tmp_path: Path) -> None:
     """The digest is that of this machine, also for a scenario that another one sent."""
     install(version="1")
@@ -197,9 +191,6 @@ def test_logs_of_different_versions_are_not_merged(install: Install, tmp_path: P
         live(scenario, tmp_path, header=header)
     with pytest.raises(LogError, match=r"^merge: plugins\.task LOOK AROUND: expected the same .* found 'other 1'"):
         merge(read_each([tmp_path / "0.tlog", tmp_path / "1.tlog"]))
-
-
-# --- names --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["LOAD ATTACHMENT", "NO SESSION", "look", "A.B", "A" * 33, 5])
@@ -240,9 +231,6 @@ def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install
     assert str(refusal.value).startswith("task LOOK AROUND: expected ")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
-
-
-# --- failures -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -290,9 +278,6 @@ def test_the_end_of_the_run_cancels_it(install: Install, tmp_path: Path) -> None
     outcomes = [task["outcome"] for task in lived.tasks("LOOK AROUND", 1)]
     assert outcomes[0] == "unfinished" or outcomes[-1] == "unfinished"
     assert set(outcomes) == {"unfinished", "skipped"}
-
-
-# --- reports ------------------------------------------------------------------------------------------------------
 
 
 SILENT = "try: {}\n        except Exception: pass"

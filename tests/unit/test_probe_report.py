@@ -91,9 +91,6 @@ def test_the_table_of_figures_is_of_the_window(tmp_path: Path) -> None:
     )
 
 
-# --- the send queue -----------------------------------------------------------------------------------------------
-
-
 def queue_log(place: Path, samples: list[tuple[float, float, float | None]]) -> Any:
     """A log with recipients in the queue and, if known, deliveries per second, by instant."""
     health = [

@@ -90,9 +90,6 @@ def waited(path: Path, queues: Queues) -> tuple[str | None, list[str]]:
     return queues.quiet_down.until_empty(load_scenario(str(path)), watcher), watcher.lines
 
 
-# --- the queue --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("listings", "taken"),
     [
@@ -153,9 +150,6 @@ def test_only_a_server_with_the_probe_is_looked_at(tmp_path: Path) -> None:
     assert not sees(probes=PROBES)
 
 
-# --- a search ---------------------------------------------------------------------------------------------------------
-
-
 class StepBegunError(Exception):
     """Ends a search in the run after the pause."""
 
@@ -212,9 +206,6 @@ def test_a_search_stops_at_a_queue_that_stays_full_and_goes_on_once_it_is_empty(
     assert [each.name for each in (out / "runs").iterdir()] == ["00004-1"]
     with pytest.raises(StepBegunError):
         searched(path, out, wanted, Queues(0))
-
-
-# --- a suite ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -214,9 +214,6 @@ KINDS = {
 }
 
 
-# --- the three forms ---
-
-
 def test_the_tables_of_a_run(tmp_path: Path) -> None:
     """The whole report in Markdown, as it was read and held against the answer's own golden file."""
     assert to_markdown(document_of([str(write_two_clients(tmp_path / "run"))])) == GOLDEN.read_text("utf-8")
@@ -263,9 +260,6 @@ def test_markdown_escapes_its_own_signs() -> None:
         "| --- | --- |",
         r"| x y\|z | \`&lt;q&gt;\` \[l\](m) \#1 |",
     ]
-
-
-# --- the page ---
 
 
 def test_the_page_needs_nothing_and_is_well_made(reports: dict[str, tuple[Document, str]]) -> None:
@@ -344,9 +338,6 @@ def test_a_password_is_nowhere(tmp_path: Path) -> None:
     for text in (to_html(document), to_markdown(document)):
         assert "hunter2" not in text
         assert "accounts.password" in text
-
-
-# --- what it says ---
 
 
 def test_the_first_screen_of_a_page_has_few_words(tmp_path: Path) -> None:
@@ -602,9 +593,6 @@ def test_a_closed_loop_has_no_score(tmp_path: Path) -> None:
         assert word not in text
 
 
-# --- series, against numpy ---
-
-
 def nearest_rank(values: NDArray[Any], share: Fraction) -> float:
     """The smallest value that at least this share of all do not exceed: the definition, counted out.
 
@@ -747,9 +735,6 @@ def test_bins_suit_the_length_of_the_run(header: dict[str, Any], expected: tuple
     assert len(bins) <= 60
 
 
-# --- charts ---
-
-
 def test_a_chart_as_a_table() -> None:
     """A column for each line of each panel, named after both where there are several panels."""
     axis = _axis((1.0, 2.0))
@@ -785,9 +770,6 @@ def test_what_is_infinite_is_drawn_at_the_upper_edge() -> None:
         return found.count('href="#mi"')
 
     assert (marks(2.0, math.inf, math.inf), marks(2.0, None, None)) == (2, 0)
-
-
-# --- the command ---
 
 
 def test_where_a_report_goes(

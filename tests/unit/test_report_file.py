@@ -31,9 +31,6 @@ def refused(capsys: Capture, *arguments: str) -> str:
     return line
 
 
-# --- formats ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["x.docx", "x", "x.html.gz", ".html"])
 def test_an_unknown_suffix_is_refused_before_any_work(place: Path, capsys: Capture, name: str) -> None:
     for arguments in (["report", "run", "-o", name], ["compare", "--base", "no", "--new", "none", "--report", name]):

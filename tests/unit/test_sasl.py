@@ -37,9 +37,6 @@ def initial_of(exchange: Exchange) -> bytes:
     return Dialogue(exchange, 8000).words[1]
 
 
-# --- examples of the RFCs ----------------------------------------------------------------------------------------
-
-
 def test_scram_sha_1() -> None:
     """RFC 5802 section 5."""
     exchange = Scram("SCRAM-SHA-1", USER, nonce="fyko+d2lbbFgONRv9qkxdawL")
@@ -121,9 +118,6 @@ def test_saslprep_prohibits(text: str) -> None:
         saslprep(text)
     with pytest.raises(ServerRefused, match="no SCRAM password"):
         Scram("SCRAM-SHA-256", replace(USER, password=text), nonce="rOprNGfwEbeRWgbNEkqO").respond(FIRST)
-
-
-# --- SCRAM servers that cheat ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -212,8 +206,6 @@ def test_few_keys_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(kept) == 3
 
 
-# --- the choice of a method --------------------------------------------------------------------------------------
-
 METHODS = "PLAIN LOGIN CRAM-MD5 SCRAM-SHA-1 SCRAM-SHA-256 XOAUTH2 OAUTHBEARER EXTERNAL"
 ALL = frozenset(METHODS.split())
 TOKEN = TokenSource(file="/none")
@@ -257,9 +249,6 @@ def test_a_named_method_is_not_replaced() -> None:
         missing(endpoint, USER, refused) == "expected scram-sha-1 or plain, the server offers LOGIN, the command LOGIN"
     )
     assert len(missing(endpoint, USER, Offer(frozenset("x" * 50 + str(number) for number in range(99))))) < 200
-
-
-# --- tokens ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -376,9 +365,6 @@ def test_a_reason_that_is_none(challenge: bytes) -> None:
     assert exchange.respond(challenge) == b"" and exchange.reason() == "the token was refused"
     with pytest.raises(ProtocolError, match="XOAUTH2 success"):
         exchange.succeed()
-
-
-# --- secrets in texts --------------------------------------------------------------------------------------------
 
 
 def test_each_form_of_a_secret_is_masked(tmp_path: Path) -> None:

@@ -44,9 +44,6 @@ def refusal(reference: str | Path, *overrides: str) -> str:
     return str(refused.value)
 
 
-# --- what is shipped --------------------------------------------------------------------------------------------
-
-
 def groups(scenario: Scenario) -> list[tuple[str, int, str]]:
     return [(group.profile.name, group.users, group.protocol) for group in scenario.topology]
 
@@ -59,9 +56,6 @@ def test_medium_is_the_published_procedure() -> None:
     assert scenario.compression == 1
     assert scenario.criteria == DEFAULT
     assert scenario.limits == Limits()
-
-
-# --- keys -------------------------------------------------------------------------------------------------------
 
 
 def test_everything_that_can_be_said(tmp_path: Path, file: Path) -> None:
@@ -196,9 +190,6 @@ def test_lists_of_different_profiles(file: Path) -> None:
     assert scenario.lists == ListsSection(count=None, cover=0.5, size=Distribution(2, 3, 4))
 
 
-# --- accounts ---------------------------------------------------------------------------------------------------
-
-
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 10_000_000))
 def test_a_pattern_is_a_function_of_the_number(index: int) -> None:
@@ -256,9 +247,6 @@ def test_tables_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
     assert refusal(file) == f"{file}: accounts.csv: expected a row for each of 4 users, found 3 rows"
 
 
-# --- settings ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("setting", "begin", "end"),
     [
@@ -283,9 +271,6 @@ def test_tables_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
 def test_refused_settings(setting: str, begin: str, end: str) -> None:
     said = refusal("mixed", setting)
     assert said.startswith(begin) and said.endswith(end)
-
-
-# --- refused scenarios ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -383,9 +368,6 @@ def test_hosts_that_need_permission(host: str) -> None:
     setting = f"server.imap.host='{host}'"
     assert refusal("mixed", setting).endswith(f"found '{host}'; add allow_hosts: ['{host}']")
     assert load_scenario("mixed", [setting, f"allow_hosts=['{host}']"]).users == 400
-
-
-# --- written down, and digested ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", known("scenarios"))
@@ -504,9 +486,6 @@ def test_lists_that_cover_users_are_lists() -> None:
     assert load_scenario("medium", [group, "lists.count=0"]).lacks_lists
 
 
-# --- the reference, and installed packages ----------------------------------------------------------------------
-
-
 def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
     """A wheel carries profiles, programs and scenarios inside the package; they are found there without a checkout."""
     shutil.copytree(ROOT / "loadsim", tmp_path / "loadsim", ignore=shutil.ignore_patterns("__pycache__"))
@@ -521,8 +500,6 @@ def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
     )
     assert done.stdout.split() == ["20", str(tmp_path / "loadsim" / "profiles")]
 
-
-# --- YAML -------------------------------------------------------------------------------------------------------
 
 TEXTS = st.text(max_size=12).filter(str.isprintable)
 

@@ -62,9 +62,6 @@ def secret_file(text: str = SECRET + "\n", mode: int = 0o600) -> str:
     return "secret"
 
 
-# --- where they come from -----------------------------------------------------------------------------------------
-
-
 def test_a_password_from_a_file() -> None:
     """The file lies beside the scenario; its line end is none of the password's; numbers are filled in."""
     scenario = load_scenario(written({"user": "user{index}", "password_file": secret_file()}))
@@ -122,9 +119,6 @@ def test_a_report_needs_no_password(capsys: Capture) -> None:
     assert main(["report", "run"]) == 0
 
 
-# --- warnings of exposed ones --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", [0o640, 0o604])
 def test_a_file_that_others_can_read(mode: int) -> None:
     (warning,) = load_scenario(written({"user": "u{index}", "password_file": secret_file(mode=mode)})).exposed
@@ -173,9 +167,6 @@ def test_the_commands_warn_at_their_start(capsys: Capture) -> None:
     main(["topology", "export", name, "--format", "csv", "--out", "tables"])
     said = capsys.readouterr().err.splitlines()
     assert said[0] == f"loadsim: warning: {finding(Code.PASSWORD_IN_CLEAR, 'IMAP at mail.example:143').text}"
-
-
-# --- a run -----------------------------------------------------------------------------------------------------------
 
 
 def _descendants(process: int) -> Iterator[int]:

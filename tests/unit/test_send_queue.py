@@ -137,8 +137,6 @@ def test_a_build_up_at_the_end_has_the_time_to_deliver_it(tmp_path: Path) -> Non
     assert found(summary)["send_queue_build_up_s"] == pytest.approx(21.0)
 
 
-# --- what is not measured -------------------------------------------------------------------------------------------
-
 QUIET = {"send_queue_build_up_s", "send_queue_growth_s"}
 
 
@@ -160,8 +158,6 @@ def test_what_was_not_measured_is_missed(
     assert all(one.figure is None and codes(one.reasons) == [reason] for one in summary.criteria if not one.passed)
     assert not summary.verdict.passed
 
-
-# --- properties -----------------------------------------------------------------------------------------------------
 
 QUEUES = st.lists(st.integers(0, 3000), min_size=10, max_size=120)
 

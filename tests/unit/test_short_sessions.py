@@ -293,9 +293,6 @@ def test_stress_looks_for_mail_and_backs_off(tmp_path: Path) -> None:
     assert len(tries) < 30
 
 
-# --- on a scripted server ---
-
-
 def opened(endpoint: Endpoint, ear: Ear, **changes: Any) -> PerViewMailbox:
     """A mailbox with sessions per view."""
     program = replace(MailProgram(name="own", idle=False, session=PER_VIEW), **changes)

@@ -89,9 +89,6 @@ def test_no_free_file_descriptor(
         runner.run(live())
 
 
-# --- the mapping --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("number", SHORTAGES)
 def test_shortages_have_stable_kinds(number: int) -> None:
     """The kind follows from the system's error number, not from its text; `again` keeps the type."""
@@ -142,9 +139,6 @@ def test_a_time_limit_is_the_servers() -> None:
     with pytest.raises(ServerSilent), failing_as("connect"):
         raise TimeoutError
     assert own_failure(TimeoutError()) is None
-
-
-# --- outside of protocols -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -230,18 +224,12 @@ def test_a_system_without_proc_is_bad_input(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# --- drivers ------------------------------------------------------------------------------------------------------
-
-
 def test_an_error_in_a_driver_is_ours() -> None:
     """A transport ends a connection by what its protocol raises."""
     failure = own_failure(KeyError("secret"))
     assert failure is not None
     assert failure.kind == "internal error: KeyError"
     assert own_failure(None) is own_failure(ServerLost("connection lost")) is None
-
-
-# --- several addresses --------------------------------------------------------------------------------------------
 
 
 def reached(monkeypatch: pytest.MonkeyPatch, errors: dict[str, OSError], took: set[str]) -> OSError:

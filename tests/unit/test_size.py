@@ -72,9 +72,6 @@ def test_disk_operations_for_each_message(plain: Path, capsys: pytest.CaptureFix
     assert demand(found, "delivered copy", "disk operations")["value"]["value"] == pytest.approx(4, rel=0.1)
 
 
-# --- what else fills the machine ------------------------------------------------------------------------------------
-
-
 def answer(place: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """The exit status and the text, as one line."""
     status = main(["size", str(place)])
@@ -165,9 +162,6 @@ def test_others_on_the_generators_core_leave_the_server_its_own(
     assert resource(found, "processor")["why_not"]["values"] == {"programs": 0.6, "machines": 0.0, "cores": 1.0}
 
 
-# --- disk operations --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_operations_of_a_raid_and_its_members_are_not_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each counts the same operation again; alone, the device counts it once."""
@@ -184,9 +178,6 @@ def test_operations_of_a_raid_and_its_members_are_not_added(tmp_path: Path, caps
     alone = {f"disk_sda_{figure}": None for figure in ("reads_per_s", "writes_per_s", "busy_share")}
     _, found = sized(busy_run(tmp_path / "b", **own["md0"], **alone), capsys)
     assert demand(found, "second", "disk writes")["value"]["value"] == pytest.approx(30)
-
-
-# --- several probes -------------------------------------------------------------------------------------------------
 
 
 def add_probe(place: Path, probe: str, **figures: float) -> None:
@@ -217,9 +208,6 @@ def test_the_probe_of_a_monitor_sizes_the_server(name: str, tmp_path: Path, caps
     assert (status, found["first"]) == (0, "processor")
     assert resource(found, "processor")["available"] == pytest.approx(1.5)
     assert ("machine-without-server", "host") in {(one["code"], one["where"]) for one in found["not_covered"]}
-
-
-# --- refusals -----------------------------------------------------------------------------------------------------
 
 
 OVERLAPPING = {"imap_cpu_cores": 0.3, "imap_rss_bytes": 1e9}

@@ -34,9 +34,6 @@ def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLCo
     return certificate(tmp_path_factory.mktemp("smtp"), "IP:127.0.0.1")
 
 
-# --- beyond the exhaustive test -----------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def playing(
     script: list[bytes | None], context: ssl.SSLContext | None = None

@@ -65,9 +65,6 @@ async def message(peer: Peer, then: bytes = b"") -> None:
         await expect(peer, then)
 
 
-# --- packets ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_message_takes_two_packets(loop: str) -> None:
     """Sender, recipients and DATA in one, the body in the other; QUIT waits for the acceptance."""
@@ -140,9 +137,6 @@ async def test_the_times_of_a_packet_count_from_its_write() -> None:
         await driver.close()
     assert begun["SMTP CONNECT"] < begun["SMTP EHLO"] < begun["SMTP MAIL"]
     assert begun["SMTP MAIL"] == begun["SMTP RCPT"] == begun["SMTP DATA"]
-
-
-# --- refusals ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
@@ -237,9 +231,6 @@ async def test_a_refused_log_on_is_not_kept() -> None:
             with pytest.raises(ServerRefused, match="535 AUTH"):
                 await driver.send(SENDER, [FIRST], MESSAGE)
         await driver.close()
-
-
-# --- ends of connections ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("answered", range(4))

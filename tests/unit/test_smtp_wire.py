@@ -40,9 +40,6 @@ def fed(wire: SmtpWire, arriving: list[bytes]) -> list[Reply]:
     return [reply for piece in arriving for reply in wire.feed(piece)]
 
 
-# --- replies ----------------------------------------------------------------------------------------------------
-
-
 @FAST
 @given(STREAMS, st.lists(st.integers(0, 2000)), st.sampled_from([b"\r\n", b"\n"]))
 def test_replies_come_out_however_the_stream_is_cut(
@@ -103,9 +100,6 @@ def test_what_is_no_reply_is_a_protocol_error(stream: bytes) -> None:
     assert wire.rejected == stream.splitlines()[-1]
 
 
-# --- what is offered --------------------------------------------------------------------------------------------
-
-
 def offers(*lines: bytes) -> dict[str, str]:
     return dict(commands.extensions((b"mail.sim.test Hello", *lines)))
 
@@ -122,9 +116,6 @@ def test_extensions_are_known_by_their_keywords() -> None:
 def test_the_first_line_offers_nothing() -> None:
     """A server's name is no keyword, whatever it is called."""
     assert commands.extensions((b"PIPELINING",)) == {}
-
-
-# --- commands ---------------------------------------------------------------------------------------------------
 
 
 def test_commands_are_written_as_rfc_5321_has_them() -> None:
@@ -148,8 +139,6 @@ def test_passwords_are_sent_as_the_mechanisms_have_it() -> None:
     sent = [b64encode(exchange.respond(challenge)) for challenge in (b"Username:", b"Password:")]
     assert sent == [b"dGlt", b"dGFuc3RhYWZ0YW5zdGFhZg=="]
 
-
-# --- messages ---------------------------------------------------------------------------------------------------
 
 LINES = [b".", b"..", b"", b".a", b"a.", b"\xc3\xa9", b"x" * 2000, b"\r", b"\n", b"\r\n", b"\n.", b"\r.", b"a\r\n."]
 

@@ -32,9 +32,6 @@ def times_of(services_ns: Iterable[int]) -> LatencyHistogram:
     return times
 
 
-# --- service times ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("service_ns", "label"),
     [(0, "0.1"), (100_000, "0.1"), (100_001, "0.126"), (10**9, "1000"), (10**11, "100000"), (10**11 + 1, "inf")],
@@ -77,8 +74,6 @@ def test_service_times_add_up_over_engines(parts: list[list[int]]) -> None:
     assert sum(together.service_times["READ"].values()) == sum(map(len, parts))
     assert together.service_s["READ"] == pytest.approx(sum(sum(part) for part in parts) / 1e9)
 
-
-# --- snapshots ----------------------------------------------------------------------------------------------------
 
 counts = st.integers(0, 1000)
 by_name = st.dictionaries(st.sampled_from(["READ", "SEND"]), st.dictionaries(st.sampled_from(["ok", "lost"]), counts))
@@ -146,9 +141,6 @@ def test_an_engine_counts_service_times_and_failures(tmp_path: Path) -> None:
         services_ns = [each["ended_ns"] - each["started_ns"] for each in records if each["outcome"] == "ok"]
         assert last.service_times[task] == times_of(services_ns).counts
         assert last.service_s[task] == pytest.approx(sum(services_ns) / 1e9)
-
-
-# --- what came lately ---------------------------------------------------------------------------------------------
 
 
 def at(at_s: float | None, ok: int = 0, lost: int = 0, users_on: int = 4) -> LiveSnapshot:

@@ -45,9 +45,6 @@ def since_start(lived: Lived, user: int) -> list[dict[str, Any]]:
     return [task for task in lived.tasks(user=user) if first_ns <= task["scheduled_ns"] < last_ns]
 
 
-# --- the closed loop ---
-
-
 @pytest.mark.slow
 def test_n_users_keep_n_commands_at_the_server(tmp_path: Path) -> None:
     """Without think time and with a mean service time of s, N users get N/s commands a second: the operational law.
@@ -127,9 +124,6 @@ def test_mail_ends_a_pause(tmp_path: Path) -> None:
     assert all(read["started_ns"] == sync["ended_ns"] for sync, read in shown)
 
 
-# --- the scenario and the plan ---
-
-
 def test_the_mode_is_part_of_the_load_only_where_it_is_stress() -> None:
     """Digests of canonical scenarios are what they were before there was a mode."""
     assert load_scenario("mixed", ["run.mode=canonical"]) == load_scenario("mixed")
@@ -142,9 +136,6 @@ def test_a_closed_loop_has_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("loadsim: small: run.mode: expected canonical") and said.err.count("\n") == 1
-
-
-# --- the answer ---
 
 
 def command(name: str, at_ms: float, outcome: str = "ok") -> CommandFields:

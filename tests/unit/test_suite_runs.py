@@ -63,9 +63,6 @@ def no_run(*_: Any) -> None:
     pytest.fail("a run was begun")
 
 
-# --- resuming ---
-
-
 def test_finished_runs_are_read_and_not_made_again() -> None:
     """A crash may come between the end of a run and its record; the commands before it are not repeated, either."""
     found = suite(servers=SERVERS, repeats=2, before=[{"run": ["false"]}])
@@ -140,9 +137,6 @@ def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
     assert main(["suite", "suite.yaml", "--out", "out"]) == 2
     assert "suite.yaml: cell all: this run cannot become valid: the window is 18 s long" in capsys.readouterr().err
     assert not OUT.exists()
-
-
-# --- failures ---
 
 
 def test_failed_runs_are_retried_recorded_and_survived() -> None:
@@ -266,9 +260,6 @@ def test_pauses_are_between_runs_only() -> None:
     assert slept == [7.0, 7.0]
 
 
-# --- commands ---
-
-
 def hook(tmp_path: Path, shell: str, limit_s: float = 60.0) -> str | None:
     return run_hook(Hook(shell=shell, limit_s=limit_s), tmp_path, {}, tmp_path / "output").failure
 
@@ -323,9 +314,6 @@ def test_no_password_is_in_the_state_or_the_report(capsys: Capture) -> None:
     texts = [*said, Path("r.html").read_text(), *(path.read_text() for path in OUT.rglob("*") if path.is_file())]
     assert found.cells[0].set[0]["accounts.password"] == "hunter2-{index}"
     assert not any("hunter2" in text for text in texts)
-
-
-# --- the answer ---
 
 
 def test_a_comparison_is_that_of_loadsim_compare() -> None:

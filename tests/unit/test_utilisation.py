@@ -100,9 +100,6 @@ def test_a_sample_counts_for_the_time_that_it_stands_for() -> None:
     assert ratio(block_means(samples, WINDOW), 1.0).value == pytest.approx(0.6, abs=0.01)
 
 
-# --- refusals -----------------------------------------------------------------------------------------------------
-
-
 def test_a_gap_is_not_bridged() -> None:
     samples = [(float(second), 0.5) for second in range(700) if not 200 <= second < 240]
     with pytest.raises(NotKnown, match=r"^no samples for 41 s "):

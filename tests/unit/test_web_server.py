@@ -32,9 +32,6 @@ def load(live: LiveRun, *seconds: int) -> None:
         live.snapshot(second(at_s, 10 * at_s), {})
 
 
-# --- who is answered ----------------------------------------------------------------------------------------------
-
-
 def test_the_page_has_no_data_and_runs_nothing_else(tmp_path: Path) -> None:
     """Anyone who reaches the server may read it: figures, names and token are not in it, and no other address is."""
     with served(page_view()) as page:
@@ -144,9 +141,6 @@ def test_connections_are_bounded() -> None:
         assert raw(page, good).startswith(b"HTTP/1.0 200 ")
 
 
-# --- what is sent -------------------------------------------------------------------------------------------------
-
-
 def test_a_page_waits_for_news(tmp_path: Path) -> None:
     """It is answered when there is some, and the end is news."""
     with served(page_view()) as page:
@@ -219,9 +213,6 @@ def test_texts_are_bounded_and_printable(tmp_path: Path) -> None:
     assert len(json.dumps(found)) < 50_000
     assert len(found["charts"]) == 3 + 24  # of the load, and of probes
     assert (len(found["warnings"]), found["warnings"][-1]) == (20, "warning 999\\x07")
-
-
-# --- where it listens ---------------------------------------------------------------------------------------------
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

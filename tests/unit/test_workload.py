@@ -75,9 +75,6 @@ def own_mail(load: Workload, user: int) -> list[tuple[Activity, str]]:
     ]
 
 
-# --- rates ------------------------------------------------------------------------------------------------------
-
-
 def processes_s(load: Workload, user: int, day_s: float) -> list[tuple[str, int, float]]:
     """Each activity's kind and number, and its instant in seconds of day, from the description of the plan.
 
@@ -129,9 +126,6 @@ def test_nights_put_off_what_is_due_after_them(tmp_path: Path, night: str, day_l
         )
         assert all(each.due_us % (day_us + night_us) < day_us for each in plan)
         assert plan[-1].due_us >= 2 * (day_us + night_us)
-
-
-# --- what it depends on -----------------------------------------------------------------------------------------
 
 
 def test_other_users_change_nothing_of_a_user() -> None:
@@ -189,9 +183,6 @@ def test_the_plan_digest_changes_with_the_profile(tmp_path: Path, row: str) -> N
     (tmp_path / "other.yaml").write_text(f"from: loadsim-5.0/light\nname: other\n{row}\n")
     other = workload({str(tmp_path / "other.yaml"): 200})
     assert plan_digest(other) != plan_digest(workload({"loadsim-5.0/light": 200}))
-
-
-# --- messages and their recipients ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["loadsim-5.0/medium", "loadsim-5.5/light"])
@@ -257,9 +248,6 @@ def test_one_user_is_refused() -> None:
         workload({"loadsim-5.0/medium": 1})
 
 
-# --- reading ----------------------------------------------------------------------------------------------------
-
-
 def test_what_follows_reading_is_one_thing_in_proportion() -> None:
     """20,000 messages: exactly one outcome each, by chi-square as often as the profile has it; copy never."""
     load = all_three(5)
@@ -277,9 +265,6 @@ def test_schedule_files_have_the_published_sizes() -> None:
     assert 5 * 1024 <= min(sizes) <= max(sizes) <= 40 * 1024
     # No distribution on an interval has a standard deviation above half its length: an error of 17.5K / sqrt(4000).
     assert abs(sum(sizes) / 4_000 - 22 * 1024) < LIMIT * 17.5 * 1024 / math.sqrt(4_000)
-
-
-# --- the start state --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("edition", ["5.0", "5.5"])
