@@ -9,7 +9,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -71,7 +70,6 @@ def test_openssl_takes_it_as_its_own_authority(place: Path, other: Path) -> None
 
 
 def test_key_and_validity(place: Path) -> None:
-    """P-256, valid for 90 days and not for longer."""
     text = openssl("x509", "-in", place / "cert.pem", "-noout", "-text").stdout
     assert "NIST CURVE: P-256" in text
     assert "Signature Algorithm: ecdsa-with-SHA256" in text
@@ -319,7 +317,6 @@ def test_without_a_certificate_the_port_says_nothing(place: Path, other: Path) -
     ("text", "written"), [("1", "127.0.0.1:1"), (":0", "127.0.0.1:0"), ("0.0.0.0", "0.0.0.0:8786")]
 )
 def test_an_address_to_listen_at_may_be_a_port(text: str, written: str) -> None:
-    """On loopback; of none to connect to."""
     assert str(control_address(text, "--listen", listens=True)) == written
     if ":8786" not in written:
         with pytest.raises(ConfigError):
@@ -328,14 +325,12 @@ def test_an_address_to_listen_at_may_be_a_port(text: str, written: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "http://a:1", "a:0", "a:x", ":1", "u@a:1", "tls://a:1"])
 def test_what_no_address_is(text: str) -> None:
-    """One line, with what was expected."""
     with pytest.raises(ConfigError, match=r"^--cluster: expected HOST\[:PORT\], found "):
         control_address(text)
 
 
 @pytest.mark.parametrize("host", ["127.9.9.9", "[::1]", "localhost", "10.9.8.1", "0.0.0.0", "127.0.0.1.example.test"])
 def test_plain_tcp_is_for_loopback(place: Path, host: str) -> None:
-    """Beyond it, certificates are needed."""
     address = control_address(f"{host}:8786")
     if host in ("127.9.9.9", "[::1]", "localhost"):
         assert access_to(address, None).address.protocol == "tcp"
@@ -346,24 +341,8 @@ def test_plain_tcp_is_for_loopback(place: Path, host: str) -> None:
 
 
 def test_the_command_makes_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The output has the place, and no key."""
     directory = tmp_path / "cluster"
     assert main(["cluster", "certs", str(directory)]) == 0
     assert capsys.readouterr().out.startswith(f"{directory}: the certificate of the cluster, and its key; copy it to")
     certs.check(directory)
     assert main(["cluster", "certs", str(directory)]) == BAD_INPUT
-
-
-def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
-    """The extra is none of everybody's business; who asks for certificates is told in a line."""
-    program = (
-        "import sys; sys.modules['cryptography'] = None; from loadsim.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    arguments = ["cluster", "certs", str(tmp_path / "cluster")]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert done.returncode == BAD_INPUT
-    assert done.stderr == (
-        "loadsim: cluster: expected the package cryptography, found none; pip install 'loadsim[distributed]'\n"
-    )

@@ -33,8 +33,6 @@ pytestmark = [pytest.mark.usefixtures("quiet_dask"), pytest.mark.nightly(part="h
 
 
 def test_who_is_there(tmp_path: Path) -> None:
-    """Clients are known by name, with what they say of themselves; whoever is not there is named."""
-
     async def work() -> None:
         async with cluster(tmp_path, "one", "two", "no_name") as (station, agents):  # of a client
             found = await station.clients()
@@ -105,7 +103,6 @@ def test_a_network_that_is_cut(tmp_path: Path) -> None:
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
-    """A machine that works for one run is not there for another, whose station is told why."""
     clients = shared(tmp_path, "one")
     (tmp_path / "one").mkdir()
     process = start_worker(tmp_path / "one" / "run-0")

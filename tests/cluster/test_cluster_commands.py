@@ -91,7 +91,6 @@ def test_over_tls_a_stranger_is_told_why_not(tmp_path: Path) -> None:
 def test_what_is_refused(
     command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """In one line, with exit status 2."""
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path / "small.yaml")
     assert main([str(path) if word == "small" else word for word in command.split()]) == BAD_INPUT
@@ -112,7 +111,6 @@ def test_mailboxes_in_an_engine_are_not_for_several_machines(tmp_path: Path, cap
 
 
 def test_where_one_cannot_listen(tmp_path: Path) -> None:
-    """In one line, with exit status 2; none of Dask's."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         refused = loadsim("cluster", "up", "--listen", listen, cwd=tmp_path)

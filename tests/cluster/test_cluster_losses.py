@@ -34,11 +34,7 @@ def engine_of(out: Path, name: str) -> int:
 
 
 def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_path: Path) -> None:
-    """Agents, machine processes, engines are killed or frozen; the other client goes on, and what is missing is said.
-
-    An engine that outlives its machine process keeps its log on the client until it has ended. What comes later makes
-    the answer better: a client without an agent, or one whose machine was frozen, has done its part.
-    """
+    """Agents, machine processes, engines are killed or frozen; the others go on, and what is missing is said."""
     path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS, lost_users=1), **CONTROL)
     out = tmp_path / "out"
     names = ["agent", "both", "engine", "frozen", "orphan", "well"]

@@ -27,9 +27,6 @@ SECONDS = 8
 SERVE = f'mount -t tmpfs -o size={SIZE_MIB}m tmpfs "$1" && echo mounted && exec sleep 600'
 
 
-LOOK_S = 0.05
-
-
 class Disk:
     """A disk at a path where only those see it who are started `inside`."""
 
@@ -88,7 +85,7 @@ def test_a_clients_disk_is_full_for_a_while_or_for_ever(embedded_server: StartEm
         forever.fill()
         while not (said_by(out, "awhile") and said_by(out, "forever")):
             with suppress(subprocess.TimeoutExpired):
-                whole.process.wait(LOOK_S)
+                whole.process.wait(0.05)
                 raise AssertionError(f"it ended before it said so: {whole.heard}")
         awhile.make_room()
         assert whole.process.wait() == 0, whole.heard

@@ -95,7 +95,6 @@ def test_a_machine_without_a_station(tmp_path: Path, ramp_up: str, goes_on: bool
 
 
 def test_a_machine_that_cannot_begin(tmp_path: Path) -> None:
-    """What is wrong on a machine is the station's one line, and says where."""
     scenario = on_fake(tmp_path, source_addresses=["192.0.2.7"])
     (client,) = Agreed(tmp_path, scenario, NOWHERE, {"one": 1}).clients
     with pytest.raises(ConfigError, match=r"^client one: virtual: client\.source_addresses: .*192\.0\.2\.7"):

@@ -259,10 +259,7 @@ def cluster_run(place: Path, path: Path, address: str, *options: str) -> tuple[i
 def test_what_is_wrong_at_one_client_is_found_before_anything_is_changed(
     embedded_server: StartEmbedded, tmp_path: Path
 ) -> None:
-    """Somebody else's mail in one mailbox, a port for mail at which nobody is; one line says where.
-
-    Nothing is left of a run that did not begin, at the clients neither.
-    """
+    """Somebody else's mail in one mailbox, a port for mail at which nobody is; one line says where."""
     path = written(tmp_path / "small.yaml", run=RUN)
     accounts, lists = population_of(load_scenario(str(path)))
     server = embedded_server(accounts, lists)

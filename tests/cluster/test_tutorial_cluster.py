@@ -15,7 +15,6 @@ from paths import ROOT
 
 pytestmark = pytest.mark.nightly(part="tutorials")
 
-PAGE = ROOT / "docs" / "tutorial-cluster.md"
 PROMPT = re.compile(r"^(\w+)\$ (.+)$", re.MULTILINE)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMES = ("station", "load1", "load2", "mail")
@@ -36,7 +35,9 @@ SMALLER = {
 
 
 def sections() -> dict[str, str]:
-    _, *parts = re.split(r"^## (?:\d+\. )?(.+)\n", PAGE.read_text(), flags=re.MULTILINE)
+    _, *parts = re.split(
+        r"^## (?:\d+\. )?(.+)\n", (ROOT / "docs" / "tutorial-cluster.md").read_text(), flags=re.MULTILINE
+    )
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -105,7 +106,6 @@ def check_last_run(station: Machine, runs: int) -> None:
 
 
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    """Each command of the sections about two machines, typed in its order, comes to what the page says."""
     page = sections()
     with typist(tmp_path) as (somebody, station):
         somebody.type("A mail server and a scenario")

@@ -33,7 +33,6 @@ def test_a_task_has_at_most_15_stops() -> None:
 
 @pytest.mark.parametrize(("file", "name"), STOPS)
 def test_each_stop_exists(file: str, name: str) -> None:
-    """The file defines the function, or the class has the method."""
     body: list[ast.stmt] = ast.parse((ROOT / "loadsim" / file).read_text()).body
     for part in name.split("."):
         found = [
@@ -47,5 +46,4 @@ def test_each_stop_exists(file: str, name: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", PAGE))))
 def test_each_path_exists(path: str) -> None:
-    """A path on the page is one of the repository, or of the package."""
     assert (ROOT / path).exists() or (ROOT / "loadsim" / path).exists()

@@ -1,8 +1,4 @@
-"""The Containerfile: podman builds it without root, and the image runs the quickstart as the page on containers says.
-
-From outside, it could be wrong so: the package lacks a file that `.containerignore` hides, the image runs as root, the
-run directory does not belong to the user who started the container, or loadsim writes where only root may.
-"""
+"""The Containerfile: podman builds it without root, and the image runs the quickstart as its page says."""
 
 from __future__ import annotations
 

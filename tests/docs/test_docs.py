@@ -48,7 +48,6 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def named(page: Path) -> str:
-    """A page's path from the root, for test ids."""
     return str(page.relative_to(ROOT))
 
 
@@ -72,7 +71,6 @@ def rows(text: str) -> list[list[str]]:
 
 
 def code_in(cell: str) -> list[str]:
-    """The names in a cell."""
     return CODE.findall(cell)
 
 
@@ -89,7 +87,6 @@ def commands(
 
 
 def options(verb: argparse.ArgumentParser) -> set[str]:
-    """The options of a verb, but for --help."""
     return {option for action in verb._actions for option in action.option_strings} - {"-h", "--help"}
 
 
@@ -134,7 +131,6 @@ def test_commands_named_in_passing_exist(page):
 
 
 def test_every_task_is_described_with_its_weight():
-    """The table of tasks has all of the program's and no other; weights are those of profiles/weights.yaml."""
     table = (REFERENCE / "tasks.md").read_text().partition("\n## ")[0]
     described = {code_in(row[0])[0]: row[1] for row in rows(table)}
     weights = yaml.safe_load((ROOT / "profiles" / "weights.yaml").read_text())["weights"]
@@ -142,12 +138,10 @@ def test_every_task_is_described_with_its_weight():
 
 
 def test_every_outcome_is_described():
-    """A task's outcomes are those of the records, in their order."""
     assert [code_in(row[0])[0] for row in rows(section(REFERENCE / "tasks.md", "Outcomes"))] == list(OUTCOMES)
 
 
 def test_every_key_of_score_json_is_described(tmp_path):
-    """The run directory's page has each key of a score that was made from logs, and no other."""
     worked_through = [done("PROCESS INBOX", 1500, 40)]
     figures = {"a_ms": 1.0, "cpu_busy_share": 0.5}
     health = [{"at_ns": ENDED["start_ns"] + 1_500_000_000, "probe": "host", "figures": figures}]
@@ -169,13 +163,11 @@ def test_every_key_of_score_json_is_described(tmp_path):
 
 @pytest.mark.slow
 def test_every_event_is_described_with_its_fields():
-    """events.jsonl: what the program says, and what it says with it."""
     table = rows(section(REFERENCE / "run-directory.md", "`events.jsonl`"))
     assert {code_in(row[0])[0]: set(code_in(row[2])) for row in table} == events()
 
 
 def test_every_key_of_a_snapshot_is_described():
-    """The control protocol's page has what an engine tells once a second, and what its process adds; each once."""
     table = rows(section(REFERENCE / "control-protocol.md", "Snapshots"))
     described = [name for row in table for name in code_in(row[0])]
     assert sorted(described) == sorted([*(each.name for each in fields(LiveSnapshot)), "heard"])
@@ -218,7 +210,6 @@ def test_every_key_of_a_header_is_described():
 
 
 def test_every_column_of_the_csv_is_described():
-    """The timing log's page has the columns of `export csv`, each once."""
     table = rows(section(REFERENCE / "timing-log.md", "Columns of `export csv`"))
     assert sorted(name for row in table for name in code_in(row[0])) == sorted(CSV_COLUMNS)
 
@@ -233,7 +224,6 @@ def test_every_exit_status_is_described():
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_resolve(page):
-    """A relative link leads to a file."""
     for target in LINK.findall(page.read_text()):
         if "://" not in target:
             assert (page.parent / target).is_file(), target
@@ -248,7 +238,6 @@ def test_the_index_leads_to_every_page():
 
 
 def test_every_dependency_has_its_reason():
-    """dependencies.md and pyproject.toml name the same packages."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
     names = {re.match(r"[\w.-]+", one)[0] for one in wanted if not one.startswith("loadsim[")}

@@ -1,7 +1,4 @@
-"""Every command that a page shows: typed or executed by a test, or marked as untested with the reason.
-
-Commands that are only taken by the program's parser are listed in tests/support/examples.py.
-"""
+"""Every command that a page shows: typed or executed by a test, or marked as untested with the reason."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ from pages import Block, blocks
 from paths import ROOT
 
 from loadsim.cli import parser
-
-EXAMPLES = ROOT / "docs" / "examples"
 
 ORDINARY = ("cd", "ls", "head", "mkdir", "chmod", "export", ".")
 """Commands of each Unix, which need no test."""
@@ -46,7 +41,7 @@ def rejection(words: list[str]) -> str | None:
         return _rejected_by_extras(rest[1:])
     if program == "python" and rest[:1] == ["-m"]:
         module = ROOT.joinpath(*rest[1].split("."))
-        elsewhere = (ROOT / "tests" / rest[1], EXAMPLES / "plugin" / rest[1])
+        elsewhere = (ROOT / "tests" / rest[1], (ROOT / "docs" / "examples") / "plugin" / rest[1])
         there = any(place.exists() for place in (module, module.with_suffix(".py"), *elsewhere))
         return None if there else f"no module {rest[1]}"
     if program in ("sh", "bash"):
@@ -82,10 +77,7 @@ def _rejected_by_extras(words: list[str]) -> str | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", command_blocks(), ids=str)
 def test_each_command_is_typed_or_taken_or_marked(block: Block) -> None:
-    """A block that no test types has commands that the program takes, or `<!-- untested: reason -->` before it.
-
-    The program takes those that a nightly test types, too.
-    """
+    """A block that no test types has commands that the program takes, or `<!-- untested: reason -->` before it."""
     assert block.commands, "a block of commands without any"
     typed = typed_by(block) is not None
     if block.untested is not None:
@@ -97,10 +89,7 @@ def test_each_command_is_typed_or_taken_or_marked(block: Block) -> None:
 
 
 def test_commands_that_are_only_parsed_are_listed() -> None:
-    """Each entry has a command and a test of the like, and there are no more such commands than before.
-
-    test_executed_examples.py executes all others, so a new command is executed or fails.
-    """
+    """Each entry has a command and a test of the like, and there are no more such commands than before."""
     used, count = set(), 0
     for block in command_blocks():
         page = str(block.page.relative_to(ROOT))
@@ -118,7 +107,6 @@ def test_commands_that_are_only_parsed_are_listed() -> None:
 
 
 def test_the_tests_that_type_pages_exist() -> None:
-    """Each named test is in its file, which names the page; each page has the sections."""
     for page, tests in TYPED.items():
         sections = {block.section for block in blocks(ROOT / page)}
         for pattern, test in tests.items():

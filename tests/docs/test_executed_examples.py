@@ -1,7 +1,4 @@
-"""The commands of pages that need no mail server, executed as they stand in a directory with the files they expect.
-
-Their outputs are compared with those that the page shows, without figures.
-"""
+"""The commands of pages that need no mail server, executed as they stand in a directory with the files they expect."""
 
 from __future__ import annotations
 
@@ -116,7 +113,6 @@ def _write_run(place: Path, name: str, slower: float = 1.0, hour: int = 8) -> Pa
 
 @pytest.fixture
 def home(prepared: Path, tmp_path: Path) -> Path:
-    """A copy of the prepared directory."""
     return shutil.copytree(prepared, tmp_path / "home", symlinks=True)
 
 

@@ -22,7 +22,6 @@ LINES = 45
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_page_shows_the_file(name: str) -> None:
-    """It is there to the letter."""
     shown = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert (SOURCE / name).read_text() in shown, f"expected {name} in {PAGE.name} as it is in {SOURCE}"
 

@@ -26,8 +26,6 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 """
 """What every Python process begins with that finds it as `sitecustomize`: to it, these packages are not installed."""
 
-DASK = ("dask", "distributed", "tornado")
-
 
 def typed(place: Path, packages: tuple[str, ...], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A command, to its end, on a machine that lacks these packages; processes that it starts lack them, too."""
@@ -47,7 +45,7 @@ def typed(place: Path, packages: tuple[str, ...], *arguments: str | Path) -> sub
 @pytest.mark.slow
 def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
     """A run with its engines, and what is done before and afterwards."""
-    packages = (*DASK, "cryptography")
+    packages = (*("dask", "distributed", "tornado"), "cryptography")
     run = {"day_length": "4s", "ramp_up": "0s", "warm_up": "0s", "window": "4s"}
     small = written(
         tmp_path / "small.yaml", run=run, topology=[{"profile": "loadsim-5.5/light", "users": 2, "protocol": "fake"}]
@@ -79,10 +77,10 @@ def test_a_database_store_needs_the_extra(tmp_path: Path) -> None:
         ("distributed", "cluster up"),
         ("distributed", "run {small} --cluster 127.0.0.1:1"),
         ("cryptography", "cluster up"),
+        ("cryptography", "cluster certs x"),
     ],
 )
 def test_a_cluster_needs_the_extra(package: str, command: str, tmp_path: Path) -> None:
-    """One line says how to get it."""
     small = written(
         tmp_path / "small.yaml",
         server={service: {"host": "127.0.0.1"} for service in ("imap", "smtp")},

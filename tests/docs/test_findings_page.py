@@ -6,5 +6,4 @@ from tools import make_findings
 
 
 def test_the_page_is_what_the_catalogue_gives() -> None:
-    """`make reference` writes it again."""
     assert make_findings.PAGE.read_text(encoding="utf-8") == make_findings.page()

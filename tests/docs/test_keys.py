@@ -9,6 +9,5 @@ from tools import make_keys
 
 @pytest.mark.parametrize("cls", make_keys.PAGES)
 def test_the_page_is_what_the_class_gives(cls: type) -> None:
-    """`make reference` writes it again."""
     page = make_keys.REFERENCE / make_keys.PAGES[cls]
     assert page.read_text(encoding="utf-8") == make_keys.page_of(cls)

@@ -32,7 +32,6 @@ def test_the_file_is_what_the_parsers_give(file: Path, made: Callable[[], str]) 
 
 
 def test_each_command_and_option_has_an_entry() -> None:
-    """Below the heading of its command, with its metavar."""
     sections = dict(re.findall(r"^\.SS (.*)\n((?:(?!\.S[SH] ).*\n)*)", plain(MANUAL.read_text(encoding="utf-8")), re.M))
     commands = [command for command in command_tree(parser()).all() if command.path and not command.verbs]
     assert list(sections) == [f"loadsim {command.name}" for command in commands]

@@ -48,7 +48,6 @@ def build(source: Path, place: Path) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The wheel and the source distribution of this tree."""
     return build(ROOT, tmp_path_factory.mktemp("built"))
 
 
@@ -71,7 +70,6 @@ def metadata(wheel: Path) -> Message:
 
 
 def files_below(directory: Path) -> set[str]:
-    """Return the files of a directory, relative to it, without bytecode."""
     files = (path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(directory).as_posix() for path in files}
 
@@ -108,7 +106,6 @@ def test_the_source_distribution_builds_the_same_wheel(built: tuple[Path, Path],
 
 
 def test_all_has_every_extra_for_users() -> None:
-    """`loadsim[all]` leaves out nothing but what developers need."""
     extras = PROJECT["optional-dependencies"]
     (named,) = extras["all"]
     found = re.fullmatch(r"loadsim\[([a-z,]+)\]", named)
@@ -117,7 +114,6 @@ def test_all_has_every_extra_for_users() -> None:
 
 
 def test_pages_install_extras_that_exist() -> None:
-    """Every `loadsim[...]` that a page or an error names has these extras."""
     files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "loadsim").rglob("*.py"), ROOT / "Makefile"]
     named = {
         extra

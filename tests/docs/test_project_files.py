@@ -22,7 +22,6 @@ def prerequisites(target: str) -> list[str]:
 
 
 def test_help_lists_every_target() -> None:
-    """Each phony target has its line, in one terminal's width for most."""
     phony = re.search(r"^\.PHONY:((?:.*\\\n)*.*)$", MAKEFILE, re.MULTILINE)
     assert phony
     targets = set(phony[1].replace("\\", " ").split())
@@ -34,7 +33,6 @@ def test_help_lists_every_target() -> None:
 
 
 def test_hooks_before_a_commit_are_those_of_make_check() -> None:
-    """Each hook calls one target of `make check`, and each of these has its hook."""
     configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     called = {hook["entry"] for repository in configuration["repos"] for hook in repository["hooks"]}
     assert called == {f"make {target}" for target in prerequisites("check")}

@@ -24,7 +24,6 @@ def checker() -> ModuleType:
 
 
 def found(checker: ModuleType, path: Path, text: str) -> list[tuple[int, str]]:
-    """Return the lines and rules of what is found in a file of this text."""
     path.write_text(dedent(text).lstrip("\n"))
     return [(number, rule) for number, rule, _ in checker.findings(path)]
 

@@ -70,7 +70,6 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_every_key_of_campaign_json_is_described(made: dict[str, Any]) -> None:
-    """Of suites and searches; no other is."""
     searched = capacity(Found(1000, 1200, "criteria"), (1000, "passed"), (1200, "failed")).document
     section = DIRECTORY.partition("## `campaign.json`")[2].partition("###")[0]
     described = {
@@ -80,7 +79,6 @@ def test_every_key_of_campaign_json_is_described(made: dict[str, Any]) -> None:
 
 
 def test_the_variables_of_commands_are_described(made: dict[str, Any]) -> None:
-    """Those that a command of a suite with all dimensions has."""
     names = re.findall(r"^(LOADSIM_\w+)=", Path("environment").read_text(), re.MULTILINE)
     assert set(names) - os.environ.keys() == set(re.findall("`(LOADSIM_[A-Z]+)`", PAGE))
     assert made["complete"]

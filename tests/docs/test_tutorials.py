@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from reader import Reader
 from shells import Shell
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-TWO_MACHINES = ROOT / "docs" / "how-to" / "two-machines.md"
 CLUSTER = ROOT / "docs" / "tutorial-cluster.md"
 
 
@@ -50,16 +48,6 @@ def test_the_tutorial_in_a_fresh_debian(fresh: FreshDebian) -> None:
 
 
 @pytest.mark.nightly(part="tutorials")
-def test_the_installation_of_a_cluster(fresh: FreshDebian) -> None:
-    """The first section of docs/tutorial-cluster.md, on a machine with what the first tutorial installs."""
-    with Reader(fresh.terminal) as reader:
-        reader.read(blocks(TUTORIAL)[:1])
-        reader.read([block for block in blocks(CLUSTER) if block.section == "1. Install"])
-        (version,) = reader.read([replace(blocks(TUTORIAL)[0], text="loadsim --version\n")])
-    assert version.output.startswith("loadsim ")
-
-
-@pytest.mark.nightly(part="tutorials")
 def test_a_cluster_on_one_machine(fresh: FreshDebian) -> None:
     """The first section of docs/how-to/two-machines.md, in terminals in the clone with its virtual environment."""
     with Reader(fresh.terminal) as reader:
@@ -75,7 +63,13 @@ def test_a_cluster_on_one_machine(fresh: FreshDebian) -> None:
     with Reader(terminal) as reader:
         reader.read([block for block in blocks(TUTORIAL) if "install-mail-servers.sh" in block.text])
         fresh.unplug(*reader.terminals)
-        done = reader.read([block for block in blocks(TWO_MACHINES) if block.section == "Try it on one machine"])
+        done = reader.read(
+            [
+                block
+                for block in blocks(ROOT / "docs" / "how-to" / "two-machines.md")
+                if block.section == "Try it on one machine"
+            ]
+        )
         reader.interrupt()
     assert "Load: 40 users; " in done[-1].output
 

@@ -46,18 +46,15 @@ MARKS: Mapping[str, tuple[str, ...]] = {
 
 
 def yaml_blocks() -> list[Block]:
-    """Return the YAML blocks of all pages, but for those of other programs."""
     found = [block for page in PAGES for block in blocks(page) if block.language == "yaml"]
     return [block for block in found if not OF_OTHERS.keys() & yaml.safe_load(block.text).keys()]
 
 
 def own_blocks() -> list[Block]:
-    """Return the YAML blocks that loadsim reads without a plug-in."""
     return [block for block in yaml_blocks() if PLUGIN_TASK not in block.text]
 
 
 def kind(document: Mapping[str, Any]) -> str:
-    """Return which file it is, or is an excerpt of."""
     return next((name for name, keys in MARKS.items() if document.keys() & set(keys)), "scenario")
 
 

@@ -23,13 +23,11 @@ ACCOUNTS = [Account(number, f"user{number}", f"user{number}@sim.test", "secret")
 
 @pytest.fixture(scope="module", params=["embedded_server", "dovecot_postfix"])
 def services(request: pytest.FixtureRequest) -> Services:
-    """A server for these tests."""
     start: Callable[..., RunningServer] = request.getfixturevalue(request.param)
     return start(ACCOUNTS).services
 
 
 def schedule(number: int) -> bytes:
-    """A schedule of loadsim's."""
     body = f"schedule {number}\r\n".encode()
     tag = MessageTag("run", 1, f"s{number}", "schedule", 1, body_digest(body))
     header = f"From: user1@sim.test\r\nMessage-ID: <s{number}.run@sim.test>\r\nX-LoadSim: {tag.header()}\r\n\r\n"
@@ -44,7 +42,6 @@ def outside(services: Services, account: Account) -> imaplib.IMAP4:
 
 
 def prepare(services: Services, account: Account, messages: list[bytes]) -> None:
-    """Make the folder, with these messages in it."""
     client = outside(services, account)
     client.create(CALENDAR)
     for message in messages:
@@ -53,7 +50,6 @@ def prepare(services: Services, account: Account, messages: list[bytes]) -> None
 
 
 def lying(services: Services, account: Account) -> list[tuple[bytes, bool]]:
-    """What lies in the folder: bodies, and whether they are marked as seen."""
     client = outside(services, account)
     client.select(CALENDAR, readonly=True)
     found = []
@@ -67,8 +63,6 @@ def lying(services: Services, account: Account) -> list[tuple[bytes, bool]]:
 
 
 def using(services: Services, account: Account, doing: Callable[[Mailbox], Awaitable[None]]) -> None:
-    """Do something with a logged-on mailbox."""
-
     async def scenario() -> None:
         mailbox = open_driver(services).session(account, NullObserver()).mailbox
         try:

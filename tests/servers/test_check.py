@@ -145,7 +145,6 @@ def test_tasks_are_done_with_the_mail_program_of_each_group(lab: Lab) -> None:
 
 
 def test_a_wrong_domain_is_one_remedy(lab: Lab) -> None:
-    """For all users and the list."""
     listed = lab.with_settings(*WITH_LIST)
     report = relayed(listed, 5.0, lambda _, recipient: f"554 5.7.1 <{recipient}>: Relay access denied")
     assert sum(task.failure is not None for task in report.tasks) > 1
@@ -185,7 +184,6 @@ def test_a_run_that_cannot_become_valid_is_named(lab: Lab, capsys: pytest.Captur
 
 
 def test_the_embedded_server_is_started(capsys: pytest.CaptureFixture[str]) -> None:
-    """With lists, which it has."""
     assert main(["check", "quickstart", "--set", "run.mode=stress"]) == 0
     out = capsys.readouterr().out
     assert CAN_RUN in out
@@ -241,8 +239,6 @@ class Relaying(Accepting):
 def relayed(
     lab: Lab, wait_s: float, answers: Callable[[str, str], str | None], leaves_out: bool = False
 ) -> ServerReport:
-    """Check the lab's server behind an SMTP server that refuses."""
-
     async def work() -> ServerReport:
         members = distribution_lists(lab.scenario)
         async with aiosmtpd(Relaying(lab.server, answers, members, leaves_out)) as (port, _):
@@ -262,7 +258,6 @@ def check_refusing(lab: Lab, nth: int) -> ServerReport:
 
 
 def refusing(lab: Lab, nth: int, use: Callable[[Services], Awaitable[Any]]) -> Any:
-    """The result of a use of such a proxy."""
     made = 0
 
     async def work() -> Any:
@@ -324,12 +319,10 @@ async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 def lacks(report: ServerReport) -> dict[str, tuple[str, Finding | None]]:
-    """The findings against the server, by subject."""
     return {each.subject: (each.seen, each.finding) for each in report.server if each.lacks}
 
 
 def test_greylisting_is_named(lab: Lab) -> None:
-    """By its code, with the server's line."""
     report = relayed(lab, 5.0, lambda sender, recipient: "450 4.2.0 Greylisted, see you in 5 minutes")
     first = report.lacks[0]
     assert first == finding(Code.GREYLISTED, answer="450 RCPT: 450 4.2.0 Greylisted, see you in 5 minutes")

@@ -36,7 +36,6 @@ def lab(lab: Lab) -> Lab:
 
 
 def run(lab: Lab, dry_run: bool = False) -> list[Cleaned]:
-    """Clean the lab's accounts."""
     return asyncio.run(clean(lab.scenario, lab.services, dry_run, quiet))
 
 
@@ -106,7 +105,6 @@ def test_accounts_end_as_they_began(make_lab: MakeLab) -> None:
 
 
 def test_dry_run_changes_nothing_and_says_what_would_go(lab: Lab) -> None:
-    """What it says is what the real one then does."""
     put_foreign_mail_everywhere(lab, lab.accounts[0])
     before = lab.snapshots()
     said = run(lab, dry_run=True)

@@ -1,15 +1,9 @@
-"""Whole runs whose monitors the controller starts and ends, on the embedded server.
-
-Seen from outside, it could be wrong so: a criterion passes without the figures; a monitor's death disturbs the run, or
-nobody learns of it; a monitor outlives the run, or a controller that was killed; a search refuses what it can judge.
-"""
+"""Whole runs whose monitors the controller starts and ends, on the embedded server."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,7 +20,6 @@ from patience import PATIENCE_S, PATIENT_CRITERIA
 from processes import ended as gone
 from small_runs import AT_WORK, await_line, loadsim, on, population_of, written
 
-from loadsim.findings.catalogue import Code
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
 
@@ -93,24 +86,6 @@ def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(
 
 
 @pytest.mark.nightly(part="runs")
-def test_a_monitor_that_is_killed_in_the_middle_is_a_warning(tmp_path: Path) -> None:
-    """The run is valid. The criterion is missed, as not measured."""
-    out = tmp_path / "out"
-    path = monitored(tmp_path, run={**SHORT, "day_length": "20s", "window": "19s"})
-    with running("run", path, "--out", out) as process:
-        await_line(process, AT_WORK)
-        os.kill(pid_of(tmp_path), signal.SIGKILL)
-        process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
-    score = json.loads((out / "score.json").read_text())
-    assert score["verdict"]["validity"] != "invalid"
-    assert (criterion(score)["passed"], criterion(score)["figure"]) == (False, None)
-    (lacks, *_) = (one for one in findings_in(score) if one.where == "mx1")
-    assert lacks.code is Code.MONITOR_DEFECT and "(signal 9)" in str(lacks.values["why"])
-    assert "(signal 9)" in " ".join((out / "answer.txt").read_text().split())
-
-
-@pytest.mark.nightly(part="runs")
 def test_a_monitor_ends_with_a_controller_that_is_killed(tmp_path: Path) -> None:
     """Its samples until then are in the logs of the run."""
     out = tmp_path / "out"
@@ -141,7 +116,6 @@ def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> No
 
 @pytest.mark.nightly(part="runs")
 def test_the_controller_of_a_cluster_starts_monitors(embedded_server: StartEmbedded, tmp_path: Path) -> None:
-    """Once, although each client has the scenario."""
     path = on_server(embedded_server, tmp_path / "small.yaml", criteria=CRITERIA, monitors=declared(tmp_path))
     with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         ended = loadsim("run", path, "--cluster", address, "--clients", "2", "--out", tmp_path / "out")

@@ -54,7 +54,6 @@ FOLDER = "Folder 01"
 FOLDERS = {INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, FOLDER}
 MISSING = "no such folder"
 LIMIT_S = PATIENCE_S
-USERS = 600
 
 
 class Observed:
@@ -104,7 +103,6 @@ class Stage(ABC):
 
     @property
     def mailbox(self) -> Mailbox:
-        """The user's mailbox."""
         return self.session.mailbox
 
     @abstractmethod
@@ -132,7 +130,6 @@ class Stage(ABC):
         """Return a mailbox whose log-on the server refuses."""
 
     async def logged_on(self) -> Mailbox:
-        """Return the mailbox with a session."""
         await self.mailbox.log_on()
         return self.mailbox
 
@@ -183,8 +180,6 @@ class RealStage(Stage):
 
 
 class InMemoryStage(Stage):
-    """A user of the in-memory mail system."""
-
     log_on_command = "AUTHENTICATE"
     keeps_contents = False
 
@@ -224,8 +219,6 @@ Scenario = Callable[[Stage], Awaitable[None]]
 
 
 class Site(ABC):
-    """A driver and a server for it."""
-
     name: str
 
     @abstractmethod
@@ -289,7 +282,7 @@ def servers(request: pytest.FixtureRequest) -> Callable[[str], tuple[RunningServ
 
     def of(fixture: str) -> tuple[RunningServer, Iterator[Account]]:
         if fixture not in started:
-            accounts = numbered_accounts(USERS)
+            accounts = numbered_accounts(600)
             started[fixture] = request.getfixturevalue(fixture)(accounts), iter(accounts)
         return started[fixture]
 
@@ -312,7 +305,6 @@ SITES = [
 
 @pytest.fixture(scope="module")
 def workload(tmp_path_factory: pytest.TempPathFactory) -> Workload:
-    """Two users in memory."""
     place = tmp_path_factory.mktemp("scenario")
     return Workload(scenario_of(place, (quiet(start_state={"folders": 1}), 2)))
 
@@ -340,7 +332,6 @@ def on_each_site(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 def message(number: int, to: str = "user2@example.test", subject: str = "hello") -> bytes:
-    """A message with a tag, as loadsim makes them."""
     body = b"body %d\r\n" % number
     tag = MessageTag("run-1", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(body))
     lines = [
@@ -355,7 +346,6 @@ def message(number: int, to: str = "user2@example.test", subject: str = "hello")
 
 
 def with_attachment(account: Account) -> bytes:
-    """A message with a text and an attachment."""
     return contents().compose(
         run="run-1",
         sender=1,
@@ -369,7 +359,6 @@ def with_attachment(account: Account) -> bytes:
 
 
 def ids(headers: Any) -> list[str]:
-    """The tag of messages."""
     return [each.tag.id if each.tag else "" for each in headers]
 
 
@@ -567,8 +556,6 @@ async def test_a_refused_log_on_names_no_password(stage: Stage) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """An operation, and the command at which it fails."""
-
     command: str
     do: Callable[[Mailbox, MessageRef], Awaitable[object]]
     on_the_network_only: bool = False

@@ -70,7 +70,6 @@ def test_passwords_are_for_the_owner_only(tmp_path: Path, layout: str, secret: s
 
 
 def test_lists_csv_has_a_row_for_each_member(tmp_path: Path) -> None:
-    """lists.csv read by the csv module gives the lists again."""
     export(ACCOUNTS, LISTS, "csv", tmp_path)
     with (tmp_path / "lists.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -124,7 +123,6 @@ def test_a_table_with_other_contents_is_not_overwritten(tmp_path: Path, capsys: 
 
 
 def test_a_link_is_not_overwritten(tmp_path: Path) -> None:
-    """Nor is what it leads to, whatever it holds."""
     (tmp_path / "mine").touch()
     (tmp_path / "aliases").symlink_to("none")
     (tmp_path / "aliases.addresses").symlink_to("mine")

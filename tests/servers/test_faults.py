@@ -35,7 +35,6 @@ NO_LIMITS = {"lag_p99_ms": None, "lag_share": None, "cpu": None, "lateness_p95_m
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[NullServer]:
-    """It answers at once, and is a server like any other to the verdict."""
     with started(Shape(users=USERS + 1, messages=4, folders=2)) as running:
         yield running
 
@@ -84,13 +83,11 @@ class Ended:
         return findings_in(self.score)
 
     def logs(self) -> dict[str, TimingLog]:
-        """By the number of the engine."""
         logs = map(read_log, sorted((self.out / "logs").glob("*.tlog")))
         return {log.sources[0].engine: log for log in logs if log.sources[0].simulates}
 
 
 def events(out: Path) -> list[dict[str, Any]]:
-    """What has happened so far."""
     return [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
 
 

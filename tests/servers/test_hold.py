@@ -28,7 +28,6 @@ OTHER = Holder("run", "elsewhere", "boot namespace pid 7 started 1", 1_760_000_0
 
 @pytest.fixture
 def lab(lab: Lab) -> Lab:
-    """A scenario of three users with new accounts, which are initialised."""
     asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
     return lab
 
@@ -92,7 +91,6 @@ def test_accounts_that_overlap_in_the_middle(lab: Lab, make_lab: MakeLab) -> Non
 
 
 def test_the_users_of_a_scenario_may_be_fewer_and_more(make_lab: MakeLab) -> None:
-    """Prepared by several machines, or by one."""
     lab = make_lab()
     for total, users in ((3, [3]), (3, [1, 2]), (2, None), (3, None)):
         workload = lab.with_settings(f"topology.0.users={total}").workload
@@ -148,8 +146,6 @@ def test_a_hold_is_written_and_removed(make_lab: MakeLab) -> None:
 
 
 def test_who_comes_all_the_same_is_noticed(lab: Lab) -> None:
-    """And is left alone."""
-
     async def hold() -> str | None:
         async with held(lab.accounts, lab.services, "run") as holding:
             await asyncio.to_thread(given_to, lab, OTHER)

@@ -38,7 +38,6 @@ from loadsim.provisioning.initialise import Initialised, StoredState, change_fol
 
 
 def run(lab: Lab, mode: str = "auto") -> Initialised:
-    """Initialise the lab's accounts."""
     return asyncio.run(initialise(lab.workload, lab.services, mode, quiet))
 
 
@@ -105,10 +104,7 @@ def test_always_puts_everything_anew(lab: Lab) -> None:
 
 
 def test_never_changes_nothing(lab: Lab) -> None:
-    """It only inspects, and knows no start state. It refuses mailboxes that lack folders that users need.
-
-    One folder of the user's own is enough.
-    """
+    """It only inspects, and knows no start state. It refuses mailboxes that lack folders that users need."""
     before = lab.snapshots()
     with pytest.raises(ConfigError) as refused:
         run(lab, "never")
@@ -352,8 +348,6 @@ def test_in_memory_users_need_no_server() -> None:
 
 
 class Lying:
-    """A message in a folder, for the rule alone."""
-
     def __init__(self, ref: MessageRef, tag: MessageTag, flags: frozenset[str]) -> None:
         self.ref, self.tag, self.flags = ref, tag, flags
 

@@ -133,7 +133,6 @@ def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.Ca
     ],
 )
 def test_analyse_rejects_what_the_command_rejects(tmp_path: Path, options: dict[str, Any], says: str) -> None:
-    """A wrong value never makes a figure."""
     write_sample(tmp_path / "a.tlog", [done("READ", 1, 10)])
     with pytest.raises(loadsim.ConfigError) as refused:
         loadsim.analyse(tmp_path, **options)
@@ -149,7 +148,6 @@ def test_analyse_rejects_what_the_command_rejects(tmp_path: Path, options: dict[
     ],
 )
 def test_compare_rejects_what_the_command_rejects(tmp_path: Path, options: dict[str, Any], says: str) -> None:
-    """A wrong value never makes a finding."""
     write_sample(tmp_path / "a.tlog", [done("READ", 1, 10)])
     with pytest.raises(loadsim.ConfigError) as refused:
         loadsim.compare(**{"base": tmp_path, "new": tmp_path, **options})
@@ -182,30 +180,6 @@ def test_a_search_rejects_what_the_command_rejects(tmp_path: Path, options: dict
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.nightly(part="runs")
-def test_a_search_reads_the_runs_that_it_finds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """And prints nothing; the criterion of the override is that of its terms."""
-    out, scenario = tmp_path / "out", written(tmp_path / "small.yaml")
-    verdict = {"validity": "valid", "passed": True, "causes": [], "criteria": []}
-    figures = {"score_ms": 5.0, "score_interval_ms": None, "response_score_ms": 6.0, "tasks_per_s": 1.0}
-    load = {"window_s": [0.0, 60.0], "delivery": {"delivered": 5.0}, "load_equivalent_users": 9, "by_protocol": {}}
-    score = {"verdict": verdict, "findings": [], **figures, **load}
-
-    class Stopping(loadsim.Watcher):
-        def message(self, line: str) -> None:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):  # before the first step
-        loadsim.find_capacity(scenario, out, first=4, most=6, engines=2, watcher=Stopping())
-    for name in ("00004-1", "00006-1", "00006-2"):
-        (out / "runs" / name).mkdir(parents=True)
-        (out / "runs" / name / "score.json").write_text(json.dumps(score))
-    found = loadsim.find_capacity(scenario, out, first=4, most=6, engines=2, quick=True, overrides={"run.seed": 1})
-    assert isinstance(found, loadsim.Capacity)
-    assert (found.users, found.exit_status, found.document["stopped_by"]) == (6, 4, "limit")
-    assert capfd.readouterr() == ("", "")
-
-
 def test_warnings_of_a_scenario_come_before_its_errors(tmp_path: Path) -> None:
     """Each function reads a file by itself, and gives the warnings of the scenario to the watcher."""
     nowhere = on(Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1)))
@@ -220,7 +194,6 @@ def test_warnings_of_a_scenario_come_before_its_errors(tmp_path: Path) -> None:
 
 
 def test_errors_are_raised_and_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Bad input of every function is a `ConfigError`."""
     small = loadsim.load_scenario(written(tmp_path / "small.yaml"))
     with pytest.raises(loadsim.ConfigError, match="expected one of"):
         loadsim.load_scenario("nothing")

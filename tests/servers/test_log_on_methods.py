@@ -26,14 +26,11 @@ EACH = (*DRIVERS, *SUBMISSIONS)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LogOnServer]:
-    """One server for all of these tests."""
     with log_on_server() as running:
         yield running
 
 
 class Commands(NullObserver):
-    """An observer that keeps names and outcomes."""
-
     def __init__(self) -> None:
         self.seen: list[str] = []
 
@@ -62,7 +59,6 @@ async def log_on_to(driver: str, services: Services, account: Account) -> list[s
 
 
 def log_on(driver: str, services: Services, account: Account) -> list[str]:
-    """Log on and off; the commands."""
     return asyncio.run(log_on_to(driver, services, account))
 
 
@@ -88,7 +84,6 @@ def refusals(driver: str, several: Sequence[Services], account: Account) -> list
 
 
 def refusal(driver: str, services: Services, account: Account) -> TaskFailed:
-    """The failure of one log-on."""
     (failure,) = refusals(driver, [services], account)
     return failure
 
@@ -120,7 +115,6 @@ def test_the_strongest_is_the_default(server: LogOnServer, driver: str) -> None:
 
 @pytest.mark.parametrize("driver", EACH)
 def test_a_method_that_is_not_offered(server: LogOnServer, driver: str) -> None:
-    """It is not replaced by another one."""
     failure = refusal(driver, by(server.services, "scram-sha-512"), server.accounts[0])
     assert isinstance(failure, ServerRefused)
     assert failure.kind == ("no AUTH" if driver in SUBMISSIONS else "no AUTHENTICATE")

@@ -33,7 +33,6 @@ pytestmark = pytest.mark.nightly(part="drivers")
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "mail-programs.md"
 FOLDER = "Folder 01"
 PROGRAMS = tuple(known("programs"))
-SITES = ["embedded", "dovecot"]
 
 PARTED = (
     'Content-Type: multipart/mixed; boundary="b1"\r\n\r\nfor old programs\r\n'
@@ -55,8 +54,6 @@ def message(number: int, rest: str = "\r\ntext\r\n") -> bytes:
 
 
 class Site:
-    """A server, and users on it that no other test has touched."""
-
     def __init__(self, server: RunningServer, accounts: Iterator[Account], exact: bool) -> None:
         self.server = server
         self.exact = exact
@@ -73,7 +70,7 @@ class Site:
         return account
 
 
-@pytest.fixture(scope="module", params=SITES)
+@pytest.fixture(scope="module", params=["embedded", "dovecot"])
 def site(request: pytest.FixtureRequest) -> Site:
     accounts = numbered_accounts(20)
     starts: Mapping[str, str] = {"embedded": "embedded_server", "dovecot": "dovecot_postfix"}
@@ -191,20 +188,17 @@ async def used(site: Site, account: Account, program: MailProgram) -> tuple[list
 
 
 def deliver(site: Site, account: Account) -> None:
-    """A new message from elsewhere."""
     with logged_on(site.server, account) as client:
         client.append("INBOX", "", "", message(4))
 
 
 def sizeless(structure: Structure) -> Structure:
-    """A structure without the sizes of its parts."""
     assert structure.text is not None
     attachments = tuple(part._replace(size_bytes=0) for part in structure.attachments)
     return Structure(structure.text._replace(size_bytes=0), attachments)
 
 
 def documented(program: str) -> list[str]:
-    """The commands of a program on the page."""
     section = PAGE.read_text(encoding="utf-8").partition(f"\n## `{program}`\n")[2].partition("\n## ")[0]
     block = re.search(r"```\n(.*?)\n```", section, re.DOTALL)
     return block[1].splitlines() if block else []
@@ -255,10 +249,7 @@ def program_of(place: Path, shipped: str, name: str, **keys: object) -> str:
 def run_of(
     place: Path, programs: Iterable[str | list[str]], start: StartDovecotPostfix | None = None, **keys: object
 ) -> tuple[dict[str, Any], TimingLog]:
-    """Run two users of each program, on the embedded server or one from `start`. Return the score and the log.
-
-    All tasks succeed, no session is lost, and all mail arrives once.
-    """
+    """Run two users of each program, on the embedded server or one from `start`. Return the score and the log."""
     keys["topology"] = [{"profile": "loadsim-5.5/medium", "users": 2, "program": program} for program in programs]
     path = written(place / "programs-of-users.yaml", **keys)
     if start is not None:
@@ -286,10 +277,7 @@ def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
 
 
 def test_a_run_over_several_connections_does_its_work(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
-    """Users with up to five connections, and with two: each log-on has its log-off.
-
-    At the end, those without a session log on to look once more.
-    """
+    """Users with up to five connections, and with two: each log-on has its log-off."""
     two = program_of(tmp_path, "thunderbird", "two", connections=2)
     score, log = run_of(tmp_path, ("thunderbird", two), dovecot_postfix)
     assert list(score["by_protocol"]) == ["imap/thunderbird", "imap/two"]
@@ -305,10 +293,7 @@ def test_a_run_over_several_connections_does_its_work(tmp_path: Path, dovecot_po
 
 
 def test_companions_load_the_server_and_are_in_no_task(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
-    """One companion waits by IDLE and prefetches, one looks each two seconds; each log-on has its log-off.
-
-    At the end, those without a session log on to look once more.
-    """
+    """One companion waits by IDLE and prefetches, one looks each two seconds; each log-on has its log-off."""
     often = program_of(tmp_path, "phone", "often", poll="2s")
     programs = (["outlook-like", "thunderbird"], ["outlook-like", often])
     score, log = run_of(tmp_path, programs, dovecot_postfix)

@@ -1,7 +1,4 @@
-"""`loadsim monitor` as a process: how it ends, and what it leaves.
-
-`tests/unit/test_monitors.py` has its file on the time axis of a run.
-"""
+"""`loadsim monitor` as a process: how it ends, and what it leaves."""
 
 from __future__ import annotations
 

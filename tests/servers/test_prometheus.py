@@ -32,7 +32,6 @@ PROGRAM = Path(os.environ.get("LOADSIM_PROGRAMS") or CACHED_PROGRAMS) / "prometh
 
 @contextmanager
 def prometheus(place: Path, target: str) -> Iterator[str]:
-    """Its address; it fetches from the target each second."""
     config = {
         "global": {"scrape_interval": "1s"},
         "scrape_configs": [{"job_name": "loadsim", "static_configs": [{"targets": [target]}]}],

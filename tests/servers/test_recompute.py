@@ -61,7 +61,6 @@ class Broken(StandaloneControl):
         return start_ns
 
     def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
-        """`InMemoryDriver.fault`."""
         at_s = self._at_s(self._clock.now_ns())
         in_outage = user <= OUT and OUTAGE_S[0] <= at_s < OUTAGE_S[1]
         if name.startswith("IMAP") and (in_outage or (user == SHUT_OUT and at_s >= SHUT_OUT_S)):
@@ -74,7 +73,6 @@ class Broken(StandaloneControl):
         return ServerSilent("no answer") if u < 0.013 else None
 
     def pace(self, user: int, _: str, at_ns: int, service_s: float) -> float:
-        """`InMemoryDriver.pace`."""
         return math.inf if user in HANGING and self._at_s(at_ns) > HANG_S else service_s
 
     def post(self, mail: MailInMemory, users: Sequence[int]) -> None:

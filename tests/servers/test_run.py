@@ -44,7 +44,6 @@ WIDE = {
 
 @pytest.fixture(scope="module")
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A run of two engines on the embedded server: its directory, and what was printed."""
     place = tmp_path_factory.mktemp("small")
     hours = {"day_length": "16s", "ramp_up": "1s", "warm_up": "2s", "window": "14s"}  # a profile's hour takes 2 s
     small = written(place / "small.yaml", criteria=PATIENT_CRITERIA | WIDE, run=hours)
@@ -52,7 +51,6 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subproces
 
 
 def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """The exit status is 0, the score table is printed, and where the run directory lies."""
     out, run = small_run
     assert run.returncode == 0, run.stderr + run.stdout
     assert "Score, weighted" in run.stdout
@@ -61,7 +59,6 @@ def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.C
 
 
 def test_every_figure_is_recomputed(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """All that the run says of itself is what its records come to."""
     out, _ = small_run
     score = json.loads((out / "score.json").read_text(encoding="utf-8"))
     resolved = yaml.safe_load((out / "scenario.yaml").read_text(encoding="utf-8"))
@@ -222,7 +219,6 @@ def assert_agreement(path: Path, out: Path, read: Any) -> None:
 
 
 def test_ctrl_c_ends_the_run_early_with_log_and_score(tmp_path: Path) -> None:
-    """After SIGINT the exit status is 3, the log has an end, and the score says that the run ended early."""
     path = written(tmp_path / "small.yaml", run={"day_length": "10m", "ramp_up": "1s"})
     out = tmp_path / "out"
     with subprocess.Popen(

@@ -43,13 +43,11 @@ LOADSIM = [sys.executable, "-c", "import sys; from loadsim.cli import main; sys.
 
 @pytest.fixture(scope="module")
 def embedded(embedded_server: StartEmbedded) -> EmbeddedServer:
-    """The embedded server with six users and two lists."""
     return embedded_server(ACCOUNTS, LISTS)
 
 
 @pytest.fixture(scope="module")
 def real(dovecot_postfix: StartDovecotPostfix) -> DovecotPostfix:
-    """Dovecot and Postfix with the same six users and two lists."""
     return dovecot_postfix(ACCOUNTS, LISTS)
 
 
@@ -60,7 +58,6 @@ def hang_up(client: imaplib.IMAP4) -> None:
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A Python of its own, run to its end."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
@@ -115,7 +112,6 @@ def test_embedded_refuses_unknown_recipients(embedded: EmbeddedServer) -> None:
 
 
 def test_embedded_checks_passwords(embedded: EmbeddedServer) -> None:
-    """The account's own password opens IMAP and SMTP; another's opens neither."""
     smtp = embedded.services.smtp
     with smtplib.SMTP(smtp.host, smtp.port, timeout=PATIENCE_S) as client:
         client.login(ACCOUNTS[0].login, ACCOUNTS[0].password)
@@ -177,7 +173,6 @@ def test_embedded_stop_leaves_nothing(server_directory: Path) -> None:
 
 
 def test_embedded_ends_with_its_parent(server_directory: Path) -> None:
-    """A parent that is killed takes the server with it."""
     program = f"""
 import os, signal, sys
 from pathlib import Path
@@ -302,7 +297,6 @@ def test_a_running_instance_is_left_alone(real: DovecotPostfix) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("service", ["imap_port", "smtp_port"])
 def test_a_taken_port_is_refused(server_directory: Path, service: str) -> None:
-    """Bad input, and nothing stays behind."""
     with socket.create_server(("127.0.0.1", free_port())) as somebody:
         ports = {"imap_port": free_port(), "smtp_port": free_port()} | {service: somebody.getsockname()[1]}
         with pytest.raises(ConfigError, match="Address already in use") as refused:
@@ -346,7 +340,6 @@ def test_inotify_limits_that_cannot_be_raised_name_the_command(tmp_path: Path) -
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Iterator[Path]:
-    """A scenario of three users."""
     path = tmp_path / "three.yaml"
     path.write_text(
         "server: embedded\ndomain: three.test\naccounts: {user: 'u{index}', password: 'pw-{index}'}\n"
@@ -380,7 +373,6 @@ def serve_and_ask_to_stop(arguments: list[str], request: signal.Signals) -> str:
 
 @pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
 def test_server_embedded_runs_until_asked(scenario: Path, request_to_end: signal.Signals) -> None:
-    """`server embedded` prints a `server:` block that works, and ends with status 0 on a signal."""
     said = serve_and_ask_to_stop(["embedded", str(scenario)], request_to_end)
     assert "not a measurement" in said
     assert said.endswith(
@@ -390,7 +382,6 @@ def test_server_embedded_runs_until_asked(scenario: Path, request_to_end: signal
 
 @pytest.mark.system
 def test_server_dovecot_postfix_runs_until_asked(scenario: Path, server_directory: Path) -> None:
-    """`server dovecot-postfix` does the same on the ports and in the directory that it was given."""
     imap, smtp = free_port(), free_port()
     arguments = ["dovecot-postfix", str(scenario), "--imap-port", str(imap), "--smtp-port", str(smtp)]
     said = serve_and_ask_to_stop([*arguments, "--dir", str(server_directory)], signal.SIGTERM)

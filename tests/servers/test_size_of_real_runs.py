@@ -10,8 +10,11 @@ import pytest
 from mailservers import StartEmbedded
 from small_runs import loadsim, on, population_of, written
 
+from loadsim.analysis.probes.statistics import probe_facts
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.system.process_groups import find_processes
+from loadsim.timinglog.reader import read_log
+from loadsim.version import __version__
 
 pytestmark = pytest.mark.nightly(part="runs")
 
@@ -31,6 +34,10 @@ def test_the_demand_is_the_servers_processor_time(tmp_path: Path, embedded_serve
     assert ended.returncode in (0, 1), ended.stderr
     after = process.cpu_times()
     taken_s = after.user + after.system - before.user - before.system
+    machine = read_log(next((tmp_path / "out" / "logs").glob("*.machine.tlog")))
+    ((probe, facts),) = probe_facts(machine).items()
+    assert (probe, facts.package, facts.failures) == ("host", f"loadsim {__version__}", 0)
+    assert facts.samples == len([each for each in machine.health if each.get("probe") == "host"]) >= 2
     sized = loadsim("size", tmp_path / "out", "--json")
     assert sized.returncode in (0, 4), sized.stderr
     found = json.loads(sized.stdout)

@@ -1,7 +1,4 @@
-"""Visits to mailboxes: each ends within its limit, and what fails at one is its own failure, in one line.
-
-A small IMAP server of our own does what real ones were seen to do, or may do, and the usual ones do not.
-"""
+"""Visits to mailboxes: each ends within its limit, and what fails at one is its own failure, in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ OWNER = Account(1, "user1", "user1@example.test", "secret-of-1")
 
 
 def said(text: bytes | None) -> bytes:
-    """A nstring."""
     return b"NIL" if text is None else b"{%d}\r\n%b" % (len(text), text)
 
 
@@ -53,7 +49,6 @@ class Courier:
     seen: set[int] = field(default_factory=set)
 
     async def __call__(self, peer: Peer) -> None:
-        """One session."""
         peer.say(b"* OK [CAPABILITY " + self.capabilities + b"] ready")
         while line := (await peer.reader.readline()).rstrip(b"\r\n"):
             tag, _, command = line.partition(b" ")
@@ -111,7 +106,6 @@ class Courier:
 
     @staticmethod
     def _fetched(number: int, uid: int, message: bytes) -> bytes:
-        """All that anybody here asks for."""
         parsed = message_from_bytes(message)
         local, _, host = parsed["From"].encode().partition(b"@")
         sender = b'((NIL NIL "%b" "%b"))' % (local, host)
@@ -138,7 +132,6 @@ LIMIT_S = 1.0
 
 
 def visits(*servers: Courier) -> list[Cleaned | ConfigError]:
-    """Return the results of visits to accounts, one after the other."""
     accounts = [OWNER, Account(2, "user2", "user2@example.test", "secret-of-2")][: len(servers)]
 
     async def work(account: Account, mailbox: Any) -> Cleaned:
@@ -155,12 +148,10 @@ def visits(*servers: Courier) -> list[Cleaned | ConfigError]:
 
 
 def cleaned(server: Courier) -> Cleaned | ConfigError:
-    """Return the result of a visit to the account."""
     return visits(server)[0]
 
 
 def test_an_account_is_cleaned() -> None:
-    """The server of these tests is one."""
     server = Courier(initialised())
     result = cleaned(server)
     assert isinstance(result, Cleaned), result
@@ -256,21 +247,18 @@ def test_a_command_without_an_answer_ends_its_visit_alone() -> None:
 
 @pytest.fixture(scope="module")
 def make_lab(tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded) -> MakeLab:
-    """Make scenarios with new accounts."""
     accounts = numbered_accounts(USERS * 14)
     return lab_maker(embedded_server(accounts), accounts, tmp_path_factory.mktemp("labs"))
 
 
 @pytest.fixture
 def lab(make_lab: MakeLab) -> Lab:
-    """A scenario of three users with new accounts."""
     return make_lab()
 
 
 def visited(
     accounts: Sequence[Account], services: Services, work: Callable[[Account, Any], Any], at_once: int = 32
 ) -> list[Any]:
-    """The results of visits."""
     services = replace(services, imap=replace(services.imap, preparation_connections=at_once))
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(visit(accounts, services, work, lambda done, of: None))

@@ -19,8 +19,6 @@ from loadsim.model.scenario import load_scenario
 
 pytestmark = pytest.mark.nightly(part="runs")
 
-KEPT = ('"INBOX"', '"Calendar"', '"LoadSim"')
-
 
 def wipe(services: Services, account: Account) -> int:
     """Expunge all messages of a mailbox but those of the Inbox and the calendar, as any client could; count them."""
@@ -30,7 +28,7 @@ def wipe(services: Services, account: Account) -> int:
         for line in client.list()[1]:
             assert isinstance(line, bytes)
             name = '"' + line.decode().rpartition(' "." ')[2].rpartition(' "/" ')[2].strip('"') + '"'
-            if name not in KEPT and int(client.select(name)[1][0] or 0):
+            if name not in ('"INBOX"', '"Calendar"', '"LoadSim"') and int(client.select(name)[1][0] or 0):
                 client.store("1:*", "+FLAGS.SILENT", r"\Deleted")
                 gone += len([each for each in client.expunge()[1] if each])
     return gone

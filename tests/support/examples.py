@@ -17,7 +17,7 @@ TYPED: Mapping[str, Mapping[str, str]] = {
         "Try it on one machine": "tests/docs/test_tutorials.py::test_a_cluster_on_one_machine"
     },
     "docs/tutorial-cluster.md": {
-        "1. Install": "tests/docs/test_tutorials.py::test_the_installation_of_a_cluster",
+        "1. Install": "tests/docs/test_tutorials.py::test_a_cluster_on_one_machine",
         "5. Twelve machines": "tests/cluster/test_tutorial_cluster.py::test_twelve_machines",
         ALL: "tests/cluster/test_tutorial_cluster.py::test_the_tutorial_does_what_it_says",
     },
@@ -41,22 +41,17 @@ def command_blocks() -> list[Block]:
 
 
 def typed_by(block: Block) -> str | None:
-    """Return the test that types a block."""
     tests = TYPED.get(str(block.page.relative_to(ROOT)), {})
     return next((test for pattern, test in tests.items() if re.fullmatch(pattern, block.section)), None)
 
 
 def alternatives(line: str) -> list[str]:
-    """Return the command lines of one with alternatives."""
     choice = CHOICE.search(line)
     return [line.replace(choice[0], one) for one in choice[0].split("|")] if choice else [line]
 
 
 def arguments(line: str) -> list[list[str]]:
-    """Split a command line into its commands and their words, without comments and redirections.
-
-    One with alternatives is as many commands.
-    """
+    """Split a command line into its commands and their words, without comments and redirections."""
     return [words for one in alternatives(line) for words in _arguments(one)]
 
 
