@@ -27,7 +27,6 @@ class SkippingLoop(asyncio.SelectorEventLoop):
     ahead_s = 0.0
 
     def time(self) -> float:
-        """The loop's time (s), on which its timers are."""
         return super().time() + self.ahead_s
 
 
@@ -39,8 +38,6 @@ def skip(duration_s: float) -> None:
 
 
 class Ear:
-    """An observer that keeps everything."""
-
     def __init__(self) -> None:
         self.commands: list[tuple[str, str, int, int]] = []
         self.arrivals: list[int] = []
@@ -63,21 +60,17 @@ class Ear:
         self.news.set()
 
     async def wait(self) -> None:
-        """Until something is announced or lost."""
         async with asyncio.timeout(PATIENCE_S):
             await self.news.wait()
         self.news.clear()
 
 
 class Peer:
-    """The server's side of one connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     def say(self, *lines: bytes) -> None:
-        """Send these lines, all in one write."""
         self.writer.write(b"".join(line + b"\r\n" for line in lines))
 
     async def packet(self) -> bytes:
@@ -105,7 +98,6 @@ class Peer:
         await self.answer(rb"CAPABILITY", b"* CAPABILITY " + capabilities)
 
     async def inbox(self, exists: int, uid_next: int, validity: int = 7) -> None:
-        """A SELECT of the Inbox."""
         await self.answer(rb"SELECT INBOX", *self.opened(exists, uid_next, validity))
 
     def opened(self, exists: int, uid_next: int, validity: int = 7) -> tuple[bytes, ...]:
@@ -118,7 +110,6 @@ class Peer:
         )
 
     async def end(self) -> None:
-        """Wait until the client has closed."""
         while await self.packet():
             pass
 
@@ -176,8 +167,6 @@ def certificate(directory: Path, names: str) -> tuple[Path, ssl.SSLContext]:
 
 
 class Client:
-    """A connection with everything that it tells, kept."""
-
     def __init__(self) -> None:
         self.ear = Ear()
         self.heard: list[Response] = []
@@ -190,7 +179,6 @@ class Client:
         self.news.set()
 
     async def until(self, kind: type[Response], count: int) -> None:
-        """Wait until this many responses of a kind have been heard."""
         async with asyncio.timeout(PATIENCE_S):
             while sum(isinstance(each, kind) for each in self.heard) < count:
                 self.news.clear()
@@ -204,7 +192,6 @@ class Client:
         return connection
 
     async def log_on(self, endpoint: Endpoint, account: Account) -> tuple[Connection, frozenset[str]]:
-        """The whole log-on."""
         connection = Connection(account, self.ear, PATIENCE_S, self.hear, self.broken.append)
         return connection, await log_on(connection, endpoint, tls_context(endpoint))
 

@@ -29,18 +29,13 @@ def small_heap() -> Iterator[None]:
 
 
 class Observed(Ear):
-    """An observer of submissions."""
-
     @property
     def names(self) -> list[str]:
         return [name.removeprefix("SMTP ") for name, *_ in self.commands]
 
 
 class Accepting:
-    """A handler for aiosmtpd: keeps what was delivered, refuses the recipients and senders it is told to.
-
-    aiosmtpd takes commands that were sent together; this states it to clients.
-    """
+    """A handler for aiosmtpd: keeps what was delivered, refuses the recipients and senders it is told to."""
 
     def __init__(self, refuse: dict[str, str] | None = None) -> None:
         self.delivered: list[tuple[str, list[str], bytes]] = []
@@ -131,11 +126,9 @@ async def aiosmtpd(
 
 
 def endpoint(port: int, connection: str = "per-message", tls: str = "none", ca_file: str | None = None) -> Endpoint:
-    """The endpoint on this port of loopback."""
     return Endpoint("127.0.0.1", port, tls=tls, ca_file=ca_file, connection=connection)
 
 
 def authenticator(server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: object) -> AuthResult:
-    """Accepts the one account of these tests."""
     assert isinstance(data, LoginPassword)
     return AuthResult(success=(data.login, data.password) == (b"user1", PASSWORD.encode()))

@@ -34,7 +34,6 @@ Call = Callable[[ImapMailbox], Awaitable[object]]
 
 
 def mailbox_of(endpoint: Endpoint, ear: Ear | None = None) -> ImapMailbox:
-    """A mailbox of the driver."""
     mailbox = open_driver(Services(endpoint, endpoint, LIMIT_S)).session(ACCOUNT, ear or Ear()).mailbox
     assert isinstance(mailbox, ImapMailbox)
     return mailbox
@@ -107,7 +106,6 @@ async def called(endpoint: Endpoint, sent: list[int], call: Call, ear: Ear | Non
 
 
 def result_of(answers: dict[str, bytes], call: Call) -> TaskFailed | object:
-    """Return the result of a call, or its failure, on a server with these answers."""
     found: list[TaskFailed | object] = []
 
     async def scenario() -> None:
@@ -244,7 +242,6 @@ def test_nothing_of_the_conversation_is_logged(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_password_that_the_server_echoes_is_masked() -> None:
-    """Neither the password nor its quoted form comes out of a refusal."""
     quoted = ACCOUNT.password.replace("\\", "\\\\").replace('"', '\\"')
     failure = result_of({"LOGIN": f"%t NO {ACCOUNT.password} or {quoted}\r\n".encode()}, folders)
     assert isinstance(failure, ServerRefused)

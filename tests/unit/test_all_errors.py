@@ -92,16 +92,6 @@ def test_the_first_twenty_are_shown(capsys: Capture) -> None:
     assert str(refused.value).startswith("own.yaml: topology[0].x0: ") and str(refused.value).endswith(" (and 29 more)")
 
 
-@pytest.mark.slow
-def test_a_hostile_file_is_rejected_with_as_few_lines(capsys: Capture) -> None:
-    """Thousands of wrong keys in a section."""
-    wrong = "\n".join(f"  k{number}: x" for number in range(5_000))
-    Path("own.yaml").write_text(f"server: embedded\ntopology: []\nrun:\n{wrong}\n")
-    lines = printed(capsys, "plan", "own.yaml")
-    assert len(lines) == MOST_SHOWN + 1
-    assert lines[-1] == "and 4981 more"
-
-
 def test_errors_of_profiles_and_programs_come_together(capsys: Capture) -> None:
     """By file. A profile that two groups share is rejected once."""
     Path("busy.yaml").write_text("name: busy\nfrom: loadsim-5.5/light\nday: 8\nbrowse: {per_dai: 3}\n")

@@ -124,7 +124,6 @@ def test_wrong_arguments(capsys: Capture, arguments: tuple[str, ...], says: str)
 
 
 def test_each_command_says_what_it_is_for(capsys: Capture) -> None:
-    """`--help` names all commands, and that of each one itself, on standard output."""
     for arguments, named in ((["--help"], VERBS), *(([verb, "--help"], (verb,)) for verb in VERBS)):
         with pytest.raises(SystemExit) as end:
             main(arguments)
@@ -141,7 +140,6 @@ def test_a_wrong_file_is_one_line_of_each_command(capsys: Capture, verb: str) ->
 
 
 def test_an_authority_that_is_none(capsys: Capture) -> None:
-    """A `ca_file` without certificates is told with its name."""
     Path("ca.pem").write_text("hello")
     line = refusal(capsys, "run", on(1, 1, endpoints={"imap": {"tls": "implicit", "ca_file": "ca.pem"}}))
     assert re.search(r"ca_file: expected a readable file of PEM certificates, found \S+/ca\.pem: none in it$", line)
@@ -479,7 +477,6 @@ def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
 
 @pytest.mark.parametrize(("verb", "service", "other"), [("check", "smtp", "IMAP"), ("init", "imap", "SMTP")])
 def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str) -> None:
-    """The greeting of the other service is recognised."""
     with serving((smtp, None), (imap, None)) as ports:
         line = refusal(capsys, verb, on(*ports))
     assert line.startswith(f"loadsim: server: {service}: expected a mail server at ")
@@ -540,15 +537,6 @@ def test_more_users_than_accounts(capsys: Capture, verb: str) -> None:
     assert line.endswith("; account user1 (user1@loadsim.test) logs on"), line
 
 
-def test_a_missing_account_among_others(capsys: Capture) -> None:
-    three = [{"profile": "loadsim-5.5/light", "users": 3}]
-    with serving(lets_in(1, 3), (smtp, None)) as ports:
-        path = on(*ports, topology=three, accounts={"user": "user{index}", "password": PASSWORD})
-        line = refusal(capsys, "check", path)
-    assert line.startswith("loadsim: account user2 (user2@loadsim.test): expected to log on, the server answered: NO ")
-    assert line.endswith(f"{no_account('user2')}; account user1 (user1@loadsim.test) logs on"), line
-
-
 def test_submission_is_refused(capsys: Capture) -> None:
     """A refused AUTH is told with account and answer, on one line, and without the credentials that it repeats."""
     said = partial(smtp, log_on=lambda plain: b"535-5.7.8 wrong:\r\n535 5.7.8 " + plain + b"\x1b[2J")
@@ -595,10 +583,7 @@ LOADSIM = [sys.executable, "-m", "loadsim"]
 def test_a_request_to_end_before_the_load_gets_one_line(
     verb: str, request_to_end: signal.Signals, impatient: bool
 ) -> None:
-    """While mailboxes are visited, asked once, or over and over: no directory stays, and no trace is shown.
-
-    A process, since signals end it.
-    """
+    """While mailboxes are visited, asked once, or over and over: no directory stays, and no trace is shown."""
     came = threading.Event()
 
     async def never_ready(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:

@@ -1,15 +1,4 @@
-"""Companions, users' further mail programs, in virtual time.
-
-They could report a wrong number in these ways; each has a test:
-
-- their commands end or lengthen a user's task, or are missing from the table of commands;
-- they see mail before the first program, and delivery times shrink, or a message counts as seen twice;
-- a refused log-on or a lost session is in no count, or in two, and a run with half its load looks complete;
-- their failures are tasks' failures, and change the score;
-- they change what users do: the plan's draws, or the common start;
-- they all look for mail at once, or at the same instants as the first program;
-- the end of the run waits for them, or leaves them on the server.
-"""
+"""Companions, users' further mail programs, in virtual time."""
 
 from __future__ import annotations
 
@@ -222,18 +211,6 @@ def test_a_session_that_breaks_between_commands_is_counted_once(tmp_path: Path) 
     assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
     assert found.listed == len(lived.mails("seen"))
     assert len(lived.tasks("LOGON")) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("poll_s", [None, POLL_S])
-def test_a_refused_command_is_counted_and_the_session_goes_on(tmp_path: Path, poll_s: float | None) -> None:
-    """The mail is listed later; until then, the server did not serve the companion."""
-    lived = lived_by(tmp_path, poll_s=poll_s, during=failing(ServerRefused("NO FETCH"), "IMAP UID FETCH"))
-    found = counts(lived)
-    assert (found.sessions_lost, found.failures) == (0, 1)
-    assert 4 <= found.down_ns * 1e-9 <= (poll_s or 5) + 1
-    assert lived.snapshots[-1].failures == {COMPANION: {"NO FETCH": 1}}
-    assert lived.engine.counts.sessions_lost == 0
 
 
 @pytest.mark.slow

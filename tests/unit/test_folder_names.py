@@ -19,11 +19,9 @@ CYRUS = b'* NAMESPACE (("INBOX." ".")) (("user." ".")) (("" "."))'
 CYRUS_ALT = b'* NAMESPACE (("" "/")) (("Other Users/" "/")) (("Shared Folders/" "/"))'
 COURIER = b'* NAMESPACE (("INBOX." ".")) NIL (("#shared." ".")("shared." "."))'
 JAMES = b'* NAMESPACE (("" ".")) NIL NIL'
-FLAT = b'* NAMESPACE (("" NIL)) NIL NIL'
 
 
 def named(line: bytes, settings: FolderSettings = OF_SERVER, uses: Sequence[tuple[str, str]] = ()) -> FolderNames:
-    """Return the names by a server's NAMESPACE."""
     found = parse(line)
     assert isinstance(found, Namespaces)
     return names_of(settings, found, tuple(uses))
@@ -103,7 +101,7 @@ def test_settings_come_before_the_server() -> None:
 
 def test_no_hierarchy() -> None:
     """Folders within folders are refused there, others have their names, even with a "/" in it."""
-    names = named(FLAT)
+    names = named(b'* NAMESPACE (("" NIL)) NIL NIL')
     assert names.on_server("Folder 01") == "Folder 01"
     assert names.on_server(names.folder("a/b") or "") == "a/b"
     with pytest.raises(ServerRefused, match="no hierarchy"):

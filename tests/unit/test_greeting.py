@@ -16,12 +16,10 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.server_banner import greetings
 
 Talk = Callable[[BufferedRWPair], None]
-LIMIT_S = 0.5
 
 
 @contextmanager
 def talking(talk: Talk) -> Iterator[Endpoint]:
-    """A server for one connection, which it has this talk with."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(PATIENCE_S)
 
@@ -40,10 +38,9 @@ def talking(talk: Talk) -> Iterator[Endpoint]:
 
 
 def asked(imap: Talk, smtp: Talk) -> dict[str, object]:
-    """What is found out from these two."""
     with ExitStack() as stack:
         endpoints = [stack.enter_context(talking(talk)) for talk in (imap, smtp)]
-        return greetings(Services(*endpoints, command_limit_s=LIMIT_S))
+        return greetings(Services(*endpoints, command_limit_s=0.5))
 
 
 def says(greeting: bytes, **answers: bytes) -> Talk:
@@ -70,7 +67,6 @@ IMAP = says(
 
 
 def test_what_is_said() -> None:
-    """Greetings, capabilities, name and extensions."""
     assert asked(IMAP, SMTP) == {
         "imap_greeting": "OK ready",
         "imap_capabilities": ["IMAP4rev1", "ID"],
@@ -85,12 +81,10 @@ def _hangs_up(_: BufferedRWPair) -> None:
 
 
 def _is_silent(stream: BufferedRWPair) -> None:
-    """Says nothing, and waits."""
     stream.read()
 
 
 def _never_ends(stream: BufferedRWPair) -> None:
-    """Says one line without an end, as long as somebody listens."""
     for _ in range(100):
         stream.write(b"* " * 10_000)
         stream.flush()
@@ -117,7 +111,6 @@ def test_a_greeting_is_harmless() -> None:
 
 
 def test_the_embedded_server(embedded_server: StartEmbedded) -> None:
-    """It says what it is."""
     found = greetings(embedded_server(numbered_accounts(1)).services)
     assert "IMAP4rev1" in found["imap_capabilities"]
     assert found["smtp_greeting"] and found["smtp_extensions"]

@@ -56,7 +56,6 @@ PLAIN = b64encode(b'\0user1\0se"cret-\\1')
 
 
 async def failures(*calls: asyncio.Future[Answer]) -> list[BaseException]:
-    """How these calls failed; the test fails if one did not."""
     async with asyncio.timeout(PATIENCE_S):
         found = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(each, BaseException) for each in found)

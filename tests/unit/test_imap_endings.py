@@ -112,8 +112,6 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Let a test `run`."""
-
     @wraps(test)
     def running(**values: Any) -> None:
         run(lambda: test(**values))
@@ -124,7 +122,6 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 def connected(
     react: Callable[[bytes], Said], heard: Callable[[Response], None] = lambda _: None
 ) -> tuple[Connection, Line, Ear]:
-    """A connection behind its greeting."""
     ear = Ear()
     connection = Connection(ACCOUNT, ear, LIMIT_S, heard, lambda _: None)
     connection._state = READY
@@ -222,7 +219,6 @@ def test_commands_wait_in_all_states_but_ready(name: str) -> None:
 
 
 def raising(error: Exception) -> Callable[[object], None]:
-
     def callback(_: object) -> None:
         raise error
 

@@ -83,7 +83,6 @@ class Site:
         ]
 
     def subjects(self, account: Account, folder: str) -> list[str]:
-        """The subjects in a folder, by imaplib."""
         found = self.witness(account, folder)
         return [body.split(b"Subject: ")[1].split(b"\r\n")[0].decode() for _, body in found]
 
@@ -106,7 +105,6 @@ def site(request: pytest.FixtureRequest) -> Site:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE_S):
             await work
@@ -150,41 +148,6 @@ async def test_attachments_are_found_and_loaded(site: Site) -> None:
         assert [part.removesuffix(b"\r\n") for part in parts] == [b"plain", b"Qk0=", b"note", b"PDF"]
 
 
-async def test_what_is_done_is_what_lies_there(site: Site) -> None:
-    """Move, copy, flag, set and expunge: imaplib finds each message where it belongs, and nothing else was touched."""
-    account = site.user()
-
-    box, ear = site.mailbox(account)
-    await box.log_on()
-    for folder in ("Büro & Co", "Deleted Items"):
-        await box.create(folder)
-    assert {INBOX, "Büro & Co", "Deleted Items"} <= set(await box.folders())
-    refs = [await box.append(INBOX, message(each, f"m{each}")) for each in range(6)]
-    await box.open(INBOX)
-    await box.move([refs[0], refs[1]], "Deleted Items")
-    await box.copy([refs[2]], "Büro & Co")
-    await box.flag([refs[2], refs[4]], Flag.SEEN)
-    await box.flag([refs[4]], Flag.SEEN, on=False)
-    await box.flag([refs[3]], Flag.ANSWERED)
-    await box.set_flags([refs[2], refs[3], refs[5]], [Flag.ANSWERED, Flag.SEEN])
-    await box.set_flags([refs[2]], [Flag.SEEN])
-    await box.expunge([refs[4]])
-    assert await box.message_count("Deleted Items") == 2
-    assert await box.message_count(INBOX) == 3
-    assert not ear.losses
-    await box.log_off()
-    assert all(outcome == "ok" and sent > 0 and received > 0 for _, outcome, sent, received in ear.commands[1:])
-    assert site.subjects(account, "INBOX") == ["m2", "m3", "m5"]
-    assert site.subjects(account, "Deleted Items") == ["m0", "m1"]
-    assert site.subjects(account, "B&APw-ro &- Co") == ["m2"]
-    assert [flags for flags, _ in site.witness(account, "INBOX")] == [
-        "\\Seen",
-        "\\Answered \\Seen",
-        "\\Answered \\Seen",
-    ]
-    assert site.witness(account, "Deleted Items")[0] == ("", message(0, "m0"))
-
-
 @pytest.mark.system
 async def test_a_forwarded_message_is_marked(dovecot_site: Site) -> None:
     """$Forwarded is a keyword: only servers that allow keywords keep it (the embedded one does not)."""
@@ -208,32 +171,6 @@ async def test_expunge_takes_nobody_elses(site: Site) -> None:
             client.store("1", "+FLAGS", "(\\Deleted)")
         await box.expunge([ref])
     assert site.subjects(account, "INBOX") == ["foreign"]
-
-
-async def test_many_messages_are_put_and_listed(site: Site) -> None:
-    """append_many and listing over several folders: every message once, with its flags and tag, in its folder."""
-    account = site.user()
-    folders = [f"F{each}" for each in range(6)]
-
-    async with site.session(account) as (box, _):
-        for folder in folders:
-            await box.create(folder)
-        await box.append_many("F0", [])
-        assert await box.append_many("F1", [(message(7, tag=False), ())]) is not None
-        sent = [(message(each, body=b"x" * 20_000 + b"\r\n"), [Flag.SEEN] if each % 2 else ()) for each in range(40)]
-        refs = await box.append_many("F2", sent)
-        await box.append_many("F5", sent[:2])
-        listing = await box.listing([*folders, "F2"])
-        assert [len(listing[folder]) for folder in folders] == [0, 1, 40, 0, 0, 2]
-        assert [each.ref for each in listing["F2"]] == list(refs)
-        body = b"x" * 20_000 + b"\r\n"
-        assert [each.tag for each in listing["F2"]] == [evidence_of(each, body) for each in range(40)]
-        assert [each.flags - {"\\recent"} for each in listing["F2"][:2]] == [frozenset(), {"\\seen"}]
-        assert listing["F1"][0].tag is None
-        await box.expunge([each.ref for each in listing["F2"][1:]])
-        await box.delete("F5")
-    assert [body for _, body in site.witness(account, "F2")] == [message(0, body=b"x" * 20_000 + b"\r\n")]
-    assert site.witness(account, "F1") == [("", message(7, tag=False))]
 
 
 def deliver(site: Site, account: Account, subject: str) -> None:
@@ -317,8 +254,6 @@ USER = Account(1, "user1", "user1@example.test", "pw")
 
 @asynccontextmanager
 async def scripted(script: Script) -> AsyncIterator[tuple[ImapMailbox, Ear]]:
-    """A mailbox that is logged on to a server with this script."""
-
     async def whole(peer: Peer) -> None:
         await peer.greet()
         await script(peer)
@@ -547,8 +482,6 @@ async def test_a_session_that_breaks_behind_an_answer_is_told() -> None:
     ],
 )
 async def test_ok_without_data_is_no_success(said: tuple[bytes, ...], failure: type[TaskFailed], kind: str) -> None:
-    """The data is looked at, not the tag."""
-
     async def script(peer: Peer) -> None:
         await peer.inbox(exists=1, uid_next=6)
         await peer.answer(rb"UID FETCH 5 \(BODY.PEEK\[1\]\)", *said)
@@ -673,7 +606,6 @@ def test_after_an_expunge_only_uids_name_messages() -> None:
 
 
 def test_the_sections_of_a_message_are_bounded() -> None:
-    """In all its responses together."""
     data = Untagged()
     with pytest.raises(ProtocolError):
         for number in range(MOST_SECTIONS + 1):

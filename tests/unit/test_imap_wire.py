@@ -299,7 +299,6 @@ def test_commands_wait_where_a_literal_needs_it() -> None:
 
 @given(at_s=st.integers(0, 4_000_000_000))
 def test_an_internal_date_is_what_imaplib_reads(at_s: int) -> None:
-    """To the second, in each month and year."""
     written = date_time(at_s * 1_000_000)
     told = imaplib.Internaldate2tuple(b"INTERNALDATE " + written)
     assert told is not None

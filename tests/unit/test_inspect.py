@@ -35,14 +35,12 @@ class Memory:
     fetched: list[str] = field(default_factory=list)
 
     async def structure(self, ref: Any) -> Structure:
-        """A report in form."""
         return Structure(
             Part("1", "text/plain", 10),
             (Part("2", "message/delivery-status", 10), Part("3", self.returned_type, self.size_bytes)),
         )
 
     async def part(self, ref: Any, part: Part) -> bytes:
-        """The header, or what is returned."""
         self.fetched.append(part.name)
         wanted = "3" if self.returned_type.startswith("text/") or self.returned_type.endswith("headers") else "3.HEADER"
         if part.name not in ("HEADER", wanted):
@@ -51,7 +49,6 @@ class Memory:
 
 
 def ours(mailbox: Any) -> bool:
-    """Return whether the message is a report about one of ours."""
     return asyncio.run(returns_ours(mailbox, 1, DOMAIN))
 
 
@@ -87,7 +84,6 @@ def test_reports_in_form(content_type: bytes, returned: str) -> None:
     ],
 )
 def test_what_is_no_report(content_type: bytes) -> None:
-    """Its other parts may be what they like."""
     assert not ours(Memory(b"Content-Type: " + content_type + b"\r\n\r\n"))
 
 
@@ -103,7 +99,6 @@ def test_large_headers_are_not_read() -> None:
 
 @given(st.binary(max_size=400), st.integers(0, 400), st.booleans())
 def test_any_bytes_are_a_header(noise: bytes, at: int, in_head: bool) -> None:
-    """Nothing is raised for any contents."""
     head, returned = REPORT, RETURNED
     if in_head:
         head = head[:at] + noise + head[at:]

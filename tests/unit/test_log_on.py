@@ -16,13 +16,18 @@ from pathlib import Path
 
 import pytest
 from imap_script import PATIENCE_S
-from log_ons import EACH, IMAP, USER, log_on_and_off
 
 from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
 from loadsim.model.log_on import TokenSource
+from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.protocols.registry import open_driver
+from loadsim.provisioning.sessions import NullObserver
 
 TOKEN = "EwBAAl3BAAUFFpUAo7J3Ve0bjLBWZWCclRC3EoAA"
+IMAP = ("imap", "aioimaplib")
+EACH = (*IMAP, *SUBMISSIONS)
+USER = Account(1, "user", "user@sim.test", "pencil")
 
 Step = tuple[str, str]
 """A pattern of a line from the client, and the answer: `%t` is the line's first word, lines end with |."""
@@ -73,11 +78,26 @@ async def served(greeting: str, steps: Sequence[Step]) -> AsyncIterator[Services
     assert not left, left
 
 
+async def log_on_and_off(driver: str, services: Services, account: Account, methods: tuple[str, ...] = ()) -> None:
+    """Log on by one of these methods (none: `auto`), and off again. Raises `TaskFailed`."""
+    imap, smtp = (replace(endpoint, methods=methods) for endpoint in (services.imap, services.smtp))
+    submission = driver if driver in SUBMISSIONS else SUBMISSIONS[0]
+    services = replace(services, imap=imap, smtp=smtp, submission=submission)
+    made = open_driver(driver if driver in IMAP else "imap", services).session(account, NullObserver())
+    try:
+        if driver in IMAP:
+            await made.mailbox.log_on()
+            await made.mailbox.log_off()
+        else:
+            await made.submission.check()
+    finally:
+        made.mailbox.abandon()
+        await made.submission.close()
+
+
 def log_on(
     driver: str, greeting: str, steps: Sequence[Step], account: Account = USER, methods: tuple[str, ...] = ()
 ) -> TaskFailed | None:
-    """Log on to such a server; the failure, or None."""
-
     async def session() -> TaskFailed | None:
         async with served(greeting, steps) as services:
             try:
@@ -108,12 +128,10 @@ def dialogue(
 
 
 def plus(driver: str, text: str) -> str:
-    """A challenge."""
     return f"{'+' if driver in IMAP else '334'} {in_base64(text)}|"
 
 
 def end(driver: str, done: bool) -> str:
-    """The server's end of the exchange."""
     if driver in IMAP:
         return "%t OK done|" if done else "%t NO [AUTHENTICATIONFAILED] no|"
     return "235 2.7.0 done|" if done else "535 5.7.8 no|"
@@ -172,7 +190,6 @@ MICROSOFT_GREETING = "* OK The Microsoft Exchange IMAP4 service is ready. [UwBOA
 
 @pytest.fixture
 def with_token(tmp_path: Path) -> Account:
-    """An account with a token only."""
     (tmp_path / "token").write_text(TOKEN)
     return replace(USER, login="u@sim.test", password="", token=TokenSource(file=str(tmp_path / "token")))
 

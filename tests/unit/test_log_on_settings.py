@@ -101,7 +101,6 @@ def test_settings_of_tls_need_tls(service: str) -> None:
 
 
 def test_the_embedded_server_needs_passwords() -> None:
-    """It takes no tokens."""
     with pytest.raises(ConfigError, match="accounts: expected passwords, which the embedded server needs, found none"):
         scenario(accounts=TOKEN_ACCOUNTS, server="embedded")
 
@@ -172,7 +171,6 @@ def test_other_methods_are_another_load() -> None:
 
 
 def test_certificates_that_cannot_be_used(place: Path) -> None:
-    """One line, and no question for a passphrase on the terminal."""
     (place / "empty.pem").write_text("")
     endpoint = Endpoint("127.0.0.1", 1, "implicit", client_certificate="none.pem")
     with pytest.raises(ConfigError, match=r"client_certificate: .*found none.pem: No such file"):

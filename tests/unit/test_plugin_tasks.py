@@ -55,7 +55,6 @@ Install = Callable[..., Path]
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install a package with a task on this machine, which forgets the one before."""
-
     apart = [path for path in sys.path if not path.startswith(str(tmp_path))]
 
     def installed(code: str = LOOK, *, name: str = "LOOK AROUND", version: str = "1") -> Path:
@@ -69,7 +68,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def looking(place: Path, per_day: float = 40, users: int = 2, **keys: Any) -> Scenario:
-    """A scenario whose users only do the plug-in's task."""
     return scenario_of(place, (quiet(tasks={"LOOK AROUND": {"per_day": per_day}}), users), day="60s", **keys)
 
 
@@ -78,7 +76,6 @@ def look(tmp_path: Path, **options: Any) -> Lived:
 
 
 def own_failures(lived: Lived) -> list[Value]:
-    """Return the kinds of the failures of the generator that make the run invalid."""
     defects = summarise([lived.log], begin_s=0, end_s=60).verdict.defects
     return [one.values["kinds"] for one in defects if one.code is Code.GENERATOR_FAILED and one.cause]
 
@@ -183,7 +180,6 @@ def test_another_version_is_another_load(install: Install, tmp_path: Path) -> No
 
 
 def test_logs_of_different_versions_are_not_merged(install: Install, tmp_path: Path) -> None:
-    """The line says which plug-in."""
     for version in ("1", "2"):
         install(version=version)
         scenario = looking(tmp_path / "scenario", per_day=20)
@@ -203,16 +199,6 @@ def test_a_name_that_no_plug_in_may_have_is_one_line(name: object, tmp_path: Pat
     ) as refusal:
         load_profile(str(file))
     assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("name", ["READ", "NO SESSION"])
-def test_a_package_cannot_replace_a_task(name: str, install: Install, capsys: pytest.CaptureFixture[str]) -> None:
-    """The list has it with its fault and the package; no profile can name it."""
-    install(name=name)
-    assert main(["show", "tasks"]) == 0
-    words = " ".join(capsys.readouterr().out.split())
-    assert f"cannot be used: task {name}: expected words of A-Z and 0-9" in words
-    assert "found it in other 1 (other 1)" in words
 
 
 @pytest.mark.parametrize(

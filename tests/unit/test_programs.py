@@ -109,7 +109,6 @@ def test_programs_that_differ_keep_their_own_submission(tmp_path: Path) -> None:
 
 
 def several(place: Path, programs: object, **changes: Any) -> Scenario:
-    """A scenario with one group of users who have these programs at once."""
     topology = [{"profile": "loadsim-5.5/light", "users": 2, "program": programs}]
     return load_scenario(str(written(place / "scenario.yaml", topology=topology, **changes)))
 
@@ -159,15 +158,6 @@ def test_bad_lists_of_programs_are_one_line(tmp_path: Path, programs: object, li
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("protocol", ["aioimaplib", "fake"])
-def test_other_drivers_reject_companions(tmp_path: Path, protocol: str) -> None:
-    """Even of the default program."""
-    found = several(tmp_path, ["outlook-like", "phone"])
-    group = replace(found.topology[0], protocol=protocol)
-    with pytest.raises(ConfigError, match=rf"of the driver {protocol}, found outlook-like\+phone$"):
-        check_protocols(replace(found, topology=(group,)))
-
-
 def test_further_connections_take_files_and_ports(tmp_path: Path) -> None:
     """Those of companions, and of programs with several, on the machine and in the engine of the user."""
     one = {"profile": "loadsim-5.5/light", "users": 4}
@@ -194,11 +184,12 @@ def with_hard_limit(limit: int, users: int, further: int) -> None:
 @pytest.mark.parametrize("protocol", ["aioimaplib", "fake"])
 def test_other_drivers_reject_programs(tmp_path: Path, protocol: str) -> None:
     """They have the default one only, and say so before any load."""
-    found = scenario(tmp_path, program(tmp_path, list=LISTED))
-    group = replace(found.topology[0], protocol=protocol)
-    line = rf"topology\[0\].program: expected outlook-like, the only program of the driver {protocol}, found own$"
-    with pytest.raises(ConfigError, match=line):
-        check_protocols(replace(found, topology=(group,)))
+    only = rf"topology\[0\].program: expected outlook-like, the only program of the driver {protocol}, found "
+    own, both = scenario(tmp_path, program(tmp_path, list=LISTED)), several(tmp_path, ["outlook-like", "phone"])
+    for found, name in ((own, "own"), (both, r"outlook-like\+phone")):
+        group = replace(found.topology[0], protocol=protocol)
+        with pytest.raises(ConfigError, match=f"{only}{name}$"):
+            check_protocols(replace(found, topology=(group,)))
 
 
 def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,14 +13,12 @@ import pytest
 import yaml
 from patience import PATIENCE_S
 from small_runs import written
-from virtual_runs import NOWHERE, contents, quiet, scenario_of
+from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import ALL_TASKS, Services
+from loadsim.model.ports import ALL_TASKS
 from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import InMemoryDriver
-from loadsim.protocols.registry import check_drivers, open_driver, open_drivers
+from loadsim.protocols.registry import check_drivers, open_driver
 
 PLUGIN = """
 from loadsim.model.ports import ALL_TASKS
@@ -37,9 +34,6 @@ def open_driver(services):
     return SmallDriver(open_imap(services))
 """
 """A third-party driver that lacks two tasks."""
-
-FEW_TASKS = {"from": "loadsim-5.5/light", "name": "few", "browse": {"per_day": 0}, "after_reading": {"move": 0}}
-"""A profile that plans neither of them."""
 
 
 def loadsim_with_plugin(place: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -58,21 +52,6 @@ def loadsim_with_plugin(place: Path, *arguments: str | Path) -> subprocess.Compl
         timeout=PATIENCE_S,
         check=False,
     )
-
-
-@pytest.mark.nightly(part="drivers")
-def test_a_driver_runs_a_profile_without_the_tasks_that_it_lacks(tmp_path: Path) -> None:
-    """The run is made through it, and none of these tasks is due."""
-    (tmp_path / "few.yaml").write_text(yaml.safe_dump(FEW_TASKS))
-    topology = [{"profile": str(tmp_path / "few.yaml"), "users": 2, "protocol": "small"}]
-    scenario = written(tmp_path / "scenario.yaml", topology=topology)
-    ended = loadsim_with_plugin(tmp_path, "run", "--no-report", scenario, "--out", tmp_path / "out", "--json")
-    assert ended.returncode == 0, ended.stderr
-    (protocol, score), *others = json.loads(ended.stdout)["by_protocol"].items()
-    assert (protocol, others) == ("small", [])
-    tasks = {task["task"] for task in score["tasks"] if task["hits"]}
-    assert "READ" in tasks
-    assert not tasks & {"BROWSE", "MOVE"}
 
 
 @pytest.mark.slow
@@ -121,7 +100,7 @@ class NewerDriver:
 
 
 def test_a_driver_states_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does not may lack any: it is rejected before the load, as one that lacks a planned task."""
+    """One that does not may lack any: it is rejected before the load. Only planned tasks are needed."""
     topology = [{"profile": "loadsim-5.5/heavy", "users": 1, "protocol": "any"}]
     scenario = load_scenario(str(written(tmp_path / "scenario.yaml", topology=topology)))
     monkeypatch.setattr("loadsim.protocols.registry.plugin", lambda kind, name: Found(OlderDriver()))
@@ -132,19 +111,15 @@ def test_a_driver_states_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ConfigError, match=r"expected a driver that supports BROWSE, .*LOGON.*, found any, which does not"
     ):
         check_drivers(scenario, NOWHERE)
+    few = {"from": "loadsim-5.5/light", "name": "few", "browse": {"per_day": 0}, "after_reading": {"move": 0}}
+    (tmp_path / "few.yaml").write_text(yaml.safe_dump(few))
+    topology = [{"profile": str(tmp_path / "few.yaml"), "users": 2, "protocol": "any"}]
+    scenario = load_scenario(str(written(tmp_path / "few-scenario.yaml", topology=topology)))
+    lacking = NewerDriver(supported_tasks=ALL_TASKS - {"BROWSE", "MOVE"})
+    monkeypatch.setattr("loadsim.protocols.registry.plugin", lambda kind, name: Found(lacking))
+    check_drivers(scenario, NOWHERE)
 
 
 def test_an_unknown_protocol_is_one_line() -> None:
-    """It names the known ones."""
     with pytest.raises(ConfigError, match=r"^protocol: expected one of .*fake.*imap.*, found pop3$"):
         open_driver("pop3", NOWHERE)
-
-
-def test_a_scenario_gets_the_drivers_that_it_names(tmp_path: Path) -> None:
-    """It gets one for each protocol, found by its entry point."""
-    workload = Workload(scenario_of(tmp_path, (quiet(), 2)))
-    services: Services = NOWHERE
-    drivers = open_drivers(workload, contents(), services)
-    assert list(drivers) == ["fake"]
-    assert isinstance(drivers["fake"], InMemoryDriver)
-    assert drivers["fake"].supported_tasks == ALL_TASKS

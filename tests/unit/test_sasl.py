@@ -139,7 +139,6 @@ def test_saslprep_prohibits(text: str) -> None:
     ],
 )
 def test_a_false_first_message(challenge: bytes, says: str) -> None:
-    """Nothing is calculated, and no proof is sent."""
     with pytest.raises(ProtocolError, match=says):
         scram_sha_256().work(challenge)
     with pytest.raises(ProtocolError, match=says):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +9,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paths import ROOT
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
@@ -342,7 +338,6 @@ def test_all_weights_zero_are_refused(file: Path) -> None:
 
 
 def test_profiles_that_do_not_fit_together(tmp_path: Path, file: Path) -> None:
-    """One day to compress, and one profile to a name."""
     (tmp_path / "short.yaml").write_text("name: short\nfrom: loadsim-5.5/light\nday: 4h\n")
     (tmp_path / "same.yaml").write_text("name: loadsim-5.5/light\nfrom: loadsim-5.5/heavy\n")
     (tmp_path / "dark.yaml").write_text("name: dark\nfrom: loadsim-5.5/light\nnight: 2h\n")
@@ -484,21 +479,6 @@ def test_lists_that_cover_users_are_lists() -> None:
     group = "topology=[{profile: loadsim-5.0/medium, users: 100}]"
     assert not load_scenario("medium", [group]).lacks_lists
     assert load_scenario("medium", [group, "lists.count=0"]).lacks_lists
-
-
-def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
-    """A wheel carries profiles, programs and scenarios inside the package; they are found there without a checkout."""
-    shutil.copytree(ROOT / "loadsim", tmp_path / "loadsim", ignore=shutil.ignore_patterns("__pycache__"))
-    for kind in ("profiles", "programs", "scenarios"):
-        shutil.copytree(ROOT / kind, tmp_path / "loadsim" / kind)
-    program = (
-        "from loadsim.model.scenario import load_scenario; from loadsim.model.documents.yaml_reader import shipped; "
-        "print(load_scenario('quickstart').users, shipped('profiles'))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.split() == ["20", str(tmp_path / "loadsim" / "profiles")]
 
 
 TEXTS = st.text(max_size=12).filter(str.isprintable)

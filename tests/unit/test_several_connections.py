@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from imap_script import PATIENCE_S, Ear, Peer, Script, SkippingLoop, playing, skip
 from mailservers import numbered_accounts
+from skipping import turns
 
 from loadsim.errors import ServerLost, ServerRefused
 from loadsim.model.mail_program import MailProgram
@@ -44,7 +45,6 @@ class Server:
         self.during: dict[str, Callable[[], Awaitable[None]]] = {}
 
     async def connection(self, peer: Peer) -> None:
-        """Serve one connection, to its end."""
         self.peers.append(peer)
         await self.serve(peer, len(self.peers))
 
@@ -82,10 +82,9 @@ class Server:
     async def end_of_the_first(self) -> None:
         self.peers[0].writer.close()
         await self.peers[0].writer.wait_closed()
-        await settled()
+        await turns(50)
 
     def since(self) -> list[str]:
-        """Return the commands since the last call."""
         received, self.received[:] = list(self.received), ()
         return received
 
@@ -152,12 +151,6 @@ def by_connection(heard: list[str]) -> list[str]:
     return sorted(heard, key=lambda command: command.split()[0])
 
 
-async def settled() -> None:
-    """Let the event loop take up what has arrived over the loopback."""
-    for _ in range(50):
-        await asyncio.sleep(0)
-
-
 @over(None, None, None)
 async def test_each_folder_has_a_connection_up_to_the_limit(
     mailbox: SeveralConnections, server: Server, ear: Ear
@@ -208,7 +201,6 @@ async def test_a_message_is_stored_over_any_connection_but_that_of_the_inbox(
 
 @over(None, None, most=2, message_items=("UID", "BODY.PEEK[]"))
 async def test_a_stored_message_takes_no_connection(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
-    """Its folder need not be open any more."""
     (header,) = await mailbox.headers("A", 50)
     structure = await mailbox.structure(header.ref)
     await mailbox.headers("B", 50)
@@ -301,8 +293,6 @@ async def test_a_refused_connection_refuses_only_its_call(
 
 @pytest.mark.parametrize("end", ["abandon", "cancel"])
 def test_a_connection_that_is_being_made_ends_with_the_session(end: str) -> None:
-    """Nothing stays open on the server."""
-
     async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
         task = asyncio.create_task(mailbox.headers("A", 50))  # type: ignore[arg-type]
         await asyncio.wait_for(asked.wait(), PATIENCE_S)
@@ -337,7 +327,7 @@ async def test_all_connections_are_kept_alive(mailbox: SeveralConnections, serve
     await mailbox.watch()
     server.since()
     skip(IDLE_AGAIN_S + 1)
-    await settled()
+    await turns(50)
     assert sorted(server.since()) == ["1 DONE", "1 IDLE", "2 NOOP", "3 DONE", "3 IDLE"]
     assert not ear.losses
 
@@ -349,5 +339,5 @@ async def test_without_idle_all_connections_poll(mailbox: SeveralConnections, se
     await mailbox.watch()
     server.since()
     skip(601)
-    await settled()
+    await turns(50)
     assert sorted(server.since()) == ["1 NOOP", "2 NOOP"]

@@ -72,7 +72,6 @@ async def playing(
 async def failure_of(
     pipelines: bool, endpoint: Endpoint, message: bytes = b"Subject: x\r\n\r\nbody\r\n"
 ) -> TaskFailed | None:
-    """Return the failure of one message, None if it is accepted."""
     driver = SmtpSubmission(endpoint, ACCOUNT, Observed(), LIMIT_S, tls_context(endpoint), pipelines)
     sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS[:1], message))
     await within(8 * LIMIT_S, sending)

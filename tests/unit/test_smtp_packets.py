@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 from imap_script import PATIENCE_S, Peer, playing, skip
+from skipping import turns
 from smtp_peers import ACCOUNT, LIMIT_S, MESSAGE, Observed, small_heap
 
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent
@@ -29,8 +30,6 @@ ONE_PACKET = ENVELOPE + b"DATA\r\n"
 FOR_TWO = ENVELOPE + b"RCPT TO:<user3@sim.test>\r\nDATA\r\n"
 OFFERED = (b"250-mail.sim.test", b"250-PIPELINING", b"250 SIZE 1000000")
 
-LOOPS = ["asyncio", "uvloop"]
-
 
 def run(loop: str, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run on one of the loops; what it leaves open is told here."""
@@ -45,7 +44,6 @@ def submission(target: Endpoint, observer: Observed | None = None, limit_s: floa
 
 
 async def expect(peer: Peer, packet: bytes) -> None:
-    """What arrives next is this, in one piece."""
     assert await peer.packet() == packet
 
 
@@ -65,7 +63,7 @@ async def message(peer: Peer, then: bytes = b"") -> None:
         await expect(peer, then)
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_message_takes_two_packets(loop: str) -> None:
     """Sender, recipients and DATA in one, the body in the other; QUIT waits for the acceptance."""
     observer = Observed()
@@ -281,9 +279,3 @@ async def test_each_answer_has_the_whole_time_limit() -> None:
         ("SMTP RCPT", "ok"),
         ("SMTP DATA", "timeout"),
     ]
-
-
-async def turns() -> None:
-    """Let the other side read what was sent: on loopback it is there in the loop's next turns."""
-    for _ in range(5):
-        await asyncio.sleep(0)

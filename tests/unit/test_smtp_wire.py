@@ -21,7 +21,6 @@ FAST = settings(deadline=None, max_examples=50)
 
 TEXTS = st.binary(max_size=60).filter(lambda text: b"\n" not in text and not text.endswith(b"\r"))
 REPLIES = st.tuples(st.integers(200, 599), st.lists(TEXTS, min_size=1, max_size=4))
-STREAMS = st.lists(REPLIES, max_size=6)
 
 
 def written(code: int, lines: list[bytes], end: bytes = b"\r\n") -> bytes:
@@ -31,7 +30,6 @@ def written(code: int, lines: list[bytes], end: bytes = b"\r\n") -> bytes:
 
 
 def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
-    """The stream, cut at these places (modulo its length)."""
     at = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
     return [stream[begin:end] for begin, end in pairwise(at)]
 
@@ -41,7 +39,7 @@ def fed(wire: SmtpWire, arriving: list[bytes]) -> list[Reply]:
 
 
 @FAST
-@given(STREAMS, st.lists(st.integers(0, 2000)), st.sampled_from([b"\r\n", b"\n"]))
+@given(st.lists(REPLIES, max_size=6), st.lists(st.integers(0, 2000)), st.sampled_from([b"\r\n", b"\n"]))
 def test_replies_come_out_however_the_stream_is_cut(
     replies: list[tuple[int, list[bytes]]], cuts: list[int], end: bytes
 ) -> None:

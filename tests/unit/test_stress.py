@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from documents import full_answer
 from findings_of import codes
-from patience import PATIENT_CRITERIA
-from small_runs import loadsim, written
+from small_runs import written
 from timing_samples import done, event, sample_log
 from virtual_runs import Lived, live, quiet, scenario_of
 
@@ -33,13 +32,11 @@ UNTIMED = "IMAP IDLE"
 
 
 def stressed(place: Path, *groups: tuple[dict[str, Any], int], day: str = "60s", **options: Any) -> Lived:
-    """A run in stress mode."""
     run = {"day_length": day, "ramp_up": "1s", "warm_up": "0s", "window": day, "mode": "stress"}
     return live(scenario_of(place, *groups, run=run), place, **options)
 
 
 def since_start(lived: Lived, user: int) -> list[dict[str, Any]]:
-    """A user's tasks from the common start to the end, in their order."""
     first_ns = lived.engine.start_ns
     last_ns = first_ns + lived.engine.workload.duration_us * 1000
     return [task for task in lived.tasks(user=user) if first_ns <= task["scheduled_ns"] < last_ns]
@@ -131,7 +128,6 @@ def test_the_mode_is_part_of_the_load_only_where_it_is_stress() -> None:
 
 
 def test_a_closed_loop_has_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`loadsim plan` refuses it in one line."""
     assert main(["plan", str(written(tmp_path / "s.yaml")), "--set", "run.mode=stress"]) == BAD_INPUT
     said = capsys.readouterr()
     assert said.out == ""
@@ -139,7 +135,6 @@ def test_a_closed_loop_has_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def command(name: str, at_ms: float, outcome: str = "ok") -> CommandFields:
-    """A command of user 1."""
     at_ns = done("READ", at_ms, 1)["started_ns"]
     return name, 1, at_ns, at_ns + 1000, outcome, 1, 1
 
@@ -197,7 +192,6 @@ def test_the_verdict_asks_for_no_score(tmp_path: Path) -> None:
 
 
 def test_a_loop_in_which_nothing_was_done_is_invalid(tmp_path: Path) -> None:
-    """There is no throughput to be told."""
     log = sample_log(tmp_path / "c1.1.tlog", [done("LOGON", -100, 20)], header={"mode": "stress"})
     verdict = summarise([log]).verdict
     assert (codes(verdict.defects), verdict.passed) == ([Code.NO_THROUGHPUT], False)
@@ -219,20 +213,3 @@ def test_a_stress_run_takes_no_weights(tmp_path: Path) -> None:
     """Whoever brings weights wants a score, and there is none."""
     with pytest.raises(LogError, match="weights: expected a log of a canonical run"):
         summarise([closed_loop(tmp_path / "c1.1.tlog")], weights={"READ": 1})
-
-
-@pytest.mark.nightly(part="runs")
-def test_a_stress_run_on_the_embedded_server(tmp_path: Path) -> None:
-    """From the command line: labelled everywhere, with more done than the plan of those seconds has."""
-    behind = {"delivery.undelivered_at_end": None}  # more is accepted than delivered
-    scenario = written(tmp_path / "s.yaml", criteria=PATIENT_CRITERIA | behind)
-    run = loadsim(
-        "run", scenario, "--set", "run.mode=stress", "--set", "run.day_length=8s", "--set", "run.window=6s",
-        "--out", tmp_path / "out",
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    score = json.loads((tmp_path / "out" / "score.json").read_text())
-    assert (score["mode"], score["score_ms"], score["embedded"]) == ("stress", None, True)
-    assert score["throughput"]["commands"]["IMAP"] > score["throughput"]["tasks_per_s"] > 0
-    assert "Mode: stress: throughput, no LoadSim score" in (tmp_path / "out" / "answer.txt").read_text()
-    assert load_scenario(str(tmp_path / "out" / "scenario.yaml")).run.mode == "stress"

@@ -35,7 +35,6 @@ TEXTS = st.text("ab -=\n", max_size=12).map(lambda text: text.replace("\n", "\r\
 
 @st.composite
 def entities(draw: st.DrawFn, within: int = 0) -> str:
-    """A part with its header."""
     if within > 2 or draw(st.booleans()):
         kind = draw(st.sampled_from(["", "Content-Type: text/html\r\n", "Content-Type: image/png; name=a\r\n"]))
         return f"{kind}\r\n{draw(TEXTS)}"

@@ -39,7 +39,6 @@ PER_DAY = {NEW_MAIL: 4, PROCESS_INBOX: 12, BROWSE: 15, SCHEDULE: 5}
 
 
 def workload(groups: Mapping[str, int], *overrides: str) -> Workload:
-    """A day of 8 hours of so many users of each profile."""
     topology = ", ".join(f"{{profile: {name}, users: {users}}}" for name, users in groups.items())
     return Workload(load_scenario("quickstart", [f"topology=[{topology}]", "run={day_length: 8h}", *overrides]))
 
@@ -129,10 +128,7 @@ def test_nights_put_off_what_is_due_after_them(tmp_path: Path, night: str, day_l
 
 
 def test_other_users_change_nothing_of_a_user() -> None:
-    """Users added to the population: who has the same profile as before does the same, at the same times.
-
-    Recipients may be others: they are drawn among all users.
-    """
+    """Users added to the population: who has the same profile as before does the same, at the same times."""
     few, many = workload({"loadsim-5.0/light": 30}), workload({"loadsim-5.0/light": 30, "loadsim-5.0/heavy": 17})
     same = [user for user in range(1, 31) if many.profile(user) == few.profile(user)]
     assert len(same) > 10
@@ -265,17 +261,6 @@ def test_schedule_files_have_the_published_sizes() -> None:
     assert 5 * 1024 <= min(sizes) <= max(sizes) <= 40 * 1024
     # No distribution on an interval has a standard deviation above half its length: an error of 17.5K / sqrt(4000).
     assert abs(sum(sizes) / 4_000 - 22 * 1024) < LIMIT * 17.5 * 1024 / math.sqrt(4_000)
-
-
-@pytest.mark.parametrize("edition", ["5.0", "5.5"])
-@pytest.mark.parametrize(("name", "inbox", "folders"), [("light", 1, 20), ("medium", 4, 40), ("heavy", 9, 60)])
-def test_the_start_state_is_the_published_one(edition: str, name: str, inbox: int, folders: int) -> None:
-    """IBM 1998, Appendix B: messages in Inbox and Deleted Items, new folders, 5 messages in each of them."""
-    state = workload({f"loadsim-{edition}/{name}": 2}).start_state(1)
-    assert state.pop("INBOX") == inbox
-    assert state.pop("Deleted Items") == 1
-    assert len(state) == folders
-    assert set(state.values()) == {5}
 
 
 def test_initial_messages_come_from_others_and_are_unread_in_the_inbox() -> None:
