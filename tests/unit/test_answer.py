@@ -28,12 +28,10 @@ SLOW = {"criteria": {"score_ms": {"below": 10_000}, "tasks.READ.p95_ms": {"max":
 
 @pytest.fixture
 def two_clients(tmp_path: Path) -> Summary:
-    """An invalid run with two clients that misses criteria."""
     return summarise([write_two_clients(tmp_path)])
 
 
 def of_one_task(place: Path, service_ms: float, **header: object) -> Summary:
-    """A run with one READ of this time."""
     log = sample_log(place / f"{service_ms}{len(header)}.tlog", [done("READ", 0, service_ms)], header=SLOW | header)
     return summarise([log])
 
@@ -99,9 +97,6 @@ def test_missed_criteria_have_the_names_of_their_figures(tmp_path: Path) -> None
     ]
 
 
-EARLY = ENDED | {"ended": "early"}
-
-
 def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
     """What was not measured, is infinite or was left at the end is not judged; a figure that missed is."""
     limits = {"score_ms": {"max": 100}, "response_score_ms": {"max": 100}, "delivery.undelivered_at_end": {"max": 0}}
@@ -112,7 +107,9 @@ def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
         "slow": [done("READ", 0, 200)],
     }.items():
         header = {"criteria": limits, "limits": {"hits": 0}}
-        summary = summarise([sample_log(tmp_path / f"{name}.tlog", tasks, mails, header=header, facts=EARLY)])
+        summary = summarise(
+            [sample_log(tmp_path / f"{name}.tlog", tasks, mails, header=header, facts=ENDED | {"ended": "early"})]
+        )
         assert (summary.exit_status, summary.verdict.passed) == (3, False)
         missed = {one.where for one in summary.verdict.missed if one.code is Code.CRITERION_MISSED}
         assert missed == ({"score_ms", "response_score_ms"} if name == "slow" else set())

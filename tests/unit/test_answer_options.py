@@ -28,7 +28,6 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[s
 
 
 def write_mixed(path: Path) -> Path:
-    """Two client modules, two profiles, and all that can become of a task."""
     return write_sample(
         path,
         [

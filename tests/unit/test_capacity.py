@@ -1,7 +1,4 @@
-"""A capacity search around its runs: its directory, what it resumes and refuses, its answers and exit statuses.
-
-The runs are finished ones that lie in the directory of the search, as after a crash: so the search only reads them.
-"""
+"""A capacity search around its runs: its directory, what it resumes and refuses, its answers and exit statuses."""
 
 from __future__ import annotations
 
@@ -52,7 +49,6 @@ def reader(path: Path) -> Overridden:
 
 def begun(path: Path, out: Path, wanted: Wanted = WANTED) -> None:
     """Begin a search that ends before its first run, as by Ctrl-C."""
-
     with pytest.raises(KeyboardInterrupt):
         find_capacity(reader(path), wanted, out, watcher=Watching(stop))
 
@@ -130,7 +126,6 @@ def test_the_cores_that_others_took_make_a_run_contended() -> None:
     ],
 )
 def test_shared_cores_make_a_run_contended(machine: dict[str, Any], contended: bool) -> None:
-    """The generator's, or stolen ones of the server's machine."""
     machines = (MachineHealth("c1", 2, **machine),)
     run = CampaignRun("runs/x", "x", 4)
     assert run.with_summary(summary(4, True, machines=machines, embedded=False)).contended is contended
@@ -254,7 +249,6 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(tmp_path: Path, wanted: Wanted, reason: str) -> None:
-    """The small scenario has three groups."""
     with pytest.raises(ConfigError, match=reason):
         find_capacity(reader(written(tmp_path / "small.yaml")), wanted, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -344,42 +338,6 @@ def test_each_engine_has_a_user_in_all_steps(tmp_path: Path) -> None:
 
 ANSWER = ("users", "failed_users", "interval", "stopped_by", "certain")
 """The keys of the answer, without those of its throughput and resources."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("results", "wanted", "answer", "status"),
-    [
-        pytest.param({20: "passed", 64: "failed"}, {}, (20, 24, [20, 24], "criteria", True), 0, id="criteria"),
-        pytest.param({64: "failed"}, {}, (None, 3, [None, 3], "criteria", True), 1, id="none-passes"),
-        pytest.param({64: "passed"}, {}, (64, None, [64, None], "limit", True), 4, id="limit"),
-        pytest.param({20: "passed", 64: "generator"}, {}, (20, None, [20, None], "generator", True), 4, id="generator"),
-        pytest.param({64: "generator"}, {}, (None, None, None, "generator", False), 4, id="generator-at-once"),
-        pytest.param({15: "passed", 30: "both", 64: "failed"}, {}, (15, 31, [15, 31], "noise", True), 4, id="noise"),
-        pytest.param({64: "both"}, {}, (None, None, None, "noise", False), 4, id="noise-at-once"),
-        pytest.param({20: "passed", 64: "failed"}, {"quick": True}, (20, 24, None, "criteria", False), 4, id="quick"),
-    ],
-)
-def test_each_way_to_end_has_its_form_in_the_file(
-    tmp_path: Path, results: dict[int, str], wanted: dict[str, Any], answer: tuple[Any, ...], status: int
-) -> None:
-    """`results`: those of the numbers up to each key. An end of the interval without evidence is null."""
-    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
-    search = replace(WANTED, **wanted)
-    begun(path, out, search)
-    unfinished = json.loads((out / "campaign.json").read_text())
-    assert {key: unfinished[key] for key in ANSWER} == dict.fromkeys(ANSWER)
-    finished = Finished(out)
-    for users in range(1, 65):
-        result = next(each for most, each in results.items() if users <= most)
-        for number in range(1, 20):
-            passed = result == "passed" or (result == "both" and number % 2 == 0)
-            finished.put(users, number, passed, *(["generator"] if result == "generator" else []))
-    found = find_capacity(reader(path), search, out, finished=finished)
-    document = json.loads((out / "campaign.json").read_text())
-    assert tuple(document[key] for key in ANSWER) == answer
-    assert found.exit_status == status
-    assert read_campaign(out, Capacity) == found
 
 
 CAPACITY = [finding(Code.CAPACITY_FOUND, users=1000, low=1000, high=1200, failed=1200)]

@@ -1,10 +1,4 @@
-"""The report on a capacity search.
-
-Seen from outside, it could be wrong in these ways, and each has a test: its first sentence says more than the search
-found, or hides what its runs warn of; passes and failures differ by colour alone, or look otherwise in another report;
-the limit or an interval is not drawn; a time of an invalid run is quoted; a link leads nowhere, or to a place that a
-damaged file names; the two kinds of users are mixed up; a text of a server becomes markup.
-"""
+"""The report on a capacity search."""
 
 from __future__ import annotations
 
@@ -104,7 +98,6 @@ def test_the_embedded_server_is_never_good() -> None:
 
 
 def drawn(document: Document) -> list[Chart]:
-    """The charts of the report, in their order."""
     return [block for section in document.sections for block in section.blocks if isinstance(block, Chart)]
 
 

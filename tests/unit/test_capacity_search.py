@@ -1,9 +1,4 @@
-"""The search for the capacity: a server without noise, any results at all, and queues whose capacity theory gives.
-
-Seen from outside, the search could be wrong in these ways, and each has a test: it never ends; its interval misses the
-truth; it is wider than wanted without saying so; a resumed search goes another way; one lucky pass, or one unlucky
-failure, is believed; a busy generator counts as the server's failure; an unmeasured number counts as a bound.
-"""
+"""The search for the capacity: a server without noise, any results at all, and queues whose capacity theory gives."""
 
 from __future__ import annotations
 
@@ -386,7 +381,6 @@ def judged(
     failed_share: float = 0.0,
     more: Sequence[CriterionResult] = (),
 ) -> Result:
-    """The result of a run with these findings and figures."""
     criteria = [
         CriterionResult("score_ms", {"below": limit_ms}, score_ms),
         CriterionResult("failed_share", {"max": 0.01}, failed_share),
@@ -442,7 +436,6 @@ def test_a_criterion_without_a_figure_is_no_failure_of_the_server(
 
 
 def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
-    """The verdict has them last."""
     results = [
         CriterionResult("failed_share", {"max": 0.01}, 0.05),
         *(CriterionResult(f"tasks.{task}.failed_share", {"max": 0.01}, 0.05, each=True) for task in ("READ", "SEND")),

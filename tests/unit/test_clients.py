@@ -16,8 +16,6 @@ from loadsim.analysis.generator.per_client import by_number
 from loadsim.analysis.summary import summarise
 from loadsim.timinglog.writer import TimingLogWriter
 
-LATE = {"late_generator_s": 0.5}
-
 
 def test_how_exactly_machines_started_together(tmp_path: Path) -> None:
     """As the simulation has it, within what the answer says."""
@@ -43,7 +41,7 @@ def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
     machines = [{"client": name, "users": users} for name, users in (("c1", 2), ("c2", 3), ("c3", 4))]
     header = {"users": 9, "machines": machines}
     reads = [done("READ", 1000 * number, 5) for number in range(20)]
-    late = [read | (LATE if number else {}) for number, read in enumerate(reads)]
+    late = [read | ({"late_generator_s": 0.5} if number else {}) for number, read in enumerate(reads)]
     write_sample(tmp_path / "c1.1.tlog", reads, header={**header, "client": "c1", "engine_users": 2})
     write_sample(
         tmp_path / "c2.1.tlog", late, header={**header, "client": "c2", "engine_users": 3}, facts={"start_ns": 1}
@@ -66,10 +64,7 @@ def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
 
 
 def test_each_client_is_judged_by_itself(tmp_path: Path) -> None:
-    """By the limits that the log states, not by what the others did: some users lost, too many, an engine late.
-
-    Users whom the server left without a session are not lost by the machine.
-    """
+    """By the limits that the log states, not by what the others did: some users lost, too many, an engine late."""
     died = {"start_ns": START_NS}
     engines = {
         "down": [(4, ENDED | {"lost_users": 4})],

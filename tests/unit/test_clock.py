@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 
 from loadsim.engine.clock import MonotonicClock, VirtualLoop, run_virtual
 
-DELAYS = st.lists(st.integers(0, 5), max_size=30)
-
 
 @settings(deadline=None, max_examples=50)
-@given(delays=DELAYS, cancelled=st.sets(st.integers(0, 29)))
+@given(delays=st.lists(st.integers(0, 5), max_size=30), cancelled=st.sets(st.integers(0, 29)))
 def test_timers_ring_in_order(delays: list[int], cancelled: set[int]) -> None:
-    """Timers ring at their instants, those of one instant in the order of the calls; cancelled ones never do."""
-
     async def main(clock: VirtualLoop) -> list[tuple[int, int]]:
         rung: list[tuple[int, int]] = []
         loop = asyncio.get_running_loop()
@@ -47,8 +43,6 @@ def test_eight_hours_are_over_at_once() -> None:
 
 
 def test_a_timer_that_was_cancelled_does_not_move_the_clock() -> None:
-    """Time goes to the next timer that still counts."""
-
     async def main(clock: VirtualLoop) -> int:
         loop = asyncio.get_running_loop()
         loop.call_later(1, print).cancel()
@@ -60,8 +54,6 @@ def test_a_timer_that_was_cancelled_does_not_move_the_clock() -> None:
 
 
 def test_a_timer_cancelled_by_another_of_the_same_instant_does_not_ring() -> None:
-    """Both are due; the first one takes the second one back."""
-
     async def main(_: VirtualLoop) -> list[str]:
         rung: list[str] = []
         loop = asyncio.get_running_loop()
@@ -79,8 +71,6 @@ def test_a_timer_cancelled_by_another_of_the_same_instant_does_not_ring() -> Non
 
 
 def test_timeouts_strike_at_their_instant() -> None:
-    """`asyncio.timeout` works on virtual time: what is slower is ended, what is faster is not."""
-
     async def main(clock: VirtualLoop) -> tuple[int, int]:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(3):
@@ -104,7 +94,6 @@ def test_waiting_for_what_cannot_happen_is_an_error() -> None:
 
 
 def test_the_real_clock_never_goes_back() -> None:
-    """It counts nanoseconds of the machine's monotonic clock."""
     before = time.monotonic_ns()
     first, second = MonotonicClock().now_ns(), MonotonicClock().now_ns()
     assert before <= first <= second <= time.monotonic_ns()

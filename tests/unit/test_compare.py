@@ -201,16 +201,14 @@ def repeats(
 
 
 def scores(logarithms: Floats) -> Floats:
-    """The logarithms of each run's score."""
     return np.asarray(np.log(np.einsum("t,ptr->pr", WEIGHTS, np.exp(logarithms)) / WEIGHTS.sum()))
 
 
 RUNS = [(2, 2), (3, 3), (5, 5), (10, 10), (2, 3), (2, 10), (3, 10)]
-DEVIATIONS = [(0.1, 0.1), (0.03, 0.3), (0.3, 0.03)]
 
 
 @pytest.mark.parametrize("runs", RUNS)
-@pytest.mark.parametrize("deviations", DEVIATIONS)
+@pytest.mark.parametrize("deviations", [(0.1, 0.1), (0.03, 0.3), (0.3, 0.03)])
 @pytest.mark.parametrize("shared", [0.0, 0.8])
 def test_false_alarms_are_no_more_than_said(
     runs: tuple[int, int], deviations: tuple[float, float], shared: float
@@ -324,7 +322,6 @@ def test_repeats_advised_decide_as_often_as_is_said_of_many(runs: int, pairs: in
 
 
 def test_no_number_of_repeats_tells_a_ratio_from_itself() -> None:
-    """At the limit, or next to it, none is advised."""
     for ratio in (1.05, 1.0501):
         assert repeats_needed(Sampled("Score", exactly(100, 0.1, 4), exactly(100 * ratio, 0.1, 4)), 0.05) is None
 

@@ -84,7 +84,6 @@ def test_late_mail_fails(tmp_path: Path) -> None:
 
 
 def test_mail_that_arrives_at_once_is_alike(tmp_path: Path) -> None:
-    """In the decision and in the row."""
     base, new = side(tmp_path, "base", [20, 21, 22]), side(tmp_path, "new", [LEAST_DELIVERY_MS - at for at in range(3)])
     found = compare_runs(base, new, max_regression=0.05)
     (row,) = found.figures.further
@@ -127,7 +126,6 @@ def test_a_criterion_of_ones_own_is_decided_within_its_limits(
     ],
 )
 def test_the_interval_decides(low: float, high: float, corrected: float, expected: str) -> None:
-    """Within the limit it passes, beyond it fails also if corrected, and else it is undecided."""
     assert decide(low, high, corrected, 1.05) == expected
 
 
@@ -159,7 +157,6 @@ def test_all_times_have_one_rule(name: str, factors: Sequence[float], expected: 
     ],
 )
 def test_infinite_runs_do_not_hide_the_others(base: Sequence[float], new: Sequence[float], expected: str) -> None:
-    """They are decided with the criteria."""
     assert by_times([Sampled(RESPONSE_SCORE, base, new)], {}, TERMS)[0].decision == expected
 
 
@@ -220,10 +217,7 @@ def differing(found: Comparison) -> list[tuple[Value, ...]]:
 
 
 def test_both_sides_are_judged_by_the_criteria_of_base(tmp_path: Path) -> None:
-    """New switches off what its outage misses, and its response score hides it; the difference is named.
-
-    What base does not state is judged by the criterion of new.
-    """
+    """New switches off what its outage misses, and its response score hides it; the difference is named."""
     on = {"tasks.READ.response_max_ms": {"below": 200}}
     reads = [done("READ", 900 * at, 100) for at in range(40)]
 
@@ -297,7 +291,6 @@ def test_a_stretched_p_is_that_of_a_smaller_deviate() -> None:
 
 
 def test_runs_that_do_not_take_turns_decide_less(tmp_path: Path) -> None:
-    """The same times, and the same misses."""
     terms, back_to_back = TERMS, Terms(0.05, 1, 2.032)
     slower = [Sampled(SCORE, [98, 100, 102], [113, 115, 117])]
     missed: Mapping[str, Sequence[Sequence[str]]] = {"base": [[]] * 3, "new": [["a"]] * 3}

@@ -28,23 +28,18 @@ from loadsim.findings.finding import finding
 from loadsim.findings.formats import Value
 from loadsim.report.text import to_text
 
-GOLDEN = GOLDEN_FILES / "compare.txt"
-JSON_PAGE = ROOT / "docs" / "reference" / "json.md"
-
 FIGURES = ("tasks", "scores", "response_scores", "further")
 
 Capture = pytest.CaptureFixture[str]
 
 
 def by_name(comparison: Comparison, name: str) -> dict[str, Any]:
-    """The figures of one task or score."""
     found: dict[str, Any]
     (found,) = (one for key in FIGURES for one in comparison.document[key] if one["name"] == name)
     return found
 
 
 def refused(base: list[Path], new: list[Path], **options: Any) -> str:
-    """The one line with which the runs are refused."""
     with pytest.raises(ConfigError) as refusal:
         compare_runs(base, new, **options)
     assert str(refusal.value).isprintable()
@@ -60,7 +55,7 @@ def test_the_text_is_the_golden_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     base = three(Path(), "base", 102)
     new = three(Path(), "new", 122.4, (52.02, 51, 50))
     assert main(["compare", "--base", *map(str, base), "--new", *map(str, new), "--max-regression", "5%"]) == 1
-    assert capsys.readouterr().out == GOLDEN.read_text(encoding="utf-8")
+    assert capsys.readouterr().out == (GOLDEN_FILES / "compare.txt").read_text(encoding="utf-8")
 
 
 def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
@@ -416,7 +411,6 @@ def test_the_same_run_twice_is_never_two(tmp_path: Path) -> None:
 
 
 def test_a_stress_run_has_no_score_to_compare(tmp_path: Path) -> None:
-    """Refused, forced or not."""
     one, two = write_run(tmp_path, "one"), write_run(tmp_path, "two", mode="stress")
     assert "mode: expected a canonical run, found a stress run" in refused([one], [two], force=True)
 
@@ -486,7 +480,7 @@ def test_json_is_described_key_by_key(tmp_path: Path, capsys: Capture) -> None:
     base, new = (list(map(str, three(tmp_path, side, ms))) for side, ms in (("base", 102), ("new", 122.4)))
     assert main(["compare", "--base", *base, "--new", *new, "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
-    section = JSON_PAGE.read_text(encoding="utf-8").partition("## `compare`")[2]
+    section = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8").partition("## `compare`")[2]
     keys = {*figures, *figures["base"][0], *figures["tasks"][0], *figures["scores"][0]}
     assert {key for key in keys if f"`{key}`" not in section} == set()
     (read,) = (one for one in figures["tasks"] if one["name"] == "READ")
@@ -536,7 +530,6 @@ def test_more_looks_are_corrected_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("degraded", "decision"), [(0, "passed"), (1, "undecided"), (3, "failed")])
 def test_degraded_runs_of_new_are_no_pass(degraded: int, decision: str, tmp_path: Path) -> None:
-    """They lack load, and may be as fast only for that."""
     sides: dict[str, list[Path]] = {"base": [], "new": []}
     for at in range(3):
         for side, runs in sides.items():

@@ -27,7 +27,6 @@ def down(since_s: float, until_s: float | None, user: int = 1) -> dict[str, Any]
 
 
 def asked(path: Path, tasks: list[dict[str, Any]], **header: Any) -> Summary:
-    """The answer of a run that is fine but for these tasks."""
     fine = [LOGGED_ON, done("READ", 15_000, 10)]
     return summarise(
         [sample_log(path, [*fine, *tasks], DELIVERED, header=FEW | {"users": 4, "engine_users": 4} | header)]
@@ -38,30 +37,7 @@ def missed(summary: Summary) -> list[str]:
     return [one.where for one in summary.verdict.missed]
 
 
-@pytest.mark.parametrize(
-    ("spans", "down_s"),
-    [
-        ([], 0),
-        ([down(12, 15)], 3),
-        ([down(-5, 12)], 2),  # began before the window, even before the common start
-        ([down(18, 25)], 2),  # ended after it
-        ([down(18, None)], 2),  # never ended
-        ([down(-5, None)], 10),
-        ([down(5, 25)], 10),
-        ([down(1, 10), down(20, 30), down(40, None)], 0),  # wholly outside
-        ([down(12, 15), down(16, 16.5), down(12, 15, user=2)], 6.5),
-        ([down(12, None), down(11, None, user=2), down(10, 20, user=3), down(5, None, user=4)], 8 + 9 + 10 + 10),
-    ],
-)
-def test_the_share_of_user_seconds(tmp_path: Path, spans: list[dict[str, Any]], down_s: float) -> None:
-    """Of 4 users and a window of 10 s."""
-    log = sample_log(tmp_path / "a.tlog", [done("READ", 15_000, 10), *spans], header={"users": 4})
-    assert down_share(log, Window(10, 20), 4) == pytest.approx(down_s / 40, abs=1e-9)
-    assert summarise([log], begin_s=10, end_s=20).score["down_share"] == pytest.approx(down_s / 40, abs=1e-9)
-
-
 def test_nobody_has_no_share(tmp_path: Path) -> None:
-    """Nothing was measured, which is not nought."""
     assert down_share(sample_log(tmp_path / "a.tlog"), Window(10, 20), 0) is None
 
 

@@ -1,7 +1,4 @@
-"""The probe `host`: how each figure could be wrong, seen from outside, and settings that are.
-
-`test_host_probe_tools.py` compares with iostat.
-"""
+"""The probe `host`: how each figure could be wrong, seen from outside, and settings that are."""
 
 from __future__ import annotations
 
@@ -73,7 +70,6 @@ def test_the_busiest_core_has_a_figure() -> None:
     ],
 )
 def test_wrong_settings_are_one_line(settings: dict[str, object], expected: str) -> None:
-    """Before the load."""
     with pytest.raises(ConfigError, match=f"^probe host: {expected}") as refusal:
         open_probe(NOWHERE, **settings)  # type: ignore[arg-type]
     assert "\n" not in str(refusal.value)
@@ -139,7 +135,6 @@ def test_by_default_the_disks_are_the_busiest_of_the_hardware(block: Path) -> No
 
 
 def test_named_disks_may_be_any_whole_ones(block: Path) -> None:
-    """Also a volume; no partition."""
     counters = disk_counters(DISKSTATS)
     assert chosen_disks(("dm-0", "cciss/c0d0", "sdb", "dm-0"), counters, block) == ("dm-0", "cciss/c0d0", "sdb")
     with pytest.raises(ConfigError, match=r"expected whole disks \(cciss/c0d0, dm-0, loop0, sda, .*\), found 'sda1'"):

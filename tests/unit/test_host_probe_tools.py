@@ -17,18 +17,17 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
-from proc_tools import on_recorded
 
 from loadsim.monitor.host_probe import HostSample, Sources, figures_between, reading_of
 
 pytestmark = pytest.mark.nightly(part="tools")
 
-FILES = ("stat", "uptime", "diskstats", "cpuinfo")
-
 
 def recorded(place: Path, changed: Mapping[str, str] | None = None) -> Path:
     """A directory with this machine's files of now, some of them changed; iostat reads diskstats a disk at a time."""
-    texts = {name: Path("/proc", name).read_text() for name in FILES} | (changed or {})
+    texts = {name: Path("/proc", name).read_text() for name in ("stat", "uptime", "diskstats", "cpuinfo")} | (
+        changed or {}
+    )
     for name, text in texts.items():
         written(place / "proc" / name, text)
     (place / "sys").mkdir()
@@ -86,7 +85,9 @@ def test_disks_are_those_of_iostat(tmp_path: Path) -> None:
         for name, table, uptime_s in (("before", BEFORE, 5000), ("later", LATER, 5002))
     )
     first, second = reading(before, *BEFORE), reading(later, *BEFORE)
-    words = on_recorded(before, "stdbuf", "-o0", "iostat", "-dx", "-o", "JSON", "1000", "2")
+    mount = f'mount --bind {before}/sys /sys && mount --bind {before}/proc /proc && exec "$@"'
+    iostat_words = ("stdbuf", "-o0", "iostat", "-dx", "-o", "JSON", "1000", "2")
+    words = ["unshare", "--mount", "sh", "-c", mount, "sh", *iostat_words]
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=os.environ | {"LC_ALL": "C"}) as iostat:
         assert iostat.stdout is not None
         output = b""

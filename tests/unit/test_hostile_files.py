@@ -24,7 +24,6 @@ from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.planned_load import PlannedLoad
 
-Capture = pytest.CaptureFixture[str]
 SOFTWARE = build_fingerprint()
 
 SOUND: dict[str, Any] = {
@@ -159,7 +158,7 @@ def test_odd_documents(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["aliases of lists", "deep criteria", "escapes in a key", "half a surrogate"])
-def test_the_command_prints_one_line(capsys: Capture, name: str) -> None:
+def test_the_command_prints_one_line(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert main(["plan", written(DOCUMENTS[name])]) == BAD_INPUT
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and said[:-1].isprintable()

@@ -124,7 +124,6 @@ def memory_for(more_bytes: int) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def bounded() -> Iterator[None]:
-    """Stop each test at a gigabyte."""
     with memory_for(1 << 30):
         yield
 

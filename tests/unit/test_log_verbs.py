@@ -34,7 +34,6 @@ from loadsim.cli.log import instant_s
 from loadsim.errors import ConfigError, LogError
 from loadsim.timinglog.writer import TimingLogWriter
 
-GOLDEN = GOLDEN_FILES / "short-answer.txt"
 CSV_HEADER = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes"
 CSV_HEADER += ",late_busy_ms,late_down_ms,late_generator_ms"
 
@@ -74,14 +73,13 @@ def test_answer_prints_the_table_and_returns_the_verdict(tmp_path: Path, capsys:
         [directory, directory / "logs" / "c1.0.tlog"],
     ):
         assert run_log("answer", *arguments) == 3
-        assert capsys.readouterr().out == GOLDEN.read_text(encoding="utf-8")
+        assert capsys.readouterr().out == (GOLDEN_FILES / "short-answer.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("took_ms", "limits", "expected"), [(10, {"hits": 1}, 0), (1500, {"hits": 1}, 1), (1500, {"hits": 2}, 3)]
 )
 def test_exit_statuses_of_answer(tmp_path: Path, took_ms: float, limits: dict[str, int], expected: int) -> None:
-    """0 pass, 1 criteria missed, 3 invalid."""
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 0, took_ms)], DELIVERED, header={"limits": limits})
     assert run_log("answer", tmp_path) == expected
 
@@ -120,7 +118,6 @@ def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_log_is_one_line(tmp_path: Path, verb: str, name: str, says: str) -> None:
-    """Every verb refuses it with the path."""
     (tmp_path / "empty-directory").mkdir()
     (tmp_path / "empty.tlog").write_bytes(b"")
     (tmp_path / "text.tlog").write_text("no log\n", encoding="utf-8")
@@ -178,10 +175,7 @@ def test_csv_has_mails_commands_and_samples_of_health_too(tmp_path: Path, capsys
 
 @pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
-    """`loadsim log export csv ... | head -1` ends quietly, with status 0.
-
-    A process, as the interpreter closes standard output at its exit.
-    """
+    """`loadsim log export csv ... | head -1` ends quietly, with status 0."""
     write_sample(tmp_path / "a.tlog", [done("READ", number, 1) for number in range(20_000)])
     code = "import sys; from loadsim.cli import main; sys.exit(main())"
     read_end, write_end = os.pipe()
@@ -204,7 +198,6 @@ def test_a_window_that_ends_before_it_begins_is_one_line(tmp_path: Path) -> None
 
 
 def test_csv_of_a_run_has_the_records_of_all_its_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each says who made it."""
     run_log("export", "csv", write_two_clients(tmp_path / "run"))
     clients = [row["client"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))]
     assert (clients.count("c1"), clients.count("c2"), len(clients)) == (16, 13, 29)
@@ -218,7 +211,6 @@ def test_an_empty_run_has_an_answer_without_a_score(tmp_path: Path, capsys: pyte
 
 
 def test_check_says_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Format, blocks (names twice, tasks, mails, facts), bytes, records by kind."""
     mails = [event("accepted", "n1.0", 2, 2000)]
     path = write_sample(tmp_path / "a.tlog", [done("LOGON", -500, 1), done("READ", 1000, 250)], mails)
     size = path.stat().st_size

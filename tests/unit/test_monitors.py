@@ -1,9 +1,4 @@
-"""Files of `loadsim monitor` on the time axis of a run.
-
-Seen from outside, they could be wrong so: a sample is at another instant than what it shows; a clock that is set in the
-middle moves half of the samples; a file of yesterday counts; one that ends in the middle shows only the quiet begin and
-passes a criterion; the run is worse for the death of its monitor; the server's figures are those of the generator.
-"""
+"""Files of `loadsim monitor` on the time axis of a run."""
 
 from __future__ import annotations
 
@@ -216,11 +211,8 @@ def test_damage_is_named(tmp_path: Path) -> None:
 def test_a_file_of_another_day_has_no_sample(days: int, tmp_path: Path) -> None:
     """A clock that is a day wrong, or the file of another run."""
     place = run_at(tmp_path, criteria=CRITERIA)
-    monitor_at(place / "logs" / "mx1.tlog", seconds(), begun_s=86_400 * days, set_by_s={-9: 0})
-    path = place / "logs" / "mx1.tlog"
-    path.unlink()
     shifted = [(at_s + 86_400 * days, figures) for at_s, figures in seconds()]
-    monitor_at(path, shifted, begun_s=86_400 * days - 5)
+    monitor_at(place / "logs" / "mx1.tlog", shifted, begun_s=86_400 * days - 5)
     summary = judged(place)
     (warning,) = summary.verdict.warnings
     assert warning.code is Code.MONITOR_OF_OTHER_TIME
@@ -347,7 +339,6 @@ def test_hostile_samples_are_refused(tmp_path: Path) -> None:
 def test_any_instants_are_read(
     samples: list[tuple[int, int]], epoch_ns: int, begun: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Of any size: they are placed, or named in a warning."""
     place = run_at(tmp_path_factory.mktemp("run"))
     header = {"monitor": "mx1", "run": "", "client": "mx1", "engine": "monitor", "users": 0, "engine_users": 0}
     writer = TimingLogWriter(place / "logs" / "mx1.tlog", header | {"wall_clock_start": begun}, epoch_ns)

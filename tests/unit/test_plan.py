@@ -26,8 +26,6 @@ from loadsim.report.plan import describe_plan
 from loadsim.report.text import to_text
 from loadsim.users.tasks import TASKS
 
-SENDING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
-
 TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
 
 PUBLISHED = {
@@ -41,12 +39,10 @@ docs/explanation/workload.md."""
 
 @cache
 def plan_of(*overrides: str) -> DayPlan:
-    """Return the plan of the quickstart scenario with these settings."""
     return make_plan(load_scenario("quickstart", overrides))
 
 
 def planned(*overrides: str) -> dict[str, Any]:
-    """What `loadsim plan --json` gives for it."""
     return to_json(plan_of(*overrides))
 
 
@@ -77,23 +73,18 @@ def one_profile(name: str, users: int) -> DayPlan:
 
 
 def total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    """The sum by name; zeros are left out."""
     found: Counter[str] = Counter()
     for each in counts:
         found.update(each)
     return +found
 
 
-@pytest.mark.slow
-def test_nothing_fails() -> None:
-    """On a server that takes no time everything that is due is done."""
-    assert mixed()["failures"] == {}
-
-
 def test_what_is_sent_is_what_was_new_replied_and_forwarded() -> None:
     """Messages sent = SEND + REPLY + REPLY ALL + FORWARD, each saved once."""
     figures = mixed()
-    assert figures["totals"]["messages_sent"] == sum(figures["tasks"][task] for task in SENDING)
+    assert figures["totals"]["messages_sent"] == sum(
+        figures["tasks"][task] for task in ("SEND", "REPLY", "REPLY ALL", "FORWARD")
+    )
     assert figures["tasks"]["SAVE SENT"] == figures["totals"]["messages_sent"]
     per_user = figures["per_user"]
     assert per_user["sent"] == pytest.approx(sum(per_user[way] for way in ("new", "reply", "reply_all", "forward")))
@@ -134,15 +125,6 @@ def test_profiles_add_up_to_all() -> None:
         for share in shares.values()
     )
     assert reached == pytest.approx(figures["totals"]["messages_received"])
-
-
-def test_per_user_is_per_user_and_day() -> None:
-    """Two days of 40 users are 80."""
-    figures = mixed()
-    assert figures["per_user"]["sent"] * 80 == pytest.approx(figures["totals"]["messages_sent"])
-    assert figures["per_user"]["received"] * 80 == pytest.approx(figures["totals"]["messages_received"])
-    assert figures["per_user"]["read"] * 80 == pytest.approx(figures["tasks"]["READ"])
-    assert figures["per_user"]["browsed"] * 80 == pytest.approx(figures["tasks"]["BROWSE"])
 
 
 def test_what_is_planned_is_done() -> None:
@@ -267,7 +249,6 @@ def test_what_a_plan_does_not_know_has_no_figure() -> None:
 
 
 def test_the_received_share_is_weighted_by_users() -> None:
-    """Profiles without a published load are not in it."""
     plan = make_plan(load_scenario("quickstart", ["topology=[{profile: loadsim-5.5/light, users: 2}]"]))
     light, heavy = Calculated(received=10.0, sent=1.0), Calculated(received=30.0, sent=1.0)
     loads = {

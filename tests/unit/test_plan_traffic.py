@@ -130,8 +130,6 @@ def test_the_growth_is_that_of_the_mailboxes() -> None:
 
 
 class Unobserved:
-    """An observer that records nothing."""
-
     number = 1
 
     def now(self) -> int:

@@ -44,7 +44,6 @@ START_NS = 9_000_000_000
 
 
 def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoad:
-    """Return the load of tasks that are due so long after the common start."""
     tally = Tally(1, 3600 * 10**9, 1, duration_us * 1000)
     tally.facts({"start_ns": START_NS})
     for task, instants in due_us.items():
@@ -89,7 +88,6 @@ def test_a_document_is_read_as_it_was_written() -> None:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of the user's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "loadsim" / "plans"
 
@@ -171,10 +169,7 @@ def test_planning_that_is_killed_is_no_plan(
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_run_that_ends_while_it_plans_leaves_nothing(tmp_path: Path, number: int, status: int) -> None:
-    """Interrupted or killed: no process, and after Ctrl-C no run directory.
-
-    The planning process has the same standard error, so it ends with it.
-    """
+    """Interrupted or killed: no process, and after Ctrl-C no run directory."""
     run = subprocess.Popen(
         [
             *(sys.executable, "-m", "loadsim", "run", "quickstart", "--out", str(tmp_path / "out")),

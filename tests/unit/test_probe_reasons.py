@@ -1,8 +1,4 @@
-"""Reasons for unmeasured figures of probes, in the answer and in `score.json`.
-
-Seen from outside, they could be wrong so: a criterion is missed without a reason, although the logs have one; a reason
-is not that of the miss; control characters of a command reach the terminal; another run's samples hide a failed probe.
-"""
+"""Reasons for unmeasured figures of probes, in the answer and in `score.json`."""
 
 from __future__ import annotations
 
@@ -89,7 +85,6 @@ def test_an_unmeasured_figure_has_its_reasons(
     reasons: list[Finding],
     tmp_path: Path,
 ) -> None:
-    """The answer and JUnit have them, too."""
     summary = summarise([log_of(tmp_path / "a.tlog", at_s, criterion, facts, figure)])
     (result,), (missed,) = summary.criteria, summary.verdict.missed
     assert not result.passed and [*result.reasons] == reasons

@@ -1,8 +1,4 @@
-"""Figures of probes in a report: on the axis of the tasks, with their units.
-
-Seen from outside, they could be wrong so: a point is drawn at another time than the tasks; a second without a sample is
-drawn as 0; a unit has the wrong factor.
-"""
+"""Figures of probes in a report: on the axis of the tasks, with their units."""
 
 from __future__ import annotations
 
@@ -66,7 +62,6 @@ def test_figures_are_on_the_axis_of_the_tasks(tmp_path: Path) -> None:
 
 
 def test_the_mean_of_a_bin_is_numpys(tmp_path: Path) -> None:
-    """Of its samples, whatever their number."""
     rng = np.random.default_rng(7)
     at_s, values = np.sort(rng.uniform(-5, 60, 300)), rng.uniform(0, 9, 300)
     health = [sampled("p", at, a_ms=value) for at, value in zip(at_s, values, strict=True)]

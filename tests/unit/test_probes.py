@@ -55,8 +55,6 @@ Install = Callable[[str], None]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Install a package with the probe `count`."""
-
     def installed(code: str) -> None:
         place = package_of(tmp_path / "package", code, probes="count = other:open_probe")
         monkeypatch.delitem(sys.modules, "other", raising=False)
@@ -67,7 +65,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def counting(place: Path) -> Scenario:
-    """A scenario with the probe."""
     return scenario_of(place, (quiet(), 2), probes={"count": {"start": 5}})
 
 
@@ -160,13 +157,6 @@ def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Pa
     assert instants == sorted(instants)
     assert all(0 <= at_s <= PATIENCE_S for at_s in instants)
     assert probe_facts(log) == {"count": ProbeCounts("other 1", len(samples), 0, None)}
-    statistics = probe_statistics(log, Window(0, instants[-1] + 1))
-    assert statistics is not None
-    figure = statistics["count"]["taken_count"]
-    values = [each["figures"]["taken_count"] for each in samples]
-    since = np.diff(instants)
-    over_time = pytest.approx(np.average(values, weights=[since[0], *since]))
-    assert (figure.samples, figure.mean, figure.min, figure.max) == (len(values), over_time, min(values), max(values))
     assert probe_statistics(log, Window(1e6, 2e6)) is None
 
 
@@ -263,7 +253,6 @@ PROBE_OF = "expected other:open_probe of other 1 to"
 def test_a_probe_that_cannot_be_used_is_one_line(
     code: str, limit_s: float, says: str, install: Install, tmp_path: Path
 ) -> None:
-    """Before the load."""
     install(code)
     with pytest.raises(ConfigError, match=r"^probe count: expected .*\Z") as refusal:
         opened(counting(tmp_path / "scenario"), limit_s=limit_s)
@@ -271,14 +260,12 @@ def test_a_probe_that_cannot_be_used_is_one_line(
 
 
 def test_a_probe_may_take_any_settings(install: Install, tmp_path: Path) -> None:
-    """As a function that passes them on."""
     install("def open_probe(services, **settings): return lambda: {'start_count': settings['start']}")
     (probe,) = opened(counting(tmp_path / "scenario"))
     assert probe.sample() == {"start_count": 5}
 
 
 def test_a_probe_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
-    """With those that are."""
     with pytest.raises(ConfigError) as refusal:
         check_of(counting(tmp_path / "scenario"))
     own = ", ".join(each.name for each in plugins("probe"))
@@ -311,7 +298,6 @@ def test_other_labels_are_one_line(label: str, install: Install, tmp_path: Path)
 
 @pytest.mark.parametrize("said", ["probe count: start: expected 5, found 6", "start: expected 5, found 6"])
 def test_a_line_of_a_probe_has_its_key(said: str, install: Install, tmp_path: Path) -> None:
-    """Of several probes of a name, it says which."""
     install(f"from loadsim.errors import ConfigError\ndef open_probe(services): raise ConfigError({said!r})")
     with pytest.raises(ConfigError, match=r"^probe count/two: start: expected 5, found 6$"):
         opened(scenario_of(tmp_path / "scenario", (quiet(), 2), probes={"count/two": {}}))
@@ -319,7 +305,6 @@ def test_a_line_of_a_probe_has_its_key(said: str, install: Install, tmp_path: Pa
 
 @pytest.mark.parametrize("probes", [["count"], {"count": [1]}, {"count": {"a": {}}}, {5: {}}])
 def test_probes_are_a_mapping_to_settings(probes: object, tmp_path: Path) -> None:
-    """Anything else is one line with the key."""
     with pytest.raises(ConfigError, match=r"scenario\.yaml: probes.*: expected .*, found "):
         scenario_of(tmp_path, (quiet(), 2), probes=probes)
 
@@ -399,7 +384,6 @@ def test_the_example_fails_where_it_may_not_look(monkeypatch: pytest.MonkeyPatch
 
 
 def statistics_of(place: Path, samples: Iterable[tuple[float, float]], window: Window) -> ProbeStatistics:
-    """Of a log with these instants and values."""
     health = [sample_at(at_s, probe="p", figures={"a_ms": value}) for at_s, value in samples]
     log = sample_log(place / "a.tlog", [done("READ", 1000, 40)], health=health)
     return (probe_statistics(log, window) or {})["p"]["a_ms"]
@@ -485,7 +469,6 @@ criteria: {%s}
     ],
 )
 def test_criteria_on_unknown_probes_are_rejected(criterion: str, found: str, tmp_path: Path) -> None:
-    """One line, with what there is."""
     path = tmp_path / "a.yaml"
     path.write_text(CRITERIA % criterion)
     with pytest.raises(ConfigError, match=re.escape(found)):

@@ -19,13 +19,10 @@ from loadsim.model.distribution import Distribution
 from loadsim.model.documents.yaml_reader import known, shipped
 from loadsim.model.profile import KINDS, OUTCOMES, Profile, load_profile, load_weights
 
-NAMES = ("light", "medium", "heavy")
-
 Row = tuple[str, Any, Any, Any]
 
 
 def rows(section: str, names: str, light: list[float], medium: list[float], heavy: list[float]) -> list[Row]:
-    """Return the rows of a section, of which each profile has a line."""
     return [(f"{section}.{name}", *values) for name, *values in zip(names.split(), light, medium, heavy, strict=True)]
 
 
@@ -164,7 +161,7 @@ def value_at(profile: Profile, path: str) -> Any:
     ],
 )
 def test_every_published_number(edition: str, path: str, published: list[Any]) -> None:
-    shipped_values = [value_at(published_profile(f"{edition}/{name}"), path) for name in NAMES]
+    shipped_values = [value_at(published_profile(f"{edition}/{name}"), path) for name in ("light", "medium", "heavy")]
     if all(isinstance(value, float) for value in shipped_values):
         assert shipped_values == pytest.approx(published, abs=1e-9)
     else:

@@ -36,7 +36,6 @@ def luminance(colour: str) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    """From 1 to 21."""
     dark, light = sorted(map(luminance, (one, other)))
     return (light + 0.05) / (dark + 0.05)
 

@@ -43,10 +43,7 @@ JUDGED = """Promise.all([...document.querySelectorAll("iframe")].map(async (fram
 
 
 def judged(pages: list[str], dark: bool, place: Path) -> list[dict[str, Any]]:
-    """The rules of axe-core that each page passes, as a number, and those that it violates, at each of `WIDTHS_PX`.
-
-    The pages forbid scripts: in their copies here, the policy gives way to axe.
-    """
+    """The rules of axe-core that each page passes, as a number, and those that it violates, at each of `WIDTHS_PX`."""
     place.mkdir()
     axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8").replace("</script", r"<\/script")
     frames = []
@@ -90,7 +87,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def _of_suite(place: Path) -> Document:
-    """The report on a suite of two cells, with their comparison."""
     place.mkdir()
     with chdir(place):
         written(Path("small.yaml"), topology=[{"profile": "loadsim-5.5/light", "users": 2}])
@@ -98,7 +94,6 @@ def _of_suite(place: Path) -> Document:
 
 
 def _with_probes(place: Path) -> Document:
-    """The report on a run with figures of two probes: charts of their own, and resources."""
     figures = {
         "host": {"cpu_busy_share": 0.25, "disk_sda_queue_requests": 1.5, "memory_available_bytes": 512 * 2**20},
         "postfix": {"send_queue_messages": 12.0, "deferred_messages": 2.0, "sent_per_s": 3.0},

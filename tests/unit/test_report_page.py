@@ -24,7 +24,6 @@ from loadsim.report.html import to_html
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A page of a run with mail and failures."""
     place = tmp_path_factory.mktemp("page")
     tasks = [done("SEND", 500, 90), done("READ", 700, 20), done("READ", 900, 9, outcome="refused", error="NO FETCH")]
     mails = [event("accepted", "n1.0", 2, 590), event("seen", "n1.0", 2, 640)]

@@ -14,7 +14,6 @@ from loadsim.runs.directory import hand_over, run_directory
 from loadsim.timinglog.merge import find_logs
 
 CALLER = 12345
-BEGAN = datetime(2026, 1, 5, tzinfo=UTC)
 
 pytestmark = pytest.mark.system
 
@@ -32,7 +31,7 @@ def under_sudo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def run_in(out: Path | None) -> Path:
     """Make a run directory with a log, and with a link to a file of root's."""
-    with run_directory(out, "small", BEGAN) as directory:
+    with run_directory(out, "small", datetime(2026, 1, 5, tzinfo=UTC)) as directory:
         (directory / "logs").mkdir()
         (directory / "logs" / "one.tlog").touch()
         (directory / "link").symlink_to("/etc/hostname")

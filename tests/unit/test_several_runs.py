@@ -61,10 +61,3 @@ def test_logs_that_are_judged_differently_are_not_merged(tmp_path: Path, header:
     logs = [*write_run(tmp_path, "run", (0,)), *write_run(tmp_path, "run", (1,), **header)]
     with pytest.raises(LogError, match=f"^merge: {named}"):
         summarise(logs)
-
-
-def test_no_window_reaches_beyond_the_run(tmp_path: Path) -> None:
-    """Rates and shares of time would count time without load."""
-    logs = write_run(tmp_path, "run", duration_s=100)
-    with pytest.raises(LogError, match="window: expected an end within the run's 100 s, found 200 s"):
-        summarise(logs, end_s=200)

@@ -27,15 +27,12 @@ from loadsim.model.suite import load_suite
 from loadsim.suite.cells import scenarios_of, terms_of
 from loadsim.suite.suite import CellFigures, CellTerms, SuiteFigures, SuiteTerms
 
-Capture = pytest.CaptureFixture[str]
-
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201)
 """The two-sided critical t of 95 % for 1 to 11 degrees of freedom, from the tables of textbooks."""
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory of its own, with a small scenario of one group."""
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "small.yaml", topology=[{"profile": "loadsim-5.5/light", "users": 6}])
     return tmp_path
@@ -72,7 +69,7 @@ def test_cells_are_all_combinations_in_the_order_of_the_file() -> None:
     assert [hook.program for hook in (*cell.before, *cell.after)] == ["sync", "true", "sh", "sync"]
 
 
-def test_all_errors_of_the_file_come_at_once(capsys: Capture) -> None:
+def test_all_errors_of_the_file_come_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Those of single values first, each once, with its line; then what does not fit."""
     Path("suite.yaml").write_text(
         "scenario: small.yaml\n"

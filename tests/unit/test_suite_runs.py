@@ -1,8 +1,4 @@
-"""A suite around its runs: commands, failures, retries, its directory, what it resumes and refuses.
-
-Most runs are finished ones that lie in the directory of the suite, as after a crash: so the suite only reads them. The
-others fail by a command before they would begin.
-"""
+"""A suite around its runs: commands, failures, retries, its directory, what it resumes and refuses."""
 
 from __future__ import annotations
 
@@ -49,7 +45,6 @@ ABORTED = {**ENDED, "ended": "early", "ended_by": "abort_on", "ended_why": "half
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory of its own, with a small scenario of one group."""
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "small.yaml", topology=[{"profile": "loadsim-5.5/light", "users": 2}])
     return tmp_path
@@ -338,10 +333,7 @@ UNMADE: dict[str, Any] = {"tasks": [skipped("READ", 1000 * at) for at in range(1
 
 
 def compared(old_ms: float, new_ms: float, limit: str | None, **last_new: Any) -> SuiteFigures:
-    """The figures of `compared_suite` by the times of READ; the header or tasks of the last new run may differ.
-
-    The server is not the embedded one.
-    """
+    """The figures of `compared_suite` by the times of READ; the header or tasks of the last new run may differ."""
     pair = {"base": {"server": "old"}, "new": {"server": "new"}} | ({"max_regression": limit} if limit else {})
     found = suite(servers=SERVERS, repeats=5, retries=0, compare=[pair])
     crashed(found)
@@ -412,7 +404,6 @@ def test_missed_criteria_and_a_missing_side_have_their_status() -> None:
 
 
 def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) -> None:
-    """In all formats; the page loads nothing."""
     compared_suite(130.0)
     assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == main(["report", "out", "-o", "r.md"]) == 0
     out = capsys.readouterr().out
@@ -432,7 +423,6 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
 
 
 def test_the_list_makes_nothing(capsys: Capture) -> None:
-    """The order and the time; also of a suite that has begun."""
     found = suite(servers=SERVERS, repeats=2, pause="1m", before=[{"run": ["sync"]}])
     assert main(["suite", "suite.yaml", "--list", "--out", "out"]) == 0
     out = capsys.readouterr().out
