@@ -52,14 +52,12 @@ def named(page: Path) -> str:
 
 
 def section(page: Path, title: str) -> str:
-    """What stands below a heading of level 2, up to the next one."""
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
     assert found, f"{page.name}: no section {title}"
     return found[1]
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of all table rows, without heads and rules."""
     lines = text.splitlines()
     return [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]

@@ -40,7 +40,6 @@ def completed(*command: str | Path, cwd: Path) -> str:
 
 
 def build(source: Path, place: Path) -> tuple[Path, Path]:
-    """Return the wheel and the source distribution of a source tree, by the locked hatchling."""
     completed(sys.executable, "-m", "hatchling", "build", "-d", place, cwd=source)
     (wheel,), (sdist,) = place.glob("*.whl"), place.glob("*.tar.gz")
     return wheel, sdist

@@ -74,7 +74,6 @@ def repeat(target: Target, data: bytes, save: Path | None) -> int:
 
 
 def show(target: Target, finding: Finding, data: bytes) -> None:
-    """Print a finding; of its bytes the first."""
     print(f"FOUND {target.name}: {finding.detail}")
     print(f"    {len(data)} bytes: {data[:300]!r}{'...' if len(data) > 300 else ''}")
 

@@ -50,7 +50,6 @@ from .target import Target
 
 @cache
 def place() -> Path:
-    """Return a directory of this process."""
     directory = Path(tempfile.mkdtemp(prefix="fuzz"))
     register(shutil.rmtree, directory, ignore_errors=True)
     return directory
@@ -188,7 +187,6 @@ def _suite(data: bytes) -> None:
 
 @cache
 def _sound_state() -> Mapping[str, Any]:
-    """A sound `campaign.json` of a suite."""
     suite = load_suite("first-suite")
     terms = terms_of(suite, scenarios_of(suite, passwords=False))
     slot = suite.slots[0]
@@ -236,7 +234,6 @@ def _yaml(data: bytes) -> None:
 
 
 def _odd_yaml(texts: tuple[bytes, ...]) -> Make:
-    """A document with odd values, as a text."""
     words = [word.decode("utf-8", "replace") for word in YAML_WORDS if word.isalnum() or b"_" in word]
     documents = [read_yaml(text.decode(), "x") for text in texts]
 
@@ -332,8 +329,6 @@ def _odd_events(random: Random) -> bytes:
 
 
 def _first(*makes: Make) -> Make:
-    """One of these, at random."""
-
     def make(random: Random) -> bytes:
         return random.choice(makes)(random)
 
@@ -347,7 +342,6 @@ YAML_STEPS = 300
 
 
 def _document(name: str, make: Make, run: Callable[[bytes], object], **more: Any) -> Target:
-    """Return a target that reads a YAML document."""
     return Target(name, make, run, BAD_INPUT, steps_per_byte=YAML_STEPS, memory_per_byte=4000, **more)
 
 

@@ -47,7 +47,6 @@ def mutated(seeds: Sequence[bytes], words: Sequence[bytes]) -> Make:
 
 
 def changed(random: Random, data: bytes, words: Sequence[bytes] = ()) -> bytes:
-    """Return the same bytes with one change."""
     found = bytearray(data)
     _change(random, found, (data,), words or (b"",))
     return bytes(found[:LARGEST_BYTES])

@@ -82,11 +82,9 @@ OF_ONE: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.parametrize("name", OF_MANY)
 def test_responses_of_many_parts(name: str) -> None:
-    """At once and as the network cuts them."""
     assert judge(TARGET, OF_MANY[name](50_000)) is None
 
 
 @pytest.mark.parametrize("name", OF_ONE)
 def test_responses_of_one_part(name: str) -> None:
-    """Almost as long as a line may be."""
     assert judge(TARGET, OF_ONE[name](1_000_000)) is None

@@ -86,7 +86,6 @@ class Script:
         self._then_closes = crc32(data) % 2 == 0
 
     def answer(self, transport: Transport, command: bytes, tag: bytes = b"") -> bytes:
-        """Say the next answer; return it."""
         place, self._given = self._given - self._first, self._given + 1
         if self._given > MOST_ANSWERS:
             return b""

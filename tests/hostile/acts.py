@@ -78,17 +78,14 @@ def _sends(text: bytes, around: Callable[[bytes, bytes], bytes]) -> Act:
 
 
 def says(text: bytes) -> Act:
-    """Send this in place of the answer."""
     return _sends(text, lambda _, own: own)
 
 
 def ahead(text: bytes) -> Act:
-    """Send this, then the answer."""
     return _sends(text, lambda answer, own: own + answer)
 
 
 def behind(text: bytes) -> Act:
-    """Send the answer and this, in one packet."""
     return _sends(text, lambda answer, own: answer + own)
 
 
@@ -113,13 +110,10 @@ def cuts(after: int, text: bytes = b"") -> Act:
 
 
 def closes() -> Act:
-    """Close the connection, and send nothing."""
     return cuts(0)
 
 
 def resets() -> Act:
-    """Reset the connection."""
-
     async def act(link: Link, answer: bytes, tag: bytes) -> None:
         link.reset()
         raise Over

@@ -112,7 +112,6 @@ class Outcome:
         return "; ".join(cells).replace("|", "\\|") or "nothing"
 
     def problems(self, fault: Fault | None) -> list[str]:
-        """All that should not be."""
         found = list(self.noise)
         if self.ended != "completed":
             found.append(f"the run ended {self.ended!r}")
@@ -149,8 +148,6 @@ class Shared:
 
 
 class Middle:
-    """All connections of a run."""
-
     def __init__(
         self, server: Server, fault: Fault | None, imap: bool, loop: Loop, outcome: Outcome | Provisioned
     ) -> None:
@@ -215,12 +212,10 @@ def _directory() -> Path:
 
 @cache
 def tls_files() -> tuple[Path, Any]:
-    """A certificate for the middle."""
     return certificate(_directory(), f"IP:{HOST}")
 
 
 def server_tls() -> Any:
-    """The middle's side of TLS."""
     return tls_files()[1]
 
 
@@ -310,12 +305,10 @@ class Provisioned:
     ended = "completed"
 
     def cell(self) -> str:
-        """Return the cell of the table."""
         ends = {"init": self.initialised, "clean": self.cleaned}
         return ", ".join(f"{name}: {'done' if end == DONE else 'error'}" for name, end in ends.items())
 
     def problems(self, fault: Fault) -> list[str]:
-        """All that should not be."""
         found = list(self.noise)
         if not self.struck:
             found.append("the fault never struck")

@@ -242,7 +242,6 @@ class SmtpLink(Link):
         await self.to_server.drain()
 
     async def _settle(self) -> None:
-        """Wait until all commands are answered."""
         while self._pending:
             self._turn.clear()
             await self._turn.wait()

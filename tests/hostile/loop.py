@@ -48,7 +48,6 @@ class Loop(asyncio.SelectorEventLoop):
         self.set_exception_handler(self._complain)
 
     def time(self) -> float:
-        """Seconds of virtual time."""
         return self._jumping.now_ns * 1e-9
 
     def now_ns(self) -> int:

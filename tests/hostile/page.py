@@ -27,14 +27,12 @@ class Table:
     drivers: tuple[str, ...]
 
     def runs(self) -> Iterator[tuple[Fault, str]]:
-        """Each fault through each driver that it concerns."""
         for fault in self.faults:
             for driver in self.drivers:
                 if fault.concerns(driver):
                     yield fault, driver
 
     def play(self, fault: Fault, driver: str) -> Outcome | Provisioned:
-        """Run a fault through a driver."""
         if driver == PROVISIONING:
             return provision(fault)
         if self is IMAP:
@@ -72,7 +70,6 @@ def read(title: str) -> dict[str, list[str]]:
 
 
 def write(title: str, lines: Iterable[str]) -> None:
-    """Put these rows into the page."""
     before, _, after = _between(PAGE.read_text(encoding="utf-8"), title)
     PAGE.write_text(before + "\n".join(lines) + "\n" + after, encoding="utf-8")
 

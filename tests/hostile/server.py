@@ -66,7 +66,6 @@ class Server:
             await mailbox.append_messages(folder, [AppendMessage(message, datetime.now(UTC))])
 
     async def messages(self, account: Account) -> list[bytes]:
-        """All messages of an account."""
         found = []
         async with self._session(account) as mailbox:
             for entry in (await mailbox.mailbox_set.list_mailboxes()).list():
@@ -87,7 +86,6 @@ class Server:
             writer.close()
 
     async def smtp(self, sock: socket.socket) -> None:
-        """Begin to serve one SMTP connection."""
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(lambda: embedded_child.smtp_protocol(self.delivery), sock)
 

@@ -47,8 +47,6 @@ exec /usr/sbin/couriertcpd -address="$ADDRESS" -maxprocs="$MAXDAEMONS" -maxperip
 
 
 class Layout:
-    """The files and directories of one instance."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
         self.etc = root / "etc"  # laid over /etc

@@ -43,8 +43,6 @@ ADMIN = "loadsim-admin"
 
 
 class Layout:
-    """The files and directories of one instance."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
         self.imapd_conf = root / "cyrus" / "imapd.conf"

@@ -19,8 +19,6 @@ SPOOLER_THREADS = 20
 
 @dataclass(frozen=True, slots=True)
 class JamesLayout:
-    """Files of one instance."""
-
     root: Path
 
     @property

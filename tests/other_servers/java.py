@@ -23,8 +23,6 @@ POMS = Path(__file__).with_name("programs")
 
 
 class Programs(NamedTuple):
-    """The jars of one server."""
-
     directory: Path
     version: str
 

@@ -66,8 +66,6 @@ KINDS = {
 
 
 class Site(NamedTuple):
-    """A running server, with the scenario of its accounts."""
-
     kind: Kind
     services: Services
     path: Path
@@ -78,7 +76,6 @@ class Site(NamedTuple):
         return [self.scenario.account(user) for user in range(1, self.scenario.users + 1)]
 
     def mailboxes(self) -> list[Mailbox]:
-        """Read all accounts by imaplib."""
         found = []
         for account in self.accounts:
             with looking(self.services, account, self.kind.names) as eye:
@@ -105,7 +102,6 @@ def scenario_file(directory: Path, users: int, day_s: int, changes: Mapping[str,
 
 @contextmanager
 def started(name: str, directory: Path, users: int, day_s: int) -> Iterator[Site]:
-    """A server of this kind with the scenario's accounts and lists."""
     kind = KINDS[name]
     scenario = load_scenario(str(scenario_file(directory, users, day_s, kind.changes)))
     with short_directory() as place, kind.start(*population_of(scenario), place) as server:

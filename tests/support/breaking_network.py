@@ -22,7 +22,6 @@ class Network:
 
     @asynccontextmanager
     async def __call__(self, limit_s: float = 30.0) -> AsyncIterator[Services]:
-        """The services as they are reached through it."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
@@ -33,7 +32,6 @@ class Network:
             await server.wait_closed()
 
     def cut(self) -> None:
-        """Break all connections."""
         for writer in self._writers:
             writer.transport.abort()
 

@@ -40,7 +40,6 @@ class Command:
         self._watchdog.start()
 
     def until(self, pattern: str) -> re.Match[str]:
-        """Wait for a line in which this is found."""
         assert self._lines is not None
         for line in self._lines:
             self.heard.append(line)

@@ -54,5 +54,4 @@ def three(
 
 
 def decided(comparison: Comparison) -> dict[str, str]:
-    """The decisions by name."""
     return {one["name"]: one["decision"] for one in comparison.document["decisions"]}

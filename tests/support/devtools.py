@@ -95,8 +95,6 @@ class Browser:
 
 
 class Page:
-    """An open page."""
-
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser = browser
         self._session = session
@@ -105,7 +103,6 @@ class Page:
         return self._browser.call(method, self._session, **params)
 
     def go(self, url: str) -> None:
-        """Load an address."""
         self._browser.load("Page.navigate", self._session, url=url)
 
     def reload(self) -> None:
@@ -128,21 +125,11 @@ class Page:
         self.value(f"new Promise((done) => {{ {look}; look(); }})")
 
     def text(self, selector: str = "body") -> str:
-        """The text that is shown there."""
         found = self.value(f"document.querySelector({json.dumps(selector)}).innerText")
         assert isinstance(found, str)
         return found
 
-    def press(self, key: str) -> None:
-        """Press and release a key such as Tab or Enter."""
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27}
-        text = {"text": "\r"} if key == "Enter" else {}
-        common = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
-        self.call("Input.dispatchKeyEvent", type="keyDown", **common, **text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
-
     def picture(self, path: Path, *, whole: bool = False) -> None:
-        """Write a PNG of the page."""
         found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(found["data"]))
 

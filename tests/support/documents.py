@@ -12,28 +12,23 @@ from loadsim.report.text import to_text
 
 
 def full_answer(summary: Summary) -> str:
-    """The output of `--wide`."""
     return to_text(describe_answer(summary), whole=True)
 
 
 def short_answer(summary: Summary, width: int = 80) -> str:
-    """The output on a terminal."""
     return to_text(describe_answer(summary), width)
 
 
 def tables(blocks: Iterable[Block]) -> list[Table]:
-    """The tables and the charts, these as tables."""
     found = (block.table() if isinstance(block, Chart) else block for block in blocks)
     return [block for block in found if isinstance(block, Table)]
 
 
 def all_tables(document: Document) -> list[Table]:
-    """Those of all sections."""
     return [table for section in document.sections for table in tables(section.blocks)]
 
 
 def section(document: Document, title: str) -> Sequence[Any]:
-    """The blocks of a section."""
     (found,) = (one for one in document.sections if one.title == title)
     return found.blocks
 
@@ -50,7 +45,6 @@ def table(document: Document, caption: str) -> Mapping[Any, Sequence[Any]]:
 
 
 def listed(document: Document, caption: str) -> tuple[str, ...]:
-    """The items of a list; none without it."""
     blocks = (block for section in document.sections for block in section.blocks)
     found = (block for block in blocks if isinstance(block, Listing))
     return next((one.texts for one in found if one.caption.startswith(caption)), ())

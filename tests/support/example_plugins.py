@@ -46,7 +46,6 @@ def python_with(package: Path, *arguments: str | Path, **environment: str) -> su
 
 
 def with_package(package: Path) -> Mapping[str, str]:
-    """The environment in which the packages in this directory are installed."""
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))}
 
 

@@ -14,5 +14,4 @@ def codes(findings: Iterable[Finding]) -> list[Code]:
 
 
 def findings_in(score: Mapping[str, Any]) -> list[Finding]:
-    """Return the findings of a `score.json`."""
     return [Finding.read(one) for one in score["findings"]]

@@ -15,7 +15,6 @@ from loadsim.findings.finding import Finding, finding
 
 
 def measured(users: int, result: Result, nearest: float | None = None, *, broken: bool = False) -> CampaignRun:
-    """A run of a search, as far as the search knows it."""
     return CampaignRun("runs/x", f"{users} users", users, result=result, nearest=nearest, broken=broken)
 
 
@@ -30,7 +29,6 @@ def capacity(
     runs: int = 5,
     resources: tuple[Resource, ...] = (),
 ) -> Capacity:
-    """A search that has ended, with these steps."""
     terms = SearchTerms(
         software="loadsim 1",
         name="test",

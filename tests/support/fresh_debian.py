@@ -65,7 +65,6 @@ class FreshDebian:
         self.home = self.root / "home" / USER
 
     def terminal(self) -> AbstractContextManager[Shell]:
-        """Log on as the ordinary user."""
         network = [f"--net=/proc/{self._network}/ns/net"] if self._network else []
         enter = ["nsenter", f"--target={self.first}", "--mount", "--uts", "--ipc", "--pid", "--root", "--wd=/"]
         return shell([*enter, *network, "su", "--login", USER])

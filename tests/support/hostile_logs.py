@@ -122,7 +122,6 @@ class Parts:
                 self.blocks.append([block.kind, payload])
 
     def of(self, kind: int) -> list[Any]:
-        """The first block of a kind."""
         return next(block for block in self.blocks if block[0] == kind)
 
     def write(self, path: Path, header: bytes | None = None) -> Path:
@@ -139,7 +138,6 @@ def _block(kind: int, payload: Any) -> bytes:
 
 
 def write_engine(path: Path, **changes: Any) -> Path:
-    """Write a sound log of an engine."""
     made = write_sample(
         path,
         tasks=TASKS,
@@ -154,7 +152,6 @@ def write_engine(path: Path, **changes: Any) -> Path:
 
 
 def write_machine(path: Path) -> Path:
-    """Write a sound log of the machine."""
     made = write_sample(
         path, header={**HEADER, "engine": "machine", "engine_users": 0, "hand": None}, facts=MACHINE_FACTS
     )
@@ -164,7 +161,6 @@ def write_machine(path: Path) -> Path:
 
 
 def nested(levels: int) -> Any:
-    """Lists in each other."""
     value: Any = 1
     for _ in range(levels):
         value = [value]
@@ -214,7 +210,6 @@ def _delete(document: Any, path: Sequence[str | int]) -> None:
 
 
 def paths_in(document: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Return the paths of all values in a document."""
     found = [at] if at else []
     items = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()

@@ -16,8 +16,6 @@ Answer = Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], str]]
 
 @contextmanager
 def http_server(answer: Answer) -> Iterator[int]:
-    """The port of a server on loopback."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, headers, body = answer(self)

@@ -32,7 +32,6 @@ IMAP_LIST = Address(None, None, b"imap", b"cac.washington.edu")
 
 
 def found(*numbers: int) -> NumberSet:
-    """Numbers that a search found."""
     return NumberSet.of((number, number) for number in numbers)
 
 
@@ -119,6 +118,5 @@ DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
 
 
 def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
-    """The stream, cut at these places."""
     edges = [0, *sorted(place % (len(stream) + 1) for place in places), len(stream)]
     return [stream[a:b] for a, b in pairwise(edges)]

@@ -31,7 +31,6 @@ OF_CAUSE = {
 
 
 def verdict(criteria: Sequence[Result], findings: Iterable[Finding] = ()) -> Verdict:
-    """The verdict of these findings and criteria."""
     return Verdict(by_severity((*findings, *missed_criteria(criteria, ended_early=False))))
 
 

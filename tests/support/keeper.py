@@ -51,7 +51,6 @@ def start() -> Callable[[], None]:
 
 
 def place_of(token: str) -> Path:
-    """Return the directory of this run."""
     return Path(f"/tmp/lst{token}")
 
 

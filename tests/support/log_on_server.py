@@ -33,7 +33,6 @@ class TokenService:
 
     @contextmanager
     def running(self) -> Iterator[TokenService]:
-        """Answer on a port of loopback."""
         service = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -48,8 +48,6 @@ SERVE = 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$1" -D -e -f "$2"
 
 
 class Machine:
-    """One machine, on a test host."""
-
     def __init__(self, name: str, host: Host, home: Path, names: Path) -> None:
         self.name = name
         self.address = host.address
@@ -59,7 +57,6 @@ class Machine:
         self._way = ["unshare", "--mount", "--uts", "sh", "-c", ENTER, "sh", users, names, name, home]
 
     def type(self, line: str) -> subprocess.CompletedProcess[str]:
-        """A line in a shell, to its end."""
         return self._host.run([*self._way, "bash", "-c", f"{ACTIVATE}; {line}"], PATIENCE_S, env=environment())
 
     def start(self, arguments: Sequence[str | Path]) -> subprocess.Popen[str]:

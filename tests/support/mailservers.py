@@ -125,7 +125,6 @@ def idling(server: RunningServer, account: Account) -> Iterator[Callable[[], int
 
 
 def inbox(server: RunningServer, account: Account) -> list[bytes]:
-    """All messages in the Inbox, whole, by imaplib."""
     with logged_on(server, account) as client:
         client.select("INBOX", readonly=True)
         _, found = client.uid("SEARCH", "ALL")

@@ -78,7 +78,6 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the blocks of a page."""
     text = page.read_text(encoding="utf-8")
     fenced = list(FENCED.finditer(text))
     outside = FENCED.sub(lambda found: "\n" * found[0].count("\n") + " " * (len(found[0]) - found[0].count("\n")), text)

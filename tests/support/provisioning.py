@@ -35,8 +35,6 @@ _UID = re.compile(rb"UID (\d+)")
 
 
 class Seen(NamedTuple):
-    """A message as imaplib sees it."""
-
     uid: int
     flags: frozenset[str]
     message: bytes
@@ -62,17 +60,14 @@ class Lab:
 
     @property
     def services(self) -> Services:
-        """Where the server listens."""
         return self.server.services
 
     @property
     def workload(self) -> Workload:
-        """The scenario's workload."""
         return Workload(self.scenario)
 
     @property
     def accounts(self) -> list[Account]:
-        """The users' accounts."""
         return [self.scenario.account(user) for user in range(1, self.scenario.users + 1)]
 
     def with_settings(self, *settings: str) -> Lab:
@@ -80,11 +75,9 @@ class Lab:
         return replace(self, scenario=load_scenario(str(self.path), settings))
 
     def snapshots(self) -> list[Snapshot]:
-        """Everything on all accounts."""
         return [snapshot(self.server, account) for account in self.accounts]
 
     def put(self, user: int, folder: str, message: bytes, flags: str = "") -> None:
-        """APPEND by imaplib."""
         with logged_on(self.server, self.scenario.account(user)) as client:
             put(client, folder, message, flags)
 
@@ -154,7 +147,6 @@ def quoted(folder: str) -> str:
 
 
 def put(client: imaplib.IMAP4, folder: str, message: bytes, flags: str = "") -> None:
-    """APPEND, which must succeed."""
     status, said = client.append(quoted(folder), flags, "", message)
     assert status == "OK", said
 

@@ -57,7 +57,6 @@ class Reader:
 
     @property
     def terminals(self) -> Sequence[Shell]:
-        """The terminals that are open."""
         return self._terminals
 
     def interrupt(self) -> None:

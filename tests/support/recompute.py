@@ -97,7 +97,6 @@ def task_figures(name: str, rows: Sequence[Row], weight: float, window_s: float)
 
 
 def weighted(tasks: Iterable[Figures], figure: str) -> float | None:
-    """Return the average of a figure of these tasks by their weights."""
     parts = [(task["weight"], task[figure]) for task in tasks]
     return sum(weight * time for weight, time in parts) / sum(weight for weight, _ in parts) if parts else None
 
@@ -149,7 +148,6 @@ def unserved_figures(
 
 
 def score_figures(tasks: Mapping[str, Figures], weights: Mapping[str, float]) -> Figures:
-    """Return both scores and what they cover."""
     weighty = [name for name, weight in weights.items() if weight]
     due = [tasks[name] for name in weighty if name in tasks and tasks[name]["planned"]]
     scored = [task for task in due if task["hits"]]
@@ -168,7 +166,6 @@ def score_figures(tasks: Mapping[str, Figures], weights: Mapping[str, float]) ->
 
 
 def inbox_figures(spans: Sequence[Row]) -> Figures | None:
-    """Return how users worked through their Inboxes."""
     if not spans:
         return None
     done = sum(span["outcome"] == "ok" for span in spans)
@@ -296,7 +293,6 @@ def delivery_figures(
 
 
 def engine_health(samples: Sequence[Row], begin_us: int, end_us: int) -> Figures:
-    """Return what one engine saw of itself."""
     lags, inside, weights = [], [], []
     for before, row in zip([None, *samples], samples, strict=False):
         at_us, at_ns = us(row["at_s"]), int(row["at_ns"])
@@ -372,7 +368,6 @@ def command_figures(commands: Sequence[Row], begin_us: int, end_us: int) -> dict
 
 
 def criteria_figures(figures: Figures, criteria: Mapping[str, Any], due: Iterable[str]) -> dict[str, Figures]:
-    """Return each criterion that is on, by the name of its figure."""
     wanted = {name: limits for name, limits in criteria.items() if "tasks.scored." not in name}
     each = set()
     for name, limits in criteria.items():
@@ -436,7 +431,6 @@ def shares(figures: Figures) -> tuple[float, float]:
 
 
 def validity(figures: Figures, invalid: bool) -> str:
-    """Return `valid`, `degraded` or `invalid`."""
     made, attempted = shares(figures)
     return "invalid" if invalid else "degraded" if attempted < 0.995 or made < 0.98 else "valid"
 

@@ -28,12 +28,10 @@ PERCENTILES = {
 
 
 def rows_of(export: str) -> list[Row]:
-    """Return the rows of an export, each by the names of its columns."""
     return list(csv.DictReader(io.StringIO(export)))
 
 
 def us(seconds: str) -> int:
-    """Return an instant in microseconds."""
     return round(float(seconds) * 1_000_000)
 
 
@@ -74,10 +72,8 @@ def times_of(values_us: Sequence[float]) -> Figures:
 
 
 def share(part: float, whole: float) -> float | None:
-    """Return the part of the whole; None if there is no whole."""
     return part / whole if whole else None
 
 
 def mean_of(samples: Sequence[Row], column: str, weights: Sequence[float] | None = None) -> float:
-    """Return the mean of a column."""
     return float(np.average([float(row[column]) for row in samples], weights=weights))

@@ -113,7 +113,6 @@ def printed(*arguments: str | Path, statuses: Sequence[int] = (0,)) -> str:
 
 
 def exports_of(log: Path, scenario: Mapping[str, Any], path: Path) -> Exports:
-    """Export a run, and plan its scenario, which is the file at `path`."""
     tables = {kind: rows_of(printed("log", "export", "csv", log, "--kind", kind)) for kind in KINDS}
     plan = json.loads(printed("plan", path, "--json"))
     return Exports(**tables, scenario=scenario, plan=plan, profile_day_s=PROFILE_DAY_S)

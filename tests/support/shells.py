@@ -51,7 +51,6 @@ class Shell:
         self._until(PROMPT)
 
     def type(self, command: str) -> Typed:
-        """Type a command and wait for its end."""
         started = time.monotonic()
         os.write(self._ours, f"{command}\n".encode())
         shown, status = self._until(PROMPT)
@@ -67,7 +66,6 @@ class Shell:
         return Typed(shown + line, 0, time.monotonic() - started)
 
     def interrupt(self) -> Typed:
-        """Press Ctrl-C and wait for the prompt."""
         started = time.monotonic()
         os.write(self._ours, b"\x03")
         shown, status = self._until(PROMPT)

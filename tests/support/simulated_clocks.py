@@ -39,7 +39,6 @@ class Machine:
 
     @property
     def start_ns(self) -> int:
-        """What it takes for the common start."""
         return self.begin_ns + self.start_error_ns
 
 

@@ -19,7 +19,6 @@ from loadsim.model.scenario import Scenario
 
 
 def loadsim(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "loadsim", *map(str, arguments)],
         capture_output=True,
@@ -87,7 +86,6 @@ def on(services: Services, password: str = "secret-{index}") -> dict[str, Any]:
 
 
 def population_of(scenario: Scenario) -> tuple[list[Any], dict[str, tuple[str, ...]]]:
-    """The accounts and lists that a server needs."""
     return [scenario.account(user) for user in range(1, scenario.users + 1)], dict(distribution_lists(scenario))
 
 

@@ -28,7 +28,6 @@ class Terminal:
         self._decoder = getincrementaldecoder("utf-8")()
 
     def resize(self, columns: int) -> None:
-        """Make it as wide, and as high as it was."""
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", self._lines, columns, 0, 0))
 
     def read(self, until: str | None = None) -> str:

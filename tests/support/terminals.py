@@ -29,7 +29,6 @@ class Terminal(stderr_terminal.Terminal):
         os.close(self.theirs)
 
     def close(self) -> None:
-        """Away with it."""
         self.process.kill()
         self.process.communicate()
         os.close(self.ours)

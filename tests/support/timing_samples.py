@@ -117,7 +117,6 @@ def write_sample(
 
 
 def sample_log(path: Path, *args: Any, **kwargs: Any) -> TimingLog:
-    """Write one engine's log and read it."""
     return read_log(write_sample(path, *args, **kwargs))
 
 

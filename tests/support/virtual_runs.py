@@ -150,7 +150,6 @@ class Lived:
     failure: BaseException | None = None
 
     def tasks(self, name: str | None = None, user: int | None = None) -> list[dict[str, Any]]:
-        """Records of one task, in order of completion."""
         return [
             task
             for task in self.tape.tasks
@@ -158,15 +157,12 @@ class Lived:
         ]
 
     def outcomes(self, name: str) -> list[str]:
-        """How the tasks of one name ended."""
         return [task["outcome"] for task in self.tasks(name)]
 
     def mails(self, event: str, user: int | None = None) -> list[dict[str, Any]]:
-        """What happened to messages."""
         return [mail for mail in self.tape.mails if mail["event"] == event and user in (None, mail["user"])]
 
     def said(self, event: str) -> list[dict[str, Any]]:
-        """Events of one kind."""
         return [line for line in self.events if line["event"] == event]
 
 
@@ -286,7 +282,6 @@ def assert_one_at_a_time(lived: Lived) -> None:
 
 
 def recipients(lived: Lived) -> dict[str, set[int]]:
-    """Who each accepted message went to."""
     found: dict[str, set[int]] = {}
     for mail in lived.mails("accepted"):
         found.setdefault(mail["message"], set()).add(mail["user"])

@@ -36,5 +36,4 @@ class Watching(CampaignWatcher):
 
 
 def stop(*_: Any) -> None:
-    """End a campaign as by Ctrl-C."""
     raise KeyboardInterrupt

@@ -95,7 +95,6 @@ class Eye:
         return messages
 
     def create(self, folder: str) -> None:
-        """Create a folder, and those that it is in."""
         levels = folder.encode().split(b"/")
         self.folders()  # for the separator
         for depth in range(1, len(levels) + 1):
@@ -104,7 +103,6 @@ class Eye:
             assert status == "OK", said
 
     def put(self, folder: str, message: bytes, flags: str, date: str) -> None:
-        """APPEND, which must succeed."""
         status, said = self._client.append(f'"{self.folders()[folder]}"', flags, f'"{date}"', message)
         assert status == "OK", said
 

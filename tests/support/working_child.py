@@ -47,7 +47,6 @@ class Child:
 
 
 def working(s: float) -> str:
-    """Code that takes this CPU time."""
     return f"import time; end = time.process_time() + {s}; all(time.process_time() < end for _ in iter(int, 1))"
 
 

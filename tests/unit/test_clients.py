@@ -110,7 +110,6 @@ def test_no_client_is_called_invalid_for_what_only_warns_of_a_run(
 
 
 def test_one_machine_has_no_table(tmp_path: Path) -> None:
-    """It would say what stands elsewhere."""
     write_sample(tmp_path / "c1.1.tlog", [done("READ", 1000, 5)])
     summary = summarise([tmp_path])
     assert summary.score["per_client"] == []

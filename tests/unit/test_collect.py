@@ -213,7 +213,6 @@ def test_a_client_out_of_reach_keeps_everything(runs: Path, out: Path) -> None:
 
 
 def test_a_disk_here_that_takes_no_more(runs: Path, out: Path) -> None:
-    """The client keeps everything."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5 * PIECE_BYTES, hard))  # what the kernel lets a file grow to
     try:

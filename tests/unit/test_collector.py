@@ -1,9 +1,4 @@
-"""The collection of monitors' streams from real child processes, as a run does it.
-
-Seen from outside, it could be wrong so: a run waits for a monitor for ever, or ends with it; a process is left; the
-file of a foreign machine keeps the run from its answer; the answer does not say what is missing; a secret is printed;
-a run that never began leaves a directory.
-"""
+"""The collection of monitors' streams from real child processes, as a run does it."""
 
 from __future__ import annotations
 
@@ -33,7 +28,6 @@ SILENT = Allowances(start_s=0.5, end_s=0.1, terminated_s=0.1)
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Path:
-    """A real stream of a monitor, with two samples."""
     return stream_at(tmp_path / "stream")
 
 

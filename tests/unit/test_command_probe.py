@@ -40,13 +40,11 @@ def python(code: str) -> str:
 @settings(max_examples=30)
 @given(st.dictionaries(NAMES, FINITE, min_size=1, max_size=50))
 def test_lines_have_a_name_and_a_number(figures: dict[str, float]) -> None:
-    """As Python prints them."""
     assert figures_of("".join(f"{name} {value!r}\n" for name, value in figures.items()).encode(), "value") == figures
 
 
 @given(FINITE)
 def test_a_single_number_has_the_name_of_the_settings(value: float) -> None:
-    """With any white space around it."""
     assert figures_of(f"\n  {value!r} \r\n".encode(), "queue_length") == {"queue_length": value}
 
 
@@ -107,7 +105,6 @@ def test_a_command_that_fails_has_no_figures(run: str, says: str) -> None:
 
 @pytest.mark.parametrize("rest", ["sleep 1000", "exec >&-; sleep 1000", "exec sleep 1000"])
 def test_a_command_that_takes_too_long_ends_with_its_children(rest: str, tmp_path: Path) -> None:
-    """All processes of its group."""
     started, numbers = tmp_path / "started", []
     for limit_s in (0.3, 3, 30, 60):  # a busy machine may not have started them in the first ones
         with pytest.raises(TimeoutError, match=rf"to end within {limit_s:g} s, found it still at work"):
@@ -163,7 +160,6 @@ def test_a_command_that_cannot_begin_is_limited_too(blocked: Path) -> None:
 
 
 def command_lines() -> Iterator[bytes]:
-    """Those of this process's children."""
     for path in Path("/proc/self/task").glob("*/children"):
         for child in path.read_text().split():
             with suppress(FileNotFoundError, ProcessLookupError):
@@ -212,7 +208,6 @@ while not (Path("{started}").exists() and Path("{started}").read_text()):
     ],
 )
 def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:
-    """Before the load."""
     with pytest.raises(ConfigError) as refusal:
         open_probe(NOWHERE, **settings)
     assert str(refusal.value) == says

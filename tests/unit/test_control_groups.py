@@ -14,7 +14,6 @@ MI = 1 << 20
 
 
 def written(place: Path, own: str, files: Mapping[str, str]) -> tuple[Path, Path]:
-    """Where control groups are mounted, and /proc/self/cgroup."""
     mounted, own_groups = place / "mounted", place / "cgroup"
     for name, text in files.items():
         file = mounted / name
@@ -49,7 +48,6 @@ def test_cores_by_quota(
 
 
 def memory(group: str, limit: object, used: int, stat: str = "") -> dict[str, str]:
-    """Return the files of version 2 in a group."""
     files = {"max": f"{limit}\n", "current": f"{used}\n"} | ({"stat": stat} if stat else {})
     return {f"{group}memory.{name}": text for name, text in files.items()}
 

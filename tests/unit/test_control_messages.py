@@ -51,7 +51,6 @@ FROM_MEMBER: dict[str, tuple[Any, Message]] = {
 def test_each_message_has_its_type_and_its_line(
     table: dict[str, tuple[Any, Message]], known: tuple[type[Message], ...]
 ) -> None:
-    """A line becomes the value of its kind, and that becomes the same line."""
     assert {each.kind for each in known} - {"snapshot"} == table.keys()
     for kind, (value, message) in table.items():
         assert decode(line_of(**{kind: value}), known) == message
@@ -65,7 +64,6 @@ def test_a_stop_without_a_reason_has_none() -> None:
 
 
 def test_a_snapshot_is_read_with_its_count() -> None:
-    """The count of received messages travels with the snapshot's own keys."""
     message = decode(line_of(snapshot=SNAPSHOT), FROM_A_MEMBER)
     assert isinstance(message, control.Snapshot)
     assert (message.received, message.snapshot.at_s, message.snapshot.done) == (7, 1.5, 3)

@@ -52,7 +52,6 @@ def test_a_counter_that_is_gone_is_a_reset_and_a_new_one_has_no_increase_yet() -
 
 
 def test_no_time_has_no_rate() -> None:
-    """Two samples at one instant of the clock."""
     counters = RisingCounters()
     counters.increase({"a": 5}, 1)
     assert counters.increase({"a": 6}, 1) is None

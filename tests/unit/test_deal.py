@@ -38,7 +38,6 @@ def test_users_and_engines_go_by_cores() -> None:
     ],
 )
 def test_who_does_not_fit_is_named(changes: dict[str, object], said: str) -> None:
-    """What was not collected yet is no reason."""
     with pytest.raises(ConfigError) as refusal:
         fit_clients({"a": about(runs={"old": False}), "b": about(**changes)})
     assert str(refusal.value) == said

@@ -134,7 +134,6 @@ class NameServer(asyncio.SelectorEventLoop):
 
 
 async def greeting(peer: Peer) -> None:
-    """All that is said."""
     peer.say(b"* OK ready")
 
 

@@ -65,7 +65,6 @@ def dumped(ended: list[tuple[str, str | None, int]]) -> str:
 
 @given(ENDED)
 def test_the_counters_are_those_of_the_commands(ended: list[tuple[str, str | None, int]]) -> None:
-    """Metrics with similar names are others."""
     answered = [state for _, state, _ in ended if state]
     if ended and not answered:
         with pytest.raises(ValueError, match="found other groups"):
@@ -134,7 +133,6 @@ SERVICES = st.sampled_from(["imap", "lmtp", "pop3", "imap-login", "submission"])
 
 @given(st.lists(st.tuples(SERVICES, USERS, st.integers(1, 100)), max_size=20))
 def test_sessions_are_those_of_imap(sessions: list[tuple[str, str, int]]) -> None:
-    """A process may have several."""
     lines = [f"{service}/127.0.0.1/{user}\t{pid}\t{count}" for pid, (service, user, count) in enumerate(sessions)]
     expected = sum(count for service, _, count in sessions if service == "imap")
     assert imap_sessions("\n".join([*lines, "", ""])) == expected
@@ -195,7 +193,6 @@ def test_other_answers_are_a_failed_sample(
 
 
 def test_a_socket_that_is_not_there_is_a_failed_sample(tmp_path: Path) -> None:
-    """As after the end of Dovecot."""
     with pytest.raises(OSError, match=r"^anvil: expected Dovecot's answer, found: No such file or directory$"):
         open_probe(NOWHERE, base_dir=str(tmp_path))()
 
@@ -208,7 +205,6 @@ def test_a_socket_that_is_not_there_is_a_failed_sample(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:
-    """Before the load."""
     with pytest.raises(ConfigError) as refusal:
         open_probe(NOWHERE, **settings)
     assert str(refusal.value) == says

@@ -26,7 +26,6 @@ def ended(place: Path, tasks: Sequence[dict[str, Any]], facts: dict[str, Any], *
 
 
 def refused(task: str, *due_s: float) -> list[dict[str, Any]]:
-    """Tasks that the server refused."""
     return [done(task, 1000 * at_s, 10, outcome="refused", error="NO") for at_s in due_s]
 
 
@@ -77,6 +76,5 @@ def test_an_abort_is_an_answer_whenever_it_comes(
 
 @pytest.mark.parametrize("hostile", ["weather", 1, ["abort_on"]])
 def test_a_log_cannot_state_another_end(hostile: Any, tmp_path: Path) -> None:
-    """A log is refused that loadsim did not write."""
     with pytest.raises(LogError, match="ended_by: expected one of abort_on, users lost, accounts taken"):
         ended(tmp_path, [done("READ", 1000, 5)], {"ended_by": hostile, "ended_why": "x"})

@@ -32,7 +32,6 @@ def erlang_quantile(k: int, p: float) -> float:
 
 
 def erlang_density(k: int, x: float) -> float:
-    """The density of that sum."""
     return x ** (k - 1) * math.exp(-x) / math.factorial(k - 1)
 
 
@@ -95,8 +94,6 @@ def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
 
 
 class VirtualEar(Ear):
-    """An observer in virtual time."""
-
     def __init__(self, clock: VirtualLoop) -> None:
         super().__init__()
         self._clock = clock
@@ -124,7 +121,6 @@ def converse(
 
 
 def message(to: int) -> tuple[str, list[str], bytes]:
-    """Arguments of `send`: a message from user 1."""
     address = f"user{to:05d}@loadsim.test"
     made = contents().compose(
         run="r",

@@ -26,12 +26,10 @@ def scenario(*overrides: str) -> Scenario:
 
 
 def even(**per_s: int) -> PlannedLoad:
-    """A load with so many tasks in each second."""
     return PlannedLoad(100.0, {task.replace("_", " "): (count,) * 100 for task, count in per_s.items()})
 
 
 def invalid(load: PlannedLoad | None, *overrides: str) -> list[Finding]:
-    """Why a run cannot become valid."""
     return [one for one in forecast(scenario(*overrides), load) if one.severity is Severity.INVALID]
 
 
@@ -93,8 +91,6 @@ def test_notes_are_of_runs_that_can_become_valid() -> None:
 
 
 class Warned(Watcher):
-    """Keeps the warnings."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
 

@@ -25,10 +25,7 @@ READS = [done("READ", number * 1000, 100) for number in range(100)]
 
 
 def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[str, Any] | None = None) -> Summary:
-    """The answer about a run whose engines saw this of themselves; each has read 100 messages in 100 ms each.
-
-    Nothing is asked of the server but its score.
-    """
+    """The answer about a run whose engines saw this of themselves; each has read 100 messages in 100 ms each."""
     paths = []
     asked = {"criteria": only({"score_ms": {"below": 1000}})}
     for number, samples in enumerate(engines):

@@ -119,7 +119,6 @@ def test_the_embedded_server(embedded_server: StartEmbedded) -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("tls", ["none", "starttls", "implicit"])
 def test_dovecot_and_postfix(tls: str, dovecot_postfix: StartDovecotPostfix) -> None:
-    """They say their names, with TLS too."""
     found = greetings(dovecot_postfix(numbered_accounts(1), tls=tls).services)
     assert "Dovecot" in found["imap_greeting"]
     assert "Dovecot" in found["imap_identity"]

@@ -54,7 +54,6 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 
 async def until_ticks(lag: LoopLag, ticks: int) -> tuple[int, list[int]]:
-    """What a probe has gathered as soon as there are so many ticks."""
     gathered: list[int] = []
     first_ns = 0
     while len(gathered) < ticks:
@@ -184,8 +183,6 @@ def test_the_longest_pause_counts() -> None:
 
 
 class Clocks:
-    """A wall clock and a monotonic one that a test sets."""
-
     def __init__(self) -> None:
         self.wall_ns, self.monotonic_ns = 1_700_000_000_000_000_000, 5_000_000_000
         self.readings = 0
@@ -239,7 +236,6 @@ def test_a_process_that_is_interrupted_between_two_clocks_sees_no_step() -> None
 
 
 def test_open_files_are_counted(tmp_path: Path) -> None:
-    """Ten more are ten more, as the directory of descriptors has them."""
     with ExitStack() as stack:
         one = stack.enter_context((tmp_path / "one").open("w", encoding="utf-8"))
         before = open_files(one.fileno())

@@ -43,7 +43,6 @@ class Tap:
 
 @asynccontextmanager
 async def connected(script: Script, limit_s: float = PATIENCE_S) -> AsyncIterator[tuple[Client, Connection]]:
-    """A connection to a scripted server, closed at the end, and what it tells."""
     client = Client()
     async with playing(script) as endpoint:
         connection = await client.connect(endpoint, limit_s)

@@ -35,7 +35,6 @@ ACCOUNTS = numbered_accounts(42)
 
 
 def message(number: int, subject: str = "hello", tag: bool = True, body: bytes = b"text\r\n") -> bytes:
-    """A message with a tag, as loadsim makes them, or one of somebody else."""
     head = "From: One <user1@example.test>\r\nTo: user2@example.test, Three <user3@example.test>\r\n"
     head += f"Subject: {subject}\r\n"
     head += f"Message-ID: <n1.{number}.initial@example.test>\r\nMIME-Version: 1.0\r\n"
@@ -49,8 +48,6 @@ def evidence_of(number: int, body: bytes = b"text\r\n") -> MessageTag:
 
 
 class Site:
-    """A running server, and users on it that no other test has touched."""
-
     def __init__(self, server: RunningServer, accounts: Iterator[Account]) -> None:
         self.server = server
         self.accounts = accounts
@@ -59,7 +56,6 @@ class Site:
         return next(self.accounts)
 
     def mailbox(self, account: Account, **named: float) -> tuple[ImapMailbox, Ear]:
-        """A mailbox that is not logged on, and what it tells."""
         ear = Ear()
         endpoint = self.server.services.imap
         return ImapMailbox(ImapSession(endpoint, None, account, ear, PATIENCE_S, **named)), ear

@@ -80,7 +80,6 @@ def test_records_taken_for_independent_would_promise_too_much() -> None:
 
 
 def width(interval: Bounds | NoInterval | None) -> float:
-    """How long an interval is, in ms."""
     assert isinstance(interval, tuple)
     return interval[1] - interval[0]
 
@@ -118,7 +117,6 @@ def test_tasks_that_are_slow_together_have_an_uncertain_score() -> None:
 
 
 def test_equal_times_have_an_interval_of_that_time() -> None:
-    """No block deviates."""
     same = hits_of("READ", 1, np.arange(900) * 4_000_000, np.full(900, 5000), Window(0, WINDOW_S))
     assert intervals([same], Window(0, WINDOW_S)).score == (5.0, 5.0)
 
@@ -130,7 +128,6 @@ def evenly(task: str, hits: int, weight: float = 1) -> Hits:
 
 
 def of(*hits: Hits) -> Intervals:
-    """Their intervals."""
     return intervals(hits, Window(0, WINDOW_S))
 
 
@@ -160,7 +157,6 @@ def test_what_is_correlated_over_the_window_has_no_interval(moods: NDArray[np.fl
 
 
 def test_hits_in_a_part_of_the_window_have_no_interval() -> None:
-    """Of the tenth without any, nothing is known."""
     part = hits_of("READ", 1, np.arange(800) * 4_000_000, np.arange(800), Window(0, WINDOW_S))
     assert of(part).tasks["READ"] is NoInterval.EMPTY_BLOCK
 

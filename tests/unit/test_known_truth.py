@@ -16,7 +16,6 @@ REPEATS = 3
 
 
 def header(name: str, users: int, window_s: float) -> dict[str, Any]:
-    """The facts of a run in its log."""
     return {
         "run": name,
         "users": users,
@@ -30,7 +29,6 @@ def header(name: str, users: int, window_s: float) -> dict[str, Any]:
 
 
 def by_name(found: Comparison) -> dict[str, dict[str, Any]]:
-    """The figures of tasks and score."""
     return {one["name"]: one for key in ("tasks", "scores") for one in found.document[key]}
 
 

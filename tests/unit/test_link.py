@@ -37,7 +37,6 @@ class Ends:
             self.ways[at].clear()
 
     def move(self, at: int, lines: int = 1) -> None:
-        """So many lines arrive at one end."""
         for _ in range(min(lines, len(self.ways[at]))):
             self.ends[at].feed(self.ways[at].popleft())
 

@@ -49,7 +49,6 @@ def drawn(figures: LiveFigures, columns: int = 120, encoding: str = "utf-8", hei
 
 
 def cells(lines: list[str]) -> dict[str, list[str]]:
-    """The cells of each line, by its first."""
     split = [re.split(r"  +", line.strip()) for line in lines]
     return {first: rest for first, *rest in split}
 

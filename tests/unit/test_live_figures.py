@@ -22,7 +22,6 @@ from loadsim.cli.web.view import PageView
 
 
 def figures_of(place: Path) -> LiveFigures:
-    """Those of a run, a minute after its last snapshot but one."""
     return live_run(place, BEFORE, WORK).figures
 
 

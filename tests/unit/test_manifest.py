@@ -31,7 +31,6 @@ OURS = WANTED_FOLDERS - {INBOX}
 
 
 def body_of(message: bytes) -> bytes:
-    """Return the body of a message."""
     return message.partition(b"\r\n\r\n")[2]
 
 
@@ -47,7 +46,6 @@ def claiming(body: bytes, account: Account = OWNER, digest: str | None = None) -
 
 
 def unsigned(*names: str) -> bytes:
-    """The body of a manifest of another form."""
     return (json.dumps({"folders": sorted(names)}, indent=0) + "\n").replace("\n", "\r\n").encode()
 
 
@@ -95,7 +93,6 @@ def test_the_first_manifest_decides(own_place: int) -> None:
     ],
 )
 def test_a_manifest_needs_its_account_and_key(other: Account) -> None:
-    """Neither in another account nor with another key."""
     with pytest.raises(manifest.RejectedManifest, match="signature"):
         manifest.parse(body_of(manifest.compose(OWNER, OURS)[1]), other)
     if other.address == OWNER.address:
@@ -104,7 +101,6 @@ def test_a_manifest_needs_its_account_and_key(other: Account) -> None:
 
 
 def test_a_change_of_the_names_breaks_the_signature() -> None:
-    """One name more, one fewer."""
     for names in (OURS | {"Folder 03"}, OURS - {"Folder 01"}):
         document = json.loads(body_of(manifest.compose(OWNER, OURS)[1]))
         document["folders"] = sorted(names)
@@ -202,14 +198,12 @@ def test_the_key_is_never_shown(tmp_path: Any) -> None:
 
 
 def create(lab: Lab, *folders: str) -> None:
-    """Make folders on the first account."""
     with logged_on(lab.server, lab.accounts[0]) as client:
         for folder in folders:
             assert client.create(quoted(folder))[0] == "OK"
 
 
 def folders(lab: Lab) -> set[str]:
-    """The folders of the first account."""
     return set(lab.snapshots()[0])
 
 
@@ -243,7 +237,6 @@ def test_manifests_of_another_form_are_kept_and_named(lab: Lab, capsys: pytest.C
 
 
 def forged(account: Account, other: Account) -> dict[str, bytes]:
-    """Return forged manifests that name an empty Sent Items for deletion."""
     others = body_of(manifest.compose(other, ["Sent Items"])[1])
     mine = json.loads(body_of(manifest.compose(account, ["Folder 01"])[1]))
     return {

@@ -75,7 +75,6 @@ def test_a_sample_is_what_changed_since_the_last() -> None:
 
 
 def test_this_machine_can_be_seen() -> None:
-    """Its own files are as they are expected."""
     sample = Machine().take()
     assert len(sample["core_shares"]) == os.cpu_count()
     assert all(0 <= share <= 1 for share in (*sample["core_shares"], sample["cpu_share"], sample["stolen_share"]))
@@ -137,13 +136,11 @@ class Server(Child):
         self.pids.append(int(self.does(FORK)))
 
     def cpus(self) -> list[set[int]]:
-        """The cores that each of its processes may use."""
         return [os.sched_getaffinity(pid) for pid in self.pids]
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """One of its own for each test."""
     started = Server()
     yield started
     started.process.communicate()
@@ -221,12 +218,10 @@ def test_of_processes_that_cannot_be_seen_it_is_known_where_they_must_be() -> No
     [([0, 1], 4, [1], [0]), ([4, 2, 7], 2, [7], [2, 4]), (list(range(8)), 3, [5, 6, 7], [0, 1, 2, 3, 4])],
 )
 def test_the_last_cores_are_the_generators(cpus: list[int], engines: int, ours: list[int], servers: list[int]) -> None:
-    """One for each engine, never more than half."""
     assert split(cpus, engines) == (ours, servers)
 
 
 def test_one_core_is_refused() -> None:
-    """In one line that names the option."""
     with pytest.raises(ConfigError, match=r"^--pin: expected at least 2 cores .*, found 1$"):
         split([3], 1)
 

@@ -127,7 +127,6 @@ def test_a_sample_is_where_its_time_of_day_is(
 
 
 def place_of(log: TimingLog) -> Any:
-    """Where the only monitor's samples are on the time axis."""
     (found,) = (source.monitor for source in log.sources if source.monitor)
     return found
 
@@ -222,7 +221,6 @@ def test_a_file_of_another_day_has_no_sample(days: int, tmp_path: Path) -> None:
 
 
 def test_a_monitor_without_a_time_of_day_is_not_placed(tmp_path: Path) -> None:
-    """Nor is its file lost: the report says why."""
     place = run_at(tmp_path, wall_clock_start="")
     monitor_at(place / "logs" / "mx1.tlog", seconds())
     assert [one.code for one in judged(place).verdict.warnings] == [Code.MONITOR_WITHOUT_TIME]

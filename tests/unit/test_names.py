@@ -9,7 +9,6 @@ from paths import ROOT
 
 
 def test_a_class_name_occurs_once() -> None:
-    """A reader who looks one up finds one."""
     names = Counter(
         node.name
         for path in (ROOT / "loadsim").rglob("*.py")

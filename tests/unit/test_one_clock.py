@@ -64,7 +64,6 @@ def test_one_machine_without_readings_is_enough_not_to_know(tmp_path: Path) -> N
 
 
 def test_one_machine_has_one_clock(tmp_path: Path) -> None:
-    """One machine has no correction and no error for any reading."""
     write_sample(tmp_path / "c1.0.tlog", mails=[event("accepted", "m", 1, 10), event("seen", "m", 1, 30)])
     found = delivery(read_logs([tmp_path]), Window(0, 100))
     assert found.clock_error_ms == 0

@@ -237,7 +237,6 @@ def test_an_error_of_one_user_does_not_end_the_engine(
 
 
 def test_events_about_one_error_are_bounded(tmp_path: Path) -> None:
-
     def fault(user: int, name: str, number: int) -> Exception | None:
         return ValueError(SECRET) if name == "SMTP DATA" else None
 
@@ -283,7 +282,6 @@ def test_what_a_network_does_to_a_callback_is_no_fault_of_ours(
 
 
 def test_an_error_in_the_beat_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is written on, each second."""
     samples: list[Health] = []
 
     sample = Health.sample
@@ -410,7 +408,6 @@ def observed(place: Path, machine_s: Iterable[float] | None, engine_s: Iterable[
 
 
 def seconds(begin: int, end: int) -> list[float]:
-    """A sample each second, a fraction after it."""
     return [at_s + 0.3 for at_s in range(begin, end)]
 
 

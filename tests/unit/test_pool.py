@@ -217,7 +217,6 @@ def test_an_engine_that_cannot_begin_ends_all(tmp_path: Path) -> None:
 
 
 def test_without_any_engine_there_is_no_run(tmp_path: Path) -> None:
-    """All die before they log on."""
     with pytest.raises(RunInvalid, match="no engine was ready"):
         Conducted(tmp_path, "os._exit(1)", "os._exit(1)").run()
 

@@ -135,7 +135,6 @@ def conduct(
     stop: bool = False,
     end: EarlyEnd | None = None,
 ) -> list[dict[str, Any]]:
-    """A station's run with these machines; its events."""
     out = io.StringIO()
 
     async def open_channel(part: MemberAssignment) -> Channel:

@@ -58,7 +58,6 @@ def test_limits_count_all_connections_of_the_users(tmp_path: Path, monkeypatch: 
 
 
 def test_limits_have_room_for_sessions_that_are_replaced() -> None:
-    """A lost session and the one that replaces it overlap."""
     place = Path("/tmp/x")
     limits = [*re.findall(r"process_limit = (\d+)", dovecot_conf(Layout(place), "127.0.0.1", 1, 240, "none"))]
     assert limits.count("580") == 2

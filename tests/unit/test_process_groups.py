@@ -1,8 +1,4 @@
-"""Cores of groups of processes: the server's, loadsim's, those of a name, and the rest.
-
-Seen from outside, they could be wrong so: the server is a child of loadsim, and counts as loadsim; a process of it
-ends, and its time is lost; a part of it is invisible, and the figure is too small; it starts again with new numbers.
-"""
+"""Cores of groups of processes: the server's, loadsim's, those of a name, and the rest."""
 
 from __future__ import annotations
 
@@ -46,7 +42,6 @@ class Clock:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Child]]:
-    """Starts children, which end with the test."""
     children: list[Child] = []
 
     def started(name: str = "child") -> Child:
@@ -72,10 +67,7 @@ def groups_of(services: Services, clock: Clock, **named: str) -> ProcessGroups:
 
 @pytest.mark.slow
 def test_a_server_that_loadsim_started_is_none_of_its_processes(start: Callable[..., Child]) -> None:
-    """Its own time and that of a child that began and ended unseen are the server's; the rest is loadsim's.
-
-    What no group took of the busy time is that of others, and never negative.
-    """
+    """Its own time and that of a child that began and ended unseen are the server's; the rest is loadsim's."""
     server, engine = start(), start()
     groups = groups_of(at(listening(server)), Clock())
     assert groups.take(busy(0)).keys() == {"server_rss_bytes", "loadsim_rss_bytes"}
@@ -163,10 +155,7 @@ def test_processes_have_the_name_that_the_kernel_keeps(start: Callable[..., Chil
 
 
 def test_reading_takes_a_limited_share_of_a_core() -> None:
-    """A reading of 2 x 10 ms is made each third second, and its figures are those of all the time since the last one.
-
-    A search for the server of 10 ms is made after 10 s again, with the next reading.
-    """
+    """A reading of 2 x 10 ms is made each third second; its figures are of all the time since the last one."""
     clock, searches = Clock(), []
     clock.each_cost_ns = 10 * 10**6
 
@@ -215,7 +204,6 @@ def test_a_program_that_forwards_is_no_server(start: Callable[..., Child]) -> No
 
 @pytest.mark.system
 def test_a_server_of_another_user_is_not_seen(start: Callable[..., Child]) -> None:
-    """Without permission to inspect it."""
     imap, smtp = start(), start()
     services = at(listening(imap), listening(smtp))
     smtp.does(f"import ctypes, os; os.setuid({NOBODY}); ctypes.CDLL(None).prctl(4, 1)")  # PR_SET_DUMPABLE

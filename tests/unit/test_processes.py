@@ -108,10 +108,7 @@ class Kernel:
 @pytest.mark.slow
 @given(data=st.data())
 def test_all_time_counts_once(data: st.DataObject) -> None:
-    """Processes begin, work and end between and during readings, and numbers are used again: the sum is exact.
-
-    What one reading saw of a child before it ended is in its parent's time, too: it would count twice.
-    """
+    """Processes begin, work and end between and during readings, and numbers are used again: the sum is exact."""
     quiet = False
 
     def change(kernel: Kernel) -> None:
@@ -181,10 +178,7 @@ def test_a_parent_that_ignores_its_children_has_no_time_taken_off_for_long() -> 
 
 
 def test_the_times_of_real_processes_are_those_of_the_kernel() -> None:
-    """A process works, and so does a child of it that ends unseen: the sum is that which wait4(2) states at the end.
-
-    Each of four times may be rounded down to a tick.
-    """
+    """A process works, and so does a child of it that ends unseen: the sum is that which wait4(2) states at the end."""
     times = ProcessTimes()
     times.take()
     with child() as parent:

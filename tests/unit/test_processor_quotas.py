@@ -1,8 +1,4 @@
-"""Quotas of the processor: a group that is full at half a core, on a machine with cores to spare.
-
-Seen from outside, they could be wrong so: the quota is that of loadsim's own group, and not the server's; a group
-above has the quota; a group without a quota, or one that was made again, has figures.
-"""
+"""Quotas of the processor: a group that is full at half a core, on a machine with cores to spare."""
 
 from __future__ import annotations
 
@@ -20,7 +16,6 @@ SECOND_NS = 10**9
 
 
 def clock() -> Callable[[], int]:
-    """Return a clock that moves by a second with each reading."""
     return partial(next, count(SECOND_NS, SECOND_NS))
 
 
@@ -38,7 +33,6 @@ def stat(used_s: float, periods: int = 0, throttled: int = 0, throttled_s: float
 
 
 def here() -> str:
-    """The group of this process in version 2, as the kernel names it."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     return next(line for line in lines if line.startswith("0::")).removeprefix("0::").lstrip("/")
 

@@ -29,12 +29,10 @@ def listed(uid: int) -> bytes:
 
 
 def whole(uid: int) -> bytes:
-    """A whole message in an answer."""
     return b"* 1 FETCH (UID %d BODY[] {%d}\r\n" % (uid, len(MESSAGE)) + MESSAGE + b")"
 
 
 def thunderbird(endpoint: object) -> ImapMailbox:
-    """A mailbox that is not logged on."""
     session = ImapSession(endpoint, None, ACCOUNT, Ear(), PATIENCE_S)  # type: ignore[arg-type]
     return ImapMailbox(session, requests_of(load_program("thunderbird")), HeaderCache(), MessageStore())
 

@@ -35,7 +35,6 @@ def typed(line: str) -> str:
 def test_a_program_that_a_shell_does_not_find_is_called_as_before(
     environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The path for root is absolute."""
     monkeypatch.setattr(sys, "argv", ["b in/loadsim", "run"])
     assert program_name() == "'b in/loadsim'"
     assert program_name(for_root=True) == shlex.quote(str(environment / "b in" / "loadsim"))
@@ -60,6 +59,5 @@ def test_a_module_is_called_with_its_python(monkeypatch: pytest.MonkeyPatch) -> 
 def test_within_another_program_it_is_the_plain_name(
     called: str, environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as a script that imports loadsim."""
     monkeypatch.setattr(sys, "argv", [called])
     assert program_name() == program_name(for_root=True) == "loadsim"

@@ -37,7 +37,6 @@ def program(place: Path, name: str = "own", **keys: Any) -> Path:
 
 
 def scenario(place: Path, *programs: str | Path | None, **changes: Any) -> Scenario:
-    """A scenario with a group for each program; None states none."""
     topology = [
         {"profile": "loadsim-5.5/light", "users": 2, **({"program": str(each)} if each else {})} for each in programs
     ]

@@ -65,7 +65,6 @@ def test_a_page_of_prometheus_own_library(
 
 @given(st.text(st.sampled_from('up{}="\\, \n5#e+.NaInf_'), max_size=60))
 def test_any_page_is_a_number_or_one_line(page: str) -> None:
-    """A finite number, which is written there."""
     (wanted,) = wanted_of("up")
     try:
         found = value_of(wanted, page)
@@ -105,7 +104,6 @@ empty
     ],
 )
 def test_one_sample_is_the_figure(metric: str, expected: float) -> None:
-    """By its name and some of its labels."""
     (wanted,) = wanted_of(f"a={metric}")
     assert value_of(wanted, PAGE) == expected
 
@@ -154,7 +152,6 @@ def test_metrics_are_read() -> None:
     ],
 )
 def test_other_metrics_are_one_line(metrics: str, says: str) -> None:
-    """With the place from which on they are wrong."""
     with pytest.raises(ConfigError) as refusal:
         wanted_of(metrics)
     assert str(refusal.value).startswith("metrics: expected ")

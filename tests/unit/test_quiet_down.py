@@ -1,10 +1,5 @@
 """The wait before a run for an empty send queue.
 
-Seen from outside, it could be wrong so: a run begins while mail of the last one is delivered, because one listing was
-empty, or failed, or was left out; a queue that is empty is waited for; a queue that stays full is waited for without an
-end, or is passed over; a search without the probe waits for it, or one on a cluster looks at the wrong machine. Mail of
-other work before the first run, or of an interrupted first step, is delivered in a step.
-
 The listings are given in turn, in virtual time; `tests/servers/test_mail_probes.py` waits for a real Postfix.
 """
 

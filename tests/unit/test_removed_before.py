@@ -23,7 +23,6 @@ MANY = 1000
 
 
 def stored_on(*journals: bool | None) -> list[dict[str, Any]]:
-    """Facts of file systems with and without a journal."""
     system = {"source": "/dev/vda", "type": "ext4", "mounted_at": "/", "options": "rw", "model": None}
     return [{**system, "journal": journal, "open_by": ["imap"]} for journal in journals]
 
@@ -54,7 +53,6 @@ def warns_of(found: Summary) -> list[Mapping[str, Value]]:
     [(MANY, 40, True), (MANY, 359, True), (MANY, 360, False), (MANY - 1, 40, False), (0, 40, False)],
 )
 def test_a_run_after_many_removals_says_so(tmp_path: Path, removed: int, before_start_s: float, warns: bool) -> None:
-    """With the figures that are also in score.json."""
     found = summarise([prepared_run(tmp_path, "a", removed, before_start_s)])
     assert found.figures.window_s.begin_s == 0
     assert found.score["preparation"] == {

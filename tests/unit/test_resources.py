@@ -1,9 +1,4 @@
-"""Resources in order of saturation: what is nearest to full comes first, and what is not known is not empty.
-
-Seen from outside, the order could be wrong so: a container at its quota looks idle on a large machine; a throttled disk
-looks idle; a burst outranks a resource that is full all the time; a probe that failed has an idle machine; the
-generator's machine is taken for the server's.
-"""
+"""Resources in order of saturation: what is nearest to full comes first, and what is not known is not empty."""
 
 from __future__ import annotations
 
@@ -48,10 +43,7 @@ def test_the_processor_is_full_at_the_quota() -> None:
 
 
 def test_the_processor_of_a_pinned_server_is_its_cores() -> None:
-    """Of two cores, the server has one, which is full; the generator has the other. Memory is 70 % used.
-
-    The generator's core is none of the server's load either.
-    """
+    """Of two cores, the server has one, which is full; the generator has the other. Memory is 70 % used."""
     assert ranked(cpu_busy_share=0.625, server_cores_busy_share=1.0, memory_used_share=0.7) == [
         ("processor", 1.0),
         ("memory", 0.7),
@@ -118,7 +110,6 @@ def _same(figure: str, resource: str) -> bool:
 
 
 def test_each_figure_is_one_of_the_probe() -> None:
-    """As the probe names them on this machine."""
     from virtual_runs import NOWHERE
 
     sample = open_probe(NOWHERE)

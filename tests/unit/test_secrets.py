@@ -107,7 +107,6 @@ def test_a_setting_takes_the_place_of_the_files_password() -> None:
 
 
 def test_a_plan_needs_no_password(capsys: Capture) -> None:
-    """Nobody logs on."""
     assert main(["plan", written({"user": "u{index}", "password_file": "none"})]) == 0
 
 

@@ -1,12 +1,4 @@
-"""Criteria on a send queue, from samples of a queue to answer, JUnit and exit status.
-
-Seen from outside, it could be wrong so: a queue that only grows is met, because it is short at the end or grows slowly;
-mail that is stuck is met, because it is little; a build-up at the end of the window is met, though
-nothing shows that it empties; a busy server, which always has messages under way, misses it, as does a momentary
-build-up; a probe without samples, or without deliveries, is met.
-
-Verdicts are derived by hand: each case states why.
-"""
+"""Criteria on a send queue, from samples of a queue to answer, JUnit and exit status."""
 
 from __future__ import annotations
 

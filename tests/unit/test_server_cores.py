@@ -1,9 +1,4 @@
-"""Cores on which the server's processes may run: those of real processes, and their use by recorded times.
-
-Seen from outside, they could be wrong so: the server is pinned once the probe is open, and the old cores stay; a part
-of its processes or threads may run elsewhere; a core that it may not use counts; the generator's time on other cores,
-or the server's own, counts as that of others; cores that are unknown count as all.
-"""
+"""Cores on which the server's processes may run: those of real processes, and their use by recorded times."""
 
 from __future__ import annotations
 
@@ -35,7 +30,6 @@ THREAD = (
 
 
 def clock() -> Callable[[], int]:
-    """Return a clock that moves by a second with each reading, so that cores are seconds."""
     return partial(next, count(10**9, 10**9))
 
 

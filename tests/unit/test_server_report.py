@@ -67,7 +67,6 @@ def test_a_limit_is_read_from_an_offer() -> None:
 
 
 def test_a_size_limit_is_compared_with_the_plan() -> None:
-    """One byte is too much."""
     assert of_size("SIZE", 100, 100).finding is None
     assert of_size("SIZE", 33554432, 1000).seen == "33,554,432 bytes; the largest planned message has 1,000"
     assert of_size("SIZE", 99, 100).finding == finding(Code.SMALL_LIMIT, "SIZE", planned=100, limit=99)
@@ -110,7 +109,6 @@ def test_quotas_are_read() -> None:
 
 
 def test_what_is_lacking_is_printed_once() -> None:
-    """The verdict has the first one."""
     answers = [ServerRefused("NO MOVE", "NO"), ServerRefused("530 MAIL", "530 no"), ServerRefused("421 RCPT", "421 no")]
     report = ServerReport((), tuple(lacking(f"row {at}", answers[at % 3]) for at in range(9)), (), ())
     first, *others = described("there", {}, report, ())

@@ -50,7 +50,6 @@ class PerView:
 
 
 def lived_by(place: Path, profile: dict[str, Any], users: int = 3, **options: Any) -> Lived:
-    """Return a run of users with sessions per view."""
     run = options.pop("run", {"day_length": "600s", "ramp_up": "1s", "warm_up": "0s", "window": "600s"})
     wrap = partial(PerView, poll_s=options.pop("poll_s", POLL_S))
     lived = live(scenario_of(place, (profile, users), run=run), place, wrap=wrap, **options)
@@ -118,10 +117,7 @@ def test_each_view_is_one_session(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_lost_and_no_time_is_wrongly_attributed(tmp_path: Path) -> None:
-    """The work is that of kept sessions, each message arrives once, and the server's time is never the generator's.
-
-    Log-offs are between tasks: counted as the generator's lateness, they would make runs invalid.
-    """
+    """The work is that of kept sessions, each message arrives once, and the server's time is never the generator's."""
     run = {"day_length": "300s", "ramp_up": "1s", "warm_up": "0s", "window": "300s"}
     lived = lived_by(tmp_path, EVERYTHING, run=run)
     kept = live(scenario_of(tmp_path, (EVERYTHING, 3), run=run), tmp_path)
@@ -294,7 +290,6 @@ def test_stress_looks_for_mail_and_backs_off(tmp_path: Path) -> None:
 
 
 def opened(endpoint: Endpoint, ear: Ear, **changes: Any) -> PerViewMailbox:
-    """A mailbox with sessions per view."""
     program = replace(MailProgram(name="own", idle=False, session=PER_VIEW), **changes)
     services = Services(endpoint, endpoint, PATIENCE_S, program=program)
     mailbox = open_driver(services).session(ACCOUNT, ear).mailbox
@@ -303,7 +298,6 @@ def opened(endpoint: Endpoint, ear: Ear, **changes: Any) -> PerViewMailbox:
 
 
 def envelope(uid: int, flags: bytes = b"") -> bytes:
-    """A message in an answer to a list."""
     address = b'(("U" NIL "u" "x.test"))'
     fields = b" ".join([address] * 4)
     return (
@@ -316,7 +310,6 @@ STRUCTURE = b'* 1 FETCH (UID 4 BODYSTRUCTURE ("TEXT" "PLAIN" NIL NIL NIL "7BIT" 
 
 
 async def bye(peer: Peer) -> None:
-    """The end of a session."""
     await peer.answer(rb"LOGOUT", b"* BYE")
     await peer.end()
 
@@ -369,7 +362,6 @@ async def test_a_view_has_one_session_and_never_a_second_unseen() -> None:
 
 async def test_a_folder_with_new_uids_is_noticed_when_it_is_opened_again() -> None:
     """UIDVALIDITY has changed between two views: the call is refused, and the cache of headers is dropped."""
-
     flags = (rb"FETCH 1:\* \(UID FLAGS\)", (b"* 1 FETCH (UID 4 FLAGS ())",))
     headers = (rb"UID FETCH 4 \(UID FLAGS RFC822.SIZE ENVELOPE .*", (envelope(4),))
     before = (view(flags, headers), view(flags))
@@ -394,7 +386,6 @@ async def test_a_folder_with_new_uids_is_noticed_when_it_is_opened_again() -> No
 
 async def test_a_look_announces_mail_once() -> None:
     """New mail since the last session is announced by the SELECT of a look, and only there."""
-
     third = view((rb"UID FETCH 5:\* .*", (envelope(5), envelope(6))), exists=3, uid_next=7)
 
     ear = Ear()

@@ -111,7 +111,6 @@ def test_shortages_have_stable_kinds(number: int) -> None:
     ],
 )
 def test_what_a_network_does_is_no_shortage(error: OSError) -> None:
-    """The connection is lost, as before."""
     with pytest.raises(ServerLost), failing_as("connect"):
         raise error
     assert own_failure(error) is None
@@ -127,7 +126,6 @@ def test_no_memory() -> None:
 
 
 def test_numbers_of_the_tls_library_are_its_own() -> None:
-    """One may be that of a shortage."""
     error = ssl.SSLError(errno.ENOMEM, "x")
     error.reason = "BAD_RECORD_TYPE"
     with pytest.raises(ServerLost, match="TLS handshake"), failing_as("connect"):
@@ -135,7 +133,6 @@ def test_numbers_of_the_tls_library_are_its_own() -> None:
 
 
 def test_a_time_limit_is_the_servers() -> None:
-    """It is an OSError, too."""
     with pytest.raises(ServerSilent), failing_as("connect"):
         raise TimeoutError
     assert own_failure(TimeoutError()) is None
@@ -196,7 +193,6 @@ def test_the_limit_of_processes_is_bad_input() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [("plan", "quickstart"), ("run", "quickstart", "--out", "{out}", "--no-report")])
 def test_a_working_directory_that_was_removed_is_bad_input(command: Sequence[str], tmp_path: Path) -> None:
-    """One line, and nothing is left of a run."""
     (tmp_path / "gone").mkdir()
     words = [word.format(out=tmp_path / "out") for word in command]
     script = "import os, sys; os.rmdir(os.getcwd()); from loadsim.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -213,7 +209,6 @@ def test_a_working_directory_that_was_removed_is_bad_input(command: Sequence[str
 @pytest.mark.slow
 @pytest.mark.system
 def test_a_system_without_proc_is_bad_input(tmp_path: Path) -> None:
-    """Before a run has a directory."""
     run = [sys.executable, "-P", "-m", "loadsim", "run", "quickstart", "--out", str(tmp_path / "out")]
     hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh", *run]
     ended = subprocess.run(hidden, capture_output=True, text=True, check=False)

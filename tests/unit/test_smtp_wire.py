@@ -24,7 +24,6 @@ REPLIES = st.tuples(st.integers(200, 599), st.lists(TEXTS, min_size=1, max_size=
 
 
 def written(code: int, lines: list[bytes], end: bytes = b"\r\n") -> bytes:
-    """A reply as a server sends it (RFC 5321 section 4.2.1)."""
     first = b"".join(b"%d-%b%b" % (code, line, end) for line in lines[:-1])
     return first + b"%d %b%b" % (code, lines[-1], end)
 

@@ -108,7 +108,6 @@ def test_snapshots_add_up(parts: list[LiveSnapshot]) -> None:
 
 @given(snapshots)
 def test_a_snapshot_survives_the_line(told: LiveSnapshot) -> None:
-    """What an engine says is what the pool hears."""
     message = Snapshot(told, 3)
     assert decode(encode(message), [Snapshot]) == message
 
@@ -182,7 +181,6 @@ def test_at_first_lately_is_what_there_is() -> None:
 
 
 def test_users_who_were_on_lately() -> None:
-    """The most of any snapshot within the span."""
     recent = Recent(2)
     for second, users_on in enumerate((4, 3, 1, 2, 1)):
         recent.add(at(float(second), users_on=users_on))

@@ -38,7 +38,6 @@ class Relay:
         self.passing: set[asyncio.Task[None]] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass a new connection on."""
         task = asyncio.current_task()
         assert task is not None
         self.passing.add(task)
@@ -62,7 +61,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @asynccontextmanager
 async def relayed(behind: Endpoint, host: str) -> AsyncIterator[tuple[Relay, Endpoint]]:
-    """A relay that listens there, and the endpoint to reach it at."""
     relay = Relay(behind)
     server = await asyncio.start_server(relay.accept, host, 0)
     try:
@@ -102,7 +100,6 @@ def test_users_connect_from_the_addresses_in_turn(embedded_server: StartEmbedded
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_addresses_of_ip_version_6(embedded_server: StartEmbedded, loop: str) -> None:
-    """They work alike."""
     services = embedded_server(ACCOUNTS).services
 
     async def live() -> None:
@@ -163,7 +160,6 @@ def scenario(place: Path, users: int = 4, protocol: str = "imap", sources: str =
 
 
 def problem(found: Scenario, check: Callable[[Scenario], None] = check_sources) -> str:
-    """What the preflight says against it."""
     with pytest.raises(ConfigError) as refusal:
         check(found)
     line = str(refusal.value)

@@ -46,7 +46,6 @@ class Stored:
         unread: Sequence[str] = (),
         messages: int | None = None,
     ) -> str:
-        """List these messages of so many (None: of these); return the kind of failure, or ""."""
         headers = [header(name, *[] if name in unread else [Flag.SEEN]) for name in names]
         try:
             self.mail.look(FOLDER, headers, newest, len(names) if messages is None else messages)

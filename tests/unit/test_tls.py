@@ -51,14 +51,11 @@ def handshakes(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLObject]:
 
 
 def on(loop: Callable[[], asyncio.AbstractEventLoop], main: Coroutine[Any, Any, None]) -> None:
-    """Run to the end on this kind of loop."""
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(main)
 
 
 class _Greeted(asyncio.Protocol):
-    """Waits for the first words, and closes."""
-
     def __init__(self) -> None:
         self.greeted = asyncio.get_running_loop().create_future()
         self.closed = asyncio.get_running_loop().create_future()

@@ -104,8 +104,6 @@ def test_the_probe_tells_the_server_from_other_programs(
 
 
 def test_a_comparison_warns(tmp_path: Path) -> None:
-    """By the samples of the machine in the logs."""
-
     def run(name: str, busy: float) -> Path:
         sample: dict[str, Any] = {"core_shares": [busy], "cpu_share": busy, "stolen_share": 0.0, "segments_sent": 1}
         sample |= {"memory_available_bytes": 1, "segments_sent_again": 0}

@@ -44,7 +44,6 @@ def log_of(path: Path, *users: list[dict[str, Any]], mails: Sequence[dict[str, A
 
 
 def result(summary: Summary) -> tuple[float | None, bool]:
-    """Return the criterion's figure, and if it is met."""
     return next((one.figure, one.passed) for one in summary.criteria if one.name == "unserved_share")
 
 

@@ -34,7 +34,6 @@ MISSED = Result("delivery.undelivered_at_end", {"max": 0}, 1)
 
 
 def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **counts: int) -> TaskFigures:
-    """One task's figures; 1000 hits unless told."""
     filled, none = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts), np.zeros(0)
     found = TaskFigures.of(
         name,
@@ -47,7 +46,6 @@ def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **c
 
 
 def driver(*tasks: TaskFigures, name: str = "imap") -> dict[str, DriverFigures]:
-    """A driver's figures, by its name."""
     figures = DriverFigures(
         score_ms=weighted_score(tasks),
         response_score_ms=None,
@@ -74,17 +72,14 @@ FINE = Facts(
 
 
 def with_task(**counts: int) -> Callable[[Facts], Facts]:
-    """The facts when READ came to these outcomes."""
     return lambda facts: replace(facts, drivers=driver(task(**counts)))
 
 
 def with_facts(**fields: Any) -> Callable[[Facts], Facts]:
-    """The facts with some replaced."""
     return lambda facts: replace(facts, **fields)
 
 
 def with_load(planned: int, made: int) -> Callable[[Facts], Facts]:
-    """The facts when so much of the plan's load was made."""
     return lambda facts: replace(facts, load=Load.of({"READ": TaskLoad(planned, made)}))
 
 

@@ -24,7 +24,6 @@ int main(void) {
 
 @pytest.mark.system
 def test_the_fields_are_where_the_kernel_writes_them(tmp_path: Path) -> None:
-    """As the system's own header has them."""
     (tmp_path / "a.c").write_text(IN_C)
     subprocess.run(["cc", "-o", tmp_path / "a", tmp_path / "a.c"], check=True)
     output = subprocess.run([tmp_path / "a"], check=True, capture_output=True, text=True).stdout

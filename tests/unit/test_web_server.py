@@ -216,7 +216,6 @@ def test_texts_are_bounded_and_printable(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
-    """It belongs to another program."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         args = Namespace(web=other.getsockname()[1])
         with pytest.raises(ConfigError, match="found: Address already in use"):
