@@ -22,7 +22,7 @@ from health_samples import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from paths import GOLDEN_FILES, ROOT
+from paths import ROOT
 from patience import PATIENCE_S
 from timing_samples import (
     DELIVERED,
@@ -208,7 +208,9 @@ KINDS = {
 
 def test_the_tables_of_a_run(tmp_path: Path) -> None:
     """The whole report in Markdown, as it was read and held against the answer's own golden file."""
-    assert to_markdown(document_of([str(write_two_clients(tmp_path / "run"))])) == GOLDEN.read_text("utf-8")
+    assert to_markdown(document_of([str(write_two_clients(tmp_path / "run"))])) == (
+        GOLDEN_FILES / "report.md"
+    ).read_text("utf-8")
 
 
 def test_both_forms_have_the_same_tables(reports: dict[str, tuple[Document, str]]) -> None:
