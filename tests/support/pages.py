@@ -127,6 +127,8 @@ def masked(text: str) -> list[str]:
 def _mask(line: str) -> str:
     """Mask a statement. Of a table, columns after the failures are left out: how many fit depends on the figures."""
     line = re.sub(r"^((?:Category|Command) .* Failed) .*", r"\1", line)
+    line = re.sub(r", at \S+ % of the plan's load", "", line)
+    line = re.sub(r"^(Score, weighted) .*", r"\1", line)  # an invalid run has none
     line = re.sub(r"(fewer than 300 hits of) .*", r"\1", line)
     line = re.sub(r"\b(engine|core|client|process)(?:s|es)\b", r"\1", line)
     line = re.sub(r"priority; .* \(", "priority; PROCESSES (", line)
