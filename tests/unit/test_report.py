@@ -22,7 +22,7 @@ from health_samples import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from paths import ROOT
+from paths import GOLDEN_FILES, ROOT
 from patience import PATIENCE_S
 from timing_samples import (
     DELIVERED,
