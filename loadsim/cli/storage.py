@@ -105,6 +105,8 @@ def _report(args: argparse.Namespace) -> int:
         return _answer(args.directories[0], args, args.out)
     out = args.out or Path(REPORT_NAME)
     check_place("-o", out)
+    if len({path.resolve() for path in args.directories}) < len(args.directories):
+        raise ConfigError("DIR: expected each test once, found one twice")
     tests = [read_recording(each) for each in args.directories]
     _show(describe_tests(tests, None if args.paper is None else load_paper(args.paper)), out, args)
     return exit_status(tests)

@@ -559,7 +559,7 @@ class Code(Enum):
         Cause.TERMS, "{where} made {reads:read} from the disk, at least {limit} needed", "use a longer duration"
     )
     BELOW_TARGET = _missed(
-        "{achieved} reads and writes per second, target {target}",
+        "{where} made {achieved} reads and writes per second, target {target}",
         "use more threads (loadsim storage tune finds how many); if times are too long then, use faster disks",
     )
     DISK_READS_SLOW = _missed("reads of {where} took {mean_ms} on average, limit {limit_ms}", FASTER_DISKS)

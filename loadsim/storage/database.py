@@ -202,12 +202,13 @@ class DatabaseStore:
         return Checked(len(content))
 
     def check(self) -> Iterator[Checked]:
+        yield from check_log(self.log.path)
+        self._write_pages(apsw.SQLITE_CHECKPOINT_TRUNCATE)  # else, pages would be read from the log
         # SQLite's file format, section 1.3.8: page 1 has the number of pages.
         size, stated = self._pages.file.size(), int.from_bytes(self._pages.file.read(32, 0)[28:32])
         if size < stated * PAGE_BYTES:
             yield Checked(0, f"{FILE_NAME}: {stated - size // PAGE_BYTES} pages at its end")
         yield from map(self._stride, range(0, self._pages.file.size(), STRIDE_BYTES))
-        yield from check_log(self.log.path)
 
     def stored_keys(self) -> Iterator[int]:
         with _as_os_errors():

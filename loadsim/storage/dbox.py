@@ -7,7 +7,8 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from loadsim.storage.file_store import FileStore, LogRecord, Place, opened, records
@@ -74,8 +75,7 @@ class Sdbox(DboxStore):
 
     def stored_keys(self) -> Iterator[int]:
         for mailbox in self.mailboxes():
-            for name in sorted(path.name for path in mailbox.glob("u.*")):
-                yield int(name[2:], 16)
+            yield from numbered(mailbox.glob("u.*"), 16)
 
     def insert(self, key: int, message: bytes, *, durable: bool) -> None:
         path = self._file(key)
@@ -94,6 +94,15 @@ class Sdbox(DboxStore):
         self._file(key).unlink()
 
 
+def numbered(paths: Iterable[Path], base: int = 10) -> list[int]:
+    """Return the numbers at the end of names, sorted; a file of others has none."""
+    numbers = []
+    for path in paths:
+        with suppress(ValueError):
+            numbers.append(int(path.name[2:], base))
+    return sorted(numbers)
+
+
 class Mdbox(DboxStore):
     """Files `m.N` of many messages. The map says where each one is; it is in memory, about 200 bytes for each."""
 
@@ -108,8 +117,7 @@ class Mdbox(DboxStore):
         self._dead_bytes: Counter[Path] = Counter()
         for record in filter(None, records(self._files / MAP, self.record_bytes[MAP])):
             self._apply(record)
-        numbers = [int(path.name[2:]) for path in self._files.glob("m.*")]
-        self._number = max(numbers, default=0) + 1
+        self._number = max(numbered(self._files.glob("m.*")), default=0) + 1
 
     def rotate(self, path: Path) -> None:
         if path.name != MAP:  # which is needed whole

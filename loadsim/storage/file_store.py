@@ -180,10 +180,9 @@ class FileStore(Store, StoreSession, ABC):
             _write(file, message[begin : begin + PIECE_BYTES])
 
     def wait(self, file: int, kind: Io, began_ns: int, size_bytes: int, durable: bool) -> None:
-        """Wait for the device if the change is durable, and count a write."""
+        """Wait for the device if the change is durable, and count a write: one that stays in memory is none."""
         if durable:
             os.fdatasync(file)
-        if durable or kind is Io.WRITE:
             self.io.add(kind, began_ns, size_bytes)
 
     def append(self, path: Path, record: LogRecord, *, durable: bool) -> None:

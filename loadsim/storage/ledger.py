@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
 
@@ -140,14 +140,17 @@ def live_of(entries: Iterable[tuple[int, int]]) -> Live:
     return live
 
 
-def compare(ledger: Ledger, found: Live) -> Iterator[tuple[str, int]]:
+def compare(ledger: Ledger, found: Live, live: Live | None = None) -> Iterator[tuple[str, int]]:
     """Yield what a store does not have as the ledger says: `lost`, `stale` or `unexpected`, with the key.
 
-    `found` are the messages of the store that prove themselves. After a crash of the machine, nothing is known.
+    `found` are the messages of the store that prove themselves. `live` is the list of a clean end, if it is known
+    better than from the disk. After a crash of the machine, nothing is known.
     """
     if not ledger.survived:
         return
-    live, allowed = ledger.live(), ledger.changed()
+    allowed: Mapping[int, set[int]] = {}
+    if live is None:
+        live, allowed = ledger.live(), ledger.changed()
     # 1. Messages that did not change: numpy compares millions of them.
     changed = np.fromiter(allowed, np.uint64, len(allowed))
     expected, there = (each[~np.isin(each["key"], changed)] for each in (live, found))

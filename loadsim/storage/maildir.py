@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from loadsim.storage.file_store import FileStore, LogRecord, Place, opened
@@ -39,7 +40,8 @@ class Maildir(FileStore):
     def stored_keys(self) -> Iterator[int]:
         for mailbox in self.mailboxes():
             for name in sorted(path.name for path in (mailbox / "new").iterdir()):
-                yield int(name.partition(":")[0], 16)
+                with suppress(ValueError):  # a file of others
+                    yield int(name.partition(":")[0], 16)
 
     def insert(self, key: int, message: bytes, *, durable: bool) -> None:
         mailbox, new = self.mailbox(key >> MAILBOX_BITS), self._new(key)

@@ -137,6 +137,8 @@ class Recording:
                 self.sizes = int(before), int(after)
             case "window":
                 begin, warm = value
+                if begin < 0:
+                    raise ValueError(begin)
                 self.window = int(begin), bool(warm)
             case "end":
                 self.end = End(*value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from loadsim.analysis.verdict import Verdict
 from loadsim.findings.catalogue import Code, Severity
@@ -33,6 +34,9 @@ MOST_CPU_SHARE = 0.8
 """Above it, the threads of a database wait for the interpreter, and their times are those of the wait."""
 
 MOST_LAG_MS = 10.0
+DISKS_FAILED = (Code.STORED_DAMAGED, Code.DISK_FAILED)
+"""A test that finds these has failed, even if its times say nothing."""
+
 MOST_SINGLE_MS = 1000.0
 """For a single read, write or sync, at any time of the load: the mean of a sample hides a disk that stalls."""
 
@@ -49,6 +53,8 @@ def judge(recording: Recording) -> Verdict:
     found += _integrity(recording, databases)
     if not recording.direct:
         found.append(finding(Code.CACHE_BETWEEN))
+    if any(each.code in DISKS_FAILED for each in found):  # even if the times say nothing
+        found = [replace(each, severity=Severity.WARNING) if each.cause else each for each in found]
     return Verdict(tuple(sorted(found, key=lambda each: list(Severity).index(each.severity))))
 
 
@@ -75,13 +81,13 @@ def _load(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterato
     scenario, window_s = recording.scenario, recording.window_s
     if recording.window is None or not recording.window[1]:
         yield finding(Code.CACHE_NOT_FULL)
-    achieved, target = achieved_iops(databases), scenario.target_iops
-    if achieved < target:
-        yield finding(Code.BELOW_TARGET, achieved=achieved, target=target)
     if window_s < PUBLISHED_S:
         yield finding(Code.STORAGE_SHORT, length_s=window_s)
     peak_ms = STRICT_MS if scenario.duration_s <= STRICT_S else LENIENT_MS
-    for each in databases:
+    for each, mailboxes in zip(databases, scenario.mailboxes_by_database, strict=True):
+        target = scenario.target_iops * mailboxes / scenario.mailboxes
+        if each.iops < target:
+            yield finding(Code.BELOW_TARGET, each.name, achieved=each.iops, target=target)
         # 1. The generator was not the limit, and there is enough to judge.
         if each.cpu_share > MOST_CPU_SHARE:
             yield finding(Code.WORKER_BUSY, each.name, cpu_share=each.cpu_share, limit_share=MOST_CPU_SHARE)

@@ -61,6 +61,8 @@ class Worker:
         if not filled and (place / STORE).exists():  # filling was interrupted
             shutil.rmtree(place / STORE)
         (place / STORE).mkdir(exist_ok=True)
+        self._live: Live | None = None
+        """The messages that must be there, by this process: a disk cannot change them."""
         facts = {"filled": filled, "clean": self._ledger.is_clean, "direct": True, "damaged": ""}
         began_s = time.monotonic()
         try:
@@ -89,6 +91,7 @@ class Worker:
 
     def load(self, sample_s: float) -> dict[str, Any]:
         """Load the store until there is a line of input or its end, or the disk is full. Tell a sample each time."""
+        self._live = None
         load = StoreLoad(self._store, self._ledger, self._messages, self._scenario, self._settings.mailboxes)
         began_s = due_s = time.monotonic()
         load.start()
@@ -138,7 +141,9 @@ class Worker:
                 damages.append(str(damage))
         self._found = live_of(entries)
         damages += [
-            f"message {key:x}: {kind}" for kind, key in compare(self._ledger, self._found) if key not in altered
+            f"message {key:x}: {kind}"
+            for kind, key in compare(self._ledger, self._found, self._live)
+            if key not in altered
         ]
         return _pass(time.monotonic() - began_s, damages, messages=len(entries))
 
@@ -157,6 +162,7 @@ class Worker:
         """Close the store cleanly, record what it must have, and open it again with an empty cache."""
         self._store.close()
         self._ledger.write(live)
+        self._live = live
         self._settings = replace(self._settings, new=False)
         self._store = self._opened()
 

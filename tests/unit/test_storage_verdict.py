@@ -221,3 +221,19 @@ def test_a_stall_counts_at_any_time_of_the_load() -> None:
     warm_up = recording([[sample({**GOOD, Io.LOG_WRITE: (0.1, 600.0)}), *with_times()]])
     warm_up.add("window", (1, True))
     assert Code.DISK_STALLED in codes(warm_up)
+
+
+def test_each_database_has_to_reach_its_part_of_the_target() -> None:
+    """One that is slow is not made good by a fast one."""
+    fast, slow = (
+        [sample({**GOOD, Io.READ: (per_s, 15.0), Io.WRITE: (0.0, 1.0)})] * TWO_HOURS for per_s in (500.0, 150.0)
+    )
+    (one,) = [each for each in judge(recording([fast, slow])).findings if each.code is Code.BELOW_TARGET]
+    assert (one.where, one.values["target"]) == ("db-002", 200.0)
+
+
+def test_damage_fails_a_test_whose_times_say_nothing() -> None:
+    late = [sample(lag={"20": 100}, damaged=1, damages=["mail.db: page 3"])] * TWO_HOURS
+    verdict = judge(recording([late], end=(True, False, None)))
+    assert (verdict.validity, verdict.passed, verdict.exit_status) == ("valid", False, 1)
+    assert {Code.WORKER_LATE, Code.STOPPED} <= {each.code for each in verdict.warnings}
