@@ -40,7 +40,7 @@ Tell = Callable[[str], object]
 Message = Mapping[str, Any]
 Listener = Callable[["Database", Message], None]
 
-COMMAND = (sys.executable, "-m", "loadsim.storage.worker")
+COMMAND = (sys.executable, "-P", "-m", "loadsim.storage.worker")
 
 LOG_BYTES = 20 << 20
 """The size of the log when changed pages are written: the checkpoint depth of Exchange."""
