@@ -22,6 +22,9 @@ from loadsim.storage.store import Damaged
 PAGE_BYTES = 32 * 1024
 """As the pages of Exchange 2010 and later."""
 
+LOCK_BYTE_OFFSET = 1 << 30
+"""SQLite's file format, section 1.4: the page with this byte is for locks of old systems, and never used."""
+
 CHECKSUM_BYTES = 8
 
 
@@ -32,8 +35,8 @@ def sealed(page: bytes, offset: int) -> bytes:
 
 
 def is_sound(page: bytes, offset: int) -> bool:
-    """Return True if a page has its checksum, and is where it was written."""
-    return len(page) == PAGE_BYTES and sealed(page, offset) == page
+    """Return True if a page has its checksum, and is where it was written, or is the one that is never written."""
+    return offset == LOCK_BYTE_OFFSET or (len(page) == PAGE_BYTES and sealed(page, offset) == page)
 
 
 class Pages:

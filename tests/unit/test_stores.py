@@ -16,7 +16,7 @@ from loadsim.storage.dbox import ROTATE_BYTES, Mdbox, Sdbox, open_mdbox, open_sd
 from loadsim.storage.io_times import Io, summed
 from loadsim.storage.maildir import open_maildir
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
-from loadsim.storage.pages import PAGE_BYTES
+from loadsim.storage.pages import PAGE_BYTES, is_sound
 from loadsim.storage.store import Damaged, Store, StoreSettings
 from loadsim.storage.write_ahead_log import check_log
 
@@ -233,6 +233,12 @@ def test_a_cut_last_frame_is_the_end(log: Path) -> None:
     cut.write_bytes(log.read_bytes()[:-1])
     assert not any(each.damaged for each in check_log(cut))
     assert sum(each.bytes for each in check_log(cut)) == log.stat().st_size - PAGE_BYTES - 24
+
+
+def test_the_page_of_the_lock_byte_is_the_only_empty_one_that_is_sound() -> None:
+    """It is that of SQLite's file format: the first byte of the second GiB."""
+    empty = bytes(PAGE_BYTES)
+    assert [offset for offset in (0, PAGE_BYTES, 1 << 30, 1 << 31) if is_sound(empty, offset)] == [1 << 30]
 
 
 # --- messages ---
