@@ -53,6 +53,8 @@ class Recording:
     """The busy share of the machine's cores, and the used share of its memory, in each sample."""
     load_at_s: float | None = None
     """When the load began, by the wall clock."""
+    survived: bool = True
+    """The machine has not been started again since the last load began: else, what it acknowledged is not known."""
     sizes: tuple[int, int] | None = None
     """The bytes of all databases before and after the load."""
     window: tuple[int, bool] | None = None
@@ -132,6 +134,8 @@ class Recording:
                 self.host.append((cpu_share, memory_share))
             case "load":
                 self.load_at_s = float(value)
+            case "survived":
+                self.survived = bool(value)
             case "sizes":
                 before, after = value
                 self.sizes = int(before), int(after)

@@ -77,12 +77,14 @@ class Database:
     direct: bool = True
     damaged: str = ""
     """The damage that keeps it from being opened."""
+    survived: bool = True
+    """The machine has not been started again since its last load began."""
 
     async def open(self, scenario: StorageScenario, number: int, log_bytes: int) -> None:
         terms = asdict(scenario)
         state = await self.order("open", scenario=terms, number=number, directory=str(self.place), log_bytes=log_bytes)
         self.filled, self.clean = state["filled"], state["clean"]
-        self.direct, self.damaged = state["direct"], state["damaged"]
+        self.direct, self.damaged, self.survived = state["direct"], state["damaged"], state["survived"]
 
     async def order(self, do: str, listen: Listener = lambda *_: None, **words: object) -> Message:
         """Give an order, and return its result. `listen` receives what comes before.
@@ -192,6 +194,7 @@ async def _test(
             sample_s=min(LONGEST_SAMPLE_S, max(LEAST_SAMPLE_S, scenario.duration_s / SAMPLES)),
         )
         with closing(RecordingWriter(directory, header)) as recorder:
+            recorder.add("survived", all(each.survived for each in started))
             end, kernel_log = End(False, False, None), KernelLog()
             try:
                 if test != "recovery":

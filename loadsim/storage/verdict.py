@@ -51,6 +51,8 @@ def judge(recording: Recording) -> Verdict:
     if recording.header.test in LOADED:
         found += _load(recording, databases)
     found += _integrity(recording, databases)
+    if not recording.survived:
+        found.append(finding(Code.MACHINE_RESTARTED))
     if not recording.direct:
         found.append(finding(Code.CACHE_BETWEEN))
     if any(each.code in DISKS_FAILED for each in found):  # even if the times say nothing

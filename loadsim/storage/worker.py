@@ -63,7 +63,13 @@ class Worker:
         (place / STORE).mkdir(exist_ok=True)
         self._live: Live | None = None
         """The messages that must be there, by this process: a disk cannot change them."""
-        facts = {"filled": filled, "clean": self._ledger.is_clean, "direct": True, "damaged": ""}
+        facts = {
+            "filled": filled,
+            "clean": self._ledger.is_clean,
+            "direct": True,
+            "damaged": "",
+            "survived": not filled or self._ledger.survived,
+        }
         began_s = time.monotonic()
         try:
             self._store = self._opened()

@@ -83,7 +83,10 @@ def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys
     assert storage("run", *given, str(tmp_path / "2")) == 2
     assert "db-001" in capsys.readouterr().err
     assert not (tmp_path / "2").exists()
-    assert storage("recover", *given, str(tmp_path / "3")) in (0, 1)
+    assert storage("recover", *given, str(tmp_path / "3")) == 0
+    assert "machine-restarted" in str(result(tmp_path / "3")["verdict"]["findings"])
+    assert storage("verify", *given, str(tmp_path / "4")) == 0
+    assert "machine-restarted" not in str(result(tmp_path / "4")["verdict"]["findings"])
 
 
 def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
