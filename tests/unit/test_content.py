@@ -207,7 +207,7 @@ def test_header_says_who_when_and_what() -> None:
 
 
 def test_a_slot_with_a_capital_is_capitalised() -> None:
-    """The same words, with a capital only where the pattern has one."""
+    """Only the pattern decides on a capital; the words stay the same."""
     for variant in range(20):
         plain, *marked = (
             Writer(42, "slots", variant).sentence(pattern)

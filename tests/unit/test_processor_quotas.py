@@ -38,7 +38,7 @@ def here() -> str:
 
 
 def test_the_use_of_a_quota_is_of_the_time_that_it_allows(tmp_path: Path) -> None:
-    """1.5 s of CPU time in a second at a quota of two cores is three quarters, whatever the machine has."""
+    """1.5 s of CPU time in a second at a quota of two cores is three quarters, on any machine."""
     group = tmp_path / here()
     written(group, max="200000 100000", stat=stat(10, 100, 20, 3))
     quotas = ProcessorQuotas(tmp_path, clock())

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("small_heap")
 
 @pytest.fixture(scope="module", params=[False, True], ids=["sequential", "pipelining"])
 def pipelines(request: pytest.FixtureRequest) -> bool:
-    """Whether commands of a message are sent together; all servers offer it."""
+    """True if the commands of a message are sent together; all servers offer it."""
     return bool(request.param)
 
 

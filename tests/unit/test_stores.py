@@ -28,7 +28,7 @@ Opened = Callable[[], Store]
 
 
 def opener(kind: str, directory: Path, cache_bytes: int = 1 << 20) -> Opened:
-    """Open the store of a directory, each time anew."""
+    """Return a function that opens the store of a directory."""
     directory.mkdir(exist_ok=True)
     return lambda: OPENERS[kind](StoreSettings(directory, True, 2, cache_bytes, 1 << 20, 0))
 
