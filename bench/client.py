@@ -141,7 +141,9 @@ class BareLibrary:
         self._uids: list[str] = []
 
     async def log_on(self) -> None:
-        self._client = library.IMAP4(self._services.imap.host, self._services.imap.port, timeout=LIMIT_S)
+        self._client = library.IMAP4(
+            self._services.endpoint("imap").host, self._services.endpoint("imap").port, timeout=LIMIT_S
+        )
         await self._client.wait_hello_from_server()
         _check(await self._client.login(self._account.login, self._account.password))
         _check(await self._client.select(INBOX))
@@ -255,7 +257,7 @@ async def log_ons(job: Mapping[str, Any]) -> dict[str, float]:
     The job names `server`, `sessions`, `tls`, `ca_file` and `resumes`.
     """
     services = _services(job)
-    imap = replace(services.imap, tls=job["tls"], ca_file=job["ca_file"], resumes=job["resumes"])
+    imap = replace(services.endpoint("imap"), tls=job["tls"], ca_file=job["ca_file"], resumes=job["resumes"])
     module = open_driver("imap", replace(services, imap=imap))
     sessions = int(job["sessions"])
     mailboxes = [module.session(account(number), Quiet()).mailbox for number in range(1, 2 * sessions + 1)]
@@ -309,7 +311,7 @@ class _Stamped(ImapSession):
 
     def __init__(self, services: Services, number: int) -> None:
         self.quiet = Quiet()
-        super().__init__(services.imap, None, account(number), self.quiet, LIMIT_S)
+        super().__init__(services.endpoint("imap"), None, account(number), self.quiet, LIMIT_S)
         self.waiting: asyncio.Future[int] | None = None
 
     def _on_response(self, response: Response) -> None:

@@ -137,7 +137,7 @@ def _imaptest_variants(
 
 
 def _address(services: Services) -> tuple[str, int, int]:
-    return services.imap.host, services.imap.port, services.smtp.port
+    return services.endpoint("imap").host, services.endpoint("imap").port, services.endpoint("smtp").port
 
 
 def _rows(server: str, found: Mapping[tuple[str, ...], Mapping[str, list[float]]]) -> Rows:

@@ -98,7 +98,7 @@ async def _run(
 ) -> tuple[int, Mapping[str, Any], DovecotPostfix]:
     """Make the run, and return its exit status, its score, and the servers, which are running."""
     server = start_dovecot_postfix(accounts, {}, root)
-    ports = (server.services.imap.port, server.services.smtp.port)
+    ports = (server.services.endpoint("imap").port, server.services.endpoint("smtp").port)
     try:
         command = loadsim("run", "--no-report", _scenario(times, place, ports), "--out", place / "run", "--json")
         pipe = asyncio.subprocess.PIPE

@@ -28,7 +28,7 @@ def measure(cpus: Cpus, size: Size) -> list[dict[str, Any]]:
     for rate in size.rates:
         for loop in size.loops:
             with started(Shape(pushes_per_s=rate / size.sessions, stamped=True), cpus.server) as server:
-                imap, smtp = server.services.imap, server.services.smtp
+                imap, smtp = server.services.endpoint("imap"), server.services.endpoint("smtp")
                 job = {"what": "lateness", "loop": loop, "server": (imap.host, imap.port, smtp.port)}
                 found = run_client(cpus, {**job, "sessions": size.sessions, "seconds": size.seconds})
             rows.append({"loop": loop, "pushes_per_s": found.pop("pushes") / size.seconds, **found})

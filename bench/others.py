@@ -35,7 +35,13 @@ def smtp_source(cpus: Cpus, services: Services, sessions: int, size_bytes: int, 
         cpus,
         [
             *(program, "-d", "-l", str(size_bytes), "-m", str(count), "-s", str(sessions)),
-            *("-f", account(1).address, "-t", account(2).address, f"inet:{services.smtp.host}:{services.smtp.port}"),
+            *(
+                "-f",
+                account(1).address,
+                "-t",
+                account(2).address,
+                f"inet:{services.endpoint('smtp').host}:{services.endpoint('smtp').port}",
+            ),
         ],
     )
     return (cost.user_s + cost.system_s) * 1e6 / count
@@ -61,7 +67,13 @@ def imaptest(
         mbox = Path(place) / "mbox"
         mbox.write_bytes(b"From a@b Sat Nov  1 00:00:00 2025\n" + message(1024).replace(b"\r\n", b"\n") + b"\n")
         command = [
-            *("stdbuf", "-oL", program, f"host={services.imap.host}", f"port={services.imap.port}"),
+            *(
+                "stdbuf",
+                "-oL",
+                program,
+                f"host={services.endpoint('imap').host}",
+                f"port={services.endpoint('imap').port}",
+            ),
             *("user=" + account(0).login.replace("0", "%d"), f"users={users[0]}-{users[-1]}", f"pass={PASSWORD}"),
             *(f"clients={sessions}", f"secs={seconds}", f"mbox={mbox}", "msgs=1000000"),
             *(("no_pipelining", "no_tracking") if plain else ()),

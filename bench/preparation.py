@@ -77,7 +77,7 @@ def version(name: str, checkout: Path, users: int, place: Path) -> Iterator[Vers
 
 
 def _scenario(place: Path, users: int, services: Services | None) -> Path:
-    ports = (services.imap.port, services.smtp.port) if services else (1, 1)
+    ports = (services.endpoint("imap").port, services.endpoint("smtp").port) if services else (1, 1)
     return written(
         place / "scenario.yaml",
         {

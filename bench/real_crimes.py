@@ -64,8 +64,8 @@ async def _all_at_once(crimes: Sequence[Crime], times: Times, place: Path, servi
     async with AsyncExitStack() as stack:
         proxies = []
         for _ in crimes:
-            imap = await stack.enter_async_context(OutageProxy(services.imap.port))
-            proxies.append((imap, await stack.enter_async_context(OutageProxy(services.smtp.port))))
+            imap = await stack.enter_async_context(OutageProxy(services.endpoint("imap").port))
+            proxies.append((imap, await stack.enter_async_context(OutageProxy(services.endpoint("smtp").port))))
         scenarios = _scenarios(crimes, times, place, [(imap.port, smtp.port) for imap, smtp in proxies])
         async with asyncio.TaskGroup() as group:
             made = [

@@ -42,10 +42,14 @@ def on_null_server(services: Services, users: int = USERS, day: str = DAY, work_
         "name": "healthy",
         "domain": "null.test",
         "server": {
-            "imap": {"host": services.imap.host, "port": services.imap.port},
-            "smtp": {"host": services.smtp.host, "port": services.smtp.port, "connection": "kept"},
+            "imap": {"host": services.endpoint("imap").host, "port": services.endpoint("imap").port},
+            "smtp": {
+                "host": services.endpoint("smtp").host,
+                "port": services.endpoint("smtp").port,
+                "connection": "kept",
+            },
         },
-        "allow_hosts": [services.imap.host],
+        "allow_hosts": [services.endpoint("imap").host],
         "accounts": {"user": "user{index}", "password": "any"},
         "topology": [{"profile": "loadsim-5.5/medium", "users": users}],
         "lists": {"count": 0},

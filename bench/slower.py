@@ -42,7 +42,7 @@ def measure(place: Path, repeats: int, delay_ms: float) -> dict[str, Comparison]
     with short_directory() as directory:
         lists = dict(distribution_lists(scenario))
         with start_dovecot_postfix(accounts, lists, Path(directory) / "server") as server, ExitStack() as stack:
-            ports = (server.services.imap.port, server.services.smtp.port)
+            ports = (server.services.endpoint("imap").port, server.services.endpoint("smtp").port)
             scenarios = {}
             for name in SETS:
                 delay_s = delay_ms / 1000 if name == "slower" else 0.0

@@ -39,7 +39,7 @@ def measure(cpus: Cpus, size: tuple[int, int]) -> list[dict[str, Any]]:
     rounds, sessions = size
     with tempfile.TemporaryDirectory() as place, started(Shape(messages=4), cpus.server) as server:
         certificate = make_certificate(Path(place))
-        imap, smtp = server.services.imap, server.services.smtp
+        imap, smtp = server.services.endpoint("imap"), server.services.endpoint("smtp")
         with pinned(cpus.server):
             front = in_front(certificate, imap.port)
         with front as port:

@@ -103,7 +103,10 @@ def serving(cpus: Cpus, directory: Path, load: Load) -> Iterator[tuple[NullServe
     lists = directory / "lists"
     lists.write_text(postfix_aliases(distribution_lists(load_scenario(str(_write(directory, load, 1, 1))))))
     with started(replace(load.shape, lists=lists), cpus.server) as server:
-        yield server, _write(directory, load, server.services.imap.port, server.services.smtp.port)
+        yield (
+            server,
+            _write(directory, load, server.services.endpoint("imap").port, server.services.endpoint("smtp").port),
+        )
 
 
 def logs_of(out: Path) -> list[TimingLog]:

@@ -41,7 +41,7 @@ def measure_level(cpus: Cpus, level: str, load: Load) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
         with serving(cpus, directory, load) as (server, scenario):
-            ports = frozenset((server.services.imap.port, server.services.smtp.port))
+            ports = frozenset((server.services.endpoint("imap").port, server.services.endpoint("smtp").port))
             with capturing(ports, _beside(load)) as capture:
                 run(cpus, scenario, directory / "run", load)
                 captured = collect(capture)

@@ -53,7 +53,8 @@ def default_pause_s(scenario: Scenario) -> float:
     """
     if not isinstance(scenario.server, Server):
         return 0.0
-    here = sees_send_queue(scenario) and any(map(is_own, addresses_of(scenario.server.smtp.host)))
+    smtp = scenario.server.smtp
+    here = smtp is not None and sees_send_queue(scenario) and any(map(is_own, addresses_of(smtp.host)))
     return SETTLING_S if here else PAUSE_S
 
 

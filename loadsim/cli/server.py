@@ -19,6 +19,7 @@ from loadsim.cli.options import add_ports, add_scenario, given_scenario
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.files import locked
 from loadsim.findings.formats import count
+from loadsim.model.documents.scenario_server import mapi_url
 from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
@@ -115,11 +116,13 @@ async def _serve_until_signal(start: Callable[[], RunningServer], directory: Pat
 
 
 def scenario_lines(services: Services) -> str:
-    block = {"server": {"imap": _endpoint(services.imap), "smtp": _endpoint(services.smtp)}}
+    block = {"server": {service: _lines(service, each) for service, each in services.endpoints.items()}}
     return yaml.safe_dump(block, sort_keys=False, default_flow_style=None, width=200)
 
 
-def _endpoint(endpoint: Endpoint) -> dict[str, str | int]:
+def _lines(service: str, endpoint: Endpoint) -> dict[str, str | int]:
+    if service == "mapi":
+        return {"url": mapi_url(endpoint)}
     lines: dict[str, str | int] = {"host": endpoint.host, "port": endpoint.port, "tls": endpoint.tls}
     return lines | ({"ca_file": endpoint.ca_file} if endpoint.ca_file else {})
 

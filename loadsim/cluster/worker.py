@@ -169,7 +169,7 @@ async def make_load(
     Raises `ConfigError` if the load cannot begin here, `RunInvalid` if no engine was left to make load.
     """
     # Find the server, if it runs on this machine; names may take some time to resolve.
-    server = await asyncio.to_thread(find_server, assigned.services.imap, assigned.services.smtp)
+    server = await asyncio.to_thread(find_server, *assigned.services.endpoints.values())
     environment = {**await asyncio.to_thread(environment_facts, server, assigned.services), **prepared}
 
     probed = assigned.scenario.probes if FIRST_USER in assigned.assignment else {}

@@ -81,11 +81,10 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
     stored_bytes: Counter[str] = Counter()
 
     async def run(clock: VirtualLoop) -> None:
-        no_services = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
         rounds = Rounds(workload, clock, progress)
         driver = open_driver(
             IN_THE_ENGINE,
-            no_services,
+            Services(),
             workload=workload,
             contents=contents,
             service_s=0.0,
@@ -119,11 +118,11 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
 def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:
     """Return a function that returns the SMTP endpoint of a user, with the connections of their mail program."""
     scenario, nowhere = workload.scenario, Endpoint("localhost", 0)
-    smtp = scenario.server.smtp if isinstance(scenario.server, Server) else nowhere
-    services = Services(nowhere, smtp)
+    smtp = scenario.server.smtp if isinstance(scenario.server, Server) else None
+    services = Services(smtp=smtp or nowhere)
 
     @lru_cache
     def of_program(program: MailProgram) -> Endpoint:
-        return scenario.with_program(services, program).smtp
+        return scenario.with_program(services, program).endpoint("smtp")
 
     return lambda user: of_program(workload.population.group(user).program)

@@ -102,9 +102,10 @@ def with_submission(client: Client, topology: Sequence[Group]) -> Client:
 def with_connection(server: Server | Literal["embedded"], topology: Sequence[Group]) -> Server | Literal["embedded"]:
     """Return the server with the programs' way to connect to SMTP, unless the scenario states it or they differ."""
     ways = {group.program.connection for group in topology}
-    if not isinstance(server, Server) or server.smtp.connection is not None or len(ways) > 1:
+    smtp = server.smtp if isinstance(server, Server) else None
+    if not isinstance(server, Server) or smtp is None or smtp.connection is not None or len(ways) > 1:
         return server
-    return replace(server, smtp=replace(server.smtp, connection=ways.pop()))
+    return replace(server, smtp=replace(smtp, connection=ways.pop()))
 
 
 def check_profiles(topology: Sequence[Group], origin: Origin) -> None:

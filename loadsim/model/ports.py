@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from loadsim.errors import ConfigError
 from loadsim.model.log_on import TokenSource
 from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
@@ -252,13 +253,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a service, and how to connect: the keys of `server.imap` and `server.smtp`, and what is added.
+    """The address of a service, and how to connect: the keys of `server.imap` and its like, and what is added.
 
     `authorities` is the content of `ca_file` (PEM certificates), for machines without the file; None if not read yet.
     `connection` (SMTP) is per-message or kept; None leaves it to the mail program. `auth` (SMTP): authenticate if the
     server offers it. `sources` are the local addresses to connect from; if empty, the system chooses. `resumes`:
     clients offer their last TLS session when they connect again. `methods` are the log-on methods in order of
-    preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) are capabilities that are not used.
+    preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) are capabilities that are not used. `path`
+    (MAPI over HTTP) is that of the mailboxes, such as /mapi/emsmdb.
     """
 
     host: str
@@ -278,6 +280,7 @@ class Endpoint:
     client_key: str | None = None
     preparation_connections: int = 32
     ignored: frozenset[str] = frozenset()
+    path: str = ""
 
     @property
     def tls_name(self) -> str:
@@ -315,21 +318,51 @@ OF_SERVER = FolderSettings()
 """Settings that leave all names to the driver, which asks the server."""
 
 
+SERVICES = ("imap", "smtp", "mapi")
+"""The services of a mail server that drivers may need, by their keys in `server`."""
+
+
+def stated_endpoints(*endpoints: Endpoint | None) -> dict[str, Endpoint]:
+    """Return those of the endpoints of `SERVICES` that are not None, by service."""
+    return {name: each for name, each in zip(SERVICES, endpoints, strict=True) if each is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The endpoints of the mail server under test, the time limit of a command, and the way to submit.
+
+    An endpoint is None if the scenario does not state the service; drivers get theirs by `endpoint`.
 
     `submission` is one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are the users'
     others, which have services of their own; here, they only name the driver in results.
     """
 
-    imap: Endpoint
-    smtp: Endpoint
+    imap: Endpoint | None = None
+    smtp: Endpoint | None = None
     command_limit_s: float = 60.0
     submission: str = SUBMISSIONS[0]
     folders: FolderSettings = OF_SERVER
     program: MailProgram = OUTLOOK_LIKE
     companions: tuple[MailProgram, ...] = ()
+    mapi: Endpoint | None = None
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Return the endpoints that are stated, by service, in the order of `SERVICES`."""
+        return stated_endpoints(self.imap, self.smtp, self.mapi)
+
+    def endpoint(self, service: str) -> Endpoint:
+        """Return the endpoint of a service, one of `SERVICES`. Raises `ConfigError` if it is not stated."""
+        found = self.endpoints.get(service)
+        if found is None:
+            raise ConfigError(f"server: expected {service}, found {' and '.join(self.endpoints) or 'no service'}")
+        return found
+
+    @property
+    def address(self) -> str:
+        """Return host and port of the first service, by which results name the server."""
+        first = next(iter(self.endpoints.values()))
+        return f"{first.host}:{first.port}"
 
     @property
     def visit_limit_s(self) -> float:
@@ -341,6 +374,7 @@ class Services:
 class Driver(Protocol):
     """The result of an entry point of the group `loadsim.protocols`, which is called with `Services`.
 
+    An entry point that needs other services than IMAP and SMTP names them in an attribute `needs`, such as `("mapi",)`.
     One instance serves all users of an engine; it holds shared objects, such as a TLS context. A driver that behaves as
     `Services.program` states has an attribute `takes_programs`, which is true. Others get the default program only.
     """

@@ -56,10 +56,6 @@ from loadsim.model.run_times import RunTimes, resolve_run, seconds
 from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
 from loadsim.plugins import origin
 
-DEFAULT_LOG_ON = "IMAP auto, SMTP auto"
-"""The log-on methods of a server for which a scenario states none."""
-
-
 # --- the scenario -----------------------------------------------------------------------------------------------
 
 
@@ -107,8 +103,7 @@ class Scenario:
     @property
     def log_on(self) -> str | None:
         """Return the log-on methods of the server's services; None for the default methods, and on no real server."""
-        methods = self.server.log_on if isinstance(self.server, Server) else None
-        return None if methods == DEFAULT_LOG_ON else methods
+        return self.server.log_on if isinstance(self.server, Server) else None
 
     @property
     def users(self) -> int:
@@ -163,14 +158,19 @@ class Scenario:
 
         `companions` are the users' others, for the name of the driver in results.
         """
-        stated = self.server.smtp.connection if isinstance(self.server, Server) else None
+        smtp = services.smtp
         return replace(
             services,
-            smtp=replace(services.smtp, connection=stated or program.connection),
+            smtp=None if smtp is None else replace(smtp, connection=self._smtp_connection or program.connection),
             submission=self.client.submission or program.submission,
             program=program,
             companions=companions,
         )
+
+    @property
+    def _smtp_connection(self) -> str | None:
+        smtp = self.server.smtp if isinstance(self.server, Server) else None
+        return None if smtp is None else smtp.connection
 
     def account(self, index: int) -> Account:
         """Return the account of user `index` (from 1)."""
@@ -182,15 +182,14 @@ class Scenario:
         Plug-ins count with the versions that are installed on this machine. Names, the server's address, accounts, the
         window, probes, monitors, weights, criteria and limits do not change the load.
         """
-        server = self.server if isinstance(self.server, Server) else None
-        connection = server.smtp.connection if server else None
+        imap = self.server.imap if isinstance(self.server, Server) else None
         groups = [
             {
                 "profile": _without(asdict(group.profile), "name", "calculated"),
                 "users": group.users,
                 "protocol": group.protocol,
                 "programs": [asdict(program) for program in group.programs],
-                "smtp_connection": connection or group.program.connection,
+                "smtp_connection": self._smtp_connection or group.program.connection,
             }
             for group in self.topology
         ]
@@ -204,7 +203,7 @@ class Scenario:
             "empty_start": self.initialise == "never",
             "plugins": self.plugins,
             "mailbox": self.mailbox.document(),
-            "ignored_capabilities": sorted(server.imap.ignored) if server else [],
+            "ignored_capabilities": sorted(imap.ignored) if imap else [],
             "log_on": self.log_on,
         }
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -24,6 +24,7 @@ from loadsim.findings.formats import count
 from loadsim.model.documents.scenario_document import EMBEDDED
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.population import further_connections
+from loadsim.model.ports import Endpoint
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
 from loadsim.model.workload import Workload
@@ -94,7 +95,7 @@ class Resources:
 def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Needs:
     scenario = workload.scenario
     users, further = scenario.users, further_connections(scenario)
-    has_tls = isinstance(scenario.server, Server) and scenario.server.imap.tls != "none"
+    has_tls = any(each.tls != "none" for each in _endpoints(scenario))
     per_connection = USER_BYTES + (TLS_BYTES if has_tls else 0)
     memory = engines * ENGINE_BYTES + (users + further) * per_connection
     if scenario.server == EMBEDDED:
@@ -149,9 +150,14 @@ def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resource
 
 def _server_is_here(scenario: Scenario) -> bool:
     """Return whether the server shares this machine, as far as its host says without a name server."""
-    if not isinstance(scenario.server, Server):
-        return True
-    host = scenario.server.imap.host
+    return all(map(_is_here, (each.host for each in _endpoints(scenario))))
+
+
+def _endpoints(scenario: Scenario) -> Collection[Endpoint]:
+    return scenario.server.endpoints.values() if isinstance(scenario.server, Server) else ()
+
+
+def _is_here(host: str) -> bool:
     with suppress(ValueError):
         return is_own(ip_address(host))
     return host == "localhost"

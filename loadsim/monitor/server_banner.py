@@ -41,10 +41,10 @@ def greetings(services: Services) -> dict[str, Any]:
     """Return `FACTS` as the IMAP and SMTP servers state them in time, before STARTTLS; None for others."""
     limit_s = min(LONGEST_WAIT_S, services.command_limit_s)
     found: dict[str, Any] = dict.fromkeys(FACTS)
-    for endpoint, ask in ((services.imap, _ask_imap), (services.smtp, _ask_smtp)):
+    for service, ask in (("imap", _ask_imap), ("smtp", _ask_smtp)):
         with (
             suppress(OSError, ConfigError),
-            _connected(endpoint, limit_s) as connection,
+            _connected(services.endpoint(service), limit_s) as connection,
             connection.makefile("rwb") as stream,
         ):
             ask(stream, found)

@@ -33,14 +33,15 @@ class MailDriver:
         self.name = module_name(name, services.program, services.companions)
         self._services = services
         self._mailbox = mailbox
-        self._imap_tls = TlsContexts(services.imap)
-        self._smtp_tls = TlsContexts(services.smtp)
+        self._smtp = services.endpoint("smtp")
+        self._imap_tls = TlsContexts(services.endpoint("imap"))
+        self._smtp_tls = TlsContexts(self._smtp)
 
     def session(self, account: Account, observer: Observer) -> Session:
         """Return a new session of one user; nothing is connected yet."""
         services = self._services
         mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
         context, pipelines = self._smtp_tls.of(account), services.submission == PIPELINING
-        sending = SmtpSubmission(services.smtp, account, observer, services.command_limit_s, context, pipelines)
+        sending = SmtpSubmission(self._smtp, account, observer, services.command_limit_s, context, pipelines)
         poll_s = services.program.poll_s if services.program.session == PER_VIEW else None
         return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s)

@@ -7,10 +7,11 @@ from typing import Any, cast
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.criteria import planned_tasks
+from loadsim.model.documents.scenario_server import Server
 from loadsim.model.documents.schema import with_nearest
 from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.plugin_reports import CheckedDriver
-from loadsim.model.ports import Driver, Services
+from loadsim.model.ports import SERVICES, Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.plugins import names, plugin, plugins
@@ -18,8 +19,14 @@ from loadsim.plugins import names, plugin, plugins
 IN_THE_ENGINE = "fake"
 """The driver whose mail system is in the engine: users in other engines cannot reach it."""
 
-ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib")
+ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib", "mapi")
 """The built-in drivers that have the default mail program only."""
+
+USUAL_NEEDS = ("imap", "smtp")
+"""The services that a driver needs unless its entry point has an attribute `needs`."""
+
+EMBEDDED_SERVICES = (frozenset(USUAL_NEEDS), frozenset({"mapi"}))
+"""The services of an embedded server: it has those that the drivers need."""
 
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:
@@ -58,8 +65,23 @@ def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[D
     }
 
 
+def needed_services(scenario: Scenario) -> frozenset[str]:
+    """Return the services that the drivers of the groups need. Raises `ConfigError` if one cannot be imported."""
+    return frozenset(service for group in scenario.topology for service in _needs(group.protocol))
+
+
+def _needs(protocol: str) -> tuple[str, ...]:
+    entry = plugin("driver", protocol)
+    if entry is None or protocol == IN_THE_ENGINE:
+        return ()
+    needs: tuple[str, ...] = getattr(entry.load(), "needs", USUAL_NEEDS)
+    if not isinstance(needs, tuple) or not set(needs) <= set(SERVICES):
+        raise ConfigError(f"protocol {protocol}: expected needs that are a tuple of {', '.join(SERVICES)}")
+    return needs
+
+
 def check_protocols(scenario: Scenario) -> None:
-    """Raise `ConfigError` for a group without a driver. Nothing is loaded or started."""
+    """Raise `ConfigError` for a group without a driver, or whose driver needs a service that the server lacks."""
     for at, group in enumerate(scenario.topology):
         if plugin("driver", group.protocol) is None:
             shown = with_nearest(group.protocol, [driver.name for driver in plugins("driver")])
@@ -68,6 +90,19 @@ def check_protocols(scenario: Scenario) -> None:
             )
         if group.programs != (OUTLOOK_LIKE,) and group.protocol in ONE_PROGRAM:
             raise _without_programs(scenario, at)
+        stated = scenario.server.endpoints if isinstance(scenario.server, Server) else SERVICES
+        for service in _needs(group.protocol):
+            if service not in stated:
+                raise ConfigError(
+                    f"{scenario.name}: server: expected {service}, which topology[{at}].protocol {group.protocol}"
+                    f" needs, found {' and '.join(stated)}"
+                )
+    needed = needed_services(scenario)
+    if not isinstance(scenario.server, Server) and not any(needed <= served for served in EMBEDDED_SERVICES):
+        found = ", ".join(sorted({group.protocol for group in scenario.topology}))
+        raise ConfigError(
+            f"{scenario.name}: server: expected groups with the same services of the embedded server, found {found}"
+        )
 
 
 def _without_programs(scenario: Scenario, at: int) -> ConfigError:

@@ -30,8 +30,8 @@ def offers(
     workload: Workload, services: Services, places: Sequence[CheckPlace], smtp_offer: ServerOffer | None
 ) -> list[Observation]:
     """Return what the server offers, and how it names folders."""
-    imap, smtp = services.imap, services.smtp
-    found = [Observation("SMTP TLS", smtp.tls)]
+    of_tls = {service: Observation(f"{service.upper()} TLS", each.tls) for service, each in services.endpoints.items()}
+    found = [of_tls.pop("smtp")] if services.smtp is not None else []
     if smtp_offer is not None:
         words = [each.partition(" ")[0] for each in smtp_offer.features]
         found += [
@@ -41,20 +41,24 @@ def offers(
     if not places:
         return found
     place = places[0]
+    names, method = place.names, place.offer.method
+    folders = Observation(
+        "folders", "; ".join(f"{name} = {names[name]}" for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR))
+    )
+    if services.imap is None:
+        return [*of_tls.values(), Observation("MAPI log-on", method), folders, *found]
     offered = place.offer.features
     has = [name for name in CAPABILITIES if name in offered]
     lacks = [name for name in CAPABILITIES if name not in offered]
-    names = place.names
     prefix, _, rest = names.get("A/B", "").rpartition("A")
-    mapped = [f"{name} = {names[name]}" for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR)]
     return [
-        Observation("IMAP TLS", imap.tls),
-        Observation("IMAP log-on", place.offer.method or "none (PREAUTH)"),
+        *of_tls.values(),
+        Observation("IMAP log-on", method or "none (PREAUTH)"),
         Observation("IMAP offers", " ".join(has) or "none of those that loadsim uses"),
         Observation("IMAP does without", " ".join(lacks) or "none"),
         new_mail(workload.scenario, offered),
         Observation("folder names", f"prefix {prefix or 'none'}, separator {rest.removesuffix('B') or 'none'}"),
-        Observation("folders", "; ".join(mapped)),
+        folders,
         *found,
     ]
 

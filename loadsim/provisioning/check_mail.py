@@ -18,7 +18,7 @@ from loadsim.provisioning.check_folders import CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
 from loadsim.provisioning.server_report import Observation, lacking
-from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, all_done, visit
+from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, preparing_driver, visit
 
 NEWEST = 200
 """The newest messages of a folder among which those of the check are looked for."""
@@ -56,7 +56,7 @@ class Check:
 
 def probe(services: Services, account: Account) -> Probing:
     """Return a submission service of this account that can be asked."""
-    session = open_driver(DRIVER, services).session(account, NullObserver())
+    session = open_driver(preparing_driver(services), services).session(account, NullObserver())
     return cast(Probing, session.submission)
 
 
@@ -108,7 +108,9 @@ async def _list(check: Check) -> None:
     others = [each for each in check.accounts if each.number not in members]
     sender = accounts[0] if len(accounts) > 1 or not others else others[0]
     outgoing = check.post.compose(sender, dict.fromkeys(members, address))
-    submission = open_driver(DRIVER, check.services).session(sender, NullObserver()).submission
+    submission = (
+        open_driver(preparing_driver(check.services), check.services).session(sender, NullObserver()).submission
+    )
     try:
         await submission.send(sender.address, [address], outgoing.message)
     except TaskFailed as failure:

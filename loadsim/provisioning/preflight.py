@@ -25,28 +25,22 @@ from loadsim.provisioning.answers import refused_recipient, remedy
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_mail import probe
 from loadsim.provisioning.server_report import Observation
-from loadsim.provisioning.sessions import (
-    DRIVER,
-    LogOnFailed,
-    NullObserver,
-    accounts_on_server,
-    name_of,
-    no_access,
-    visit,
-)
+from loadsim.provisioning.sessions import LogOnFailed, NullObserver, accounts_on_server, name_of, no_access, visit
 
 
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
-    """Connect, secure and authenticate at the submission service, as the first of these users (None: of all).
+    """Connect, secure and authenticate at each submission service, as the first of these users (None: of all).
 
     Raises `ConfigError`.
     """
+    by_service = {"smtp": "imap", "mapi": "mapi"}
     for account in accounts_on_server(workload.scenario, users)[:1]:
-        submission = open_driver(DRIVER, services).session(account, NullObserver()).submission
-        try:
-            await submission.check()
-        except TaskFailed as failure:
-            raise no_access("smtp", services, account, failure) from None
+        for service in by_service.keys() & services.endpoints.keys():
+            submission = open_driver(by_service[service], services).session(account, NullObserver()).submission
+            try:
+                await submission.check()
+            except TaskFailed as failure:
+                raise no_access(service, services, account, failure) from None
 
 
 async def check_server_limits(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
@@ -68,7 +62,7 @@ async def check_server_limits(workload: Workload, services: Services, users: Ite
 
 async def _check_list(workload: Workload, services: Services, account: Account) -> None:
     """Name the first list as a recipient, without a message. Only a final refusal counts."""
-    if not sends_to_lists(workload):
+    if services.smtp is None or not sends_to_lists(workload):
         return
     address = workload.population.lists.address(0)
     with suppress(TaskFailed):  # `check_submission` and the run report other failures
@@ -125,12 +119,11 @@ def too_few_ports(users: int, sources: int, ports: int, further: int = 0) -> str
 
 
 def _problem(source: str, scenario: Scenario) -> str | None:
-    host = scenario.server.imap.host if isinstance(scenario.server, Server) else "127.0.0.1"
-    try:
-        if ip_address(host).version != ip_address(source).version:
-            return f"expected addresses of the same IP version as the server's {host}, found {source}"
-    except ValueError:
-        pass  # the name of a host, which may have addresses of either version
+    endpoints = scenario.server.endpoints.values() if isinstance(scenario.server, Server) else ()
+    for host in [each.host for each in endpoints] or ["127.0.0.1"]:
+        with suppress(ValueError):  # the name of a host, which may have addresses of either version
+            if ip_address(host).version != ip_address(source).version:
+                return f"expected addresses of the same IP version as the server's {host}, found {source}"
     try:
         bound_socket(source).close()
     except OSError as failure:

@@ -28,13 +28,13 @@ from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
 from loadsim.provisioning.preflight import check_accounts, check_submission, log_off, nothing, user_connections
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import (
-    DRIVER,
     NullObserver,
     accounts_on_server,
     all_done,
     name_of,
     named,
     no_access,
+    preparing_driver,
     visit,
 )
 from loadsim.users.plugin_tasks import load_tasks
@@ -81,8 +81,9 @@ async def check_server(
         progress("log on")
         await check_submission(workload, limited, check.users)
         first, second, *_ = check.accounts
-        with suppress(TaskFailed):  # the tasks send to this user, too, and report it
-            check.smtp = await probe(limited, first).ask(first.address, second.address)
+        if limited.smtp is not None:
+            with suppress(TaskFailed):  # the tasks send to this user, too, and report it
+                check.smtp = await probe(limited, first).ask(first.address, second.address)
         await check_accounts(workload.scenario, limited)
         await _sessions_at_once(check)
         tried = await user_connections(workload.population, limited, check.users)
@@ -110,7 +111,7 @@ async def check_server(
 async def _sessions_at_once(check: Check) -> None:
     """Log on to up to `MOST_SESSIONS` mailboxes at once. A refused session names the server's limit."""
     accounts = accounts_on_server(check.workload.scenario)[:MOST_SESSIONS]
-    driver = open_driver(DRIVER, check.services)
+    driver = open_driver(preparing_driver(check.services), check.services)
     mailboxes = [driver.session(account, NullObserver()).mailbox for account in accounts]
     try:
         results = await asyncio.gather(*(mailbox.log_on() for mailbox in mailboxes), return_exceptions=True)
@@ -120,7 +121,7 @@ async def _sessions_at_once(check: Check) -> None:
                 raise failure
         if len(failures) == len(accounts):
             first = next(each for each in failures if isinstance(each, TaskFailed))
-            raise no_access("imap", check.services, accounts[0], first)
+            raise no_access(preparing_driver(check.services), check.services, accounts[0], first)
         on = len(accounts) - len(failures)
         seen, limit = f"{on} of {len(accounts)} at once", None
         if failures:
@@ -149,11 +150,11 @@ async def _make_folders(check: Check) -> None:
 async def _do_tasks(check: Check) -> None:
     """Let each user do the planned tasks with the driver and mail program of their group; users work together.
 
-    Users of another driver than `imap` do them with `imap`, too, since `init` and `clean` use it.
+    Users of another driver than `init` and `clean` use do them with that one, too.
     """
-    scenario = check.workload.scenario
+    scenario, preparing = check.workload.scenario, preparing_driver(check.services)
     groups = {user: check.workload.population.group(user) for user in check.users}
-    drivers = {DRIVER: open_driver(DRIVER, check.services)} | {
+    drivers = {preparing: open_driver(preparing, check.services)} | {
         group.module: open_driver(group.protocol, scenario.with_program(check.services, group.program))
         for group in groups.values()
     }
@@ -163,7 +164,7 @@ async def _do_tasks(check: Check) -> None:
 
     async def one(user: int, partner: int) -> None:
         group = groups[user]
-        for name in (group.module,) if group.protocol == DRIVER else (DRIVER, group.module):
+        for name in (group.module,) if group.protocol == preparing else (preparing, group.module):
             folder = folders.get(user, INBOX)
             task = TaskCheck(check.host, check.post, name, drivers[name], user, partner, folder, check.wait_s)
             check.tasks.append(task)

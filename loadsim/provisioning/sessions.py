@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.documents.scenario_server import Server
@@ -15,7 +15,7 @@ from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
-from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
+from loadsim.protocols.registry import IN_THE_ENGINE, needed_services, open_driver
 from loadsim.protocols.tls import with_authorities
 from loadsim.provisioning.answers import remedy
 
@@ -24,8 +24,11 @@ T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
 """Takes the name of a step, the number of accounts for which it is done, and the number of all accounts."""
 
-DRIVER = "imap"
-"""The driver of `init`, `clean` and `check`, also for users of other drivers."""
+
+def preparing_driver(services: Services) -> str:
+    """Return the driver of `init`, `clean` and `check`, also for users of others: `imap` if there is that service."""
+    return "mapi" if services.imap is None else "imap"
+
 
 REFUSED = "connection refused"
 """The kind of failure of a port where no program listens."""
@@ -56,8 +59,9 @@ class NullObserver:
 
 
 def services_of(scenario: Scenario) -> Services:
-    """Return the server that a scenario names, with the contents of its `ca_file`: other machines lack this file.
+    """Return the services that the users of a scenario need, with the contents of `ca_file`: other machines lack it.
 
+    All services are returned if no user needs one.
     Raises `ConfigError` for the embedded server, which runs only during a run, or if a `ca_file` cannot be read.
     """
     if not isinstance(scenario.server, Server):
@@ -65,9 +69,10 @@ def services_of(scenario: Scenario) -> Services:
             f"{scenario.name}: server: expected a server that is running, found embedded, which runs only during"
             " loadsim run; loadsim run initialises it by itself"
         )
-    imap, smtp = with_authorities(scenario.server.imap), with_authorities(scenario.server.smtp)
-    services = Services(imap, smtp, scenario.limits.command_s)
-    return scenario.using(services)
+    stated = scenario.server.endpoints
+    used = needed_services(scenario) or stated
+    endpoints: dict[str, Any] = {name: with_authorities(each) for name, each in stated.items() if name in used}
+    return scenario.using(Services(**endpoints, command_limit_s=scenario.limits.command_s))
 
 
 def accounts_on_server(scenario: Scenario, users: Iterable[int] | None = None) -> list[Account]:
@@ -97,8 +102,9 @@ async def visit(
     """
     if not accounts:
         return []
-    driver = open_driver(DRIVER, services)
-    most = min(services.imap.preparation_connections, len(accounts))
+    service = preparing_driver(services)
+    driver = open_driver(service, services)
+    most = min(services.endpoint(service).preparation_connections, len(accounts))
     results: dict[int, T | ConfigError] = {}
     waiting = deque(accounts)
     in_a_row = 0
@@ -157,7 +163,7 @@ async def _visit(
                 try:
                     await mailbox.log_on()
                 except TaskFailed as failure:
-                    raise LogOnFailed(str(no_access("imap", services, account, failure))) from None
+                    raise LogOnFailed(str(no_access(preparing_driver(services), services, account, failure))) from None
                 result = await work(account, mailbox)
                 await mailbox.log_off()
                 return result
@@ -211,32 +217,35 @@ def _about_account(account: Account) -> str:
 
 def _other_service(service: str, failure: TaskFailed) -> str | None:
     """Return the service whose greeting came in place of this service's; None for any other failure."""
-    greeting = SMTP_GREETING if service == "imap" else ": * OK"
-    other = {"imap": "an SMTP", "smtp": "an IMAP"}[service]
+    greeting, other = {"imap": (SMTP_GREETING, "an SMTP"), "smtp": (": * OK", "an IMAP")}.get(service, ("", None))
     return other if isinstance(failure, ProtocolError) and greeting in failure.line else None
 
 
 def no_access(service: str, services: Services, account: Account, failure: TaskFailed) -> ConfigError:
-    """Return the error, with advice, for an account that failed to use a service (imap or smtp)."""
-    endpoint = services.imap if service == "imap" else services.smtp
+    """Return the error, with advice, for an account that failed to use a service, one of `SERVICES`."""
+    endpoint = services.endpoint(service)
     advice = ""
     if failure.kind == "TLS certificate":
         advice = f"; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
     elif failure.kind in _ABOUT_TLS or (endpoint.tls == "none" and isinstance(failure, ServerSilent)):
-        advice = f"; is tls: {endpoint.tls} right for this port?"
+        stated = "server.mapi.url" if service == "mapi" else f"tls: {endpoint.tls}"
+        advice = f"; is {stated} right for this port?"
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"
     elif _about_password(account, failure):
         advice = f"; {_about_account(account)}"
     elif failure.kind == REFUSED:
-        startable = " (loadsim server dovecot-postfix SCENARIO starts one)" if is_loopback(endpoint.host) else ""
-        advice = f"; is the server running{startable}, and is server.{service}.port right?"
+        startable = is_loopback(endpoint.host) and service != "mapi"
+        starts = " (loadsim server dovecot-postfix SCENARIO starts one)" if startable else ""
+        advice = (
+            f"; is the server running{starts}, and is server.{service}.{'url' if service == 'mapi' else 'port'} right?"
+        )
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):
         return ConfigError(f"{name_of(account)}: server.{service}.auth: {failure.line}")
     if failure.outcome == "generator":
         return ConfigError(f"{name_of(account)}: {failure}")
     if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:
-        action = "log on" if service == "imap" else "submit mail"
+        action = "submit mail" if service == "smtp" else "log on"
         if service == "smtp" and _about_password(account, failure):
             action = "log on over SMTP"
         answer = failure.line or failure.kind

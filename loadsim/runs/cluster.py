@@ -193,13 +193,12 @@ class _ClusterRun:
     def _assignments(self, services: Services, users: Mapping[str, Sequence[Assignment]]) -> list[WorkerAssignment]:
         """Return the assignment of each client. It takes as long as planning for all users."""
         # Header of all logs.
-        server = f"{services.imap.host}:{services.imap.port}"
         digests = {user: self.workload.user_digest(user) for user in all_users(self.scenario.users)}
         start_state = start_state_after(self.workload, self.scenario.initialise)
         plan = combine_digests(list(digests.values()))
         run_id = random_run_id(self.began)
         header = {
-            **run_header(self.workload, run_id, server, plan, start_state, self.load),
+            **run_header(self.workload, run_id, services.address, plan, start_state, self.load),
             "machines": [{"client": name, "users": sum(map(len, own))} for name, own in users.items()],
         }
 

@@ -167,6 +167,7 @@ def _open_log(name: str, out: Path | FileIO) -> TimingLogWriter:
 
 def _place(services: Services) -> dict[str, Any]:
     """Return if the server is on this machine; None if it has the address, and nothing listens at one of the ports."""
-    here = find_server(services.imap, services.smtp).here
-    listens = all(any(listening(addresses_of(each.host), each.port)) for each in (services.imap, services.smtp))
+    endpoints = services.endpoints.values()
+    here = find_server(*endpoints).here
+    listens = all(any(listening(addresses_of(each.host), each.port)) for each in endpoints)
     return {"server_here": here if not here or listens else None}

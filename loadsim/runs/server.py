@@ -30,7 +30,7 @@ def server_under_test(scenario: Scenario, directory: Path) -> Iterator[tuple[Ser
     in_memory = all(group.protocol == IN_THE_ENGINE for group in scenario.topology)
     if isinstance(scenario.server, Server):
         services = services_of(scenario)
-        yield services, IN_MEMORY if in_memory else f"{services.imap.host}:{services.imap.port}"
+        yield services, IN_MEMORY if in_memory else services.address
         return
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     with start_embedded(accounts, distribution_lists(scenario), directory) as server:
@@ -44,7 +44,7 @@ def server_facts(services: Services, engines: int, pin: bool, watcher: Watcher) 
 
     With `pin`, a server on this machine and the load run on separate cores in the block, as far as permitted.
     """
-    place = find_server(services.imap, services.smtp)
+    place = find_server(*services.endpoints.values())
     facts = environment_facts(place, services)
     if pin and place.here:
         with kept_apart(place, engines) as cores:

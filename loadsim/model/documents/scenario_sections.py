@@ -56,12 +56,11 @@ class Client:
             raise mismatch("each address once", "one twice", at=("source_addresses",))
 
     def using(self, services: Services) -> Services:
-        return replace(
-            services,
-            imap=replace(services.imap, sources=self.source_addresses, resumes=self.tls_resumption),
-            smtp=replace(services.smtp, sources=self.source_addresses, resumes=self.tls_resumption),
-            submission=self.submission or services.submission,
-        )
+        endpoints: dict[str, Any] = {
+            service: replace(each, sources=self.source_addresses, resumes=self.tls_resumption)
+            for service, each in services.endpoints.items()
+        }
+        return replace(services, submission=self.submission or services.submission, **endpoints)
 
 
 def _probe_settings(value: object) -> dict[str, Any]:

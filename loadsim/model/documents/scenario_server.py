@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import SplitResult, urlsplit
 
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
@@ -13,7 +15,7 @@ from loadsim.model.accounts import AccountsSection
 from loadsim.model.documents.schema import Text, whole, word
 from loadsim.model.documents.typed import ReadAs, Reads, mismatch, mismatches, show, strict
 from loadsim.model.documents.yaml_reader import Origin, Problems, resolve_path
-from loadsim.model.host_port import is_loopback
+from loadsim.model.host_port import bracketed, is_loopback
 from loadsim.model.log_on import (
     AUTO,
     LOGIN_COMMAND,
@@ -24,7 +26,7 @@ from loadsim.model.log_on import (
     described,
     is_pattern,
 )
-from loadsim.model.ports import Endpoint
+from loadsim.model.ports import Endpoint, stated_endpoints
 
 Port = Annotated[int, whole(1, 65535)]
 Tls = Annotated[str, word("none", "starttls", "implicit")]
@@ -35,6 +37,10 @@ IMAP_PORTS = {"none": 143, "starttls": 143, "implicit": 993}
 SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
 """RFC 5321, RFC 6409 section 3.1 and RFC 8314 section 3.3."""
 
+HTTP_PORTS = {"http": 80, "https": 443}
+
+MAPI_PATH = "/mapi/emsmdb"
+"""The path of mailboxes on servers of MAPI over HTTP. Clients learn it by Autodiscover, which loadsim does not ask."""
 
 INSECURE = "insecure-none"
 """The word that switches the verification of certificates off."""
@@ -164,7 +170,52 @@ class _Smtp:
         _check_tls(self)
 
 
-def _check_tls(section: _Imap | _Smtp) -> None:
+def _url(value: object) -> SplitResult:
+    """Read scheme, host, port and path. No error shows the value, in which a password may be."""
+    expected = f"scheme, host, port and path, such as https://mail.example.com{MAPI_PATH}"
+    text = value if isinstance(value, str) else ""
+    try:
+        url = urlsplit(text)
+        sound = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        sound = False
+    if not sound or not text.isascii() or re.search(r"[\s\x00-\x1f\x7f@?#\\]", text):
+        raise mismatch(expected, "something else")
+    return url
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Mapi:
+    url: Annotated[SplitResult, Reads(_url, "text")]
+    """Address of the mailboxes, such as `https://mail.example.com/mapi/emsmdb`, which is the default path. Users log on
+    with Basic authentication. A host beyond loopback must be in `allow_hosts`."""
+    ca_file: Text | None = None
+    """As for IMAP."""
+    tls_server_name: Text | None = None
+    """As for IMAP."""
+    tls_min_version: TlsVersion = TLS_VERSIONS[0]
+    """As for IMAP."""
+    tls_verify: Verification = True
+    """As for IMAP."""
+    client_certificate: Pattern | None = None
+    """As for IMAP."""
+    client_key: Pattern | None = None
+    """As for IMAP. Default: in the certificate's file."""
+
+    def __post_init__(self) -> None:
+        _check_tls(self)
+
+    @property
+    def host(self) -> str:
+        return self.url.hostname or ""
+
+    @property
+    def tls(self) -> str:
+        return "implicit" if self.url.scheme == "https" else "none"
+
+
+def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
     """Raise the mismatches of settings that TLS alone gives a meaning, and of a key without a certificate."""
     meant = {
         "ca_file": section.ca_file is not None,
@@ -173,8 +224,9 @@ def _check_tls(section: _Imap | _Smtp) -> None:
         "tls_verify": not section.tls_verify,
         "client_certificate": section.client_certificate is not None,
     }
+    key_of_tls, with_tls = ("url", "https") if isinstance(section, _Mapi) else ("tls", "starttls or implicit")
     mistakes = [
-        mismatch(f"starttls or implicit where there is a {key}", "none", at=("tls",))
+        mismatch(f"{with_tls} where there is a {key}", "none", at=(key_of_tls,))
         for key, given in meant.items()
         if given and section.tls == "none"
     ]
@@ -190,10 +242,10 @@ _COMMON = (
     *("host", "tls", "ca_file", "tls_server_name", "tls_min_version", "tls_verify"),
     *("client_certificate", "client_key"),
 )
-"""Keys of both services that an endpoint has as they are in a file."""
+"""Keys of all services that an endpoint has as they are in a file, but `host` and `tls` in the `url` of MAPI."""
 
 
-def _common(of: _Imap | _Smtp | Endpoint) -> dict[str, Any]:
+def _common(of: _Imap | _Smtp | _Mapi | Endpoint) -> dict[str, Any]:
     return {key: getattr(of, key) for key in _COMMON}
 
 
@@ -217,25 +269,49 @@ def _smtp(section: _Smtp) -> Endpoint:
     )
 
 
+def _mapi(section: _Mapi) -> Endpoint:
+    url = section.url
+    port = url.port or HTTP_PORTS[url.scheme]
+    return Endpoint(port=port, path=url.path.rstrip("/") or MAPI_PATH, **_common(section))
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class Server:
-    imap: Annotated[Endpoint, ReadAs(_Imap, _imap)]
+    """The services of a server: those that the drivers of the groups need, and perhaps others."""
+
+    imap: Annotated[Endpoint, ReadAs(_Imap, _imap)] | None = None
     """IMAP service of the server."""
-    smtp: Annotated[Endpoint, ReadAs(_Smtp, _smtp)]
+    smtp: Annotated[Endpoint, ReadAs(_Smtp, _smtp)] | None = None
     """SMTP service, for submission."""
+    mapi: Annotated[Endpoint, ReadAs(_Mapi, _mapi)] | None = None
+    """MAPI over HTTP, in place of IMAP and SMTP."""
+
+    def __post_init__(self) -> None:
+        if not self.endpoints:
+            raise mismatch("imap and smtp, or mapi")
 
     @property
-    def log_on(self) -> str:
-        """The log-on methods, as in a log's header: methods differ in the server's work per log-on."""
-        smtp = described(self.smtp.methods) if self.smtp.auth else "none"
-        return f"IMAP {described(self.imap.methods)}, SMTP {smtp}"
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Return the endpoints that are stated, by service."""
+        return stated_endpoints(self.imap, self.smtp, self.mapi)
+
+    @property
+    def log_on(self) -> str | None:
+        """The log-on methods, as in a log's header, since they differ in the server's work; None for the defaults."""
+        if all(each.auth and not each.methods for each in self.endpoints.values()):
+            return None
+        return ", ".join(
+            f"{service.upper()} {described(each.methods) if each.auth else 'none'}"
+            for service, each in self.endpoints.items()
+            if service != "mapi"  # has one method only
+        )
 
 
 def insecure(server: Server) -> Iterator[Finding]:
     """Yield a finding for each remote service that receives passwords without TLS, and for each unverified one."""
-    for service, endpoint in (("IMAP", server.imap), ("SMTP", server.smtp)):
-        where = f"{service} at {endpoint.host}:{endpoint.port}"
+    for service, endpoint in server.endpoints.items():
+        where = f"{service.upper()} at {endpoint.host}:{endpoint.port}"
         # These methods do not send the password itself.
         proves = bool(endpoint.methods) and all(method.startswith(("scram-", "cram-")) for method in endpoint.methods)
         if endpoint.auth and endpoint.tls == "none" and not is_loopback(endpoint.host) and not proves:
@@ -249,13 +325,14 @@ def resolve_server(
 ) -> Server:
     """Return a server with absolute paths of its files. Raises `ConfigError` if it does not fit the other sections."""
     allowed = {host.lower() for host in allow_hosts}
-    found, problems = {"imap": server.imap, "smtp": server.smtp}, Problems()
+    found, problems = server.endpoints, Problems()
     for service, endpoint in found.items():
         with problems:
             if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
                 expected = "a loopback address, or a host in allow_hosts"
                 found_host = f"{show(endpoint.host)}; add allow_hosts: [{show(endpoint.host)}]"
-                raise origin.error_saying(("server", service, "host"), expected, found_host)
+                key = "url" if service == "mapi" else "host"
+                raise origin.error_saying(("server", service, key), expected, found_host)
         with problems:
             found[service] = _with_files(endpoint, service, origin, directory)
     checked = Server(**found)
@@ -282,10 +359,15 @@ def _check_methods(accounts: AccountsSection | None, server: Server, origin: Ori
     """Record the log-on methods whose secret the scenario does not have."""
     if accounts is None:
         return
-    for service, endpoint in (("imap", server.imap), ("smtp", server.smtp)):
+    for service, endpoint in server.endpoints.items():
         for method in endpoint.methods if endpoint.auth else ():
             with problems:
                 _check_method(method, accounts, endpoint, service, origin)
+        if service == "mapi" and (accounts.master is not None or not accounts.has_password):
+            found = "none" if accounts.master is None else "a master's"
+            with problems:
+                raise origin.error_saying(("accounts",), "each user's password, for mapi", found)
+            continue
         secrets = accounts.has_password or accounts.has_token or endpoint.client_certificate
         if endpoint.auth and not endpoint.methods and not secrets:
             expected = "a password, a token or a client_certificate"
@@ -307,20 +389,23 @@ def _check_method(method: str, accounts: AccountsSection, endpoint: Endpoint, se
 
 
 def server_document(server: Server) -> dict[str, Any]:
-    own: dict[str, dict[str, Any]] = {
-        "imap": {
-            "auth": list(server.imap.methods) or AUTO,
-            "preparation_connections": server.imap.preparation_connections,
-            "ignore_capabilities": sorted(server.imap.ignored),
-        },
-        "smtp": {"auth": list(server.smtp.methods) or server.smtp.auth, "connection": server.smtp.connection},
-    }
-    return {
-        service: {
-            **{"host": each.host, "port": each.port},
-            **_common(each),
-            **{"tls_verify": each.tls_verify or INSECURE},
-            **own[service],
+    return {service: _endpoint_document(service, each) for service, each in server.endpoints.items()}
+
+
+def _endpoint_document(service: str, of: Endpoint) -> dict[str, Any]:
+    common = {**_common(of), "tls_verify": of.tls_verify or INSECURE}
+    if service == "mapi":
+        return {"url": mapi_url(of), **{key: common[key] for key in common if key not in ("host", "tls")}}
+    own: dict[str, Any] = {"auth": list(of.methods) or of.auth, "connection": of.connection}
+    if service == "imap":
+        own = {
+            "auth": list(of.methods) or AUTO,
+            "preparation_connections": of.preparation_connections,
+            "ignore_capabilities": sorted(of.ignored),
         }
-        for service, each in (("imap", server.imap), ("smtp", server.smtp))
-    }
+    return {"host": of.host, "port": of.port, **common, **own}
+
+
+def mapi_url(of: Endpoint) -> str:
+    """Return the address of a service of MAPI over HTTP, as in a file."""
+    return f"{'http' if of.tls == 'none' else 'https'}://{bracketed(of.host)}:{of.port}{of.path}"

@@ -86,7 +86,7 @@ def server_storage(services: Services) -> dict[str, Any]:
 
     Call it while users are logged on: only then do the processes exist that serve mailboxes.
     """
-    by_system = open_file_systems(find_server(services.imap, services.smtp).processes)
+    by_system = open_file_systems(find_server(*services.endpoints.values()).processes)
     return {
         "server_file_systems": [
             system._replace(open_by=tuple(sorted(names)))._asdict()

@@ -48,7 +48,7 @@ def find_processes(services: Services) -> Callable[[], frozenset[int]]:
     """
     endpoints = [
         Endpoint(str(address), port)
-        for host, port in dict.fromkeys((each.host, each.port) for each in (services.imap, services.smtp))
+        for host, port in dict.fromkeys((each.host, each.port) for each in services.endpoints.values())
         for address in sorted(addresses_of(host), key=str)
         if is_own(address)
     ]

@@ -20,7 +20,7 @@ def open_driver(services: Services) -> Driver:
     """Return a new driver (entry point `aioimaplib`)."""
     # At its lower levels the library logs each line of the conversation, including mail.
     library.log.setLevel(logging.WARNING)
-    imap, limit_s, folders = services.imap, services.command_limit_s, services.folders
+    imap, limit_s, folders = services.endpoint("imap"), services.command_limit_s, services.folders
     return MailDriver(
         "aioimaplib",
         services,

@@ -36,7 +36,8 @@ from loadsim.protocols.short_sessions import PerViewMailbox
 
 def open_driver(services: Services) -> Driver:
     """Return a new driver: the entry point `imap` of `loadsim.protocols`."""
-    imap, limit_s, folders, program = services.imap, services.command_limit_s, services.folders, services.program
+    imap, limit_s = services.endpoint("imap"), services.command_limit_s
+    folders, program = services.folders, services.program
     requests = requests_of(program)
 
     def over_one_connection(context: ssl.SSLContext | None, account: Account, observer: Observer) -> ImapMailbox:

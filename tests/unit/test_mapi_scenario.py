@@ -1,0 +1,187 @@
+"""Scenarios for drivers that need MAPI over HTTP, and the services that any driver needs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from example_plugins import package_of
+
+from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
+from loadsim.model.documents.scenario_server import Server
+from loadsim.model.ports import Endpoint, Services
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.protocols.registry import check_protocols, needed_services, open_driver
+from loadsim.provisioning.sessions import preparing_driver, services_of
+
+HTTP = {"url": "http://127.0.0.1:8080/mapi/emsmdb"}
+IMAP, SMTP = {"host": "127.0.0.1"}, {"host": "127.0.0.1", "port": 25}
+
+PACKAGE = """
+class Other:
+    needs = ("mapi",)
+    def __init__(self, services):
+        pass
+
+class Wrong(Other):
+    needs = "mapi"
+
+def silent(services):
+    pass
+"""
+"""A third-party package: a driver for MAPI, one with wrong needs, and one that states none."""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    entries = "other = other:Other\nwrong = other:Wrong\nsilent = other:silent"
+    package = package_of(tmp_path / "package", PACKAGE, protocols=entries)
+    monkeypatch.delitem(sys.modules, "other", raising=False)
+    monkeypatch.setattr(sys, "path", [str(package), *sys.path])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def scenario(server: Any, *protocols: str, **keys: Any) -> Scenario:
+    """Two users of each of these drivers."""
+    document = {
+        "server": server,
+        "topology": [{"profile": "loadsim-5.5/light", "users": 2, "protocol": each} for each in protocols],
+        "accounts": {"user": "user{index}", "password": "hunter2"},
+    }
+    Path("own.yaml").write_text(yaml.safe_dump(document | keys), encoding="utf-8")
+    return load_scenario("own.yaml")
+
+
+def mapi_of(found: Scenario) -> Endpoint:
+    assert isinstance(found.server, Server) and found.server.mapi is not None
+    return found.server.mapi
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "tls", "path"),
+    [
+        ("https://localhost", "localhost", 443, "implicit", "/mapi/emsmdb"),
+        ("https://localhost/mapi/emsmdb/", "localhost", 443, "implicit", "/mapi/emsmdb"),
+        ("http://[::1]:8080/own/boxes", "::1", 8080, "none", "/own/boxes"),
+        ("HTTP://LOCALHOST:80/", "localhost", 80, "none", "/mapi/emsmdb"),
+    ],
+)
+def test_address(url: str, host: str, port: int, tls: str, path: str) -> None:
+    """The scheme says if TLS is used; the address survives the file of the run directory."""
+    found = scenario({"mapi": {"url": url}}, "other")
+    endpoint = mapi_of(found)
+    assert endpoint == Endpoint(host, port, tls, path=path)
+    Path("again.yaml").write_text(found.to_yaml(), encoding="utf-8")
+    assert mapi_of(load_scenario("again.yaml")) == endpoint
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost",
+        "ftp://localhost/mapi",
+        "https://",
+        "https://localhost:0/",
+        "https://localhost:65536/",
+        "https://user:hunter2@localhost/",
+        "https://localhost/mapi/emsmdb?MailboxId=a@b",
+        "https://localhost/a b",
+        "https://localhost/\u00e9",
+        "https://[::1/",
+        5,
+    ],
+)
+def test_what_is_no_address(url: Any) -> None:
+    with pytest.raises(ConfigError, match=r"own.yaml: server.mapi.url: expected scheme, host, port and path") as failed:
+        scenario({"mapi": {"url": url}}, "other")
+    assert "hunter2" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("server", "keys", "says"),
+    [
+        ({}, {}, "server: expected embedded or imap and smtp, or mapi"),
+        (
+            {"mapi": {"url": "https://192.0.2.1"}},
+            {},
+            "server.mapi.url: expected a loopback address, or a host in allow",
+        ),
+        ({"mapi": HTTP | {"ca_file": "own.yaml"}}, {}, "server.mapi.url: expected https where there is a ca_file"),
+        (
+            {"mapi": HTTP},
+            {"accounts": {"user": "u{index}", "token_command": "a", "manifest_key": "k"}},
+            "for mapi, found none",
+        ),
+        ({"mapi": HTTP}, {"accounts": {"user": "u{index}", "password": "a", "master": "m"}}, "found a master's"),
+    ],
+)
+def test_what_does_not_fit(server: Any, keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as failed:
+        scenario(server, "other", **keys)
+    assert says in str(failed.value)
+
+
+def test_a_remote_server() -> None:
+    """A host is allowed by name; a password without TLS is reported."""
+    found = scenario({"mapi": {"url": "http://192.0.2.1"}}, "other", allow_hosts=["192.0.2.1"])
+    assert finding(Code.PASSWORD_IN_CLEAR, "MAPI at 192.0.2.1:80") in found.findings
+
+
+@pytest.mark.parametrize(
+    ("server", "protocols", "needed"),
+    [
+        ({"mapi": HTTP}, ["other"], ["mapi"]),
+        ({"imap": IMAP, "smtp": SMTP, "mapi": HTTP}, ["other"], ["mapi"]),
+        ({"imap": IMAP, "smtp": SMTP, "mapi": HTTP}, ["other", "imap"], ["imap", "smtp", "mapi"]),
+        ({"imap": IMAP, "smtp": SMTP, "mapi": HTTP}, ["silent"], ["imap", "smtp"]),
+    ],
+)
+def test_users_get_the_services_that_their_drivers_need(server: Any, protocols: list[str], needed: list[str]) -> None:
+    """No other service is contacted, and mailboxes are prepared by IMAP where users have it."""
+    found = scenario(server, *protocols, allow_hosts=[])
+    check_protocols(found)
+    services = services_of(found)
+    assert [*services.endpoints] == needed and needed_services(found) == set(needed)
+    assert preparing_driver(services) == needed[0]
+
+
+@pytest.mark.parametrize(
+    ("server", "protocols", "says"),
+    [
+        (
+            {"imap": IMAP, "smtp": SMTP},
+            ["imap", "other"],
+            "expected mapi, which topology[1].protocol other needs, found imap and smtp",
+        ),
+        ({"mapi": HTTP}, ["imap"], "expected imap, which topology[0].protocol imap needs, found mapi"),
+        ({"imap": IMAP}, ["silent"], "expected smtp, which topology[0].protocol silent needs, found imap"),
+        (
+            "embedded",
+            ["imap", "other"],
+            "expected groups with the same services of the embedded server, found imap, other",
+        ),
+        ({"mapi": HTTP}, ["wrong"], "protocol wrong: expected needs that are a tuple of imap, smtp, mapi"),
+    ],
+)
+def test_a_scenario_that_lacks_a_service_is_rejected(server: Any, protocols: list[str], says: str) -> None:
+    with pytest.raises(ConfigError) as failed:
+        check_protocols(scenario(server, *protocols))
+    assert says in str(failed.value)
+
+
+def test_a_driver_without_its_service_is_not_opened() -> None:
+    with pytest.raises(ConfigError, match="server: expected imap, found mapi"):
+        open_driver("imap", Services(mapi=Endpoint("127.0.0.1", 80)))
+
+
+def test_the_load_is_that_of_the_users() -> None:
+    """Neither the address of a service nor one that no user needs changes the load."""
+    alone, beside = {"mapi": HTTP}, {"imap": IMAP, "smtp": SMTP, "mapi": {"url": "https://localhost"}}
+    assert scenario(alone, "other").digest() == scenario(beside, "other").digest()
+    assert scenario(beside, "other").digest() != scenario(beside, "imap").digest()
