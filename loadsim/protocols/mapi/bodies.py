@@ -1,0 +1,233 @@
+"""Bodies of requests and responses (MS-OXCMAPIHTTP sections 2.2.2, 2.2.4 and 2.2.5).
+
+The mailbox takes Connect, Execute, NotificationWait and Disconnect, the address book Bind, ResolveNames and Unbind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
+
+from loadsim.protocols.mapi.codes import ERRORS_RETURNED, Failed
+from loadsim.protocols.mapi.layout import (
+    I32,
+    U32,
+    Ansi,
+    Guid,
+    Maybe,
+    Of,
+    Reader,
+    Several,
+    Sized,
+    Unicode,
+    layout_of,
+    malformed,
+    structure,
+    uint32,
+    unicode,
+)
+from loadsim.protocols.mapi.properties import Columns, row_from
+
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+
+Data = Annotated[bytes, Sized(uint32)]
+Tags = Annotated[tuple[int, ...], Columns(uint32)]
+
+LONGEST_HEADER_BYTES = 16384
+"""The most bytes of meta-tags and header fields before a response's body."""
+
+PLAIN = 0x3
+"""The flags of an Execute: neither compression nor obfuscation (section 2.2.4.2.1)."""
+
+
+class BodyRequest(Protocol[R_co]):
+    """A request whose response's body is `R_co`."""
+
+    @property
+    def response(self) -> type[R_co]: ...
+
+    @property
+    def request_type(self) -> str: ...
+
+
+@structure
+class Connected:
+    """A session; `retry_delay_ms` and `polls_max_ms` are the server's wishes."""
+
+    polls_max_ms: U32
+    retry_count: U32
+    retry_delay_ms: U32
+    dn_prefix: Ansi
+    display_name: Unicode
+    auxiliary: Data
+
+
+@structure
+class Connect:
+    request_type: ClassVar[str] = "Connect"
+    response: ClassVar = Connected
+    user_dn: Ansi
+    flags: U32 = 0
+    code_page: U32 = 1252
+    sort_locale: U32 = 1033
+    string_locale: U32 = 1033
+    auxiliary: Data = b""
+
+
+@structure
+class ExecuteResponse:
+    flags: U32
+    rop_buffer: Data
+    auxiliary: Data
+
+
+@structure
+class Execute:
+    request_type: ClassVar[str] = "Execute"
+    response: ClassVar = ExecuteResponse
+    _: KW_ONLY
+    flags: U32 = PLAIN
+    rop_buffer: Data
+    most_bytes: U32 = 0x10008
+    auxiliary: Data = b""
+
+
+@structure
+class Ended:
+    """The response of a Disconnect or an Unbind."""
+
+    auxiliary: Data
+
+
+@structure
+class Disconnect:
+    request_type: ClassVar[str] = "Disconnect"
+    response: ClassVar = Ended
+    auxiliary: Data = b""
+
+
+@structure
+class Waited:
+    """An event is pending if `event_pending` is 1: an Execute returns it."""
+
+    event_pending: U32
+    auxiliary: Data
+
+
+@structure
+class NotificationWait:
+    request_type: ClassVar[str] = "NotificationWait"
+    response: ClassVar = Waited
+    flags: U32 = 0
+    auxiliary: Data = b""
+
+
+@structure
+class Stat:
+    """A position in an address book (MS-OXNSPI section 2.2.8)."""
+
+    sort_type: U32 = 0
+    container: U32 = 0
+    current: U32 = 0
+    delta: I32 = 0
+    position: U32 = 0
+    total: U32 = 0
+    code_page: U32 = 1252
+    template_locale: U32 = 1033
+    sort_locale: U32 = 1033
+
+
+State = Annotated[Stat | None, Maybe(Of(Stat))]
+
+
+@structure
+class Bound:
+    server: Guid
+    auxiliary: Data
+
+
+@structure
+class Bind:
+    request_type: ClassVar[str] = "Bind"
+    response: ClassVar = Bound
+    flags: U32 = 0
+    state: State = Stat()
+    auxiliary: Data = b""
+
+
+@structure
+class Unbind:
+    request_type: ClassVar[str] = "Unbind"
+    response: ClassVar = Ended
+    reserved: U32 = 0
+    auxiliary: Data = b""
+
+
+class AddressBookRow:
+    """The kind of an AddressBookPropertyRow (section 2.2.1.7) with the columns of its reader."""
+
+    def write(self, value: Any) -> bytes:
+        raise NotImplementedError("only servers write it")
+
+    def read(self, reader: Reader) -> tuple[Any, ...]:
+        return row_from(reader, reader.columns, address_book=True)
+
+
+@structure
+class Entries:
+    """The entries of names that were resolved, in the names' order: their values in the order of the columns."""
+
+    columns: Tags
+    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint32, AddressBookRow())]
+
+
+UNRESOLVED, AMBIGUOUS, RESOLVED = range(3)
+
+
+@structure
+class ResolvedNames:
+    """For each name `RESOLVED` or not (MS-OXNSPI section 2.2.1.9), and the entries of those that are."""
+
+    code_page: U32
+    results: Annotated[tuple[int, ...] | None, Maybe(Several(uint32, uint32))]
+    entries: Annotated[Entries | None, Maybe(Of(Entries))]
+    auxiliary: Data
+
+
+@structure
+class ResolveNames:
+    request_type: ClassVar[str] = "ResolveNames"
+    response: ClassVar = ResolvedNames
+    _: KW_ONLY
+    reserved: U32 = 0
+    state: State = Stat()
+    columns: Annotated[tuple[int, ...] | None, Maybe(Columns(uint32))]
+    names: Annotated[tuple[str, ...] | None, Maybe(Several(uint32, unicode))]
+    auxiliary: Data = b""
+
+
+def body_of(request: BodyRequest[R], data: bytes) -> R | Failed:
+    """Return the body of a response, behind its meta-tags; `Failed` if StatusCode or ErrorCode is not 0."""
+    reader = Reader(data)
+    code = uint32.read(reader) or uint32.read(reader)
+    if code not in (0, ERRORS_RETURNED):
+        return Failed(code)
+    body: R = layout_of(request.response).read(reader)
+    reader.end()
+    return body
+
+
+def split_response(data: bytes) -> tuple[tuple[str, ...], Mapping[str, str], bytes]:
+    """Return meta-tags, header fields with lower-case names, and body of a response (section 2.2.2.2).
+
+    The last meta-tag is DONE.
+    """
+    head, blank, body = data.partition(b"\r\n\r\n")
+    lines = head.decode("latin-1").split("\r\n") if len(head) <= LONGEST_HEADER_BYTES else []
+    if not blank or "DONE" not in lines:
+        raise malformed("meta-tags, DONE, header fields and a blank line", 0)
+    done = lines.index("DONE") + 1
+    named = [line.partition(":") for line in lines[done:]]
+    return tuple(lines[:done]), {name.strip().lower(): value.strip() for name, _, value in named}, body

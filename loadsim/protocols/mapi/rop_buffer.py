@@ -1,0 +1,133 @@
+"""The buffer of an Execute: requests with their handles out, responses and notifications in.
+
+MS-OXCROPS section 2.2.1, within one RPC_HEADER_EXT (MS-OXCRPC section 2.2.2.1), neither compressed nor obfuscated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from operator import attrgetter
+from struct import Struct
+from typing import Any, TypeVar, cast
+
+from loadsim.protocols.mapi.codes import (
+    BUFFER_TOO_SMALL,
+    ERRORS_RETURNED,
+    NULL_DESTINATION,
+    SERVER_BUSY,
+    WRONG_SERVER,
+    Failed,
+)
+from loadsim.protocols.mapi.layout import Reader, Several, Sized, encode, layout_of, malformed, uint8, uint32
+from loadsim.protocols.mapi.notifications import Notified, read_notification
+from loadsim.protocols.mapi.rops import Done, GetPropertyIdsFromNames, Logon, MoveCopyMessages, Release, Request
+
+R = TypeVar("R")
+
+NO_HANDLE = 0xFFFFFFFF
+"""The handle in a place where an operation puts one."""
+
+_HEADER = Struct("<HHHHH")  # Version, Flags, Size, SizeActual, RopSize
+_LAST = 0x0004
+_RESULT = Struct("<BI")
+_NOTIFY, _PENDING = 0x2A, 0x6E
+_UNREACHED = {0xF9: SERVER_BUSY, 0xFF: BUFFER_TOO_SMALL}  # RopBackoff and RopBufferTooSmall end the responses
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """The answers to requests, and what the server appended.
+
+    An answer is the response's structure, or `Failed`. Requests that the server did not reach, because its buffer was
+    full or it was busy, failed with `BUFFER_TOO_SMALL` or `SERVER_BUSY`. A Release is `Done`.
+    """
+
+    requests: Sequence[Request[Any]]
+    answers: Sequence[object]
+    handles: tuple[int, ...]
+    notifications: Sequence[Notified] = ()
+    pending: bool = False
+
+    def answer(self, request: Request[R]) -> R | Failed:
+        """Return the answer to this very request."""
+        place = next(place for place, each in enumerate(self.requests) if each is request)
+        return cast("R | Failed", self.answers[place])
+
+
+def rop_buffer(requests: Sequence[Request[Any]], handles: Sequence[int]) -> bytes:
+    """Return the buffer with these requests and this handle table. Raises `struct.error` above 64 KiB."""
+    rops = b"".join([bytes((each.rop.number, 0)) + encode(each) for each in requests])
+    size_bytes = 2 + len(rops) + 4 * len(handles)
+    header = _HEADER.pack(0, _LAST, size_bytes, size_bytes, 2 + len(rops))
+    return header + rops + Struct(f"<{len(handles)}I").pack(*handles)
+
+
+def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> Executed:
+    """Return the contents of a buffer that answers these requests."""
+    whole = Reader(buffer)
+    version, flags, size_bytes, actual_bytes, rops_bytes = whole.unpack(_HEADER)
+    if version or flags != _LAST or not size_bytes == actual_bytes == len(buffer) - 8 >= rops_bytes >= 2:
+        raise malformed("the header of one plain buffer", 0)
+    reader = Reader(whole.take(rops_bytes - 2))
+    handles = Several(whole.left // 4, uint32).read(whole)
+    whole.end()
+
+    answers: list[object] = []
+    notifications: list[Notified] = []
+    pending, unreached = False, None
+    while reader.left and unreached is None:
+        number = uint8.read(reader)
+        if number == _NOTIFY:
+            notifications.append(read_notification(reader))
+        elif number == _PENDING:
+            reader.take(2)  # SessionIndex
+            pending = True
+        elif number in _UNREACHED:
+            unreached = Failed(_UNREACHED[number])
+        else:
+            _release(requests, answers)
+            if len(answers) == len(requests) or requests[len(answers)].rop.number != number:
+                raise malformed("the response to the next request", reader.at - 1)
+            answers.append(_answer(reader, requests[len(answers)]))
+    while len(answers) < len(requests):
+        _release(requests, answers)
+        if len(answers) < len(requests):
+            if unreached is None:
+                raise malformed("the response to the next request", reader.at)
+            answers.append(unreached)
+    return Executed(requests, answers, handles, notifications, pending)
+
+
+def _release(requests: Sequence[Request[Any]], answers: list[object]) -> None:
+    """Answer the next requests that have no response."""
+    while len(answers) < len(requests) and isinstance(requests[len(answers)], Release):
+        answers.append(Done())
+
+
+def _answer(reader: Reader, request: Request[Any]) -> object:
+    """Return the answer to a request, from behind its RopId."""
+    place, code = reader.unpack(_RESULT)
+    if place != _place(type(request))(request):
+        raise malformed("the place of the request", reader.at - 5)
+    if code and not (code == ERRORS_RETURNED and isinstance(request, GetPropertyIdsFromNames)):
+        if code == NULL_DESTINATION and isinstance(request, MoveCopyMessages):
+            reader.take(4)  # DestHandleIndex
+        elif code == WRONG_SERVER and isinstance(request, Logon):
+            reader.take(1)
+            Sized(uint8).read(reader)  # the server's name
+        # Some documents and servers put PartialCompletion or a size of 0 here, others nothing; no RopId is 0 or 1.
+        while reader.left and reader.data[reader.at] <= 1:
+            reader.at += 1
+        return Failed(code)
+    reader.columns = getattr(request, "columns", ())
+    answer: object = layout_of(request.rop.response).read(reader)
+    return answer
+
+
+@cache
+def _place(request: type) -> Callable[[Any], int]:
+    """Return the function that takes the place that a response repeats: that of the opened object, or the first."""
+    names = [each.name for each in fields(request)]
+    return attrgetter("output" if "output" in names else names[0])

@@ -1,0 +1,744 @@
+"""Remote operations: requests and responses as values (MS-OXCROPS section 2.2; their meaning is in the document named).
+
+A request names places in the handle table: of its object, `input`, and of the object that it opens, `output`. It states
+the structure of its response. Flags have the documents' values. The logon is that of number 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+
+from loadsim.protocols.mapi.layout import (
+    I32,
+    U8,
+    U16,
+    U32,
+    U64,
+    Ansi,
+    Bool,
+    Guid,
+    Maybe,
+    Number,
+    Of,
+    Optional,
+    Reader,
+    Sequential,
+    Several,
+    Sized,
+    Unicode,
+    ansi,
+    boolean,
+    encode,
+    malformed,
+    structure,
+    uint8,
+    uint16,
+    uint64,
+    unicode,
+)
+from loadsim.protocols.mapi.properties import Columns, Named, PropertyName, Row, Tagged, Value
+from loadsim.protocols.mapi.recipients import ModifiedRecipient, NumberedRecipient, StoredRecipient
+from loadsim.protocols.mapi.restrictions import Restriction, condition
+
+R_co = TypeVar("R_co", covariant=True)
+
+LOGON_CODE_PAGE = 0x0FFF
+"""The code page of the logon (MS-OXCROPS section 2.2.6.1.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rop(Generic[R_co]):
+    """An operation: its RopId, and the structure of its response without RopId, index and ReturnValue."""
+
+    number: int
+    response: type[R_co]
+
+
+class Request(Protocol[R_co]):
+    """A request whose response is `R_co`."""
+
+    @property
+    def rop(self) -> Rop[R_co]: ...
+
+
+Ids = Annotated[tuple[int, ...], Several(uint16, uint64)]
+Tags = Annotated[tuple[int, ...], Columns(uint16)]
+LongTermId = Annotated[bytes, Number("24s")]
+"""MS-OXCDATA section 2.2.1.3.1: the identifier of a folder or message that is valid in all sessions."""
+
+
+@structure
+class Done:
+    """The response of a ROP that returns nothing."""
+
+
+@structure
+class Completed:
+    """The response of a ROP on several objects; `partial` means that it failed for some."""
+
+    partial: Bool
+
+
+class Zero:
+    """A byte that is 1 for public folders only, which have other fields then."""
+
+    def write(self, value: Any) -> bytes:
+        return b"\0"
+
+    def read(self, reader: Reader) -> int:
+        if uint8.read(reader):
+            raise malformed("a folder of a private mailbox", reader.at - 1)
+        return 0
+
+
+class ShortString:
+    """A TypedString (MS-OXCDATA section 2.11.7)."""
+
+    def write(self, value: Any) -> bytes:
+        return b"\4" + unicode.write(value) if value else b"\1"
+
+    def read(self, reader: Reader) -> str:
+        type_ = uint8.read(reader)
+        if type_ > 4:
+            raise malformed("a type of string", reader.at - 1)
+        return "" if type_ < 2 else (unicode if type_ == 4 else ansi).read(reader)
+
+
+class SortingKind:
+    """The numbers of keys, of categories and of expanded ones, and the keys."""
+
+    def write(self, value: Any) -> bytes:
+        numbers = Sequential((uint16, uint16, uint16)).write((len(value.keys), value.categories, value.expanded))
+        return numbers + b"".join(map(encode, value.keys))
+
+    def read(self, reader: Reader) -> Sorting:
+        count, categories, expanded = (uint16.read(reader) for _ in range(3))
+        return Sorting(Several(count, Of(SortOrder)).read(reader), categories, expanded)
+
+
+class Scope:
+    """The identifiers of a folder and a message, or a byte 1 for None."""
+
+    def write(self, value: Any) -> bytes:
+        return b"\1" if value is None else b"\0" + pair.write(value)
+
+    def read(self, reader: Reader) -> Any:
+        return None if boolean.read(reader) else tuple(pair.read(reader))
+
+
+pair = Sequential((uint64, uint64))
+
+# Logons and identifiers: MS-OXCSTOR section 2.2.1.
+
+ROOT, DEFERRED_ACTION, SPOOLER_QUEUE, IPM_SUBTREE, INBOX, OUTBOX, SENT_ITEMS, DELETED_ITEMS = range(8)
+"""The places of some folders in `LoggedOn.folder_ids`."""
+
+
+@structure
+class LoggedOn:
+    """A logon to a private mailbox."""
+
+    flags: U8
+    folder_ids: Annotated[tuple[int, ...], Several(13, uint64)]
+    response_flags: U8
+    mailbox: Guid
+    replica_id: U16
+    replica: Guid
+    time: U64
+    address_types_changed: U64
+    store_state: U32
+
+
+@structure
+class Logon:
+    """The logon to the mailbox with this distinguished name. Its flags are Private, HOME_LOGON and the like."""
+
+    rop: ClassVar = Rop(0xFE, LoggedOn)
+    output: U8
+    flags: U8 = 0x01
+    open_flags: U32 = 0x0100_0400  # USE_PER_MDB_REPLID_MAPPING, HOME_LOGON
+    store_state: U32 = 0
+    mailbox_dn: Annotated[str, Sized(uint16, ansi)] = ""
+
+
+@structure
+class Release:
+    """The end of an object. It has no response."""
+
+    rop: ClassVar = Rop(0x01, Done)
+    input: U8
+
+
+@structure
+class ReceiveFolder:
+    folder_id: U64
+    message_class: Ansi
+
+
+@structure
+class GetReceiveFolder:
+    rop: ClassVar = Rop(0x27, ReceiveFolder)
+    input: U8
+    message_class: Ansi = "IPM.Note"
+
+
+@structure
+class LongTerm:
+    id: LongTermId
+
+
+@structure
+class LongTermIdFromId:
+    rop: ClassVar = Rop(0x43, LongTerm)
+    input: U8
+    id: U64
+
+
+@structure
+class ShortTerm:
+    id: U64
+
+
+@structure
+class IdFromLongTermId:
+    rop: ClassVar = Rop(0x44, ShortTerm)
+    input: U8
+    id: LongTermId
+
+
+# Folders: MS-OXCFOLD section 2.2.1.
+
+
+@structure
+class OpenedFolder:
+    has_rules: Bool
+    ghosted: Annotated[int, Zero()]
+
+
+@structure
+class OpenFolder:
+    rop: ClassVar = Rop(0x02, OpenedFolder)
+    input: U8
+    output: U8
+    folder_id: U64
+    mode: U8 = 0
+
+
+@structure
+class CreatedFolder:
+    """`existing` is None for a folder that was created now."""
+
+    folder_id: U64
+    existing: Annotated[OpenedFolder | None, Maybe(Of(OpenedFolder))]
+
+
+@structure
+class CreateFolder:
+    """A folder with a name in Unicode. Its type is 1 for a generic one, 2 for a search folder."""
+
+    rop: ClassVar = Rop(0x1C, CreatedFolder)
+    input: U8
+    output: U8
+    _: KW_ONLY
+    type: U8 = 1
+    unicode: U8 = 1
+    open_existing: Bool = False
+    reserved: U8 = 0
+    name: Unicode
+    comment: Unicode = ""
+
+
+@structure
+class DeleteFolder:
+    """Flags: 0x01 with its messages, 0x04 with its folders, 0x10 not to be recovered."""
+
+    rop: ClassVar = Rop(0x1D, Completed)
+    input: U8
+    flags: U8
+    folder_id: U64
+
+
+@structure
+class EmptyFolder:
+    rop: ClassVar = Rop(0x58, Completed)
+    input: U8
+    asynchronous: Bool = False
+    associated: Bool = False
+
+
+@structure
+class HardDeleteMessagesAndSubfolders:
+    """An `EmptyFolder` that cannot be recovered."""
+
+    rop: ClassVar = Rop(0x92, Completed)
+    input: U8
+    asynchronous: Bool = False
+    associated: Bool = False
+
+
+@structure
+class MoveCopyMessages:
+    rop: ClassVar = Rop(0x33, Completed)
+    source: U8
+    target: U8
+    message_ids: Ids
+    asynchronous: Bool = False
+    copy: Bool = False
+
+
+@structure
+class DeleteMessages:
+    rop: ClassVar = Rop(0x1E, Completed)
+    input: U8
+    _: KW_ONLY
+    asynchronous: Bool = False
+    notify_non_read: Bool = False
+    message_ids: Ids
+
+
+@structure
+class HardDeleteMessages:
+    """A `DeleteMessages` that cannot be recovered."""
+
+    rop: ClassVar = Rop(0x91, Completed)
+    input: U8
+    _: KW_ONLY
+    asynchronous: Bool = False
+    notify_non_read: Bool = False
+    message_ids: Ids
+
+
+@structure
+class OpenedTable:
+    """A table; `rows` is their number, which the server may not know exactly."""
+
+    rows: U32
+
+
+@structure
+class GetHierarchyTable:
+    """The table of folders. Flags: 0x04 of all levels, 0x40 strings in Unicode."""
+
+    rop: ClassVar = Rop(0x04, OpenedTable)
+    input: U8
+    output: U8
+    flags: U8 = 0
+
+
+@structure
+class GetContentsTable:
+    """The table of messages. Flags: 0x02 associated ones, 0x40 strings in Unicode."""
+
+    rop: ClassVar = Rop(0x05, OpenedTable)
+    input: U8
+    output: U8
+    flags: U8 = 0
+
+
+# Tables: MS-OXCTABL section 2.2.2.
+
+
+@structure
+class TableStatus:
+    status: U8
+
+
+@structure
+class SetColumns:
+    rop: ClassVar = Rop(0x12, TableStatus)
+    input: U8
+    _: KW_ONLY
+    flags: U8 = 0
+    columns: Tags
+
+
+ASCENDING, DESCENDING = 0, 1
+
+
+@structure
+class SortOrder:
+    tag: U32
+    order: U8
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """The keys of a sorting, of which some may be categories, and some of these expanded."""
+
+    keys: tuple[SortOrder, ...]
+    categories: int = 0
+    expanded: int = 0
+
+
+@structure
+class SortTable:
+    rop: ClassVar = Rop(0x13, TableStatus)
+    input: U8
+    _: KW_ONLY
+    flags: U8 = 0
+    sorting: Annotated[Sorting, SortingKind()]
+
+
+@structure
+class Restrict:
+    """The rows that meet a condition; with None, all."""
+
+    rop: ClassVar = Rop(0x14, TableStatus)
+    input: U8
+    _: KW_ONLY
+    flags: U8 = 0
+    condition: Annotated[Restriction | None, Sized(uint16, Optional(condition))]
+
+
+BEGINNING, CURRENT, END = range(3)
+
+
+@structure
+class Rows:
+    """The values of rows, in the order of the columns. `origin` says where the cursor is now."""
+
+    origin: U8
+    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint16, Row())]
+
+
+@structure
+class QueryRows:
+    """The next rows of a table whose columns are these. Flags: 0x01 the cursor stays."""
+
+    rop: ClassVar = Rop(0x15, Rows)
+    input: U8
+    _: KW_ONLY
+    flags: U8 = 0
+    forward: Bool = True
+    count: U16
+    columns: tuple[int, ...] = ()
+
+
+@structure
+class Moved:
+    """`short` means that the table ended before."""
+
+    short: Bool
+    rows: I32
+
+
+@structure
+class SeekRow:
+    rop: ClassVar = Rop(0x18, Moved)
+    input: U8
+    origin: U8
+    rows: I32
+    want_moved: Bool = True
+
+
+@structure
+class FoundRow:
+    bookmark_gone: Bool
+    row: Annotated[tuple[Any, ...] | None, Maybe(Row())]
+
+
+@structure
+class FindRow:
+    """The next row that meets a condition, of a table whose columns are these. Flags: 0x01 backwards."""
+
+    rop: ClassVar = Rop(0x4F, FoundRow)
+    input: U8
+    _: KW_ONLY
+    flags: U8 = 0
+    condition: Annotated[Restriction, Sized(uint16, condition)]
+    origin: U8 = BEGINNING
+    bookmark: Annotated[bytes, Sized(uint16)] = b""
+    columns: tuple[int, ...] = ()
+
+
+# Messages and attachments: MS-OXCMSG section 2.2.3.
+
+
+@structure
+class OpenedMessage:
+    """A message; `recipients` are the first of `recipient_count`, with properties of these columns."""
+
+    has_named_properties: Bool
+    subject_prefix: Annotated[str, ShortString()]
+    subject: Annotated[str, ShortString()]
+    recipient_count: U16
+    columns: Tags
+    recipients: Annotated[tuple[StoredRecipient, ...], Several(uint8, Of(StoredRecipient))]
+
+
+@structure
+class OpenMessage:
+    """Flags of `mode`: 0 to read, 1 to write, 3 as permitted."""
+
+    rop: ClassVar = Rop(0x03, OpenedMessage)
+    input: U8
+    output: U8
+    _: KW_ONLY
+    code_page: U16 = LOGON_CODE_PAGE
+    folder_id: U64
+    mode: U8 = 0
+    message_id: U64
+
+
+@structure
+class CreatedMessage:
+    message_id: Annotated[int | None, Maybe(uint64)]
+
+
+@structure
+class CreateMessage:
+    rop: ClassVar = Rop(0x06, CreatedMessage)
+    input: U8
+    output: U8
+    _: KW_ONLY
+    code_page: U16 = LOGON_CODE_PAGE
+    folder_id: U64
+    associated: Bool = False
+
+
+@structure
+class SavedMessage:
+    input: U8
+    message_id: U64
+
+
+@structure
+class SaveChangesMessage:
+    """Flags: 0x01 keep it open to read, 0x02 to write, 0x04 overwrite. `handle` is a place for the response."""
+
+    rop: ClassVar = Rop(0x0C, SavedMessage)
+    handle: U8
+    input: U8
+    flags: U8 = 0
+
+
+@structure
+class ModifyRecipients:
+    """The recipients to add, or to change by their `row_id`."""
+
+    rop: ClassVar = Rop(0x0E, Done)
+    input: U8
+    columns: Tags
+    recipients: Annotated[tuple[ModifiedRecipient, ...], Several(uint16, Of(ModifiedRecipient))]
+
+
+@structure
+class MoreRecipients:
+    recipients: Annotated[tuple[NumberedRecipient, ...], Several(uint8, Of(NumberedRecipient))]
+
+
+@structure
+class ReadRecipients:
+    """The recipients from `row_id`, with properties of the columns that OpenMessage returned."""
+
+    rop: ClassVar = Rop(0x0F, MoreRecipients)
+    input: U8
+    row_id: U32
+    reserved: U16 = 0
+    columns: tuple[int, ...] = ()
+
+
+@structure
+class SetReadFlags:
+    """Flags: 0x04 unread, 0x01 read, without a receipt. An empty list of messages means all of the folder."""
+
+    rop: ClassVar = Rop(0x66, Completed)
+    input: U8
+    _: KW_ONLY
+    asynchronous: Bool = False
+    flags: U8
+    message_ids: Ids
+
+
+@structure
+class ReadFlagChanged:
+    changed: Bool
+
+
+@structure
+class SetMessageReadFlag:
+    """Flags as in `SetReadFlags`. `handle` is a place for the response."""
+
+    rop: ClassVar = Rop(0x11, ReadFlagChanged)
+    handle: U8
+    input: U8
+    flags: U8
+
+
+@structure
+class GetAttachmentTable:
+    rop: ClassVar = Rop(0x21, Done)
+    input: U8
+    output: U8
+    flags: U8 = 0
+
+
+@structure
+class OpenAttachment:
+    rop: ClassVar = Rop(0x22, Done)
+    input: U8
+    output: U8
+    _: KW_ONLY
+    flags: U8 = 0
+    number: U32
+
+
+@structure
+class CreatedAttachment:
+    number: U32
+
+
+@structure
+class CreateAttachment:
+    rop: ClassVar = Rop(0x23, CreatedAttachment)
+    input: U8
+    output: U8
+
+
+@structure
+class SaveChangesAttachment:
+    """Flags as in `SaveChangesMessage`."""
+
+    rop: ClassVar = Rop(0x25, Done)
+    handle: U8
+    input: U8
+    flags: U8 = 0
+
+
+@structure
+class SubmitMessage:
+    """The message goes to its recipients (MS-OXOMSG section 2.2.3.1)."""
+
+    rop: ClassVar = Rop(0x32, Done)
+    input: U8
+    flags: U8 = 0
+
+
+# Properties and streams: MS-OXCPRPT section 2.2.
+
+
+@structure
+class Properties:
+    """The values, in the order of the tags."""
+
+    values: Annotated[tuple[Any, ...], Row()]
+
+
+@structure
+class GetPropertiesSpecific:
+    """The values of properties; one that is larger than `most_bytes`, or than the buffer, is `Failed`."""
+
+    rop: ClassVar = Rop(0x07, Properties)
+    input: U8
+    _: KW_ONLY
+    most_bytes: U16 = 0
+    unicode: U16 = 1
+    columns: Tags
+
+
+@structure
+class Problem:
+    """A property that was not set."""
+
+    index: U16
+    tag: U32
+    code: U32
+
+
+@structure
+class Problems:
+    problems: Annotated[tuple[Problem, ...], Several(uint16, Of(Problem))]
+
+
+@structure
+class SetProperties:
+    """Tags and values, of at most 64 KiB in all; larger ones go through a stream."""
+
+    rop: ClassVar = Rop(0x0A, Problems)
+    input: U8
+    properties: Annotated[tuple[tuple[int, Value], ...], Sized(uint16, Several(uint16, Tagged()))]
+
+
+@structure
+class DeleteProperties:
+    rop: ClassVar = Rop(0x0B, Problems)
+    input: U8
+    tags: Tags
+
+
+@structure
+class PropertyIds:
+    """Identifiers in the order of the names; 0 for a name that has none."""
+
+    ids: Annotated[tuple[int, ...], Several(uint16, uint16)]
+
+
+@structure
+class GetPropertyIdsFromNames:
+    """Flags: 0x02 creates identifiers of unknown names."""
+
+    rop: ClassVar = Rop(0x56, PropertyIds)
+    input: U8
+    _: KW_ONLY
+    flags: U8 = 0x02
+    names: Annotated[tuple[PropertyName, ...], Several(uint16, Named())]
+
+
+@structure
+class OpenedStream:
+    size_bytes: U32
+
+
+@structure
+class OpenStream:
+    """Flags of `mode`: 0 to read, 1 to write, 2 to create."""
+
+    rop: ClassVar = Rop(0x2B, OpenedStream)
+    input: U8
+    output: U8
+    tag: U32
+    mode: U8 = 0
+
+
+@structure
+class StreamData:
+    data: Annotated[bytes, Sized(uint16)]
+
+
+@structure
+class ReadStream:
+    """At most `most_bytes` of a stream, which may not be 0xBABE."""
+
+    rop: ClassVar = Rop(0x2C, StreamData)
+    input: U8
+    most_bytes: U16
+
+
+@structure
+class Written:
+    size_bytes: U16
+
+
+@structure
+class WriteStream:
+    rop: ClassVar = Rop(0x2D, Written)
+    input: U8
+    data: Annotated[bytes, Sized(uint16)]
+
+
+@structure
+class CommitStream:
+    rop: ClassVar = Rop(0x5D, Done)
+    input: U8
+
+
+@structure
+class RegisterNotification:
+    """Events of a folder, a message, or with None of the whole mailbox (MS-OXCNOTIF section 2.2.1.2.1)."""
+
+    rop: ClassVar = Rop(0x29, Done)
+    input: U8
+    output: U8
+    events: U16
+    scope: Annotated[tuple[int, int] | None, Scope()] = None
