@@ -21,7 +21,7 @@ STOP_LIMIT_S = 10.0
 
 
 class EmbeddedServer(RunningServer):
-    """A running embedded server: pymap (IMAP, in memory) and aiosmtpd (SMTP) in one child process, without TLS."""
+    """A running embedded server in one child process, without TLS."""
 
     def __init__(self, process: subprocess.Popen[bytes], services: Services, versions: Mapping[str, str]) -> None:
         self._process = process
@@ -43,11 +43,24 @@ class EmbeddedServer(RunningServer):
 
 
 def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path) -> EmbeddedServer:
-    """Start the embedded server for these accounts and lists (address -> member addresses), and wait until it is ready.
+    """Start pymap (IMAP, in memory) and aiosmtpd (SMTP) for these accounts and lists, and wait until they are ready.
 
-    It writes its log into `directory`, which must exist. Raises `ConfigError` if the accounts contradict each other, or
-    the child does not start.
+    `lists` map an address to the members' addresses. The server writes its log into `directory`, which must exist.
+    Raises `ConfigError` if the accounts contradict each other, or the child does not start.
     """
+    return _start("loadsim.servers.embedded_child", accounts, lists, directory)
+
+
+def start_embedded_mapi(
+    accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> EmbeddedServer:
+    """Start the embedded MAPI server, as `start_embedded` does."""
+    return _start("loadsim.servers.embedded_mapi_child", accounts, lists, directory)
+
+
+def _start(
+    module: str, accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> EmbeddedServer:
     population, lists = check_population(accounts, lists)
     content = {
         "accounts": [(account.login, account.address, account.password) for account in population],
@@ -61,8 +74,8 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
         raise ConfigError(f"server: embedded: {log}: expected to write a log, found: {error.strerror}") from None
     with log.open("wb") as output:
         # A session of its own keeps Ctrl-C away from it; the libraries' deprecation warnings do not concern users.
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-W", "ignore", "-m", "loadsim.servers.embedded_child"],
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-P", "-W", "ignore", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
@@ -78,8 +91,9 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
     except BaseException:
         _end(process)
         raise
-    imap, smtp = (Endpoint("127.0.0.1", int(ready[name])) for name in ("imap", "smtp"))
-    return EmbeddedServer(process, Services(imap, smtp), ready["versions"])
+    found = {name: Endpoint("127.0.0.1", port, path=path) for name, (port, path) in ready["services"].items()}
+    services = Services(imap=found.get("imap"), smtp=found.get("smtp"), mapi=found.get("mapi"))
+    return EmbeddedServer(process, services, ready["versions"])
 
 
 def _first_line(stream: IO[bytes], log: Path) -> bytes:

@@ -1,21 +1,14 @@
 """The embedded mail server's own process: pymap's in-memory IMAP and aiosmtpd's SMTP on one event loop.
 
-`loadsim.servers.embedded` starts it. Standard input has one JSON line with accounts and lists; its end means that the
-parent has exited. Standard output gets one JSON line with the ports, standard error the errors. Both servers run in one
-process: SMTP delivers through pymap's own session, so that an idling client is notified at once.
+`loadsim.servers.embedded` starts it. Both servers run in one process: SMTP delivers through pymap's own session, so
+that an idling client is notified at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import os
-import resource
-import signal
-import socket
 import ssl
-import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -33,9 +26,9 @@ from pymap.selected import SelectedMailbox
 from pymap.user import UserMetadata
 from pysasl.hashing import Cleartext
 
+from loadsim.servers.child import BACKLOG, listen, run_child, until_end
+
 LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
-BACKLOG = 1024
-"""Connections that may wait to be accepted: all users log on at about the same time."""
 
 
 def announce_pending_changes() -> None:
@@ -151,42 +144,21 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
     config, login = await mailboxes(accounts)
     delivery = MailDelivery(login, accounts, lists)
 
-    loop = asyncio.get_running_loop()
-    end = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, end.set)
-    loop.add_reader(sys.stdin.fileno(), end.set)
-
     imap = partial(imap_connection, IMAPServer(login, config))
-    imap_socket, smtp_socket = (socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) for _ in range(2))
-    for listening in (imap_socket, smtp_socket):  # asyncio does this only for sockets with a protocol number
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    smtp = partial(smtp_protocol, delivery)
+    imap_socket, smtp_socket = listen(), listen()
     async with (
         await asyncio.start_server(imap, sock=imap_socket, backlog=BACKLOG),
-        await loop.create_server(partial(smtp_protocol, delivery), sock=smtp_socket, backlog=BACKLOG),
+        await asyncio.get_running_loop().create_server(smtp, sock=smtp_socket, backlog=BACKLOG),
     ):
-        ready = {
-            "imap": imap_socket.getsockname()[1],
-            "smtp": smtp_socket.getsockname()[1],
-            "versions": {package: version(package) for package in ("pymap", "aiosmtpd")},
-        }
-        sys.stdout.write(json.dumps(ready) + "\n")
-        sys.stdout.flush()
-        await end.wait()
+        services = {"imap": (imap_socket, ""), "smtp": (smtp_socket, "")}
+        await until_end(services, {package: version(package) for package in ("pymap", "aiosmtpd")})
 
 
 def main() -> None:
-    """Read accounts and lists, raise the limit of open files, serve."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose users log off first
-    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     os.environ["FQDN"] = "localhost"  # otherwise pymap queries the resolver for it at each connection
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    line = sys.stdin.buffer.readline()
-    if not line.endswith(b"\n"):
-        raise SystemExit("expected a line with accounts and lists, found the end of standard input")
-    content = json.loads(line)
     announce_pending_changes()
-    asyncio.run(serve(content["accounts"], content["lists"]))
+    run_child(serve)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,351 @@
+"""The embedded MAPI server's own process: MAPI over HTTP on one event loop, with its sessions and address book.
+
+`loadsim.servers.embedded` starts it as it starts the other embedded server. What [MS-OXCMAPIHTTP] forbids is answered
+with the X-ResponseCode that it states.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import struct
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+
+from loadsim.servers.child import BACKLOG, listen, run_child, until_end
+from loadsim.servers.embedded_mapi_rops import Rops
+from loadsim.servers.embedded_mapi_store import Store
+from loadsim.servers.embedded_mapi_wire import NOT_FOUND, STRING, STRING_8, MalformedError, Reader, Values, encode, find
+from loadsim.version import __version__
+
+EMSMDB, NSPI = "/mapi/emsmdb", "/mapi/nspi"
+LARGEST_BODY_BYTES = 0x50000
+EXPIRY_S = 900.0
+"""A session ends this long after its last request."""
+PENDING_S = 15.0
+WAIT_S = 300.0
+"""A NotificationWait has a PENDING in this interval, and ends without events after this time."""
+
+INVALID_VERB, INVALID_HEADER, INVALID_TYPE, INVALID_COOKIE, MISSING_HEADER, TOO_LARGE = 2, 4, 5, 6, 7, 9
+NO_CONTEXT, NO_PRIVILEGE, INVALID_BODY, MISSING_COOKIE, INVALID_SEQUENCE = 10, 11, 12, 13, 15
+"""Values of X-ResponseCode ([MS-OXCMAPIHTTP] section 2.2.3.3.3)."""
+
+RPC_FORMAT, UNKNOWN_USER, ACCESS_DENIED, UNKNOWN_CODE_PAGE = 0x4B6, 0x3EB, 0x80070005, 0x8004011E
+CONTEXT, SEQUENCE = "MapiContext", "MapiSequence"
+SERVER_GUID = uuid.uuid4().bytes_le
+_REQUEST_ID = re.compile(r"\{[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}:\d+")
+_APPLICATION = re.compile(r"[^/]+/\d+(?:\.\d+){3}")
+
+
+class RefusedError(Exception):
+    """A request that is answered with a value of X-ResponseCode."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An HTTP request; names of headers are in lower case. `login` is the user whose password it has."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    login: str | None
+
+    @property
+    def kind(self) -> str:
+        return self.headers.get("x-requesttype", "")
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        parts = (part.partition("=") for part in self.headers.get("cookie", "").split(";"))
+        return {name.strip(): value.strip() for name, _, value in parts}
+
+    def check(self) -> None:
+        """Raise `RefusedError` unless verb and headers are as section 2.2.3 demands."""
+        if self.method != "POST":
+            raise RefusedError(INVALID_VERB)
+        required = [self.headers.get(name) for name in ("host", "x-requesttype", "x-requestid", "x-clientapplication")]
+        if None in required:
+            raise RefusedError(MISSING_HEADER)
+        valid = _REQUEST_ID.fullmatch(required[2] or "") and _APPLICATION.fullmatch(required[3] or "")
+        if not valid or self.headers.get("content-type", "").lower() != "application/mapi-http":
+            raise RefusedError(INVALID_HEADER)
+        if len(self.body) > LARGEST_BODY_BYTES:
+            raise RefusedError(TOO_LARGE)
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """A session context of one path."""
+
+    path: str
+    login: str
+    rops: Rops | None
+    used_s: float
+    cookie: str = field(default_factory=lambda: uuid.uuid4().hex)
+    sequence: str = field(default_factory=lambda: uuid.uuid4().hex)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+Answer = tuple[Session | None, bytes]
+"""The session whose cookies are sent, and the body without its auxiliary buffer."""
+
+
+class MapiServer:
+    """The sessions of all users, and the connections that make requests on them."""
+
+    def __init__(self, accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
+        self.store = Store(accounts, lists)
+        self.sessions: dict[str, Session] = {}
+        self._passwords = {f"{login}:{password}".encode(): login for login, _, password in accounts}
+
+    async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of a connection, one after the other, until it ends."""
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                first, *lines = head[:-4].split("\r\n")
+                method, path, _ = first.split(" ")
+                headers = {
+                    name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+                }
+                body = await reader.readexactly(int(headers["content-length"]) if method == "POST" else 0)
+                scheme, _, encoded = headers.get("authorization", "").partition(" ")
+                login = self._passwords.get(base64.b64decode(encoded)) if scheme.lower() == "basic" else None
+                await self.respond(Request(method, path.partition("?")[0].rstrip("/"), headers, body, login), writer)
+                await writer.drain()
+        writer.close()
+
+    async def respond(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        """Answer one request."""
+        if request.login is None:
+            writer.write(_plain(HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": 'Basic realm="loadsim"'}))
+            return
+        if request.path not in TYPES:
+            writer.write(_plain(HTTPStatus.NOT_FOUND, {}))
+            return
+        started = time.monotonic()
+        echoed = {name: request.headers[name.lower()] for name in _ECHOED if name.lower() in request.headers}
+        try:
+            request.check()
+            if request.kind not in TYPES[request.path]:
+                raise RefusedError(INVALID_TYPE)
+            reader = Reader(request.body)
+            session, answer = TYPES[request.path][request.kind](self, request, reader)
+            reader.end()
+        except (RefusedError, MalformedError) as refused:
+            code = refused.code if isinstance(refused, RefusedError) else INVALID_BODY
+            writer.write(_plain(HTTPStatus.OK, echoed | {"X-ResponseCode": str(code), "Content-Type": "text/html"}))
+            return
+        headers = echoed | {
+            "Content-Type": "application/mapi-http",
+            "X-ResponseCode": "0",
+            "X-ServerApplication": "Exchange/15.00.0847.4040",
+            "X-ExpirationInfo": str(int(EXPIRY_S * 1000)),
+            "X-PendingPeriod": str(int(PENDING_S * 1000)),
+            "Transfer-Encoding": "chunked",
+        }
+        pairs = ((CONTEXT, session.cookie), (SEQUENCE, session.sequence)) if session else ()
+        cookies = [f"{name}={value}; path={request.path}" for name, value in pairs]
+        writer.write(_head(HTTPStatus.OK, headers, cookies) + _chunk(b"PROCESSING\r\n"))
+        if session is not None and request.kind == "NotificationWait":
+            answer = await self._news(session, writer)
+        elapsed_ms = (time.monotonic() - started) * 1000
+        times = f"X-ElapsedTime: {elapsed_ms:.0f}\r\nX-StartTime: {formatdate(usegmt=True)}"
+        done = f"DONE\r\nX-ResponseCode: 0\r\n{times}\r\n\r\n"
+        writer.write(_chunk(done.encode() + answer + _NO_AUXILIARY) + _chunk(b""))
+
+    async def _news(self, session: Session, writer: asyncio.StreamWriter) -> bytes:
+        """Wait for a notification, and return the body that tells if there is one (section 2.2.4.4.2)."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                while not session.news.is_set():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(PENDING_S):
+                            await session.news.wait()
+                            break
+                    writer.write(_chunk(b"PENDING\r\n"))
+                    await writer.drain()
+        session.used_s = time.monotonic()
+        return struct.pack("<3I", 0, 0, session.news.is_set())
+
+    def _begin(self, request: Request, rops: Callable[[Session], Rops | None]) -> Session:
+        for expired in [each for each in self.sessions.values() if time.monotonic() - each.used_s > EXPIRY_S]:
+            self._end(expired)
+        session = Session(request.path, request.login or "", None, time.monotonic())
+        session.rops = rops(session)
+        self.sessions[session.cookie] = session
+        return session
+
+    def _end(self, session: Session) -> None:
+        del self.sessions[session.cookie]
+        if session.rops is not None:
+            session.rops.close()
+        session.news.set()
+
+    def _session(self, request: Request, *, sequenced: bool = True) -> Session:
+        """Return the session of a request's cookies, with a new sequence cookie for the response (section 3.2.5.1)."""
+        cookies = request.cookies
+        if CONTEXT not in cookies or (sequenced and SEQUENCE not in cookies):
+            raise RefusedError(MISSING_COOKIE)
+        session = self.sessions.get(cookies[CONTEXT])
+        if session is not None and time.monotonic() - session.used_s > EXPIRY_S:
+            self._end(session)
+            session = None
+        if session is None:
+            raise RefusedError(NO_CONTEXT)
+        if session.login != request.login:
+            raise RefusedError(NO_PRIVILEGE)
+        if session.path != request.path:
+            raise RefusedError(INVALID_COOKIE)
+        session.used_s = time.monotonic()
+        if sequenced:
+            if cookies[SEQUENCE] != session.sequence:
+                raise RefusedError(INVALID_SEQUENCE)
+            session.sequence = uuid.uuid4().hex
+        return session
+
+    def connect(self, request: Request, reader: Reader) -> Answer:
+        """Begin a session of the mailbox (section 2.2.4.1)."""
+        dn, *_ = reader.one("z"), *reader.unpack("4I")
+        _auxiliary(reader)
+        mailbox, named = self.store.mailboxes[request.login or ""], self.store.mailbox_at(dn)
+        error = 0 if named is mailbox else UNKNOWN_USER if named is None else ACCESS_DENIED
+        session = None if error else self._begin(request, lambda begun: Rops(self.store, mailbox, begun.news.set))
+        limits = struct.pack("<5I", 0, error, 60_000, 3, 1_000)
+        return session, limits + encode(STRING_8, "/o=loadsim") + encode(STRING, mailbox.login)
+
+    def execute(self, request: Request, reader: Reader) -> Answer:
+        """Perform ROPs (section 2.2.4.2)."""
+        _, size = reader.unpack("II")
+        buffer, most_bytes = reader.take(size), reader.one("I")
+        _auxiliary(reader)
+        session = self._session(request)
+        assert session.rops is not None
+        try:
+            answered = session.rops.execute(buffer, most_bytes)
+        except MalformedError:
+            return session, struct.pack("<4I", 0, RPC_FORMAT, 0, 0)
+        if not session.rops.waiting:
+            session.news.clear()
+        return session, struct.pack("<4I", 0, 0, 0, len(answered)) + answered
+
+    def disconnect(self, request: Request, reader: Reader) -> Answer:
+        _auxiliary(reader)
+        session = self._session(request)
+        self._end(session)
+        return session, struct.pack("<II", 0, 0)
+
+    def wait(self, request: Request, reader: Reader) -> Answer:
+        """Find the session; `respond` waits. It may wait while the session does other requests, out of sequence."""
+        reader.one("I")
+        _auxiliary(reader)
+        return self._session(request, sequenced=False), b""
+
+    def bind(self, request: Request, reader: Reader) -> Answer:
+        """Begin a session of the address book (section 2.2.5.1); its only code page is 1252."""
+        reader.one("I")
+        code_page = _state(reader)
+        _auxiliary(reader)
+        if code_page != 1252:
+            return None, struct.pack("<II", 0, UNKNOWN_CODE_PAGE) + SERVER_GUID
+        return self._begin(request, lambda _: None), struct.pack("<II", 0, 0) + SERVER_GUID
+
+    def unbind(self, request: Request, reader: Reader) -> Answer:
+        reader.one("I")
+        session, _ = self.disconnect(request, reader)
+        return session, struct.pack("<II", 0, 1)  # UnbindSuccess ([MS-OXNSPI] section 2.2.1.2)
+
+    def resolve_names(self, request: Request, reader: Reader) -> Answer:
+        """Resolve names to entries of the address book (section 2.2.5.14, [MS-OXNSPI] section 3.1.4.1.17)."""
+        reader.one("I")
+        code_page = _state(reader)
+        tags = reader.unpack(f"{reader.one('I')}I") if reader.one("B") else _DEFAULT_COLUMNS
+        names = [reader.one("w") for _ in range(reader.one("I"))] if reader.one("B") else []
+        _auxiliary(reader)
+        session = self._session(request)
+        if code_page != 1252:
+            return session, struct.pack("<IIIBB", 0, UNKNOWN_CODE_PAGE, 1252, 0, 0)
+        numbers, rows = [], []
+        for name in names:
+            found = self.store.resolve(name)
+            numbers.append(_RESOLVED if len(found) == 1 else _AMBIGUOUS if found else _UNRESOLVED)
+            if len(found) == 1:
+                rows.append(_address_book_row(found[0], tags))
+        body = struct.pack(f"<IIIBI{len(numbers)}I", 0, 0, 1252, 1, len(numbers), *numbers)
+        body += struct.pack(f"<BI{len(tags)}II", 1, len(tags), *tags, len(rows)) + b"".join(rows)
+        return session, body
+
+
+TYPES: dict[str, dict[str, Callable[[MapiServer, Request, Reader], Answer]]] = {
+    EMSMDB: {
+        "Connect": MapiServer.connect,
+        "Execute": MapiServer.execute,
+        "Disconnect": MapiServer.disconnect,
+        "NotificationWait": MapiServer.wait,
+    },
+    NSPI: {"Bind": MapiServer.bind, "ResolveNames": MapiServer.resolve_names, "Unbind": MapiServer.unbind},
+}
+_ECHOED = "X-RequestType", "X-RequestId", "X-ClientInfo"
+_NO_AUXILIARY = bytes(4)
+_DEFAULT_COLUMNS = 0x39000003, 0x3001001F, 0x3003001F, 0x39FE001F
+_UNRESOLVED, _AMBIGUOUS, _RESOLVED = range(3)
+"""Minimal identifiers that tell how a name was resolved ([MS-OXNSPI] section 2.2.1.8)."""
+
+
+def _auxiliary(reader: Reader) -> None:
+    reader.take(reader.one("I"))
+
+
+def _state(reader: Reader) -> int:
+    """Return the code page of a STAT ([MS-OXNSPI] section 2.2.8); 0 without one."""
+    return int(reader.unpack("9I")[6]) if reader.one("B") else 0
+
+
+def _address_book_row(values: Values, tags: Sequence[int]) -> bytes:
+    """Return an AddressBookPropertyRow ([MS-OXCMAPIHTTP] section 2.2.1.7)."""
+    found = [find(values, tag) for tag in tags]
+    flagged = None in found
+    row = b"\1" if flagged else b"\0"
+    for tag, value in zip(tags, found, strict=True):
+        kind = tag & 0xFFFF
+        if value is None:
+            row += b"\x0a" + struct.pack("<I", NOT_FOUND)
+        else:
+            row += (b"\0" if flagged else b"") + (b"\xff" if kind in (STRING, STRING_8) else b"") + encode(kind, value)
+    return row
+
+
+def _head(status: HTTPStatus, headers: Mapping[str, str], cookies: Iterable[str] = ()) -> bytes:
+    fields = [*headers.items(), *(("Set-Cookie", cookie) for cookie in cookies)]
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in fields)]
+    return "\r\n".join((*lines, "", "")).encode("latin-1")
+
+
+def _plain(status: HTTPStatus, headers: Mapping[str, str]) -> bytes:
+    return _head(status, {**headers, "Content-Length": "0"})
+
+
+def _chunk(content: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(content), content)
+
+
+async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
+    server = MapiServer(accounts, lists)
+    listening = listen()
+    async with await asyncio.start_server(server.connection, sock=listening, backlog=BACKLOG):
+        await until_end({"mapi": (listening, EMSMDB)}, {"loadsim": __version__})
+
+
+if __name__ == "__main__":
+    run_child(serve)
