@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how often in all the growing sets are compared; p and intervals are corrected for it; default: 1",
     )
+    parser.add_argument(
+        "--across-drivers", action="store_true", help="compare one load by different drivers, such as imap and mapi"
+    )
     parser.add_argument("--force", action="store_true", help="compare runs that should not be compared, with a warning")
     parser.add_argument(
         REPORT, type=Path, metavar="FILE", help="also write a report; its suffix is the format: .html or .md"
@@ -64,7 +67,12 @@ def run_compare(args: argparse.Namespace) -> int:
         check_place(REPORT, args.report)
     with junit_file(args.junit, "compare") as write_junit, shown_work("Comparing the runs"):
         comparison = compare_runs(
-            args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force
+            args.base,
+            args.new,
+            max_regression=args.max_regression,
+            looks=args.looks,
+            across_drivers=args.across_drivers,
+            force=args.force,
         )
         write_junit(compare_junit(comparison))
     document = describe_comparison(comparison)

@@ -74,9 +74,9 @@ class ComparisonFigures:
     """The figures of a comparison. `ignored` has the reasons against it that `force` overruled.
 
     `missed_more` names the criteria that a larger share of the new runs than of base missed. `unequal_conditions` are
-    those of the findings that name another cause of a difference than the server: the machines or the time. `of_runs`
-    has the warnings of the single runs, those of base first. `decision` is the worst of `decisions`. Intervals are
-    `stretch` times as wide as those of runs that take turns.
+    those of the findings that name another cause of a difference than the server: drivers, machines or the time.
+    `of_runs` has the warnings of the single runs, those of base first. `decision` is the worst of `decisions`.
+    Intervals are `stretch` times as wide as those of runs that take turns.
     """
 
     base: Sequence[RunFigures]
@@ -136,6 +136,7 @@ def compare_runs(
     *,
     max_regression: float | None = None,
     looks: int = 1,
+    across_drivers: bool = False,
     force: bool = False,
 ) -> Comparison:
     """Compare the runs of two sets as `api.compare` does; each argument (run directory, log or pattern) is one run.
@@ -145,7 +146,7 @@ def compare_runs(
     # 1. The runs.
     runs = read_sides(base, new)
     check_distinct(runs)
-    ignored = complaints(runs)
+    ignored = complaints(runs, across_drivers)
     if ignored and not force:
         raise NotComparable(ignored)
     wider = stretch([[run.entry.began for run in of_side] for of_side in runs.values()])

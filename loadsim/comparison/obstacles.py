@@ -30,6 +30,12 @@ NOT_LOAD = ("name", "server", "accounts", "weights", "criteria", "limits", "prob
 FiguresOf = Mapping[str, Sequence[Figures]]
 """The figures of the runs of each side."""
 
+OF_DRIVERS = ("submission", "log_on", "plugins")
+"""Header keys whose values may differ between drivers."""
+
+OF_LOAD = ("topology", "lists", "run", "client", "initialise", "mailbox")
+"""Keys of a scenario that determine its load."""
+
 OF_SERVER = ("server.imap.ignore_capabilities", "server.smtp.connection")
 """Keys of the server that change the commands of users."""
 
@@ -54,25 +60,38 @@ def check_distinct(runs: Sides) -> None:
             seen[name] = side, run
 
 
-def complaints(runs: Sides) -> list[Finding]:
-    """Return the findings against a comparison. Loads that differ are one only if no key does that explains them."""
-    first = runs[BASE][0]
+def complaints(runs: Sides, across_drivers: bool = False) -> list[Finding]:
+    """Return the findings against a comparison. Loads that differ are one only if no key does that explains them.
+
+    With `across_drivers`, base and new may differ in their drivers, and in what depends on these.
+    """
     found = [
         finding(Code.COMPARED_INVALID, run.entry.path, why=_words(run.verdict.defects))
         for run in of_both(runs)
         if run.verdict.validity == "invalid"
     ]
-    by_key: dict[str, str] = {}
-    for key, run in product(SAME, of_both(runs)):
-        if unlike := _difference(key, first, run):
-            by_key.setdefault(key, unlike)
+    by_key = _differing_keys(runs, [key for key in SAME if not across_drivers or key not in OF_DRIVERS])
+    alike = [{BASE: of_side} for of_side in runs.values()] if across_drivers else [runs]
     differences_found = [
-        *by_key.values(),
-        *_differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol)),
+        *by_key,
+        *(one for runs_alike in alike for one in _differing(runs_alike, "drivers", _drivers)),
         *_differing(runs, "tasks in the score", _scored),
     ]
     found += [finding(Code.COMPARED_UNLIKE, difference=one) for one in differences_found]
-    return found if by_key else [*found, *_differing_loads(runs)]
+    return found if by_key else [*found, *_differing_loads(runs, across_drivers)]
+
+
+def _differing_keys(runs: Sides, keys: Iterable[str]) -> list[str]:
+    first = runs[BASE][0]
+    by_key: dict[str, str] = {}
+    for key, run in product(keys, of_both(runs)):
+        if unlike := _difference(key, first, run):
+            by_key.setdefault(key, unlike)
+    return [*by_key.values()]
+
+
+def _drivers(run: ComparedRun) -> str:
+    return ", ".join(run.figures.by_protocol)
 
 
 def _difference(key: str, one: ComparedRun, another: ComparedRun) -> str | None:
@@ -99,24 +118,38 @@ def _differing(runs: Sides, key: str, of: Callable[[ComparedRun], Any]) -> list[
     return [f"{key}: {of(first)} in {first.name} and {of(other)} in {other.name}" for other in others[:1]]
 
 
-def _differing_loads(runs: Sides) -> list[Finding]:
-    """Return the differing keys of `LOAD` as one finding, unless each load occurs equally often on both sides."""
+def _differing_loads(runs: Sides, across_drivers: bool) -> list[Finding]:
+    """Return the differing keys of `LOAD` as one finding, unless each load occurs equally often on both sides.
+
+    With `across_drivers`, the recorded scenario without the drivers is in place of its digest.
+    """
 
     def load(run: ComparedRun) -> tuple[Any, ...]:
-        return tuple(getattr(run.header, key) for key in LOAD)
+        digest, *others = (getattr(run.header, key) for key in LOAD)
+        scenario = run.recorded.scenario if across_drivers else None
+        return (repr(_without_drivers(scenario)) if scenario else digest, *others)
 
     first = runs[BASE][0]
     others = [run for run in of_both(runs) if load(run) != load(first)]
     if not others or Counter(map(load, runs[BASE])) == Counter(map(load, runs[NEW])):
         return []
     other = others[0]
-    differing = [key for key in LOAD if any(getattr(run.header, key) != getattr(first.header, key) for run in others)]
+    differing = [key for at, key in enumerate(LOAD) if any(load(run)[at] != load(first)[at] for run in others)]
     one, another = (run.recorded.scenario for run in (first, other))
     keys = None
     if one and another:
+        if across_drivers:
+            one, another = _without_drivers(one), _without_drivers(another)
         names = [name for name, *_ in differences(one, another, sorted({*one, *another}, key=str))]
         keys = tuple(name for name in names if name in OF_SERVER or name.partition(".")[0] not in NOT_LOAD)
     return [finding(Code.LOADS_DIFFER, first=first.name, other=other.name, digests=tuple(differing), keys=keys)]
+
+
+def _without_drivers(scenario: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a recorded scenario that determine its load, without the drivers of the groups."""
+    found = {key: scenario.get(key) for key in OF_LOAD}
+    groups = found["topology"] if isinstance(found["topology"], list) else []
+    return {**found, "topology": [{**group, "protocol": None} for group in groups if isinstance(group, Mapping)]}
 
 
 def warnings_of(runs: Sides) -> list[Finding]:
@@ -167,9 +200,13 @@ def _limit_words(name: str, criteria: Criteria) -> str:
 def unequal_conditions(runs: Sides, stretch: float) -> list[Finding]:
     """Return a finding for each condition, besides the server, that differs between the sides.
 
-    Conditions are the machines and the time. `stretch`: that of `run_order`.
+    Conditions are the drivers, the machines and the time. `stretch`: that of `run_order`.
     """
     found = unequal_machines({side: [run.figures for run in of_side] for side, of_side in runs.items()})
+    if _differing(runs, "drivers", _drivers):
+        base, new = ("; ".join(sorted(set(map(_drivers, of_side)))) for of_side in runs.values())
+        unlike = _differing_keys(runs, OF_DRIVERS)
+        found.insert(0, finding(Code.DRIVERS_DIFFER, base=base, new=new, differences=tuple(unlike)))
     return [*found, finding(Code.NO_TURNS, stretch=stretch)] if stretch > 1 else found
 
 

@@ -325,6 +325,11 @@ class Code(Enum):
         "run loadsim init first, and leave initialise out of the scenario",
     )
     CIRCUMSTANCES_DIFFER = _warning("the runs differ in {what}: {values}", "repeat the runs under the same conditions")
+    DRIVERS_DIFFER = _warning(
+        "base is by the driver {base}, new by {new}: tasks make different requests, so that their times compare drivers"
+        " and servers together; other differences: {differences}",
+        "see what the tasks of each driver do, in docs/reference/drivers.md",
+    )
     FAILURE_RATES_DIFFER = _warning("{where}: {base_share} went unanswered in base, {new_share} in new")
     MORE_STOLEN = _warning(
         "other virtual machines took {more} of the machine in the runs of {busier}, {less} in those of {other}: a"

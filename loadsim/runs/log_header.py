@@ -16,6 +16,7 @@ from loadsim.model.criteria import documents
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
+from loadsim.protocols.registry import needed_services
 from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.version import __version__
@@ -57,7 +58,7 @@ def run_header(
         "server": server,
         "findings": [one.document for one in scenario.findings],
         "embedded": not isinstance(scenario.server, Server),
-        "submission": scenario.submission,
+        **({"submission": scenario.submission} if needed_services(scenario) != {"mapi"} else {}),
         **({"programs": scenario.programs} if scenario.programs else {}),
         **({"log_on": scenario.log_on} if scenario.log_on else {}),
         **({"monitors": sorted(scenario.monitors)} if scenario.monitors else {}),

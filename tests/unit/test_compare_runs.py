@@ -368,6 +368,52 @@ def test_another_client_module_is_refused(tmp_path: Path) -> None:
     assert by_name(forced, "READ")["ratio"] == pytest.approx(1, rel=0.05)
 
 
+SCENARIO = "topology: [{{profile: p, users: 2, protocol: {driver}}}]\nserver: {driver}\nrun: {{seed: {seed}}}\n"
+
+
+def runs_by(place: Path, driver: str, seeds: tuple[int, ...] = (1,), **header: Any) -> list[Path]:
+    """A run for each seed by a driver, with the scenario that it recorded."""
+    found = []
+    for seed in seeds:
+        tasks = [done("READ", 1000 * at, 100, protocol=driver) for at in range(1, 6)]
+        digests = {"scenario_digest": f"{driver}{seed}", "plan_digest": f"p{seed}"}
+        found.append(write_run(place, f"{driver}{seed}", tasks=tasks, **digests, **header))
+        (found[-1] / "scenario.yaml").write_text(SCENARIO.format(driver=driver, seed=seed), encoding="utf-8")
+    return found
+
+
+def test_one_load_by_two_drivers(tmp_path: Path) -> None:
+    """Compared if that is wanted; the finding says what differs with the drivers."""
+    base, new = runs_by(tmp_path, "imap", submission="pipelining"), runs_by(tmp_path, "mapi")
+    assert "drivers: imap in imap1 and mapi in mapi1" in refused(base, new)
+    found = compare_runs(base, new, across_drivers=True).figures
+    assert not found.ignored
+    (unlike,) = found.unequal_conditions
+    assert (unlike.code, unlike.values["base"], unlike.values["new"]) == (Code.DRIVERS_DIFFER, "imap", "mapi")
+    (difference,) = unlike.values["differences"]  # type: ignore[misc]
+    assert str(difference).startswith("submission ") and unlike in found.findings
+
+
+@pytest.mark.parametrize("seeds", [(1, 2), (2,)])
+def test_across_drivers_the_load_is_the_same(tmp_path: Path, seeds: tuple[int, ...]) -> None:
+    """Each seed occurs equally often on both sides."""
+    base, new = runs_by(tmp_path, "imap"), runs_by(tmp_path, "mapi", seeds)
+    (found,) = compare_runs(base, new, across_drivers=True, force=True).figures.ignored
+    assert found.code is Code.LOADS_DIFFER
+    assert found.values["digests"] == ("scenario_digest", "plan_digest") and found.values["keys"] == ("run.seed",)
+
+
+def test_across_drivers_other_differences_remain(tmp_path: Path) -> None:
+    """A side has one driver, days are as long, and without recorded scenarios digests that differ are two loads."""
+    imap, mapi = runs_by(tmp_path, "imap"), runs_by(tmp_path, "mapi", (1, 2))
+    assert "drivers: imap in imap1 and mapi in mapi1" in refused([*imap, mapi[0]], [mapi[1]], across_drivers=True)
+    (tmp_path / "other").mkdir()
+    shorter = runs_by(tmp_path / "other", "mapi", day_s=600)
+    assert "(run.day_length): 8 h in imap1" in refused(imap, shorter, across_drivers=True)
+    (imap[0] / "scenario.yaml").unlink()
+    assert "[loads-differ]" in refused(imap, mapi[:1], across_drivers=True)
+
+
 def test_scores_over_different_tasks_are_refused(tmp_path: Path) -> None:
     """A score without SEND is another score."""
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
