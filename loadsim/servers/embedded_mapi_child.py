@@ -119,7 +119,7 @@ class MapiServer:
                 headers = {
                     name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
                 }
-                body = await reader.readexactly(int(headers["content-length"]) if method == "POST" else 0)
+                body = await reader.readexactly(int(headers.get("content-length", "0")))
                 scheme, _, encoded = headers.get("authorization", "").partition(" ")
                 login = self._passwords.get(base64.b64decode(encoded)) if scheme.lower() == "basic" else None
                 await self.respond(Request(method, path.partition("?")[0].rstrip("/"), headers, body, login), writer)

@@ -642,6 +642,8 @@ def _submit_message(rops: Rops, message: OpenMessage, flags: int) -> Answer:
 
 @rop(0x11, "ri", "B", OpenMessage)
 def _set_message_read_flag(rops: Rops, message: OpenMessage, flags: int) -> Answer:
+    if flags & 5 == 4:
+        raise RopError(INVALID)
     changed = _mark(message.folder, message.draft.number, flags)
     message.draft.set_flags(message.draft.flags & ~READ | (0 if flags & 4 else READ))
     return bytes((changed,))
@@ -650,6 +652,8 @@ def _set_message_read_flag(rops: Rops, message: OpenMessage, flags: int) -> Answ
 @rop(0x66, "i", "BBM", Folder, partial=True)
 def _set_read_flags(rops: Rops, folder: Folder, asynchronous: int, flags: int, numbers: tuple[int, ...]) -> Answer:
     missing = [number for number in numbers if number not in folder.messages]
+    if flags & 5 == 4:
+        raise RopError(INVALID)
     for number in numbers:
         _mark(folder, number, flags)
     return bytes((bool(missing),))
@@ -657,8 +661,6 @@ def _set_read_flags(rops: Rops, folder: Folder, asynchronous: int, flags: int, n
 
 def _mark(folder: Folder, number: int, flags: int) -> bool:
     """Set or clear the read flag of a stored message, and return if it changed ([MS-OXCMSG] section 2.2.3.10.1)."""
-    if flags & 0x84 == 4 and not flags & 1:
-        raise RopError(INVALID)
     message = folder.messages.get(number)
     if message is None or flags & 0x70:
         return False

@@ -260,3 +260,201 @@ def test_announces_new_mail(peers: Callable[..., Peer]) -> None:
     flags = struct.pack("<H", 0x8002) + struct.pack("<Q", inbox) + listed[3:] + struct.pack("<IB", 2, 1)
     assert notified == b"\x2a" + struct.pack("<I", reader.handles[5]) + b"\0" + flags + wide("IPM.Note")
     assert rows(reader, inbox, MID) == listed
+
+
+def test_keeps_what_is_saved(peers: Callable[..., Peer]) -> None:
+    """Attachments and streams are in the message after a save; a message that was opened to be read is not changed."""
+    peer = peers(5)
+    inbox = peer.logged_on("user5")[INBOX]
+    content = bytes(range(256)) * 10
+    stream = bytes((0x2B, 0, 2, 3)) + struct.pack("<IB", 0x37010102, 2)
+    written = bytes((0x2D, 0, 3)) + struct.pack("<H", len(content)) + content + bytes((0x5D, 0, 3))
+    attachment = bytes((0x23, 0, 1, 2)) + stream + written + set_properties(2, text(0x3707001F, "a.bin"))
+    answer = peer.execute(created(inbox, 1) + attachment + bytes((0x25, 0, 0, 2, 0x0A)) + saved(1))
+    head = (
+        ok(0x06, 1) + b"\0" + ok(0x23, 2) + bytes(4) + ok(0x2B, 3) + bytes(4) + ok(0x2D, 3) + b"\x00\x0a" + ok(0x5D, 3)
+    )
+    head += ok(0x0A, 2) + b"\0\0" + ok(0x25, 0) + ok(0x0C, 0) + b"\1"
+    assert answer.startswith(head)
+    number = answer[len(head) :]
+    opened = bytes((0x03, 0, 0, 1)) + struct.pack("<HQ", 0x0FFF, inbox) + b"\0" + number
+    table = bytes((0x21, 0, 1, 2, 0)) + columns(2, 0x0E210003, 0x3707001F) + query(2)
+    reading = bytes((0x22, 0, 1, 3, 0)) + bytes(4) + bytes((0x2B, 0, 3, 4)) + struct.pack("<IB", 0x37010102, 0)
+    reading += bytes((0x2C, 0, 4)) + struct.pack("<H", 2000) + bytes((0x2C, 0, 4)) + struct.pack("<HI", 0xBABE, 2000)
+    answer = peer.execute(opened + table + reading)
+    assert ok(0x15, 2) + b"\2\1\0\0" + bytes(4) + wide("a.bin") in answer
+    ends = struct.pack("<H", 2000) + content[:2000] + ok(0x2C, 4) + struct.pack("<H", 560) + content[2000:]
+    assert answer.endswith(ok(0x2B, 4) + struct.pack("<I", len(content)) + ok(0x2C, 4) + ends)
+    denied = b"\0\x05\x00\x07\x80"
+    assert peer.execute(set_properties(1, text(SUBJECT, "other"))) == b"\x0a\1" + denied[1:]
+    assert peer.execute(saved(1)) == b"\x0c" + denied
+
+
+def test_changes_messages_of_folders(peers: Callable[..., Peer]) -> None:
+    """Marking, copying, moving and deleting change counts; a message that is gone makes a completion partial."""
+    peer = peers(5)
+    folders = peer.logged_on("user5")
+    target = peer.execute(open_folder(folders[3], 1) + bytes((0x1C, 0, 1, 2, 1, 1, 0, 0)) + wide("Ä") + wide(""))
+    head = ok(0x02, 1) + b"\0\0" + ok(0x1C, 2)
+    assert target.startswith(head)
+    assert target.endswith(b"\0")
+    folder = target[len(head) : -1]
+    made = peer.execute(b"".join(created(folders[DELETED], 3) + saved(3) for _ in range(2)))
+    ids = struct.pack("<H", 2) + made[14:22] + made[36:44]
+    assert peer.execute(open_folder(folders[DELETED], 1)) == ok(0x02, 1) + b"\0\0"
+
+    counts = bytes((0x07, 0, 1)) + struct.pack("<HHHII", 0, 1, 2, 0x36020003, 0x36030003)
+    unread = bytes((0x66, 0, 1, 0, 5)) + ids
+    assert peer.execute(unread + counts) == ok(0x66, 1) + b"\0" + ok(0x07, 1) + b"\0" + struct.pack("<II", 2, 2)
+    copied = bytes((0x33, 0, 1, 2)) + ids + b"\0\1"
+    moved = bytes((0x33, 0, 1, 2)) + ids + b"\0\0"
+    assert peer.execute(copied + moved + counts) == 2 * (ok(0x33, 1) + b"\0") + ok(0x07, 1) + bytes(9)
+    assert peer.execute(moved + unread) == ok(0x33, 1) + b"\1" + ok(0x66, 1) + b"\1"
+    assert peer.execute(bytes((0x1E, 0, 1, 0, 0)) + ids) == ok(0x1E, 1) + b"\1"
+    assert rows(peer, struct.unpack("<Q", folder)[0], FLAGS) == b"\4\0" + 4 * (b"\0" + struct.pack("<I", 8))
+
+    gone = open_folder(folders[3], 1) + bytes((0x1D, 0, 1, 0)) + folder + bytes((0x1D, 0, 1, 5)) + folder
+    assert peer.execute(gone + open_folder(*struct.unpack("<Q", folder), 2)) == (
+        ok(0x02, 1) + b"\0\0" + ok(0x1D, 1) + b"\1" + ok(0x1D, 1) + b"\0" + b"\2\2\x0f\1\4\x80"
+    )
+
+
+def test_sorts_restricts_and_seeks(peers: Callable[..., Peer]) -> None:
+    peer = peers(5)
+    drafts = peer.logged_on("user5")[OUTBOX]
+    subjects = ["b", "C", "a", "b2"]
+    peer.execute(b"".join(created(drafts, 1) + set_properties(1, text(SUBJECT, each)) + saved(1) for each in subjects))
+    table = open_folder(drafts, 1) + contents(1, 2, SUBJECT)
+
+    def shown(rops: bytes, listed: str, end: bytes = b"\2") -> None:
+        found = struct.pack("<H", len(listed.split())) + b"".join(b"\0" + wide(each) for each in listed.split())
+        assert peer.execute(rops + query(2)).endswith(ok(0x15, 2) + end + found)
+
+    by_subject = bytes((0x13, 0, 2, 0)) + struct.pack("<HHHIB", 1, 0, 0, SUBJECT, 1)
+    shown(table + by_subject, "C b2 b a")
+    shown(b"", "")
+    shown(bytes((0x18, 0, 2, 2)) + struct.pack("<iB", -2, 1), "b a")
+    shown(bytes((0x18, 0, 2, 0)) + struct.pack("<iB", 1, 1) + query(2, 1), "b a")
+    # The subject begins with "b", in upper or lower case ([MS-OXCDATA] section 2.12.3), and is not "b2" (2.12.2).
+    begins = b"\3" + struct.pack("<HHII", 2, 1, SUBJECT, SUBJECT) + wide("B")
+    other = b"\2\4\4" + struct.pack("<II", SUBJECT, SUBJECT) + wide("b2")
+    restriction = b"\0\2\0" + begins + other
+    shown(bytes((0x14, 0, 2, 0)) + struct.pack("<H", len(restriction)) + restriction, "b")
+    assert peer.execute(bytes((0x18, 0, 2, 0)) + struct.pack("<iB", 9, 1)) == ok(0x18, 2) + b"\1" + struct.pack("<i", 1)
+
+
+def test_resolves_names(peers: Callable[..., Peer]) -> None:
+    """An address and a login are one entry, a common beginning is several, and others are none."""
+    peer = peers(1)
+    peer.path = "/mapi/nspi"
+    state = struct.pack("<9I", 0, 0, 0, 0, 0, 0, 1252, 1033, 1033)
+    assert peer.ask("Bind", bytes(4) + b"\xff" + state + bytes(4))[:8] == bytes(8)
+    names = ["=SMTP:user2@example.test", "USER3", "user", "nobody", LIST]
+    tags = struct.pack("<BIII", 255, 2, 0x3003001F, 0x39FE001F)
+    request = (
+        bytes(4) + b"\xff" + state + tags + struct.pack("<BI", 255, len(names)) + b"".join(map(wide, names)) + bytes(4)
+    )
+    answer = peer.ask("ResolveNames", request)
+    assert answer[:17] == struct.pack("<IIIBI", 0, 0, 1252, 1, 5)
+    assert struct.unpack_from("<5I", answer, 17) == (2, 2, 1, 0, 2)
+    assert answer[37:54] == struct.pack("<BIIII", 1, 2, 0x3003001F, 0x39FE001F, 3)
+    found = ((DN + "user2", "user2@example.test"), (DN + "user3", "user3@example.test"), (DN + "list1", LIST))
+    assert answer[54:] == b"".join(b"\0" + b"".join(b"\xff" + wide(each) for each in row) for row in found) + bytes(4)
+    assert peer.ask("Unbind", bytes(8)) == struct.pack("<III", 0, 1, 0)
+
+
+def test_reports_unknown_recipients(peers: Callable[..., Peer]) -> None:
+    peer = peers(5)
+    folders = peer.logged_on("user5")
+    peer.execute(internet_header("x-loadsim"))
+    send(peer, folders[OUTBOX], 0x8000, "Lost", "nobody@example.test")
+    assert b"\0" + wide("REPORT.IPM.Note.NDR") + wide("Undeliverable: Lost") in rows(
+        peer, folders[INBOX], 0x001A001F, SUBJECT
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "method", "expected"),
+    [
+        ("Execute", {"X-RequestId": None}, "POST", "7"),
+        ("Execute", {"X-ClientApplication": None}, "POST", "7"),
+        ("Execute", {"X-RequestId": "1"}, "POST", "4"),
+        ("Execute", {"Content-Type": "text/plain"}, "POST", "4"),
+        ("Execute", {}, "PUT", "2"),
+        ("PING", {}, "POST", "5"),
+        ("Execute", {"Cookie": None}, "POST", "13"),
+        ("Execute", {"Cookie": "MapiContext=none; MapiSequence=none"}, "POST", "10"),
+        ("Execute", {"Cookie": "MapiContext={MapiContext}; MapiSequence=none"}, "POST", "15"),
+    ],
+)
+def test_refuses_requests(
+    peers: Callable[..., Peer], kind: str, changes: dict[str, str | None], method: str, expected: str
+) -> None:
+    """Refusals have the X-ResponseCode of [MS-OXCMAPIHTTP] section 2.2.3.3.3, and the session goes on."""
+    peer = peers(5)
+    peer.logged_on("user5")
+    filled = {name: each and each.format(**peer.cookies) for name, each in changes.items()}
+    answer = peer.post(kind, struct.pack("<5I", 3, 0, 0x8007, 0, 0)[:16], filled, method)
+    assert (answer.status, answer.headers["X-ResponseCode"], answer.cookies) == (200, expected, {})
+    assert peer.execute(b"") == b""
+    assert peer.ask("Disconnect", bytes(4)) == bytes(12)
+    assert peer.post("Execute", struct.pack("<4I", 3, 0, 0x8007, 0)).headers["X-ResponseCode"] == "10"
+
+
+def test_refuses_strangers(peers: Callable[..., Peer]) -> None:
+    assert peers(1, "wrong").post("Connect", b"").status == 401
+    peer, other = peers(1), peers(2)
+    assert peer.connect(DN + "nobody") == 0x3EB
+    assert peer.connect(DN + "user2") == 0x80070005
+    peer.logged_on("user1")
+    other.cookies = dict(peer.cookies)
+    assert other.post("Execute", struct.pack("<4I", 3, 0, 0x8007, 0)).headers["X-ResponseCode"] == "11"
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (logon(DN + "user5", options=0), 0x80070057),
+        (logon(DN + "user1"), 0x80070005),
+        (logon(DN + "nobody"), 0x3EB),
+        (open_folder(1, 1), 0x8004010F),
+        (bytes((0x05, 0, 9, 1, 0)), 0x4B9),
+        (bytes((0x05, 0, 0, 1, 0)), 0x80040102),
+        (bytes((0x15, 0, 2, 0, 1, 50, 0)), 0x4B9),
+        (bytes((0x12, 0, 2, 0, 0, 0)), 0x80070057),
+        (bytes((0x32, 0, 3, 0)), 0x80040607),
+        (bytes((0x02, 1, 0, 1)) + bytes(9), 0x4B9),
+        (bytes((0x1C, 0, 1, 4, 1, 1, 0, 0)) + wide("Inbox") + wide(""), 0x80040604),
+        (bytes((0x1D, 0, 1, 5)) + b"\1\0" + bytes(5) + b"\5", 0x80070005),
+        (bytes((0x66, 0, 1, 0, 4, 0, 0)), 0x80070057),
+        (bytes((0x29, 0, 0, 4, 0x01, 0, 1)), 0x80040102),
+    ],
+)
+def test_refuses_operations(peers: Callable[..., Peer], request_: bytes, code: int) -> None:
+    """A refused operation has its error, and creates no object. Handles: 1 the top folder, 2 a table, 3 a message."""
+    peer = peers(5)
+    folders = peer.logged_on("user5")
+    made = open_folder(folders[3], 1) + bytes((0x05, 0, 1, 2, 0)) + created(folders[INBOX], 3)
+    assert len(peer.execute(made)) == 8 + 10 + 7
+    before = list(peer.handles)
+    answer = peer.execute(request_)
+    assert struct.unpack_from("<I", answer, 2) == (code,)
+    assert [new for new, old in zip(peer.handles, before, strict=True) if new != old and new != NO_HANDLE] == []
+
+
+@pytest.mark.parametrize("rops", [b"\x02", b"\x00\0\0", open_folder(1, 1)[:-1], b"\x0a\0\0\xff\xff", bytes(0x8000)])
+def test_refuses_what_it_cannot_parse(peers: Callable[..., Peer], rops: bytes) -> None:
+    """Such buffers are refused as a whole ([MS-OXCROPS] section 3.2.5.1)."""
+    peer = peers(5)
+    peer.logged_on("user5")
+    peer.execute(rops)
+    assert peer.error == 0x4B6
+
+
+def test_small_buffers_return_the_requests_left(peers: Callable[..., Peer]) -> None:
+    """RopBufferTooSmall has the operations that were not performed ([MS-OXCROPS] section 2.2.15.1)."""
+    peer = peers(5)
+    inbox = peer.logged_on("user5")[INBOX]
+    first, rest = open_folder(inbox, 1), open_folder(inbox, 2) + open_folder(inbox, 3)
+    answer = peer.execute(first + rest, most_bytes=8 + 2 + 40 + 64 + 4)
+    assert answer == ok(0x02, 1) + b"\0\0" + b"\xff\0\x80" + rest
