@@ -129,7 +129,6 @@ def find_capacity(
     overrides: Mapping[str, Any] | None = None,
     first: int | None = None,
     most: int | None = None,
-    steps: Sequence[int] = (),
     width: float = 0.2,
     quick: bool = False,
     pause_s: float | None = None,
@@ -168,7 +167,7 @@ def find_capacity(
     def read(settings: Sequence[str]) -> Scenario:
         return scenarios.load_scenario(os.fspath(source), [*given, *settings])
 
-    wanted = Wanted(first, most, tuple(steps), width, pause_s, engines, pin, quick=quick)
+    wanted = Wanted(first, most, width, pause_s, engines, pin, quick=quick)
     try:
         return search_capacity(read, wanted, None if out is None else Path(out), watcher=CampaignWatcher(shown))
     except Interrupted:

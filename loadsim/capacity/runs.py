@@ -41,7 +41,7 @@ Overridden = Callable[[Sequence[str]], Scenario]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any.
+    """The wishes of a user; None is the default.
 
     `quick`: two equal results end the search. The interval is then not stated in general. `clients` are those of the
     cluster on which the runner makes the steps. `pause_s` is by default `default_pause_s`, on a cluster `PAUSE_S`.
@@ -49,7 +49,6 @@ class Wanted:
 
     first: int | None = None
     most: int | None = None
-    steps: tuple[int, ...] = ()
     width: float = 0.2
     pause_s: float | None = None
     engines: int | None = None
@@ -164,21 +163,14 @@ def _terms(scenario: Scenario, wanted: Wanted) -> SearchTerms:
     """Return the terms of a search with their defaults. Raises `ConfigError` for numbers that do not fit."""
     # Mail needs two users, and each group and each engine one.
     least = max(2, len(scenario.topology), wanted.engines or 1)
-    if wanted.steps:
-        for option, value in (("--from", wanted.first), ("--most", wanted.most)):
-            if value is not None:
-                raise ConfigError(f"{option}: expected either it or --steps, found both")
-        if sorted(set(wanted.steps)) != list(wanted.steps):
-            raise ConfigError(f"--steps: expected rising numbers, found {','.join(map(str, wanted.steps))}")
-    most = wanted.steps[-1] if wanted.steps else scenario.users if wanted.most is None else wanted.most
-    first = wanted.steps[0] if wanted.steps else max(least, most // COARSE) if wanted.first is None else wanted.first
+    most = scenario.users if wanted.most is None else wanted.most
+    first = max(least, most // COARSE) if wanted.first is None else wanted.first
     if wanted.engines is not None and wanted.engines > most:
         raise ConfigError(f"--engines: expected a number from 1 to {most}, found {wanted.engines}")
     for option, value, highest in (("--most", most, MOST_USERS), ("--from", first, most)):
         if not least <= value <= highest:
-            name = "--steps" if wanted.steps else option
             each = f" (one for each of {wanted.engines} --engines)" if least == wanted.engines else ""
-            raise ConfigError(f"{name}: expected a number from {least} to {highest} users{each}, found {value}")
+            raise ConfigError(f"{option}: expected a number from {least} to {highest} users{each}, found {value}")
     default_s = default_pause_s(scenario) if wanted.clients is None else PAUSE_S
     document = f"{scenario.to_yaml()}{scenario.digest()}"
     return SearchTerms(
@@ -191,9 +183,7 @@ def _terms(scenario: Scenario, wanted: Wanted) -> SearchTerms:
         compression=scenario.compression,
         score_limit_ms=_limit(scenario, "score_ms"),
         response_score_limit_ms=_limit(scenario, "response_score_ms"),
-        settings=Settings(
-            first, most, least, wanted.width, wanted.steps, evidence=AGREEING if wanted.quick else EVIDENCE
-        ),
+        settings=Settings(first, most, least, wanted.width, evidence=AGREEING if wanted.quick else EVIDENCE),
         pause_s=default_s if wanted.pause_s is None else wanted.pause_s,
         engines=wanted.engines,
         pin=wanted.pin,

@@ -58,16 +58,14 @@ FINEST = 4
 class Settings:
     """The numbers of a search: the `first` and the `least` and `most` users that can be measured.
 
-    `width` is the wanted length of the interval, as a share of its middle: 0.2 is +-10 %. With `steps`, a rising list,
-    only these numbers are measured, until one fails, and `width` is not used. `evidence` are the equal results that end
-    the search; fewer than `EVIDENCE` are quick, and state no interval in general.
+    `width` is the wanted length of the interval, as a share of its middle: 0.2 is +-10 %. `evidence` are the equal
+    results that end the search; fewer than `EVIDENCE` are quick, and state no interval in general.
     """
 
     first: int
     most: int
     least: int = 1
     width: float = 0.2
-    steps: tuple[int, ...] = ()
     most_steps: int = MOST_STEPS
     evidence: int = EVIDENCE
 
@@ -94,7 +92,7 @@ def next_step(steps: Sequence[CampaignRun], settings: Settings, refused: Collect
     # 2. The next number, unless the interval is as short as wanted.
     if full:
         return Found(state.low, state.high, _unless_doubtful(steps, settings, state.low, "noise"))
-    wanted = _from_list(results, state, settings, refused) if settings.steps else _between(state, settings)
+    wanted = _between(state, settings)
     if isinstance(wanted, int):
         return wanted
 
@@ -232,20 +230,6 @@ class _State:
         doubtful = tuple(sorted(users for users in (*decided, *skipped) if (low or 0) < users < top))
         at_refused = wall in skipped or (low is None and floor is not None and not doubtful)
         return cls(low, high, wall, doubtful, floor, at_refused)
-
-
-def _from_list(
-    results: Mapping[int, Sequence[Result]], state: _State, settings: Settings, refused: Collection[int]
-) -> int | StoppedBy:
-    """Return the next of the listed numbers, or why there is none."""
-    for users in settings.steps:
-        if users in refused:
-            return "refused"
-        if users not in results:
-            return users
-        if decision(results[users]) in (FAILED, GENERATOR):
-            break
-    return state.reached
 
 
 def _between(state: _State, settings: Settings) -> int | StoppedBy:

@@ -32,13 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="largest number of users to measure, whose accounts must exist; default: the scenario's users",
     )
     parser.add_argument(
-        "--steps",
-        type=_steps,
-        default=(),
-        metavar="N,N,...",
-        help="measure only these numbers, until one fails; without --from and --most",
-    )
-    parser.add_argument(
         "--width",
         type=_width,
         default=0.2,
@@ -63,10 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_capacity)
 
 
-def _steps(text: str) -> tuple[int, ...]:
-    return tuple(users(part) for part in text.split(","))
-
-
 def _width(text: str) -> float:
     value = share(text)
     if not 0.01 <= value <= 1:
@@ -85,7 +74,6 @@ def run_capacity(args: argparse.Namespace) -> int:
     wanted = Wanted(
         first=args.first,
         most=args.most,
-        steps=args.steps,
         width=args.width,
         pause_s=args.pause,
         engines=args.engines,

@@ -9,7 +9,7 @@ from loadsim.campaign.tables import length_words
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.findings.formats import count
-from loadsim.model.suite import GIVEN, Suite, load_suite
+from loadsim.model.suite import Suite, load_suite
 from loadsim.report.text import table
 from loadsim.suite.cells import scenarios_of
 from loadsim.suite.document import describe_suite
@@ -47,11 +47,6 @@ def run_command(args: argparse.Namespace) -> int:
 def _list(suite: Suite, args: argparse.Namespace) -> int:
     figures, scenarios = status_of(suite, args.out)
     results: dict[int, str] = {run.number: run.result for run in figures.runs}
-    order = (
-        "given order, every second repeat reversed"
-        if suite.stated.order == GIVEN
-        else f"random order, seed {suite.stated.seed}"
-    )
     rows = [
         (
             f"{slot.number:3} {slot.cell.name}",
@@ -63,7 +58,7 @@ def _list(suite: Suite, args: argparse.Namespace) -> int:
     ]
     lines = [
         f"Suite {suite.name}: {count(len(suite.slots), 'run')}: {count(len(suite.cells), 'cell')},"
-        f" {count(suite.stated.repeats, 'repeat')} each; {order}",
+        f" {count(suite.stated.repeats, 'repeat')} each; random order, seed {suite.stated.seed}",
         f"Time left: at least {length_words(time_left_s(suite, figures, scenarios))} (preparation, mail in transit and"
         " commands not counted)",
         "",

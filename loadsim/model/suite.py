@@ -24,7 +24,6 @@ from loadsim.model.documents.schema import (
     matching,
     text,
     whole,
-    word,
 )
 from loadsim.model.documents.typed import Reads, mismatch, show, strict
 from loadsim.model.documents.yaml_reader import (
@@ -45,8 +44,6 @@ DIMENSIONS = ("server", "profile", "users", "settings")
 
 SAME_ON_BOTH_SIDES = ("profile", "users")
 """Dimensions with other load: scores of different ones are not comparable."""
-
-RANDOM, GIVEN = "random", "given"
 
 MOST_CELLS, MOST_RUNS = 500, 10_000
 """The most cells of a suite, and the most runs without retries."""
@@ -102,30 +99,19 @@ class Hook:
 
 @strict
 @dataclass(frozen=True, slots=True)
-class ServerLevel:
+class Level:
+    """A server or a variant of the settings."""
+
     name: Name
-    """Name of the server in cells."""
+    """Its name in cells."""
     scenario: Text | None = None
-    """A scenario of its own. Default: the suite's."""
+    """A scenario of its own; that of a variant precedes that of a server. Default: the suite's."""
     set: Settings = field(default_factory=dict)
-    """Settings of the runs on this server."""
+    """Settings of its runs."""
     before: tuple[Hook, ...] = ()
-    """Commands before each run on this server."""
+    """Commands before each of its runs."""
     after: tuple[Hook, ...] = ()
-    """Commands after each run on this server."""
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class SettingsLevel:
-    name: Name
-    """Name of the variant in cells."""
-    set: Settings = field(default_factory=dict)
-    """Settings of the variant's runs."""
-    before: tuple[Hook, ...] = ()
-    """Commands before each run of the variant."""
-    after: tuple[Hook, ...] = ()
-    """Commands after each run of the variant."""
+    """Commands after each of its runs."""
 
 
 @strict
@@ -171,20 +157,18 @@ class SuiteDocument:
     """Commands before each run."""
     after: tuple[Hook, ...] = ()
     """Commands after each run."""
-    servers: tuple[ServerLevel, ...] = ()
+    servers: tuple[Level, ...] = ()
     """Servers. Default: the scenario's."""
     profiles: tuple[Profile, ...] = ()
     """Profiles, of a scenario with one group. Default: the scenario's."""
     users: tuple[Users, ...] = ()
     """Numbers of users, divided as in the scenario. Default: the scenario's."""
-    settings: tuple[SettingsLevel, ...] = ()
+    settings: tuple[Level, ...] = ()
     """Variants of the settings."""
     repeats: Annotated[int, whole(1, 1000)] = 3
     """Runs of each cell."""
-    order: Annotated[str, word(RANDOM, GIVEN)] = RANDOM
-    """Order of the cells in each repeat, by the seed or as in the file (reversed in every second)."""
     seed: Count = 1
-    """Seed of the order."""
+    """Seed of the random order of the cells in each repeat."""
     pause_s: Duration = 0.0
     """Pause before each run but the first; with the probe postfix, also until the send queue is empty."""
     retries: Annotated[int, whole(0, 100)] = 1
@@ -258,15 +242,12 @@ class Suite:
     def slots(self) -> tuple[Slot, ...]:
         """The order of the runs, in which each repeat is a block of all cells.
 
-        Slow drift of a machine meets all cells alike: each block has an order of its own, by the seed; or, in the given
-        order, every second block is reversed.
+        Slow drift of a machine meets all cells alike: each block has an order of its own, by the seed.
         """
         ordered = [(cell, repeat) for repeat in range(1, self.stated.repeats + 1) for cell in self._block(repeat)]
         return tuple(Slot(number, cell, repeat) for number, (cell, repeat) in enumerate(ordered, 1))
 
     def _block(self, repeat: int) -> Sequence[Cell]:
-        if self.stated.order == GIVEN:
-            return self.cells if repeat % 2 else self.cells[::-1]
         return sorted(self.cells, key=lambda cell: draw(self.stated.seed, 0, f"suite/{cell.name}", repeat))
 
 
@@ -331,13 +312,14 @@ def _cells(read: SuiteDocument, path: Path, directory: Path) -> Iterator[Cell]:
             profile_path = as_absolute("profiles", profile, locate("profiles", profile, directory))
         parts = [server and server.name, profile_name, users, level and level.name]
         levels = [chosen for chosen in (server, level) if chosen]
+        own = (chosen.scenario for chosen in levels[::-1])
         yield Cell(
             name="/".join(str(part) for part in parts if part is not None) or "all",
             server=server.name if server else None,
             profile=profile,
             users=users,
             settings=level.name if level else None,
-            scenario=_scenario((server and server.scenario) or read.scenario, path),
+            scenario=_scenario(next(filter(None, own), read.scenario), path),
             set=(
                 read.set,
                 *([server.set] if server else []),

@@ -35,7 +35,6 @@ def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> SuiteTerms:
         software=f"loadsim {__version__}",
         name=suite.name,
         repeats=suite.stated.repeats,
-        order=suite.stated.order,
         seed=suite.stated.seed,
         pause_s=suite.stated.pause_s,
         engines=suite.stated.engines,

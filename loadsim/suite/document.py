@@ -57,9 +57,8 @@ def _differences(facts: Facts, cells: Sequence[str]) -> Iterator[Section]:
 def _summary(figures: SuiteFigures) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
     terms = figures.terms
-    seed = f" (seed {terms.seed})" if terms.order == "random" else ""
     cells, repeats = count(len(figures.cells), "cell"), count(terms.repeats, "repeat")
-    yield f"{cells} with {repeats} each, in {terms.order} order{seed}."
+    yield f"{cells} with {repeats} each, in random order (seed {terms.seed})."
     yield cells_table(figures.cells)
     if figures.findings:
         yield Listing("What limits these figures", tuple(map(item_of, figures.findings)))

@@ -133,7 +133,6 @@ class SuiteTerms:
     software: str
     name: str
     repeats: int
-    order: str
     seed: int
     pause_s: float
     engines: int | None

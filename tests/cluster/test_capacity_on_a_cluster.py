@@ -15,10 +15,12 @@ pytestmark = pytest.mark.nightly(part="runs")
 
 
 def test_each_step_is_a_run_on_all_clients(embedded_server: StartEmbedded, tmp_path: Path) -> None:
-    """Both numbers miss a criterion on any machine, so a quick search measures the first one twice and ends."""
-    scenario = on_server(embedded_server, tmp_path / "small.yaml", criteria=PATIENT_CRITERIA | {"log_ons": {"max": 1}})
+    """No number meets a criterion, so a quick search measures the least one, a user for each group, twice and ends."""
+    groups = [{"profile": "loadsim-5.5/medium", "users": 1}] * 4
+    criteria = PATIENT_CRITERIA | {"log_ons": {"max": 1}}
+    scenario = on_server(embedded_server, tmp_path / "small.yaml", topology=groups, criteria=criteria)
     out = tmp_path / "out"
-    search = ("capacity", scenario, "--steps", "4,6", "--quick", "--pause", "0", "--out", out, "--quiet")
+    search = ("capacity", scenario, "--from", "4", "--most", "6", "--quick", "--pause", "0", "--out", out, "--quiet")
     with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         done = loadsim(*search, "--cluster", address, "--clients", "2")
     assert done.returncode == 4, done.stderr  # quick: no evidence

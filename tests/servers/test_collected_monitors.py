@@ -104,7 +104,7 @@ def test_a_monitor_ends_with_a_controller_that_is_killed(tmp_path: Path) -> None
 def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> None:
     """Each step has the figures; it also says which resource was nearest to full."""
     out = tmp_path / "out"
-    ended = loadsim("capacity", monitored(tmp_path), "--steps", "2", "--quick", "--pause", "0", "--out", out, "--quiet")
+    ended = loadsim("capacity", monitored(tmp_path), "--most", "2", "--quick", "--pause", "0", "--out", out, "--quiet")
     assert ended.returncode == 4, ended.stderr  # the only number passes, so the capacity is above it
     document = json.loads((out / "campaign.json").read_text())
     assert {step["result"] for step in document["runs"]} == {"passed"}

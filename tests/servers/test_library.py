@@ -170,7 +170,7 @@ def test_an_event_loop_is_not_blocked(function: Any) -> None:
     [
         ({"pause_s": -1}, "pause_s: expected a number from 0 to inf, found -1"),
         ({"first": 1}, "--from: expected a number from 3 to 6 users, found 1"),
-        ({"steps": [6, 4]}, "--steps: expected rising numbers, found 6,4"),
+        ({"width": 0}, "width: expected a number from 0.01 to 1, found 0"),
     ],
 )
 def test_a_search_rejects_what_the_command_rejects(tmp_path: Path, options: dict[str, Any], says: str) -> None:

@@ -110,7 +110,7 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("show", "scenario"), "'scenario' (perhaps scenarios; choose from "),
         (("show", "profiles", "a", "b"), "profiles: expected one name, found a b"),
         (("server", "dovecot-postfix", "quickstart", "--listen", "0.0.0.0"), "--listen: expected an IPv4 address"),
-        (("capacity", "quickstart", "--width", "1%", "--steps", "4,,8"), "--steps: expected"),
+        (("capacity", "quickstart", "--width", "1%", "--from", "4,8"), "--from: expected"),
         (("capacity", "quickstart", "--from", "0"), "--from: expected"),
         (("capacity", "quickstart", "--width", "0.5%"), "--width: expected"),
         (("capacity", "quickstart", "--pause", "-1s"), "--pause: expected"),

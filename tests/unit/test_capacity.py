@@ -39,6 +39,9 @@ from loadsim.runs.result import RunResult
 
 WANTED = Wanted(first=4, most=64)
 
+FOUR_AND_EIGHT = ("--from", "4", "--most", "8", "--width", "100%")
+"""The options of a search that measures these numbers only."""
+
 
 def reader(path: Path) -> Overridden:
     def read(settings: Sequence[str]) -> Scenario:
@@ -240,11 +243,6 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
         (Wanted(first=2, most=64), "--from: expected a number from 3 to 64 users, found 2"),
         (Wanted(first=65, most=64), "--from: expected a number from 3 to 64 users, found 65"),
         (Wanted(most=2), "--most: expected a number from 3 to"),
-        (Wanted(steps=(8, 4)), "--steps: expected rising numbers, found 8,4"),
-        (Wanted(steps=(4, 4)), "--steps: expected rising numbers"),
-        (Wanted(steps=(2, 4)), "--steps: expected a number from 3 to 4 users, found 2"),
-        (Wanted(first=4, steps=(4, 8)), "--from: expected either it or --steps"),
-        (Wanted(most=4, steps=(4, 8)), "--most: expected either it or --steps"),
         (Wanted(most=4, engines=5), "--engines: expected a number from 1 to 4, found 5"),
     ],
 )
@@ -312,10 +310,10 @@ def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest
         limits={"hits": 0},
     )
     out = tmp_path / "out"
-    begun(path, out, Wanted(steps=(4, 8), quick=True, pause_s=0.0))
+    begun(path, out, Wanted(4, 8, width=1.0, quick=True, pause_s=0.0))
     for number in (1, 2):
         write_run(out / "runs", f"00004-{number}")
-    command = ("capacity", str(path), "--steps", "4,8", "--quick", "--pause", "0", "--quiet", "--out", str(out))
+    command = ("capacity", str(path), *FOUR_AND_EIGHT, "--quick", "--pause", "0", "--quiet", "--out", str(out))
     assert main([*command]) == 2
     captured = capsys.readouterr()
     assert f"the same command with --out {out} resumes these runs" in captured.err
@@ -443,11 +441,11 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
 
 def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -> None:
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
-    begun(path, out, Wanted(steps=(4, 8)))
+    begun(path, out, Wanted(4, 8, width=1.0))
     for number in range(1, 6):
         write_run(out / "runs", f"00004-{number}")
         write_run(out / "runs", f"00008-{number}", 2000.0)
-    command = ("capacity", path, "--out", out, "--steps", "4,8")
+    command = ("capacity", path, "--out", out, *FOUR_AND_EIGHT)
     status, shown, progress = printed(*command)
     assert status == 0
     assert "Capacity: 4 users, interval 4 to 8: 8 users miss the criteria\n" in shown

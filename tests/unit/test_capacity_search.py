@@ -98,15 +98,6 @@ def test_steps_rise_narrow_and_end_with_the_last_pass() -> None:
     assert found == Found(1250, 1500, "criteria")
 
 
-def test_the_papers_procedure() -> None:
-    settings = Settings(500, 2000, steps=(500, 1000, 1500, 2000))
-    steps, found = searched(exact(1300), settings)
-    assert numbers(steps)[:4] == [500, 1000, 1500, 1500]
-    assert (Counter(numbers(steps)[4:]), found) == ({1500: 3, 1000: 4}, Found(1000, 1500, "criteria"))
-    assert searched(exact(2000), settings)[1] == Found(2000, None, "limit")
-    assert searched(exact(10), settings)[1] == Found(None, 500, "criteria")
-
-
 @settings(max_examples=40)
 @given(st.integers(2, 100_000), st.integers(2, 100_000), st.integers(1, 100_000))
 def test_the_generator_ends_the_search_unless_the_server_fails_before(capacity: int, wall: int, first: int) -> None:
@@ -158,18 +149,10 @@ def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewe
     st.lists(st.sampled_from(get_args(Result)), min_size=MOST_STEPS, max_size=MOST_STEPS),
     st.integers(2, 7),
     st.integers(1, 100),
-    st.booleans(),
 )
-def test_any_refused_numbers_end_in_an_answer(results: list[Result], every: int, first: int, listed: bool) -> None:
+def test_any_refused_numbers_end_in_an_answer(results: list[Result], every: int, first: int) -> None:
     given_results = iter(results)
-    settings = Settings(first, 500, steps=tuple(range(first, 501, 50)) if listed else ())
-    searched(lambda _: next(given_results), settings, lambda users: users % every == 0 and users != first)
-
-
-def test_a_refused_step_of_the_papers_ends_them() -> None:
-    settings = Settings(500, 2000, steps=(500, 1000, 1500, 2000))
-    assert searched(exact(1300), settings, lambda users: users > 1000)[1] == Found(1000, None, "refused")
-    assert searched(exact(1300), settings, lambda users: users > 1500)[1] == Found(1000, 1500, "criteria")
+    searched(lambda _: next(given_results), Settings(first, 500), lambda users: users % every == 0 and users != first)
 
 
 @settings(max_examples=40)
@@ -177,16 +160,13 @@ def test_a_refused_step_of_the_papers_ends_them() -> None:
     st.lists(st.sampled_from(get_args(Result)), min_size=MOST_STEPS, max_size=MOST_STEPS),
     st.integers(1, 100),
     st.integers(100, 5000),
-    st.booleans(),
 )
-def test_any_results_end_in_an_interval_that_they_allow(
-    results: list[Result], first: int, most: int, listed: bool
-) -> None:
+def test_any_results_end_in_an_interval_that_they_allow(results: list[Result], first: int, most: int) -> None:
     """The end comes, both ends have evidence, and the search resumed after each step goes the same way.
 
     `limit`: the largest number passed. `criteria`: nothing between the ends is undecided, or they are near.
     """
-    settings = Settings(first, most, steps=tuple(range(100, most + 1, 400)) if listed else ())
+    settings = Settings(first, most)
     given_results = iter(results)
     steps, found = searched(lambda _: next(given_results), settings)
     for length, step in enumerate(steps):
@@ -206,12 +186,12 @@ def test_any_results_end_in_an_interval_that_they_allow(
         return
     low, high = found.low or 0, found.high or most + 1
     if found.stopped_by == "limit":
-        assert found.low == (settings.steps[-1] if listed else most)
+        assert found.low == most
     elif found.stopped_by == "criteria":
         assert found.high is not None
         near = found.low is not None and high - low <= 0.1 * (high + low)
         undecided = [users for users, result in decided.items() if result == UNDECIDED and low < users < high]
-        assert not undecided or (near and not listed)
+        assert not undecided or near
     elif found.stopped_by == "generator":
         assert GENERATOR in decided.values()
 

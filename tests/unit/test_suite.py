@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -195,15 +194,10 @@ def test_a_closed_loop_criteria_on_monitors_and_several_groups_are_rejected() ->
     assert "profiles: expected a scenario with one group of users, found 3 in three.yaml" in error
 
 
-@given(
-    levels=st.integers(1, 6),
-    repeats=st.integers(1, 6),
-    seed=st.integers(0, 99),
-    order=st.sampled_from(["random", "given"]),
-)
-def test_each_repeat_is_a_block_of_all_cells(levels: int, repeats: int, seed: int, order: str) -> None:
+@given(levels=st.integers(1, 6), repeats=st.integers(1, 6), seed=st.integers(0, 99))
+def test_each_repeat_is_a_block_of_all_cells(levels: int, repeats: int, seed: int) -> None:
     """Each cell once in each block, and the same order each time that the file is read."""
-    found = suite(users=list(range(2, 2 + levels)), repeats=repeats, seed=seed, order=order)
+    found = suite(users=list(range(2, 2 + levels)), repeats=repeats, seed=seed)
     slots = found.slots
     assert [slot.number for slot in slots] == list(range(1, levels * repeats + 1))
     for repeat in range(1, repeats + 1):
@@ -211,16 +205,6 @@ def test_each_repeat_is_a_block_of_all_cells(levels: int, repeats: int, seed: in
         assert sorted(block) == sorted(cell.name for cell in found.cells)
     assert all(slot.repeat == 1 + (slot.number - 1) // levels for slot in slots)
     assert load_suite("suite.yaml").slots == slots
-
-
-def test_the_given_order_is_reversed_in_every_second_block() -> None:
-    """Then linear drift is the same for all cells in an even number of repeats."""
-    slots = suite(users=[2, 3, 4], repeats=4, order="given").slots
-    assert [slot.cell.users for slot in slots] == [2, 3, 4, 4, 3, 2] * 2
-    places = Counter[int | None]()
-    for slot in slots:
-        places[slot.cell.users] += slot.number
-    assert len(set(places.values())) == 1
 
 
 RESULTS: Mapping[str, tuple[Result, Validity | None]] = {
@@ -310,7 +294,6 @@ def figures(*runs: CampaignRun, planned: int, retries: int = 0) -> SuiteFigures:
         software="loadsim 1",
         name="s",
         repeats=planned,
-        order="given",
         seed=1,
         pause_s=0,
         engines=None,
@@ -354,7 +337,7 @@ def test_terms_know_what_has_changed_but_no_password() -> None:
     first = terms(set=accounts)
     assert "hunter2" not in json.dumps(first)
     assert terms(set=accounts | {"accounts.password": "other-{index}"}, retries=5, stop_after=9) == first
-    for changed in ({"repeats": 4}, {"seed": 2}, {"order": "given"}, {"pause": "1s"}, {"before": [{"run": ["sync"]}]}):
+    for changed in ({"repeats": 4}, {"seed": 2}, {"pause": "1s"}, {"before": [{"run": ["sync"]}]}):
         assert terms(set=accounts, **changed) != first, changed
     assert terms(set=accounts | {"run.seed": 7}) != first
     pair = {"base": {"settings": "a"}, "new": {"settings": "b"}}
