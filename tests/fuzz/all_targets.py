@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import control_targets, file_targets, mail_targets, visit_targets
+from . import control_targets, file_targets, mail_targets, mapi_targets, visit_targets
 from .target import Target
 
 TARGETS: Mapping[str, Target] = {
     each.name: each
-    for each in (*mail_targets.TARGETS, *visit_targets.TARGETS, *file_targets.TARGETS, *control_targets.TARGETS)
+    for each in (
+        *mail_targets.TARGETS,
+        *mapi_targets.TARGETS,
+        *visit_targets.TARGETS,
+        *file_targets.TARGETS,
+        *control_targets.TARGETS,
+    )
 }

@@ -13,7 +13,7 @@ from loadsim.protocols.imap import open_driver as open_own
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.smtp.wire import SmtpWire
 
-from . import control_targets, file_targets, mail_targets
+from . import control_targets, file_targets, mail_targets, mapi_targets
 from .all_targets import TARGETS
 from .mail_targets import Different, whole_and_cut
 from .mutate import mutated
@@ -114,6 +114,8 @@ SOUND = {
     "imap-wire": mail_targets.LINES,
     "imap-fetch": mail_targets.FETCHES,
     "smtp-wire": mail_targets.REPLIES,
+    "mapi-buffer": mapi_targets.BUFFERS,
+    "mapi-body": mapi_targets.BODIES,
     "scenario": (file_targets.OWN, *file_targets.SCENARIOS),
     "profile": file_targets.PROFILES,
     "set": file_targets.SETTINGS,

@@ -155,7 +155,7 @@ class Several:
 
     def read(self, reader: Reader) -> tuple[Any, ...]:
         count = self.count if isinstance(self.count, int) else self.count.read(reader)
-        if not isinstance(self.kind, Number):
+        if not isinstance(self.kind, Number) or len(self.kind.code) > 1:
             return tuple([self.kind.read(reader) for _ in range(count)])
         if count * self.kind.form.size > reader.left:
             raise malformed(f"{count} values", reader.at)
@@ -227,16 +227,16 @@ class Sequential:
 class Layout:
     """The kind of a dataclass, from its annotations."""
 
-    def __init__(self, kind_of_value: type) -> None:
-        hints = get_type_hints(kind_of_value, include_extras=True)
-        named = [(each, _kind_of(hints[each.name])) for each in fields(kind_of_value)]
-        names = [each.name for each, kind in named if kind is not None]
-        self.sequence = Sequential([kind for _, kind in named if kind is not None])
-        take = attrgetter(*names) if names else lambda _: ()
-        self.values: Callable[[Any], tuple[Any, ...]] = take if len(names) != 1 else lambda value: (take(value),)
-        self.make: Callable[..., Any] = kind_of_value
+    def __init__(self, structure: type) -> None:
+        hints = get_type_hints(structure, include_extras=True)
+        named = [(each, _kind_of(hints[each.name])) for each in fields(structure)]
+        self.kinds = {each.name: kind for each, kind in named if kind is not None}
+        self.sequence = Sequential(self.kinds.values())
+        take = attrgetter(*self.kinds) if self.kinds else lambda _: ()
+        self.values: Callable[[Any], tuple[Any, ...]] = take if len(self.kinds) != 1 else lambda value: (take(value),)
+        self.make: Callable[..., Any] = structure
         if any(each.kw_only for each, _ in named):
-            self.make = lambda *values: kind_of_value(**dict(zip(names, values, strict=True)))
+            self.make = lambda *values: structure(**dict(zip(self.kinds, values, strict=True)))
 
     def write(self, value: Any) -> bytes:
         return self.sequence.write(self.values(value))
