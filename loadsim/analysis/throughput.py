@@ -14,7 +14,7 @@ from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT, OUTCOME
 
-SERVICES = ("IMAP", "SMTP")
+SERVICES = ("IMAP", "SMTP", "MAPI")
 """The prefixes of command names."""
 
 
@@ -26,7 +26,7 @@ class Throughput:
     """Successful tasks; accepted messages, each once; deliveries, for each recipient."""
     by_task: Mapping[str, float]
     commands: Mapping[str, float]
-    """Successful tasks by name; successful commands by `IMAP` and `SMTP`."""
+    """Successful tasks by name; successful commands by `IMAP`, `SMTP` and `MAPI`, if there are any."""
     silent_activities: int
     """Activities of users who had nothing to do, in the whole run."""
 
@@ -57,6 +57,7 @@ def throughput(
         commands={
             service: int(succeeded[np.char.startswith(np.array(log.strings), f"{service} ")].sum()) / length_s
             for service in SERVICES
+            if any(name.startswith(f"{service} ") for name in log.strings)
         },
         silent_activities=sum(source.facts.silent_activities or 0 for source in log.sources),
     )

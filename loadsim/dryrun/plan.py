@@ -9,7 +9,7 @@ from typing import Any
 from loadsim.dryrun.plan_engine import plan_users
 from loadsim.dryrun.rounds import Progress
 from loadsim.dryrun.tally import TRAFFIC, Tally
-from loadsim.dryrun.traffic import hours_of, knows_imap, mean_rates, peaks, sessions, storage
+from loadsim.dryrun.traffic import hours_of, mean_rates, peaks, sessions, storage, unknown_rates
 from loadsim.errors import ConfigError
 from loadsim.model.profile import Calculated
 from loadsim.model.scenario import Scenario
@@ -114,10 +114,9 @@ def to_json(plan: DayPlan) -> dict[str, Any]:
     by_hour, active_s = hours_of(tally), scenario.run.active_s
     rates: dict[str, float | None] = {**mean_rates(by_hour, active_s)}
     busiest = peaks(by_hour, active_s)
-    if not knows_imap(scenario):
-        for of_imap in (rates, busiest):
-            of_imap["imap_commands"] = None
-        by_hour = [{**hour, "imap_commands_per_s": None} for hour in by_hour]
+    for rate in unknown_rates(scenario):
+        rates[rate] = busiest[rate] = None
+        by_hour = [{**hour, f"{rate}_per_s": None} for hour in by_hour]
     return {
         "users": scenario.users,
         "day_s": scenario.run.day_length_s,

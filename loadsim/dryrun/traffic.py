@@ -13,6 +13,7 @@ from loadsim.model.mail_program import KEPT, OUTLOOK_LIKE
 from loadsim.model.population import further_connections
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STORED
+from loadsim.protocols.registry import needed_services
 
 CONNECT = "SMTP CONNECT"
 
@@ -85,9 +86,12 @@ def peaks(by_hour: Sequence[Mapping[str, Any]], active_s: float) -> dict[str, di
     return found
 
 
-def knows_imap(scenario: Scenario) -> bool:
-    """Return whether all users have the only mail program that a plan simulates."""
-    return all(group.programs == (OUTLOOK_LIKE,) for group in scenario.topology)
+def unknown_rates(scenario: Scenario) -> tuple[str, ...]:
+    """Return the rates that a plan does not know: it simulates one mail program only, over IMAP and SMTP."""
+    if not needed_services(scenario) <= {"imap", "smtp"}:
+        return ("imap_commands", "smtp_commands", "smtp_connections")
+    known = all(group.programs == (OUTLOOK_LIKE,) for group in scenario.topology)
+    return () if known else ("imap_commands",)
 
 
 def sessions(scenario: Scenario) -> dict[str, int]:

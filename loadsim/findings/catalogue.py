@@ -220,11 +220,11 @@ class Code(Enum):
 
     # The scenario.
     PASSWORD_IN_CLEAR = _warning(
-        "passwords go to {where} without encryption", "set server.imap.tls and server.smtp.tls"
+        "passwords go to {where} without encryption", "set tls of this service, or https in server.mapi.url"
     )
     NOT_VERIFIED = _warning(
         "the certificate of {where} is not verified: others on the network could read passwords and mail",
-        "set tls_verify to the certificate file of the CA that signed it",
+        "set ca_file to the certificate of the CA that signed it, and tls_verify to yes",
     )
     PASSWORD_ON_COMMAND_LINE = _warning(
         "other users of this machine can see accounts.password on the command line, and the shell history keeps it",
