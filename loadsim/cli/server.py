@@ -22,9 +22,10 @@ from loadsim.findings.formats import count
 from loadsim.model.documents.scenario_server import mapi_url
 from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.protocols.registry import check_protocols
+from loadsim.runs.server import embedded_server
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import TLS_MODES
-from loadsim.servers.embedded import start_embedded
 from loadsim.servers.private import LOOPBACK
 from loadsim.servers.running import RunningServer
 
@@ -74,6 +75,8 @@ def run_kind(kind: ServerKind, args: argparse.Namespace) -> int:
     scenario = given_scenario(args)
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     lists = dict(distribution_lists(scenario))
+    check_protocols(scenario)
+    args.start_embedded = embedded_server(scenario)
     args.further = further_connections(scenario)  # no option: it follows from the users' mail programs
     with server_directory(args.dir) as directory:
         print(f"# Starting {kind.name} with {count(scenario.users, 'account')}: this takes some seconds.", flush=True)
@@ -154,7 +157,7 @@ KINDS = (
         "embedded",
         "run a server in memory, on free ports, without root; not for measurements",
         (),
-        lambda _, accounts, lists, directory: start_embedded(accounts, lists, directory),
+        lambda args, accounts, lists, directory: args.start_embedded(accounts, lists, directory),
     ),
     ServerKind(
         "dovecot-postfix",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,10 @@ from loadsim.model.scenario import Scenario
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.monitor.system.cpu_affinity import describe, kept_apart
-from loadsim.protocols.registry import IN_THE_ENGINE
+from loadsim.protocols.registry import IN_THE_ENGINE, needed_services
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.watcher import Watcher
-from loadsim.servers.embedded import start_embedded
+from loadsim.servers.embedded import EmbeddedServer, start_embedded, start_embedded_mapi
 
 IN_MEMORY = "none, mail systems in memory"
 """The name of the server of a run whose users all have the in-memory driver, and contact no server."""
@@ -33,9 +33,14 @@ def server_under_test(scenario: Scenario, directory: Path) -> Iterator[tuple[Ser
         yield services, IN_MEMORY if in_memory else services.address
         return
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
-    with start_embedded(accounts, distribution_lists(scenario), directory) as server:
+    with embedded_server(scenario)(accounts, distribution_lists(scenario), directory) as server:
         services = replace(server.services, command_limit_s=scenario.limits.command_s)
         yield scenario.using(services), IN_MEMORY if in_memory else server.describe()
+
+
+def embedded_server(scenario: Scenario) -> Callable[..., EmbeddedServer]:
+    """Return the function that starts the embedded server with the services that the users of a scenario need."""
+    return start_embedded_mapi if needed_services(scenario) == {"mapi"} else start_embedded
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.registry import check_protocols, needed_services, open_driver
 from loadsim.provisioning.sessions import preparing_driver, services_of
+from loadsim.runs.server import server_under_test
 
 HTTP = {"url": "http://127.0.0.1:8080/mapi/emsmdb"}
 IMAP, SMTP = {"host": "127.0.0.1"}, {"host": "127.0.0.1", "port": 25}
@@ -185,3 +186,13 @@ def test_the_load_is_that_of_the_users() -> None:
     alone, beside = {"mapi": HTTP}, {"imap": IMAP, "smtp": SMTP, "mapi": {"url": "https://localhost"}}
     assert scenario(alone, "other").digest() == scenario(beside, "other").digest()
     assert scenario(beside, "other").digest() != scenario(beside, "imap").digest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("protocol", "services"), [("other", ["mapi"]), ("silent", ["imap", "smtp"])])
+def test_the_embedded_server_has_what_the_drivers_need(protocol: str, services: list[str], tmp_path: Path) -> None:
+    found = scenario("embedded", protocol)
+    check_protocols(found)
+    with server_under_test(found, tmp_path) as (given, name):
+        assert [*given.endpoints] == services
+        assert given.command_limit_s == found.limits.command_s and "embedded" in name

@@ -51,8 +51,8 @@ class ScenarioDocument:
     name: Text | None = None
     """Name of the run in results. Default: the file's name."""
     server: Literal["embedded"] | Server
-    """The server under test: `embedded`, or these keys; `smtp` has those of host, TLS and certificate, too, and `mapi`
-    those of certificate."""
+    """The server under test: `embedded`, which has the services that the drivers need, or these keys. `smtp` has those
+    of host, TLS and certificate, too, and `mapi` those of certificate."""
     folders: Folders = OF_SERVER
     """Names of folders on the server."""
     domain: Domain = "loadsim.test"
