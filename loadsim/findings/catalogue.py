@@ -595,11 +595,13 @@ class Code(Enum):
         "start the tests together",
     )
     STORAGE_SHORT = _note("a short test of {length_s}; published ones take 2 h", "use the default duration")
-    MACHINE_RESTARTED = _warning(
+    MACHINE_RESTARTED = _invalid(
+        Cause.TERMS,
         "the machine was started again during a load: messages were verified by their checksums only, and lost ones"
-        " would not be noticed"
+        " would not be noticed",
     )
-    CACHE_BETWEEN = _warning(
+    CACHE_BETWEEN = _invalid(
+        Cause.TERMS,
         "the file system does not allow direct reads: the cache of the operating system may hide the disks",
         "use a file system that allows them, such as ext4 or XFS",
     )

@@ -7,8 +7,8 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -70,49 +70,11 @@ def _patiently(work: Callable[P, T]) -> Callable[P, T]:
     return tried
 
 
-class DatabaseSession:
-    """A connection of one thread. Changes take turns, as in every engine with one log; reads do not wait."""
-
-    def __init__(self, store: DatabaseStore) -> None:
-        self._store = store
-        self._connection = store.open_connection()
-
-    def insert(self, key: int, message: bytes, *, durable: bool) -> None:
-        self._change("INSERT INTO message VALUES(?, ?)", (key, message), key, 1, durable)
-
-    @_as_os_errors()
-    @_patiently
-    def read(self, key: int) -> bytes | None:
-        row = self._connection.execute("SELECT content FROM message WHERE key = ?", (key,)).get
-        return None if row is None else bytes(row)
-
-    def replace(self, key: int, message: bytes | None, *, durable: bool) -> None:
-        self._change("UPDATE message SET content = ? WHERE key = ?", (message, key), key, 0, durable)
-
-    def delete(self, key: int, *, durable: bool) -> None:
-        self._change("DELETE FROM message WHERE key = ?", (key,), key, -1, durable)
-
-    @_patiently
-    def _change(self, statement: str, values: tuple[object, ...], key: int, messages: int, durable: bool) -> None:
-        with self._store.writing, _as_os_errors():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._connection.execute(statement, values)
-                self._connection.execute(_COUNT, (key >> MAILBOX_BITS, messages))
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-        if durable:
-            self._store.log.sync()
-
-    def close(self) -> None:
-        self._connection.close()
-
-
 class DatabaseStore:
-    """One database. `settle` writes changed pages when the log is full, and reads the log for other copies before."""
+    """One database, with a connection for each thread. Changes take turns, as in every engine with one log.
+
+    `settle` writes changed pages when the log is full, and reads the log for other copies before.
+    """
 
     transactional = True
 
@@ -120,13 +82,14 @@ class DatabaseStore:
         self._path = settings.directory / FILE_NAME
         self._settings = settings
         self.io = IoTimes()
-        self.writing = threading.Lock()
+        self._writing = threading.Lock()
         self._pages = Pages(self._path, self.io, settings.cache_bytes)
         self.direct = self._pages.file.direct
-        self.log = Log(self._path.with_name(FILE_NAME + "-wal"), self.io)
-        self._files = TimedFiles(f"loadsim-{os.getpid()}-{next(_SERIAL)}", self._pages, self.log)
+        self._log = Log(self._path.with_name(FILE_NAME + "-wal"), self.io)
+        self._log.drop()
+        self._files = TimedFiles(f"loadsim-{os.getpid()}-{next(_SERIAL)}", self._pages, self._log)
         self._at, self._checkpointed_bytes = 0, 0
-        self._own = self.open_connection()
+        self._local, self._connections = threading.local(), list[apsw.Connection]()
         with _as_os_errors():
             if self._own.execute("PRAGMA journal_mode").get != "wal":
                 if not settings.new:
@@ -137,25 +100,59 @@ class DatabaseStore:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
                 self._own.execute(_SCHEMA)
 
-    @_as_os_errors()
-    def open_connection(self) -> apsw.Connection:
-        connection = apsw.Connection(str(self._path), vfs=self._files.name)
-        connection.set_busy_timeout(_BUSY_MS)
-        connection.wal_autocheckpoint(0)
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        # A commit writes to the log; `Log.sync` brings it to the device. A checkpoint syncs by itself.
-        connection.execute("PRAGMA synchronous = NORMAL")
-        return connection
+    @property
+    def _own(self) -> apsw.Connection:
+        """The connection of the calling thread."""
+        found: apsw.Connection | None = getattr(self._local, "connection", None)
+        if found is None:
+            with _as_os_errors():
+                found = apsw.Connection(str(self._path), vfs=self._files.name)
+                found.set_busy_timeout(_BUSY_MS)
+                found.wal_autocheckpoint(0)
+                found.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                # A commit writes to the log; `Log.sync` brings it to the device. A checkpoint syncs by itself.
+                found.execute("PRAGMA synchronous = NORMAL")
+            self._local.connection = found
+            self._connections.append(found)
+        return found
 
-    def connect(self) -> AbstractContextManager[DatabaseSession]:
-        return closing(DatabaseSession(self))
+    def insert(self, key: int, message: bytes, *, durable: bool) -> None:
+        self._change("INSERT INTO message VALUES(?, ?)", (key, message), key, 1, durable)
+
+    @_as_os_errors()
+    @_patiently
+    def read(self, key: int) -> bytes | None:
+        row = self._own.execute("SELECT content FROM message WHERE key = ?", (key,)).get
+        return None if row is None else bytes(row)
+
+    def replace(self, key: int, message: bytes | None, *, durable: bool) -> None:
+        self._change("UPDATE message SET content = ? WHERE key = ?", (message, key), key, 0, durable)
+
+    def delete(self, key: int, *, durable: bool) -> None:
+        self._change("DELETE FROM message WHERE key = ?", (key,), key, -1, durable)
+
+    @_patiently
+    def _change(self, statement: str, values: tuple[object, ...], key: int, messages: int, durable: bool) -> None:
+        connection = self._own
+        with self._writing, _as_os_errors():
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.execute(statement, values)
+                connection.execute(_COUNT, (key >> MAILBOX_BITS, messages))
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        if durable:
+            self._log.sync()
 
     @property
     def warm_share(self) -> float:
         return self._pages.cache.filled_share
 
     def settle(self) -> None:
-        if self.log.written_bytes - self._checkpointed_bytes >= self._settings.log_bytes:
+        if self._log.written_bytes - self._checkpointed_bytes >= self._settings.log_bytes:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
@@ -163,8 +160,8 @@ class DatabaseStore:
         self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
         for _ in range(self._settings.log_copies):
             self._copy_log()
-        with self.writing:
-            self._checkpointed_bytes = self.log.written_bytes
+        with self._writing:
+            self._checkpointed_bytes = self._log.written_bytes
             with suppress(apsw.BusyError):  # a reader has not ended: the next time
                 self._write_pages(apsw.SQLITE_CHECKPOINT_RESTART)
 
@@ -175,9 +172,9 @@ class DatabaseStore:
 
     def _copy_log(self) -> None:
         """Read the log as it is sent to another copy of the database."""
-        file = DirectFile(self.log.path, os.O_RDONLY)
+        file = DirectFile(self._log.path, os.O_RDONLY)
         try:
-            written = min(file.size(), self.log.written_bytes - self._checkpointed_bytes)
+            written = min(file.size(), self._log.written_bytes - self._checkpointed_bytes)
             for offset in range(0, written, STRIDE_BYTES):
                 began_ns = time.perf_counter_ns()
                 self.io.add(Io.REPLICATION, began_ns, len(file.read(STRIDE_BYTES, offset)))
@@ -202,7 +199,7 @@ class DatabaseStore:
         return Checked(len(content))
 
     def check(self) -> Iterator[Checked]:
-        yield from check_log(self.log.path)
+        yield from check_log(self._log.path)
         self._write_pages(apsw.SQLITE_CHECKPOINT_TRUNCATE)  # else, pages would be read from the log
         # SQLite's file format, section 1.3.8: page 1 has the number of pages.
         size, stated = self._pages.file.size(), int.from_bytes(self._pages.file.read(32, 0)[28:32])
@@ -215,6 +212,9 @@ class DatabaseStore:
             for (key,) in self._own.execute("SELECT key FROM message ORDER BY key"):
                 yield key
 
+    def log_sizes(self) -> Mapping[str, int]:
+        return {}
+
     def recover(self) -> int:
         frames = self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
         self._write_pages(apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -222,12 +222,9 @@ class DatabaseStore:
 
     def close(self) -> None:
         self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self.log.sync()
-        self._own.close()
+        self._log.sync()
+        for each in self._connections:
+            each.close()
         self._files.unregister()
-        self.log.close()
+        self._log.close()
         self._pages.file.close()
-
-
-def open_database(settings: StoreSettings) -> DatabaseStore:
-    return DatabaseStore(settings)

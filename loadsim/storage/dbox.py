@@ -34,6 +34,8 @@ PURGED_SHARE = 0.5
 class DboxStore(FileStore):
     """The parts of both: an index log for each mailbox, and messages between header and trailer."""
 
+    head_bytes, tail_bytes = HEADER.size, len(TRAILER)
+
     def mailbox(self, number: int) -> Path:
         return self.settings.directory / "mailboxes" / f"{number:06}" / "dbox-Mails"
 
@@ -42,16 +44,15 @@ class DboxStore(FileStore):
         path = self.mailbox(key >> MAILBOX_BITS) / INDEX
         self.append(path, LogRecord(key, kind, 0), durable=durable)
 
-    def write_message(self, file: int, key: int, message: bytes, durable: bool) -> None:
-        """Write a message at the file's position; its header is written last, when its size is known."""
+    def write_content(self, file: int, content: bytes, durable: bool) -> None:
+        """Write a framed message at the file's position; its head is written once more, as its size was not known."""
         began_ns, begin = time.perf_counter_ns(), os.lseek(file, 0, os.SEEK_CUR)
-        header = HEADER.pack(MARK, key, len(message))
-        self.write_pieces(file, header + message + TRAILER)
-        os.pwrite(file, header, begin)
-        self.wait(file, Io.WRITE, began_ns, len(message) + HEADER.size + len(TRAILER), durable)
+        self.write_pieces(file, content)
+        os.pwrite(file, content[: HEADER.size], begin)
+        self.wait(file, Io.WRITE, began_ns, len(content), durable)
 
-    def frame(self, key: int, size_bytes: int) -> tuple[bytes, bytes]:
-        return HEADER.pack(MARK, key, size_bytes), TRAILER
+    def framed(self, key: int, message: bytes) -> bytes:
+        return HEADER.pack(MARK, key, len(message)) + message + TRAILER
 
     def replace(self, key: int, message: bytes | None, *, durable: bool) -> None:
         """Change a flag: it is in the index only."""
@@ -67,11 +68,8 @@ class Sdbox(DboxStore):
         return self.mailbox(key >> MAILBOX_BITS) / f"u.{key:x}"
 
     def place(self, key: int) -> Place | None:
-        try:
-            size = self._file(key).stat().st_size
-        except FileNotFoundError:
-            return None
-        return Place(self._file(key), HEADER.size, max(0, size - HEADER.size - len(TRAILER)))
+        path = self._file(key)
+        return Place(path) if os.access(path, os.F_OK) else None
 
     def stored_keys(self) -> Iterator[int]:
         for mailbox in self.mailboxes():
@@ -81,11 +79,11 @@ class Sdbox(DboxStore):
         path = self._file(key)
         temporary = path.with_name(f".temp.{key:x}")
         with opened(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as file:
-            self.write_message(file, key, message, durable)
+            self.write_content(file, self.framed(key, message), durable)
         temporary.rename(path)
         self.index(key, 0, durable=durable)
         if durable:
-            self.sync_directory(path.parent)
+            self.sync(path.parent)
         self.keep(key, Place(path), len(message))
 
     def delete(self, key: int, *, durable: bool) -> None:
@@ -144,25 +142,26 @@ class Mdbox(DboxStore):
         yield from sorted(self._places)
 
     def insert(self, key: int, message: bytes, *, durable: bool) -> None:
-        with self._changing:
-            number, offset = self._written(key, message, durable)
-            self._map(key, number, offset, len(message), durable=durable)
+        content = self.framed(key, message)
+        with self._changing:  # Dovecot, too, holds the lock of the map while it syncs the message
+            number, offset = self._written(content, durable)
+            self._map(key, number, offset, len(content), durable=durable)
         self.index(key, 0, durable=durable)
         if durable:
-            self.sync_directory(self.mailbox(key >> MAILBOX_BITS))
-        self.keep(key, self._places[key], len(message))
+            self.sync(self.mailbox(key >> MAILBOX_BITS))
+        self.keep(key, self._places[key], len(content))
 
-    def _written(self, key: int, message: bytes, durable: bool) -> tuple[int, int]:
-        """Append a message to the present file; return its number, and where the message begins."""
+    def _written(self, content: bytes, durable: bool) -> tuple[int, int]:
+        """Append a framed message to the present file; return the file's number, and the offset."""
         number = self._number
         with opened(self._files / f"m.{number}", os.O_RDWR | os.O_CREAT) as file:
             begin = os.lseek(file, 0, os.SEEK_END)
-            self.write_message(file, key, message, durable)
+            self.write_content(file, content, durable)
             if os.fstat(file).st_size >= ROTATE_BYTES:
                 self._number += 1
         if durable and not begin:
-            self.sync_directory(self._files)
-        return number, begin + HEADER.size
+            self.sync(self._files)
+        return number, begin
 
     def delete(self, key: int, *, durable: bool) -> None:
         self.index(key, 2, durable=False)
@@ -179,24 +178,25 @@ class Mdbox(DboxStore):
             self._purge(full[0])
 
     def _purge(self, path: Path) -> None:
-        """Write the messages of a file again, one at a time: other threads wait for none of the syncs."""
+        """Write the messages of a file again: other threads wait for none of the syncs. Then remove the file."""
         with self._changing:
             if path.name == f"m.{self._number}":
                 self._number += 1
             keys = [key for key, place in self._places.items() if place.path == path]
-        written = {self._files / MAP}
+        moved: list[tuple[int, int, int, int]] = []
         for key in keys:
             with self._changing:
-                place = self._places.get(key)
-                message = self._read(key) if place and place.path == path else None
-                if message is not None:
-                    number, offset = self._written(key, message, durable=False)
-                    self._map(key, number, offset, len(message), durable=False)
-                    written.add(self._files / f"m.{number}")
-        for each in written:
-            with opened(each, os.O_RDONLY) as file:
-                os.fdatasync(file)
-        path.unlink(missing_ok=True)
+                if content := self.content(key):
+                    moved.append((key, *self._written(content, durable=False), len(content)))
+        for number in {number for _, number, _, _ in moved}:
+            self.sync(self._files / f"m.{number}")
+        self.sync(self._files)
+        with self._changing:  # the map points to what is on the device
+            for key, number, offset, size in moved:
+                if key in self._places:
+                    self._map(key, number, offset, size, durable=False)
+        self.sync(self._files / MAP)
+        path.unlink(missing_ok=True)  # the map is of all times
         with self._changing:
             del self._dead_bytes[path]
 
@@ -204,11 +204,3 @@ class Mdbox(DboxStore):
         yield from super().logs()
         if (path := self._files / MAP).exists():
             yield path
-
-
-def open_sdbox(settings: StoreSettings) -> Sdbox:
-    return Sdbox(settings)
-
-
-def open_mdbox(settings: StoreSettings) -> Mdbox:
-    return Mdbox(settings)

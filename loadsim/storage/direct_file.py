@@ -23,6 +23,8 @@ class DirectFile:
 
     def read(self, size_bytes: int, offset: int) -> bytes:
         """Return the bytes at an offset, fewer at the end of the file."""
+        if not size_bytes:
+            return b""
         begin = offset // _BLOCK_BYTES * _BLOCK_BYTES
         buffer = self._buffer(-(-(offset + size_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES - begin)
         got = os.preadv(self._file, [buffer], begin)

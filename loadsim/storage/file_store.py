@@ -13,7 +13,7 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from loadsim.storage.direct_file import DirectFile
 from loadsim.storage.io_times import Io, IoTimes
 from loadsim.storage.messages import proved
 from loadsim.storage.recently_used import RecentlyUsed
-from loadsim.storage.store import Checked, Store, StoreSession, StoreSettings
+from loadsim.storage.store import Checked, Store, StoreSettings
 
 LOG_ROTATE_BYTES = 1 << 20
 """A log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`."""
@@ -73,17 +73,17 @@ class LogRecord(NamedTuple):
 
 
 def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
-    """Yield the records of a log, None for one with a wrong checksum. An incomplete last one is left out."""
-    with suppress(FileNotFoundError):
-        content = path.read_bytes()
+    """Yield the whole records of a log, read from the device; None for one with a wrong checksum."""
+    with suppress(FileNotFoundError), closing(DirectFile(path, os.O_RDONLY)) as file:
+        content = file.read(file.size(), 0)
         for begin in range(0, len(content) - size_bytes + 1, size_bytes):
             checksum, *fields = _RECORD.unpack_from(content, begin)
             sound = zlib.crc32(content[begin + 4 : begin + _RECORD.size]) == checksum
             yield LogRecord(*fields) if sound else None
 
 
-class FileStore(Store, StoreSession, ABC):
-    """A store whose messages are read from files. It is its own session, as it has no state of a thread."""
+class FileStore(Store, ABC):
+    """A store whose messages are in files, each between a head and a tail."""
 
     transactional = False
 
@@ -91,6 +91,7 @@ class FileStore(Store, StoreSession, ABC):
     """The logs by name, and the bytes of a record of each: those of Dovecot."""
     folders: Sequence[str] = ("",)
     """The directories of a mailbox."""
+    head_bytes = tail_bytes = 0
 
     def __init__(self, settings: StoreSettings) -> None:
         self.io = IoTimes()
@@ -112,6 +113,10 @@ class FileStore(Store, StoreSession, ABC):
     def place(self, key: int) -> Place | None:
         """Return where a message is, None if it is nowhere."""
 
+    def framed(self, key: int, message: bytes) -> bytes:
+        """Return a message between its head and its tail."""
+        return message
+
     def settle(self) -> None:
         return
 
@@ -125,26 +130,26 @@ class FileStore(Store, StoreSession, ABC):
             if (mailbox / name).exists():
                 yield mailbox / name
 
-    def connect(self) -> AbstractContextManager[StoreSession]:
-        return nullcontext(self)
-
     @property
     def warm_share(self) -> float:
         return self.warm.filled_share
 
     def read(self, key: int) -> bytes | None:
-        message = self._read(key)
-        if message is not None and (place := self.place(key)):
-            self.keep(key, place, len(message))
-        return message
+        content = self.content(key)
+        if content is not None and (place := self.place(key)):
+            self.keep(key, place, len(content))
+        return None if content is None else self._message(content)
+
+    def _message(self, content: bytes) -> bytes:
+        return content[self.head_bytes : len(content) - self.tail_bytes]
 
     def keep(self, key: int, place: Place, size_bytes: int) -> None:
         """Keep a message in the page cache, and drop those that exceed its size."""
         for each in self.warm.put(key, place, size_bytes):
             drop(each)
 
-    def _read(self, key: int) -> bytes | None:
-        """Return a message; what comes from the device is timed."""
+    def content(self, key: int) -> bytes | None:
+        """Return a message with its frame; what comes from the device is timed."""
         for _ in range(2):  # a purge may have moved it
             place = self.place(key)
             if place is None:
@@ -200,10 +205,10 @@ class FileStore(Store, StoreSession, ABC):
         with suppress(FileNotFoundError):  # another thread has just done it
             path.replace(path.with_name(f"{path.name}.2"))
 
-    def sync_directory(self, path: Path) -> None:
-        with opened(path, os.O_RDONLY) as directory:
+    def sync(self, path: Path) -> None:
+        with opened(path, os.O_RDONLY) as file:
             began_ns = time.perf_counter_ns()
-            os.fdatasync(directory)
+            os.fdatasync(file)
             self.io.add(Io.SYNC, began_ns, 0)
 
     def maintain(self) -> Checked:
@@ -217,32 +222,20 @@ class FileStore(Store, StoreSession, ABC):
         self._unread = self.stored_keys()
         return Checked(size_bytes)
 
-    def frame(self, key: int, size_bytes: int) -> tuple[bytes, bytes]:
-        """Return the bytes before and after a message in its file."""
-        return b"", b""
-
     def _check(self, key: int) -> Checked:
-        """Read a message from the device, past the page cache, with what is around it."""
-        place = self.place(key)
-        content = b"" if place is None else self._direct(key, place)
+        """Read a message from the device, past the page cache, with its frame."""
+        place, content = self.place(key), b""
+        if place:
+            with suppress(FileNotFoundError), closing(DirectFile(place.path, os.O_RDONLY)) as file:
+                began_ns = time.perf_counter_ns()
+                content = file.read(file.size() if place.size is None else place.size, place.offset)
+                self.io.add(Io.MAINTENANCE, began_ns, len(content))
         if place is None or place != self.place(key):  # it was deleted, changed or moved meanwhile
             return Checked(0)
-        before, after = self.frame(key, 0)
-        message = content[len(before) : len(content) - len(after)]
+        message = self._message(content)
         proof = proved(message)
-        if proof is None or proof[0] != key or (message.join(self.frame(key, len(message)))) != content:
-            return Checked(len(content), f"message {key:x}")
-        return Checked(len(content))
-
-    def _direct(self, key: int, place: Place) -> bytes:
-        before, after = self.frame(key, 0)
-        with suppress(FileNotFoundError), closing(DirectFile(place.path, os.O_RDONLY)) as file:
-            size = file.size() if place.size is None else len(before) + place.size + len(after)
-            began_ns = time.perf_counter_ns()
-            content = file.read(size, place.offset - len(before))
-            self.io.add(Io.MAINTENANCE, began_ns, len(content))
-            return content
-        return b""
+        sound = proof is not None and proof[0] == key and self.framed(key, message) == content
+        return Checked(len(content), "" if sound else f"message {key:x}")
 
     def check(self) -> Iterator[Checked]:
         yield from map(self._check, self.stored_keys())
@@ -251,9 +244,13 @@ class FileStore(Store, StoreSession, ABC):
             for number, record in enumerate(records(path, size_bytes), 1):
                 yield Checked(size_bytes, "" if record else f"{path.parent.name}/{path.name}: record {number}")
 
+    def log_sizes(self) -> Mapping[str, int]:
+        return {str(path.relative_to(self.settings.directory)): path.stat().st_size for path in self.logs()}
+
     def recover(self) -> int:
-        """Return the bytes of the logs, which are read when the store is opened."""
-        return sum(path.stat().st_size for path in self.logs())
+        """Read all logs."""
+        sizes = ((self.record_bytes[path.name], path) for path in self.logs())
+        return sum(size for size, path in sizes for _ in records(path, size))
 
     def close(self) -> None:
         """Write everything, and drop it from the page cache."""

@@ -6,6 +6,7 @@ the end of a process at any instant it is known what must be there, and what may
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,11 @@ from loadsim.storage.store import Damaged
 ABSENT = -1
 """In place of a version: the message was deleted, or not yet inserted."""
 
-_LIVE, _CHANGES, _IN_USE = "live.npy", "changes", "in-use"
+_LIVE, _SIZES, _CHANGES, _IN_USE = "live.npy", "sizes.json", "changes", "in-use"
+
+FILLING = "filling"
+"""The file that a database has until it was filled."""
+
 _ENTRY = np.dtype([("key", "<u8"), ("version", "<i4")])
 _CHANGE = np.dtype([("key", "<u8"), ("version", "<i4"), ("state", "<u4")])
 
@@ -56,13 +61,9 @@ class Ledger:
         self._file = os.open(directory / _CHANGES, flags, 0o600)
 
     @property
-    def is_filled(self) -> bool:
-        return is_filled(self._directory)
-
-    @property
     def is_clean(self) -> bool:
         """The store ended cleanly, after it was filled."""
-        return self.is_filled and not (self._directory / _IN_USE).exists()
+        return is_filled(self._directory) and not (self._directory / _IN_USE).exists()
 
     @property
     def survived(self) -> bool:
@@ -95,16 +96,29 @@ class Ledger:
             raise Damaged(f"ledger: {_LIVE}") from None
         return live
 
-    def write(self, live: Live) -> None:
-        """Record the messages of a store that has ended cleanly."""
-        new = self._directory / "live.new"
-        with new.open("wb") as file:
-            np.save(file, live)
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the store's logs at the last clean end."""
+        try:
+            return {str(name): int(size) for name, size in json.loads((self._directory / _SIZES).read_bytes()).items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise Damaged(f"ledger: {_SIZES}") from None
+
+    def write(self, live: Live, sizes: Mapping[str, int]) -> None:
+        """Record the messages and the logs of a store that has ended cleanly."""
+        new = self._directory / "new"
+        with new.open("w") as file:
+            json.dump(sizes, file)
             file.flush()
             os.fsync(file.fileno())
+        new.replace(self._directory / _SIZES)
+        with new.open("wb") as binary:
+            np.save(binary, live)
+            binary.flush()
+            os.fsync(binary.fileno())
         new.replace(self._directory / _LIVE)
         os.ftruncate(self._file, 0)
-        (self._directory / _IN_USE).unlink(missing_ok=True)
+        for name in (_IN_USE, FILLING):
+            (self._directory / name).unlink(missing_ok=True)
         self._sync()
 
     def changed(self) -> dict[int, set[int]]:

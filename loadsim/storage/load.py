@@ -17,7 +17,7 @@ from loadsim.engine.latency_histogram import LatencyHistogram
 from loadsim.storage.ledger import ABSENT, Ledger, Live, Noted, live_of
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
 from loadsim.storage.scenario import StorageScenario
-from loadsim.storage.store import Damaged, Store, StoreSession
+from loadsim.storage.store import Damaged, Store
 
 Operation = Literal["insert", "delete", "replace", "read"]
 OPERATIONS: tuple[Operation, ...] = ("insert", "delete", "replace", "read")
@@ -131,20 +131,19 @@ class StoreLoad:
         random = Random(f"{self._messages.seed}/{number}")  # noqa: S311
         mix = asdict(self._scenario.mix)
         weights = [mix[operation] for operation in OPERATIONS]
-        with self._noted_failures(), self._store.connect() as session:
-            while not self._stop.is_set():
-                operation = random.choices(OPERATIONS, weights)[0]
-                pause_s = self._scenario.pause_s
-                with self._noted_failures():
-                    if self._do(session, operation, random):
-                        with self._lock:
-                            self._operations[operation] += 1
-                    else:
-                        pause_s = AFTER_FAILURE_S
-                if pause_s:
-                    self._stop.wait(pause_s)
+        while not self._stop.is_set():
+            operation = random.choices(OPERATIONS, weights)[0]
+            pause_s = self._scenario.pause_s
+            with self._noted_failures():
+                if self._do(operation, random):
+                    with self._lock:
+                        self._operations[operation] += 1
+                else:
+                    pause_s = AFTER_FAILURE_S
+            if pause_s:
+                self._stop.wait(pause_s)
 
-    def _do(self, session: StoreSession, operation: Operation, random: Random) -> bool:
+    def _do(self, operation: Operation, random: Random) -> bool:
         """Do an operation with a message that no other thread uses. Return False if there is none."""
         durable = random.random() >= self._scenario.lazy_share
         if operation == "insert":
@@ -155,7 +154,7 @@ class StoreLoad:
             return False
         key, version = taken
         if operation == "read":
-            message = session.read(key)
+            message = self._store.read(key)
             if message is None or proved(message) != (key, version):
                 raise Damaged(f"message {key:x}: {'lost' if message is None else 'not as stored'}")
         else:
@@ -164,21 +163,21 @@ class StoreLoad:
             elif operation == "delete":
                 version = ABSENT
             self._ledger.note(key, version, Noted.BEGUN)
-            self._change(session, operation, key, version, durable)
+            self._change(operation, key, version, durable)
             lasts = durable and (operation == "insert" or self._store.transactional)
             self._ledger.note(key, version, Noted.DURABLE if lasts else Noted.LAZY)
         if version != ABSENT:
             self.held.put(key, version)
         return True
 
-    def _change(self, session: StoreSession, operation: Operation, key: int, version: int, durable: bool) -> None:
+    def _change(self, operation: Operation, key: int, version: int, durable: bool) -> None:
         if operation == "delete":
-            session.delete(key, durable=durable)
+            self._store.delete(key, durable=durable)
         elif operation == "insert":
-            session.insert(key, self._messages.make(key, version), durable=durable)
+            self._store.insert(key, self._messages.make(key, version), durable=durable)
         else:
             message = self._messages.make(key, version) if self._store.transactional else None
-            session.replace(key, message, durable=durable)
+            self._store.replace(key, message, durable=durable)
 
     def _maintain(self) -> None:
         if damaged := self._store.maintain().damaged:

@@ -12,7 +12,6 @@ from pathlib import Path
 from loadsim.storage.file_store import FileStore, LogRecord, Place, opened
 from loadsim.storage.io_times import Io
 from loadsim.storage.messages import MAILBOX_BITS
-from loadsim.storage.store import StoreSettings
 
 SEEN = ":2,S"
 INDEX, LIST = "dovecot.index.log", "dovecot-uidlist"
@@ -52,7 +51,7 @@ class Maildir(FileStore):
             self.wait(file, Io.WRITE, began_ns, len(message), durable)
         temporary.rename(new)
         if durable:
-            self.sync_directory(new.parent)
+            self.sync(new.parent)
         self.append(mailbox / LIST, LogRecord(key, 0, 0), durable=durable)
         self.append(mailbox / INDEX, LogRecord(key, len(message), 0), durable=False)
         self.keep(key, Place(new), len(message))
@@ -75,7 +74,3 @@ class Maildir(FileStore):
         index = self.mailbox(key >> MAILBOX_BITS) / INDEX
         self.append(index, LogRecord(key, 0, kind), durable=False)
         return place.path
-
-
-def open_maildir(settings: StoreSettings) -> Maildir:
-    return Maildir(settings)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.files import locked, read_text
-from loadsim.storage.ledger import is_filled
+from loadsim.storage.ledger import FILLING, is_filled
 from loadsim.storage.scenario import StorageScenario
 
 ROOT, MARK = "loadsim-storage", "loadsim-storage.json"
@@ -19,9 +19,6 @@ ROOT, MARK = "loadsim-storage", "loadsim-storage.json"
 
 STORE = "store"
 """The directory of a store, next to its ledger."""
-
-FILLED = "filled"
-"""The file with the names of the databases that have been filled."""
 
 OVERHEAD = 1.15
 """The files of a store by the bytes of its messages."""
@@ -31,7 +28,7 @@ OVERHEAD = 1.15
 def marked_places(scenario: StorageScenario, temporary: Path) -> Iterator[list[Path]]:
     """Yield a directory for each database, which no other process uses. Without directories, they are `temporary`.
 
-    Raises `ConfigError` if one has anything that loadsim did not make, or a store with other terms.
+    Raises `ConfigError` if one has anything that loadsim did not make, or a store with other terms or no ledger.
     """
     bases = [Path(each) for each in scenario.directories] or [temporary]
     if not scenario.directories:
@@ -46,6 +43,10 @@ def marked_places(scenario: StorageScenario, temporary: Path) -> Iterator[list[P
                 place.mkdir(mode=0o700, exist_ok=True)
                 if place.is_symlink() or (place / STORE).is_symlink():
                     raise ConfigError(f"directories: {place}: expected a directory that loadsim made, found a link")
+                if not is_filled(place) and not (place / FILLING).exists():
+                    if (place / STORE).exists():  # what it must have is not known
+                        raise ConfigError(f"directories: expected the ledger of {place}, found none (remove {place})")
+                    (place / FILLING).touch()
             yield places
     finally:
         if not scenario.directories:
@@ -73,28 +74,6 @@ def _marked(base: Path, scenario: StorageScenario) -> Path:
             f"{name}: expected a store of this scenario, found another one (remove it, or take other directories)"
         )
     return root
-
-
-def check_ledgers(places: Sequence[Path]) -> None:
-    """Raise `ConfigError` for a database that was filled, and has no ledger any more: what it must have is lost."""
-    for place in places:
-        if is_filled(place) < (place.name in _filled(place.parent)):
-            raise ConfigError(
-                f"directories: expected the ledger of {place}, which was filled, found none (remove {place.parent} to"
-                " begin again)"
-            )
-
-
-def note_filled(places: Sequence[Path]) -> None:
-    """Record that the databases have been filled, apart from their ledgers."""
-    for root in {place.parent for place in places}:
-        names = _filled(root) | {place.name for place in places if place.parent == root}
-        (root / FILLED).write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
-
-
-def _filled(root: Path) -> set[str]:
-    path = root / FILLED
-    return {*read_text(path, str(path)).split()} if path.exists() else set()
 
 
 def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:

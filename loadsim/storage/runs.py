@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -28,10 +28,11 @@ from loadsim.runs.directory import create_directory, dated, discard
 from loadsim.storage.figures import Pass, Sample
 from loadsim.storage.io_times import Io, summed
 from loadsim.storage.kernel_log import KernelLog
-from loadsim.storage.places import check_ledgers, check_room, marked_places, note_filled, room_bytes, size_bytes
+from loadsim.storage.places import check_room, marked_places, room_bytes, size_bytes
 from loadsim.storage.recording import RECORDING, End, RecordingWriter, TestedTerms
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.verdict import LOADED, STRICT_S
+from loadsim.storage.worker import State
 from loadsim.timinglog.facts import FileSystem
 from loadsim.version import __version__
 
@@ -57,6 +58,8 @@ SAMPLES = 30
 RECOVERED_BYTES = 500 << 20
 """The most log that is replayed: the 500 logs of 1 MB of the published test."""
 
+IN_MEMORY = ("tmpfs", "ramfs")
+
 TUNING = ".tuning"
 """The file that marks the directory of a tuning."""
 
@@ -67,24 +70,17 @@ WARM_SHARE = 0.99
 
 @dataclass(slots=True)
 class Database:
-    """A database and its process. `filled` and `clean`: it has all messages, and ended without a failure."""
+    """A database and its process."""
 
     name: str
     place: Path
     channel: Channel
-    filled: bool = False
-    clean: bool = False
-    direct: bool = True
-    damaged: str = ""
-    """The damage that keeps it from being opened."""
-    survived: bool = True
-    """The machine has not been started again since its last load began."""
+    state: State = field(default_factory=State)
 
     async def open(self, scenario: StorageScenario, number: int, log_bytes: int) -> None:
         terms = asdict(scenario)
         state = await self.order("open", scenario=terms, number=number, directory=str(self.place), log_bytes=log_bytes)
-        self.filled, self.clean = state["filled"], state["clean"]
-        self.direct, self.damaged, self.survived = state["direct"], state["damaged"], state["survived"]
+        self.state = State(**state)
 
     async def order(self, do: str, listen: Listener = lambda *_: None, **words: object) -> Message:
         """Give an order, and return its result. `listen` receives what comes before.
@@ -165,23 +161,25 @@ def tuning_directory(out: Path | None, name: str) -> Iterator[Path]:
 async def _test(
     scenario: StorageScenario, test: Test, places: Sequence[Path], directory: Path, began: datetime, tell: Tell
 ) -> None:
-    check_ledgers(places)
     log_bytes = RECOVERED_BYTES if test == "recovery" else LOG_BYTES
     async with databases(scenario, places, log_bytes) as started:
-        if any(each.damaged for each in started):
+        empty = [each for each in started if not each.state.filled]
+        if empty and test == "verify":
+            raise ConfigError("directories: expected databases that were filled (loadsim storage run), found none")
+        if any(each.state.damaged for each in started):
             test = "verify"  # nothing else can be done
-        unclean = [each.name for each in started if each.filled and not each.clean]
+        unclean = [each.name for each in started if each.state.filled and not each.state.clean]
         crashed = test in ("recovery", "verify") and bool(unclean)
-        check_room(scenario, [(each.place, each.filled) for each in started])
+        check_room(scenario, [(each.place, each.state.filled) for each in started])
         if unclean and not crashed:
             raise ConfigError(
                 f"directories: expected databases that ended cleanly, found {', '.join(unclean)}:"
                 " loadsim storage recover"
             )
-        if empty := [each for each in started if not each.filled and not crashed]:
+        if empty and not crashed:
             tell("Filling the databases")
             await of_all(empty, "fill")
-            note_filled(places)
+        systems = {FileSystem(**each) for each in map(run_storage, places) if each}
         header = TestedTerms(
             software=__version__,
             test=test,
@@ -189,12 +187,12 @@ async def _test(
             machine=f"{platform.node()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
             scenario=asdict(scenario),
             databases=[(each.name, str(each.place)) for each in started],
-            file_systems=sorted({file_system(FileSystem(**each)) for each in map(run_storage, places) if each}),
-            direct=all(each.direct for each in started),
+            file_systems=sorted(map(file_system, systems)),
+            direct=all(each.state.direct for each in started) and not any(each.type in IN_MEMORY for each in systems),
             sample_s=min(LONGEST_SAMPLE_S, max(LEAST_SAMPLE_S, scenario.duration_s / SAMPLES)),
         )
         with closing(RecordingWriter(directory, header)) as recorder:
-            recorder.add("survived", all(each.survived for each in started))
+            recorder.add("survived", all(each.state.survived for each in started))
             end, kernel_log = End(False, False, None), KernelLog()
             try:
                 if test != "recovery":
@@ -217,8 +215,8 @@ async def _test(
 
 async def _verify(started: Sequence[Database], recorder: RecordingWriter, tell: Tell) -> bool:
     """Verify checksums and messages. Return False if a database is so damaged that it cannot be opened."""
-    if any(each.damaged for each in started):
-        opened = [Pass(0, 0.0, 0, int(bool(each.damaged)), (each.damaged,)) for each in started]
+    if any(each.state.damaged for each in started):
+        opened = [Pass(0, 0.0, 0, int(bool(each.state.damaged)), (each.state.damaged,)) for each in started]
         recorder.add("checked", [asdict(each) for each in opened])
         return False
     tell("Verifying checksums")
@@ -237,7 +235,7 @@ async def _recover(
         await each.channel.wait()
     tell("Replaying the logs")
     async with databases(scenario, places) as started:
-        if not any(each.damaged for each in started):
+        if not any(each.state.damaged for each in started):
             recorder.add("recovered", [await each.order("recover") for each in started])
         if await _verify(started, recorder, tell):
             await of_all(started, "accept")

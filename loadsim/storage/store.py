@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -34,12 +33,23 @@ class Checked:
     damaged: str = ""
 
 
-class StoreSession(Protocol):
-    """One thread's access to a store. All methods raise `OSError` if the disk fails, and `Damaged`.
+class Damaged(Exception):
+    """Stored bytes do not have their checksum; the text names the place."""
 
-    A durable change is on the device when the method returns; a lazy one may be lost with the power. Two threads never
-    use one message at the same time.
+
+class Store(Protocol):
+    """A mail store in a directory of its own, opened with `StoreSettings` by an entry point of `loadsim.stores`.
+
+    All methods raise `OSError` if the disk fails, and `Damaged`. Threads may use it at the same time, but never one
+    message. A durable change is on the device when the method returns; a lazy one may be lost with the power.
     """
+
+    io: IoTimes
+    direct: bool
+    """Reads and writes bypass the cache of the operating system."""
+    transactional: bool
+    """A message is replaced by another version, and durable deletions last. Else, flags change, and only insertions
+    wait for the device."""
 
     def insert(self, key: int, message: bytes, *, durable: bool) -> None: ...
 
@@ -50,24 +60,6 @@ class StoreSession(Protocol):
         """Store another version of a message, or change its flags if there is None."""
 
     def delete(self, key: int, *, durable: bool) -> None: ...
-
-
-class Damaged(Exception):
-    """Stored bytes do not have their checksum; the text names the place."""
-
-
-class Store(Protocol):
-    """A mail store in a directory of its own. All methods raise `OSError` if the disk fails."""
-
-    io: IoTimes
-    direct: bool
-    """Reads and writes bypass the cache of the operating system."""
-    transactional: bool
-    """A message is replaced by another version, and durable deletions last. Else, flags change, and only insertions
-    wait for the device."""
-
-    def connect(self) -> AbstractContextManager[StoreSession]:
-        """Return access for the calling thread, in the block."""
 
     @property
     def warm_share(self) -> float:
@@ -85,12 +77,11 @@ class Store(Protocol):
     def stored_keys(self) -> Iterator[int]:
         """Yield the keys of all messages."""
 
+    def log_sizes(self) -> Mapping[str, int]:
+        """Return the bytes of those files, by name, whose loss no message would show."""
+
     def recover(self) -> int:
         """Bring the store to a state that can be used, after a process or the power failed. Return the bytes of log."""
 
     def close(self) -> None:
         """Make all changes durable, and end."""
-
-
-OpenStore = Callable[[StoreSettings], Store]
-"""An entry point of `loadsim.stores`: it opens a store, which it creates in an empty directory."""

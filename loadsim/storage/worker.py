@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from io import FileIO
 from itertools import product
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 
 from loadsim.plugins import plugin
 from loadsim.storage.figures import Pass
-from loadsim.storage.ledger import Ledger, Live, compare, live_of
+from loadsim.storage.ledger import Ledger, Live, compare, is_filled, live_of
 from loadsim.storage.load import MOST_DAMAGES, StoreLoad
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
 from loadsim.storage.places import STORE
@@ -38,6 +38,20 @@ PR_SET_PDEATHSIG = 1
 """prctl(2): the signal at the end of the process that started this one."""
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a database that was opened. `filled`: it has all messages. `clean`: it ended without a failure."""
+
+    filled: bool = False
+    clean: bool = False
+    survived: bool = True
+    """The machine has not been started again since its last load began."""
+    direct: bool = True
+    """Reads and writes bypass the cache of the operating system."""
+    damaged: str = ""
+    """The damage that kept it from being opened."""
+
+
 class Worker:
     """Carries out orders."""
 
@@ -45,15 +59,12 @@ class Worker:
         self._orders = orders
 
     def open(self, scenario: dict[str, Any], number: int, directory: str, log_bytes: int) -> dict[str, Any]:
-        """Open a database. Return whether it was filled, whether it ended cleanly, and whether it has direct I/O.
-
-        Damage that keeps it from being opened is one more of the facts.
-        """
+        """Open a database, and return its `State`."""
         self._scenario = read_storage(scenario)
         mailboxes = self._scenario.mailboxes_by_database[number]
         place = Path(directory)
         self._ledger = Ledger(place)
-        filled = self._ledger.is_filled
+        filled = is_filled(place)
         self._settings = StoreSettings(
             place / STORE, not filled, mailboxes, self._scenario.cache, log_bytes, self._scenario.copies - 1
         )
@@ -63,20 +74,14 @@ class Worker:
         (place / STORE).mkdir(exist_ok=True)
         self._live: Live | None = None
         """The messages that must be there, by this process: a disk cannot change them."""
-        facts = {
-            "filled": filled,
-            "clean": self._ledger.is_clean,
-            "direct": True,
-            "damaged": "",
-            "survived": not filled or self._ledger.survived,
-        }
+        state = State(filled, self._ledger.is_clean, not filled or self._ledger.survived)
         began_s = time.monotonic()
         try:
             self._store = self._opened()
         except Damaged as damage:
-            return facts | {"damaged": str(damage)}
+            return asdict(replace(state, damaged=str(damage)))
         self._opening_s = time.monotonic() - began_s
-        return facts | {"direct": self._store.direct}
+        return asdict(replace(state, direct=self._store.direct))
 
     def _opened(self) -> Store:
         kind = plugin("store", self._scenario.store)
@@ -88,10 +93,9 @@ class Worker:
         """Store all messages."""
         numbers = product(range(self._settings.mailboxes), range(self._scenario.messages_per_mailbox))
         keys = [mailbox << MAILBOX_BITS | number for mailbox, number in numbers]
-        with self._store.connect() as session:
-            for key in keys:
-                session.insert(key, self._messages.make(key, 0), durable=False)
-                self._store.settle()
+        for key in keys:
+            self._store.insert(key, self._messages.make(key, 0), durable=False)
+            self._store.settle()
         self._end(live_of((key, 0) for key in keys))
         return {}
 
@@ -123,6 +127,11 @@ class Worker:
             for checked in self._store.check():
                 size_bytes += checked.bytes
                 damages += [checked.damaged] if checked.damaged else []
+            if self._ledger.is_clean:
+                found, expected = self._store.log_sizes(), self._ledger.sizes()
+                damages += [f"{name}: its end" for name, size in expected.items() if found.get(name, 0) < size]
+        except Damaged as damage:
+            damages.append(str(damage))
         except OSError as failure:
             damages.append(f"{failure.strerror or failure} after {size_bytes} bytes")
         return _pass(time.monotonic() - began_s, damages, size_bytes=size_bytes)
@@ -132,19 +141,18 @@ class Worker:
         began_s, damages = time.monotonic(), []
         entries: list[tuple[int, int]] = []
         altered = set()
-        with self._store.connect() as session:
-            try:
-                for key in self._store.stored_keys():
-                    message = None
-                    with suppress(Damaged, OSError):
-                        message = session.read(key)
-                    proof = None if message is None else proved(message)
-                    if proof is None or proof[0] != key:
-                        altered.add(key)
-                        damages.append(f"message {key:x}: altered")
-                    entries.append((key, proof[1] if proof else 0))
-            except (Damaged, OSError) as damage:  # of the list: those that it does not reach are lost
-                damages.append(str(damage))
+        try:
+            for key in self._store.stored_keys():
+                message = None
+                with suppress(Damaged, OSError):
+                    message = self._store.read(key)
+                proof = None if message is None else proved(message)
+                if proof is None or proof[0] != key:
+                    altered.add(key)
+                    damages.append(f"message {key:x}: altered")
+                entries.append((key, proof[1] if proof else 0))
+        except (Damaged, OSError) as damage:  # of the list: those that it does not reach are lost
+            damages.append(str(damage))
         self._found = live_of(entries)
         damages += [
             f"message {key:x}: {kind}"
@@ -161,13 +169,13 @@ class Worker:
 
     def accept(self) -> dict[str, Any]:
         """Take the messages that `verify` has found for those that there must be."""
-        self._ledger.write(self._found)
+        self._ledger.write(self._found, self._store.log_sizes())
         return {}
 
     def _end(self, live: Live) -> None:
         """Close the store cleanly, record what it must have, and open it again with an empty cache."""
         self._store.close()
-        self._ledger.write(live)
+        self._ledger.write(live, self._store.log_sizes())
         self._live = live
         self._settings = replace(self._settings, new=False)
         self._store = self._opened()

@@ -38,14 +38,13 @@ from pathlib import Path
 kind, place, operation = sys.argv[1:]
 store = plugin("store", kind).load()(StoreSettings(Path(place), True, 1, 1 << 20, 1 << 20, 0))
 make = StoredMessages(1, 50_000).make
-with store.connect() as session:
-    if operation == "insert":
-        for key in (1, 2, 3):
-            session.insert(key, make(key, 0), durable=True)
-    elif operation == "flag":
-        session.replace(2, None, durable=True)
-    elif operation == "expunge":
-        session.delete(1, durable=True)
+if operation == "insert":
+    for key in (1, 2, 3):
+        store.insert(key, make(key, 0), durable=True)
+elif operation == "flag":
+    store.replace(2, None, durable=True)
+elif operation == "expunge":
+    store.delete(1, durable=True)
 """
 
 DOVEADM = {"insert": ["save"], "flag": ["flags", "add", r"\Seen"], "expunge": ["expunge"]}

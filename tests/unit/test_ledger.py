@@ -33,7 +33,7 @@ def test_a_store_is_compared_with_what_was_acknowledged(
 ) -> None:
     with TemporaryDirectory() as place:
         ledger = Ledger(Path(place))
-        ledger.write(live_of(stored.items()))
+        ledger.write(live_of(stored.items()), {})
         if changes:
             ledger.begin()
         for change in changes:
@@ -54,7 +54,7 @@ def test_a_store_is_compared_with_what_was_acknowledged(
 
 def test_a_record_that_a_crash_has_cut_is_left_out(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    ledger.write(live_of([(1, 0)]))
+    ledger.write(live_of([(1, 0)]), {})
     ledger.begin()
     ledger.note(1, ABSENT, Noted.DURABLE)
     ledger.close()
@@ -69,7 +69,7 @@ def test_a_record_that_a_crash_has_cut_is_left_out(tmp_path: Path) -> None:
 def test_after_a_crash_of_the_machine_nothing_is_held_against_a_store(tmp_path: Path) -> None:
     """The changes that it had noted may be lost."""
     ledger = Ledger(tmp_path)
-    ledger.write(live_of([(1, 0)]))
+    ledger.write(live_of([(1, 0)]), {})
     ledger.begin()
     assert [*compare(ledger, live_of([]))] == [("lost", 1)]
     (tmp_path / "in-use").write_text("another session of the machine\n")

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
+from loadsim.storage.ledger import FILLING
 from loadsim.storage.pages import PAGE_BYTES
-from loadsim.storage.places import FILLED, MARK, ROOT, check_room
+from loadsim.storage.places import MARK, ROOT, check_room
 from loadsim.storage.recording import RECORDING, read_recording
 from loadsim.storage.scenario import OF_FILES, load_storage
 
 SMALL = ["mailboxes=4", "mailbox_size=2M", "databases=2", "cache=1M", "duration=1s", "threads=2", "message_size=20K"]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory on a disk: /tmp may be in memory, of which no test is valid."""
+    with TemporaryDirectory(dir="/var/tmp") as directory:
+        yield Path(directory)
 
 
 def storage(*words: str) -> int:
@@ -83,7 +93,7 @@ def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys
     assert storage("run", *given, str(tmp_path / "2")) == 2
     assert "db-001" in capsys.readouterr().err
     assert not (tmp_path / "2").exists()
-    assert storage("recover", *given, str(tmp_path / "3")) == 0
+    assert storage("recover", *given, str(tmp_path / "3")) == 3
     assert "machine-restarted" in str(result(tmp_path / "3")["verdict"]["findings"])
     assert storage("verify", *given, str(tmp_path / "4")) == 0
     assert "machine-restarted" not in str(result(tmp_path / "4")["verdict"]["findings"])
@@ -93,8 +103,9 @@ def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
     given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
     assert storage("backup", *given, str(tmp_path / "1")) == 0
     (tmp_path / ROOT / "db-001" / "live.npy").unlink()
-    (tmp_path / ROOT / FILLED).unlink()
-    assert storage("verify", *given, str(tmp_path / "2")) == 0
+    (tmp_path / ROOT / "db-001" / FILLING).touch()
+    assert storage("backup", *given, str(tmp_path / "2")) == 0
+    assert storage("verify", *given, str(tmp_path / "3")) == 0
 
 
 @pytest.mark.parametrize(
@@ -153,6 +164,13 @@ def test_the_reserve_of_the_file_system_stays_free(tmp_path: Path) -> None:
     check_room(load_storage("storage-quickstart", ["reserve=0%", "databases=1"]), [(tmp_path, False)])
     with pytest.raises(ConfigError):
         check_room(scenario, [(tmp_path, False)])
+
+
+def test_a_file_system_in_memory_is_no_disk(tmp_path: Path) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        given = ("storage-quickstart", "--set", f"directories=[{memory}]", "--out")
+        assert storage("backup", *given, str(tmp_path / "1")) == 3
+    assert "cache-between" in str(result(tmp_path / "1")["verdict"]["findings"])
 
 
 def whole(disk: Path) -> Path:

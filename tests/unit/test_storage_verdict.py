@@ -87,21 +87,28 @@ def test_the_limit_of_peaks_is_lenient_beyond_six_hours() -> None:
     assert codes(recording([[*with_times() * 2, peak]])) == {Code.DISK_READ_PEAK}
 
 
+def restarted() -> Recording:
+    of = recording([[]], test="recovery")
+    of.add("survived", False)
+    return of
+
+
 @pytest.mark.parametrize(
-    ("of", "code", "validity"),
+    ("of", "code"),
     [
-        (recording([with_times()], end=None), Code.NO_END, "invalid"),
-        (recording([with_times()], end=(True, False, None)), Code.STOPPED, "invalid"),
-        (recording([with_times()], end=(False, True, None)), Code.DISK_FULL, "invalid"),
-        (recording([with_times()], end=(False, False, "db-001: its process ended")), Code.FAULT_ENDED, "invalid"),
-        (recording([with_times()], warm=False), Code.CACHE_NOT_FULL, "invalid"),
-        (recording([[sample({**GOOD, Io.READ: (0.01, 1.0)})] * TWO_HOURS]), Code.FEW_READS, "invalid"),
-        (recording([with_times()], direct=False), Code.CACHE_BETWEEN, "valid"),
+        (recording([with_times()], end=None), Code.NO_END),
+        (recording([with_times()], end=(True, False, None)), Code.STOPPED),
+        (recording([with_times()], end=(False, True, None)), Code.DISK_FULL),
+        (recording([with_times()], end=(False, False, "db-001: its process ended")), Code.FAULT_ENDED),
+        (recording([with_times()], warm=False), Code.CACHE_NOT_FULL),
+        (recording([[sample({**GOOD, Io.READ: (0.01, 1.0)})] * TWO_HOURS]), Code.FEW_READS),
+        (recording([with_times()], direct=False), Code.CACHE_BETWEEN),
+        (restarted(), Code.MACHINE_RESTARTED),
     ],
 )
-def test_what_measured_no_disk_is_not_valid(of: Recording, code: Code, validity: str) -> None:
+def test_what_measured_no_disk_is_not_valid(of: Recording, code: Code) -> None:
     assert code in codes(of)
-    assert judge(of).validity == validity
+    assert judge(of).validity == "invalid"
 
 
 @pytest.mark.parametrize("kind", ["checked", "proved"])

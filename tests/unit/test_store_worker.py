@@ -13,11 +13,11 @@ import pytest
 
 from loadsim.storage.ledger import Ledger, live_of
 from loadsim.storage.load import StoreLoad
-from loadsim.storage.maildir import open_maildir
+from loadsim.storage.maildir import Maildir
 from loadsim.storage.messages import StoredMessages
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import STORE
-from loadsim.storage.scenario import Mix, StorageScenario
+from loadsim.storage.scenario import OF_FILES, Mix, StorageScenario
 from loadsim.storage.store import StoreSettings
 from loadsim.storage.worker import Worker
 
@@ -66,15 +66,35 @@ def test_a_damaged_list_of_messages_is_damage(damage: bytes, orders: tuple[FileI
     assert verified["damaged"] == 1 + 2 * SCENARIO.messages_per_mailbox
 
 
+@pytest.mark.parametrize("store", OF_FILES)
+@pytest.mark.parametrize("kept", [0.5, 0])
+def test_an_index_that_lost_its_end_is_damage(
+    store: str, kept: float, orders: tuple[FileIO, int], tmp_path: Path
+) -> None:
+    """No message is lost with it, and each record that is left has its checksum."""
+    worker = opened(orders[0], tmp_path, store)
+    worker.fill()
+    assert worker.check()["damages"] == []
+    logs = [path for path in (tmp_path / STORE).rglob("dovecot*") if path.is_file()]
+    for path in logs:
+        record_bytes = path.stat().st_size // SCENARIO.messages_per_mailbox
+        if kept:
+            os.truncate(path, record_bytes * (SCENARIO.messages_per_mailbox // 2))
+        else:
+            path.unlink()
+    found = opened(orders[0], tmp_path, store).check()["damages"]
+    assert sorted(found) == sorted(f"{path.relative_to(tmp_path / STORE)}: its end" for path in logs)
+
+
 def test_only_what_finds_a_message_is_an_operation(tmp_path: Path) -> None:
     """Two threads that delete, and three messages."""
     settings = StoreSettings(tmp_path / STORE, True, 2, 1 << 20, 1 << 20, 0)
     settings.directory.mkdir()
     ledger, messages = Ledger(tmp_path), StoredMessages(1, 20_000)
-    with closing(open_maildir(settings)) as store, closing(ledger):
+    with closing(Maildir(settings)) as store, closing(ledger):
         for key in range(3):
             store.insert(key, messages.make(key, 0), durable=False)
-        ledger.write(live_of((key, 0) for key in range(3)))
+        ledger.write(live_of((key, 0) for key in range(3)), {})
         deleting = replace(SCENARIO, store="maildir", maintenance=False, mix=Mix(insert=0, delete=1, replace=0, read=0))
         load = StoreLoad(store, ledger, messages, deleting, 2)
         load.start()

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.storage.database import open_database
-from loadsim.storage.dbox import ROTATE_BYTES, Mdbox, Sdbox, open_mdbox, open_sdbox
+from loadsim.storage.database import DatabaseStore
+from loadsim.storage.dbox import ROTATE_BYTES, Mdbox, Sdbox
 from loadsim.storage.io_times import Io, summed
-from loadsim.storage.maildir import open_maildir
+from loadsim.storage.maildir import Maildir
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
 from loadsim.storage.pages import PAGE_BYTES, is_sound
 from loadsim.storage.store import Damaged, Store, StoreSettings
 from loadsim.storage.write_ahead_log import check_log
 
-OPENERS = {"database": open_database, "maildir": open_maildir, "sdbox": open_sdbox, "mdbox": open_mdbox}
+OPENERS = {"database": DatabaseStore, "maildir": Maildir, "sdbox": Sdbox, "mdbox": Mdbox}
 MESSAGES = StoredMessages(7, 20_000)
 KEYS = [mailbox << MAILBOX_BITS | number for mailbox in range(2) for number in range(6)]
 
@@ -39,36 +39,32 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
 
 
 def filled(store: Store) -> None:
-    with store.connect() as session:
-        for number, key in enumerate(KEYS):
-            session.insert(key, MESSAGES.make(key, 0), durable=number % 2 == 0)
+    for number, key in enumerate(KEYS):
+        store.insert(key, MESSAGES.make(key, 0), durable=number % 2 == 0)
 
 
 def test_a_store_has_what_was_stored(opened: Opened) -> None:
     """Before and after it was closed: inserted, replaced and deleted messages."""
     store = opened()
     filled(store)
-    with store.connect() as session:
-        session.replace(KEYS[1], MESSAGES.make(KEYS[1], 1) if store.transactional else None, durable=True)
-        session.delete(KEYS[2], durable=True)
-        session.delete(KEYS[3], durable=False)
+    store.replace(KEYS[1], MESSAGES.make(KEYS[1], 1) if store.transactional else None, durable=True)
+    store.delete(KEYS[2], durable=True)
+    store.delete(KEYS[3], durable=False)
     expected = {key: (key, int(key == KEYS[1] and store.transactional)) for key in KEYS if key not in KEYS[2:4]}
     for again in (store, None):
         with closing(again or opened()) as now:
-            with now.connect() as session:
-                assert {key: proved(session.read(key) or b"") for key in now.stored_keys()} == expected
-                assert session.read(KEYS[2]) is None
+            assert {key: proved(now.read(key) or b"") for key in now.stored_keys()} == expected
+            assert now.read(KEYS[2]) is None
             assert [each.damaged for each in now.check() if each.damaged] == []
 
 
 def test_every_durable_change_waits_for_the_device(opened: Opened) -> None:
     with closing(opened()) as store:
         store.io.take()
-        with store.connect() as session:
-            session.insert(KEYS[0], MESSAGES.make(KEYS[0], 0), durable=False)
-            lazy = summed([store.io.take()])
-            session.insert(KEYS[1], MESSAGES.make(KEYS[1], 0), durable=True)
-            durable = summed([store.io.take()])
+        store.insert(KEYS[0], MESSAGES.make(KEYS[0], 0), durable=False)
+        lazy = summed([store.io.take()])
+        store.insert(KEYS[1], MESSAGES.make(KEYS[1], 0), durable=True)
+        durable = summed([store.io.take()])
         assert lazy[Io.LOG_WRITE].count == 0
         assert durable[Io.LOG_WRITE].count >= 1
         assert durable[Io.LOG_WRITE].bytes > 0
@@ -137,11 +133,11 @@ def test_a_damaged_page_is_not_read_as_a_message(tmp_path: Path) -> None:
         store.recover()
     path = tmp_path / "store" / "mail.db"
     flipped(path, path.stat().st_size - PAGE_BYTES // 2)
-    with closing(opened()) as store, store.connect() as session:
+    with closing(opened()) as store:
         damaged = 0
         for key in KEYS:
             try:
-                assert proved(session.read(key) or b"") == (key, 0)
+                assert proved(store.read(key) or b"") == (key, 0)
             except Damaged:
                 damaged += 1
         assert damaged == 1
@@ -173,10 +169,10 @@ def test_a_page_that_is_being_written_is_not_damaged(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_written_over(tmp_path: Path) -> None:
-    with closing(opener("maildir", tmp_path / "store")()) as store, store.connect() as session:
+    with closing(opener("maildir", tmp_path / "store")()) as store:
         (tmp_path / "store" / "000000" / "tmp" / "1").write_bytes(b"x" * 10**6)
-        session.insert(1, MESSAGES.make(1, 0), durable=True)
-        assert proved(session.read(1) or b"") == (1, 0)
+        store.insert(1, MESSAGES.make(1, 0), durable=True)
+        assert proved(store.read(1) or b"") == (1, 0)
 
 
 def test_a_file_that_a_crash_has_emptied_is_damaged(tmp_path: Path) -> None:
@@ -276,14 +272,14 @@ def test_files_that_were_mostly_deleted_are_purged(tmp_path: Path) -> None:
     store = opener("mdbox", tmp_path / "store")()
     assert isinstance(store, Mdbox)
     large, keys = StoredMessages(7, 1 << 20), list(range(24))
-    with closing(store), store.connect() as session:
+    with closing(store):
         for key in keys:
-            session.insert(key, large.make(key, 0), durable=False)
+            store.insert(key, large.make(key, 0), durable=False)
         first = {key for key in keys if (place := store.place(key)) and place.path.name == "m.1"}
         for key in sorted(first)[:-1]:
-            session.delete(key, durable=True)
+            store.delete(key, durable=True)
         store.settle()
         assert not (tmp_path / "store" / "storage" / "m.1").exists()
-        assert all(proved(session.read(key) or b"") == (key, 0) for key in store.stored_keys())
+        assert all(proved(store.read(key) or b"") == (key, 0) for key in store.stored_keys())
         assert [*store.stored_keys()] == sorted({*keys} - {*sorted(first)[:-1]})
     assert all(path.stat().st_size < 3 * ROTATE_BYTES for path in (tmp_path / "store" / "storage").glob("m.*"))
