@@ -21,7 +21,7 @@ async def killed_once(kind: str, place: Path, after_s: float) -> tuple[int, int]
     """Load a store, kill its process, recover it; return the messages that are there, and the damaged or lost ones."""
     scenario = load_storage("storage-quickstart", [*SETTINGS, f"store={kind}"])
     async with databases(scenario, [place]) as (one,):
-        if not one.filled:
+        if not one.state.filled:
             await one.order("fill")
         asyncio.get_running_loop().call_later(after_s, one.channel.kill)
         with pytest.raises(RunInvalid):
