@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,8 @@ from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Severity
 
 if TYPE_CHECKING:
-    from loadsim.report.document import Document
+    from loadsim.report.document import Document, Section
+    from loadsim.storage.recording import Recording
     from loadsim.storage.runs import Tell, Test
     from loadsim.storage.scenario import StorageScenario
 
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command, (test, purpose) in TESTS.items():
         added = commands.add_parser(command, help=purpose)
-        _add_scenario(added, "new directory of the test; default: in runs")
+        _add_scenario(added, "new directory of the test, or that of a queue to resume; default: in runs")
         added.set_defaults(run=partial(_test, test=test))
     tuning = commands.add_parser("tune", help="find the most reads and writes per second within the limits")
     _add_scenario(tuning, "directory of the runs, new, or of a tuning to resume; default: in runs")
@@ -68,29 +70,37 @@ def _tell(args: argparse.Namespace) -> Tell:
 
 
 def _test(args: argparse.Namespace, test: Test) -> int:
-    from loadsim.storage.runs import run_test
-    from loadsim.storage.scenario import load_storage
+    """Make the tests of a scenario, each once, and print their answers. Return 0, 1 or 3."""
+    from loadsim.storage.runs import campaign_directory, run_once, run_test
+    from loadsim.storage.scenario import load_queue
 
-    scenario = load_storage(args.scenario, args.overrides)
-    return _answer(run_test(scenario, test, args.out, _tell(args)), args)
+    queue = load_queue(args.scenario, args.overrides)
+
+    def run(one: StorageScenario, out: Path | None) -> int:
+        return _answer(run_test(one, test, out, _tell(args), queue), args)
+
+    if len(queue) == 1:
+        return run(queue[0], args.out)
+    with campaign_directory(args.out, queue[0].name) as directory:
+        tests = [run_once(each, test, directory, run) for each in queue]
+        return _several(tests, directory / REPORT_NAME, args)
 
 
 def _tune(args: argparse.Namespace) -> int:
     """Make the runs of a tuning, and print the answer. Return 0, 1 or 3."""
     from loadsim.storage.document import describe_tuning
-    from loadsim.storage.runs import run_test, tuning_directory
+    from loadsim.storage.runs import campaign_directory, run_once, run_test
     from loadsim.storage.scenario import load_storage
     from loadsim.storage.tune import Try, best_of, tune
 
     scenario, tries = load_storage(args.scenario, args.overrides), list[Try]()
 
-    def run(one: StorageScenario, directory: Path) -> None:
-        _answer(run_test(one, "performance", directory, _tell(args)), args)
+    def run(one: StorageScenario, out: Path) -> None:
+        _answer(run_test(one, "performance", out, _tell(args)), args)
 
-    with tuning_directory(args.out, scenario.name) as directory:
-        ended = tune(scenario, directory, run, tries)
-        document = describe_tuning(scenario, tries, ended)
-        _show(document, directory / REPORT_NAME, args)
+    with campaign_directory(args.out, scenario.name) as directory:
+        ended = tune(scenario, lambda one: run_once(one, "performance", directory, run), tries)
+        _show(describe_tuning(scenario, tries, ended), directory / REPORT_NAME, args)
     best = best_of(tries)
     if ended.severity is Severity.INVALID:
         return 3
@@ -98,7 +108,7 @@ def _tune(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from loadsim.storage.paper import describe_tests, exit_status, load_paper
+    from loadsim.storage.paper import load_paper
     from loadsim.storage.recording import read_recording
 
     if len(args.directories) == 1 and args.paper is None:
@@ -107,8 +117,14 @@ def _report(args: argparse.Namespace) -> int:
     check_place("-o", out)
     if len({path.resolve() for path in args.directories}) < len(args.directories):
         raise ConfigError("DIR: expected each test once, found one twice")
-    tests = [read_recording(each) for each in args.directories]
-    _show(describe_tests(tests, None if args.paper is None else load_paper(args.paper)), out, args)
+    paper = load_paper(args.paper) if args.paper else ()
+    return _several([read_recording(each) for each in args.directories], out, args, paper)
+
+
+def _several(tests: Sequence[Recording], out: Path, args: argparse.Namespace, paper: Sequence[Section] = ()) -> int:
+    from loadsim.storage.paper import describe_tests, exit_status
+
+    _show(describe_tests(tests, paper), out, args)
     return exit_status(tests)
 
 

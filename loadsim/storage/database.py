@@ -7,10 +7,8 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import apsw
 
@@ -19,18 +17,18 @@ from loadsim.storage.io_times import Io, IoTimes
 from loadsim.storage.messages import MAILBOX_BITS
 from loadsim.storage.pages import CHECKSUM_BYTES, PAGE_BYTES, Log, Pages, TimedFiles, is_sound
 from loadsim.storage.store import Checked, Damaged, StoreSettings
-from loadsim.storage.write_ahead_log import FRAME_HEADER_BYTES, check_log
 
 FILE_NAME = "mail.db"
+
+FRAME_HEADER_BYTES = 24
+"""In the log, in front of each page: SQLite's file format, section 4.1."""
 
 STRIDE_BYTES = 256 * 1024
 """The reads of maintenance and backup."""
 
-P = ParamSpec("P")
-T = TypeVar("T")
+LONGEST_BUSY_MS = 1_000_000
+"""The longest wait for SQLite's own locks: that they are held is no fault of the disk."""
 
-MOST_TRIES = 100
-_BUSY_MS = 10_000
 _SERIAL = itertools.count()
 
 _SCHEMA = """
@@ -53,21 +51,6 @@ def _as_os_errors() -> Iterator[None]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
     except apsw.Error as error:
         raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from None
-
-
-def _patiently(work: Callable[P, T]) -> Callable[P, T]:
-    """Try a piece of work again while SQLite is busy with itself: that is no fault of the disk."""
-
-    @wraps(work)
-    def tried(*args: P.args, **kwargs: P.kwargs) -> T:
-        for _ in range(MOST_TRIES):
-            try:
-                return work(*args, **kwargs)
-            except apsw.BusyError:
-                continue
-        return work(*args, **kwargs)
-
-    return tried
 
 
 class DatabaseStore:
@@ -107,7 +90,7 @@ class DatabaseStore:
         if found is None:
             with _as_os_errors():
                 found = apsw.Connection(str(self._path), vfs=self._files.name)
-                found.set_busy_timeout(_BUSY_MS)
+                found.set_busy_timeout(LONGEST_BUSY_MS)
                 found.wal_autocheckpoint(0)
                 found.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 # A commit writes to the log; `Log.sync` brings it to the device. A checkpoint syncs by itself.
@@ -120,7 +103,6 @@ class DatabaseStore:
         self._change("INSERT INTO message VALUES(?, ?)", (key, message), key, 1, durable)
 
     @_as_os_errors()
-    @_patiently
     def read(self, key: int) -> bytes | None:
         row = self._own.execute("SELECT content FROM message WHERE key = ?", (key,)).get
         return None if row is None else bytes(row)
@@ -131,7 +113,6 @@ class DatabaseStore:
     def delete(self, key: int, *, durable: bool) -> None:
         self._change("DELETE FROM message WHERE key = ?", (key,), key, -1, durable)
 
-    @_patiently
     def _change(self, statement: str, values: tuple[object, ...], key: int, messages: int, durable: bool) -> None:
         connection = self._own
         with self._writing, _as_os_errors():
@@ -162,8 +143,7 @@ class DatabaseStore:
             self._copy_log()
         with self._writing:
             self._checkpointed_bytes = self._log.written_bytes
-            with suppress(apsw.BusyError):  # a reader has not ended: the next time
-                self._write_pages(apsw.SQLITE_CHECKPOINT_RESTART)
+            self._write_pages(apsw.SQLITE_CHECKPOINT_RESTART)
 
     @_as_os_errors()
     def _write_pages(self, mode: int) -> int:
@@ -199,8 +179,7 @@ class DatabaseStore:
         return Checked(len(content))
 
     def check(self) -> Iterator[Checked]:
-        yield from check_log(self._log.path)
-        self._write_pages(apsw.SQLITE_CHECKPOINT_TRUNCATE)  # else, pages would be read from the log
+        self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)  # else, pages would be read from the log
         # SQLite's file format, section 1.3.8: page 1 has the number of pages.
         size, stated = self._pages.file.size(), int.from_bytes(self._pages.file.read(32, 0)[28:32])
         if size < stated * PAGE_BYTES:
@@ -213,12 +192,14 @@ class DatabaseStore:
                 yield key
 
     def log_sizes(self) -> Mapping[str, int]:
-        return {}
+        """SQLite takes the first frame with a wrong checksum for the end of the log."""
+        frames = self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return {self._log.path.name: frames * (PAGE_BYTES + FRAME_HEADER_BYTES)}
 
     def recover(self) -> int:
-        frames = self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
+        (size_bytes,) = self.log_sizes().values()
         self._write_pages(apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        return frames * (PAGE_BYTES + FRAME_HEADER_BYTES)
+        return size_bytes
 
     def close(self) -> None:
         self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)

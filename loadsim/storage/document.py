@@ -129,17 +129,13 @@ def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iter
             ", ".join(f"{name} {percent(round(done[name] / done.total(), 3))}" for name in OPERATIONS if done) or "none"
         )
         facts.insert(0, ("Achieved", f"{iops:,.1f} reads and writes per second, target {scenario.target_iops:,.1f}"))
-        facts.append(("Threads", f"{scenario.threads} per database{_pauses(scenario.pause_s)}"))
+        facts.append(("Load per database", setting(scenario.threads, scenario.pause_s)))
         if recording.sizes:
             before, after = map(_size, recording.sizes)
             facts.append(("Databases", f"{before} at the begin, {after} at the end"))
         facts.append(("Window", f"{recording.window_s:,.0f} s, samples of {header.sample_s:g} s"))
         facts.append(("Operations", f"{done.total():,}: {mix}"))
     yield facts_table("What was tested", facts)
-
-
-def _pauses(pause_s: float) -> str:
-    return f", pauses of {1000 * pause_s:.3g} ms" if pause_s else ""
 
 
 def _size(size_bytes: float) -> str:
@@ -156,12 +152,12 @@ def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigure
         databases,
         ("Database", None, lambda each: each.name),
         ("reads/s", 1, lambda each: each.io[Io.READ].per_s),
-        ("mean", "time", lambda each: each.io[Io.READ].mean_ms),
+        ("mean", "time", lambda each: each.io[Io.READ].ms),
         ("max", "time", lambda each: each.io[Io.READ].max_ms),
         ("writes/s", 1, lambda each: each.io[Io.WRITE].per_s),
-        ("mean", "time", lambda each: each.io[Io.WRITE].mean_ms),
+        ("mean", "time", lambda each: each.io[Io.WRITE].ms),
         ("log/s", 1, lambda each: each.io[Io.LOG_WRITE].per_s),
-        ("mean", "time", lambda each: each.io[Io.LOG_WRITE].mean_ms),
+        ("mean", "time", lambda each: each.io[Io.LOG_WRITE].ms),
         ("max", "time", lambda each: each.io[Io.LOG_WRITE].max_ms),
     )
     yield Section("Transactional I/O", (transactional,), brief=True)
@@ -171,10 +167,10 @@ def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigure
             [(each.name, each.io[kind]) for each in (*databases, recording.together)],
             ("Database", None, lambda row: row[0]),
             ("per s", 1, lambda row: row[1].per_s),
-            ("mean", "time", lambda row: row[1].mean_ms),
+            ("mean", "time", lambda row: row[1].ms),
             ("max", "time", lambda row: row[1].max_ms),
             ("slowest", "time", lambda row: row[1].slowest_ms),
-            ("KiB", 1, lambda row: None if row[1].mean_bytes is None else row[1].mean_bytes / 1024),
+            ("KiB", 1, lambda row: None if row[1].bytes is None else row[1].bytes / 1024),
         )
         for kind in Io
         if recording.together.io[kind].per_s
@@ -246,7 +242,7 @@ def describe_tuning(scenario: StorageScenario, tries: Sequence[Try], why: Code) 
     runs = table_of(
         "The runs, by what they made",
         sorted(tries, key=lambda each: each.iops),
-        ("Threads and pause", None, _setting),
+        ("Threads and pause", None, lambda each: setting(*each.setting)),
         ("reads and writes/s", 1, lambda each: each.iops),
         ("operations/s", 1, lambda each: each.operations_per_s),
         ("Result", None, lambda each: RATED.get(each.result, each.result)),
@@ -254,7 +250,7 @@ def describe_tuning(scenario: StorageScenario, tries: Sequence[Try], why: Code) 
     return Document(
         title=f"Tuning: {scenario.name}",
         subtitle=count(len(tries), "run"),
-        verdict=f"{best.iops:,.1f} reads and writes per second, {target}, with {_setting(best)}"
+        verdict=f"{best.iops:,.1f} reads and writes per second, {target}, with {setting(*best.setting)}"
         if best
         else f"no run passed, {target}",
         tone="good" if best and best.iops >= scenario.target_iops else "bad",
@@ -266,5 +262,5 @@ def describe_tuning(scenario: StorageScenario, tries: Sequence[Try], why: Code) 
     )
 
 
-def _setting(one: Try) -> str:
-    return f"{count(one.setting[0], 'thread')}{_pauses(one.setting[1])}"
+def setting(threads: int, pause_s: float) -> str:
+    return count(threads, "thread") + (f", pauses of {1000 * pause_s:.3g} ms" if pause_s else "")

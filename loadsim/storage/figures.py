@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadsim.engine.latency_histogram import about_ms
 from loadsim.storage.io_times import Io, IoTotals, summed
+
+Sample = Mapping[str, Any]
+"""A worker's figures of an interval; see `StoreLoad.take`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +19,13 @@ class IoFigures:
     """One kind of input or output in the window."""
 
     per_s: float
-    mean_ms: float | None
+    ms: float | None
+    """The mean."""
     max_ms: float | None
     """The largest mean of a sample, as the published logs have it."""
     slowest_ms: float | None
     """The slowest single one."""
-    mean_bytes: float | None
+    bytes: float | None
 
     @classmethod
     def of(cls, totals: Sequence[IoTotals], sample_s: float) -> IoFigures:
@@ -29,19 +33,18 @@ class IoFigures:
         together = IoTotals()
         for each in totals:
             together.add(each)
-        means = [each.mean_ms for each in totals if each.mean_ms is not None]
         return cls(
             per_s=together.count / (len(totals) * sample_s) if totals else 0.0,
-            mean_ms=together.mean_ms,
-            max_ms=max(means, default=None),
+            ms=together.mean_ms,
+            max_ms=max((mean_ms for each in totals if (mean_ms := each.mean_ms) is not None), default=None),
             slowest_ms=together.slowest_ms,
-            mean_bytes=together.bytes / together.count if together.count else None,
+            bytes=together.bytes / together.count if together.count else None,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFigures:
-    """One database in the window."""
+    """One database in the window, or several together."""
 
     name: str
     directory: str
@@ -52,6 +55,19 @@ class DatabaseFigures:
     lag_p99_ms: float | None
     """The wait of its process for the interpreter, 99th percentile."""
 
+    @classmethod
+    def of(cls, name: str, directory: str, samples: Sequence[Sequence[Sample]], sample_s: float) -> DatabaseFigures:
+        """Return the figures of samples, each of this length; with those of the same time together."""
+        by_sample = [summed([each["io"] for each in together]) for together in samples]
+        operations, lag, cpu_s = Counter[str](), Counter[str](), 0.0
+        for each in (each for together in samples for each in together):
+            operations.update(each["operations"])
+            lag.update(each["lag"])
+            cpu_s += each["cpu_s"]
+        io = {kind: IoFigures.of([each[kind] for each in by_sample], sample_s) for kind in Io}
+        cpu_share = cpu_s / (len(samples) * sample_s) if samples else 0.0
+        return cls(name, directory, io, dict(operations), cpu_share, about_ms(lag, 99))
+
     @property
     def iops(self) -> float:
         return self.io[Io.READ].per_s + self.io[Io.WRITE].per_s
@@ -59,54 +75,8 @@ class DatabaseFigures:
     @property
     def document(self) -> dict[str, Any]:
         """The figures as JSON, such as `reads_per_s`, `read_ms`, `read_max_ms`, `read_slowest_ms`, `read_bytes`."""
-        figures: dict[str, Any] = {"name": self.name, "directory": self.directory}
-        for kind, each in self.io.items():
-            figures[f"{kind}s_per_s"] = each.per_s
-            figures[f"{kind}_ms"] = each.mean_ms
-            figures[f"{kind}_max_ms"] = each.max_ms
-            figures[f"{kind}_slowest_ms"] = each.slowest_ms
-            figures[f"{kind}_bytes"] = each.mean_bytes
-        return {
-            **figures,
-            "operations": dict(self.operations),
-            "cpu_share": self.cpu_share,
-            "lag_p99_ms": self.lag_p99_ms,
-        }
-
-
-Sample = Mapping[str, Any]
-"""A worker's figures of an interval; see `StoreLoad.take`."""
-
-
-def database_figures(
-    name: str, directory: str, samples: Sequence[Sequence[Sample]], sample_s: float
-) -> DatabaseFigures:
-    """Return the figures of the samples of the window, each of this length; with those of the same time together."""
-    by_sample = [summed([each["io"] for each in together]) for together in samples]
-    operations: Counter[str] = Counter()
-    lag: Counter[str] = Counter()
-    cpu_s = 0.0
-    for together in samples:
-        for each in together:
-            operations.update(each["operations"])
-            lag.update(each["lag"])
-            cpu_s += each["cpu_s"]
-    return DatabaseFigures(
-        name=name,
-        directory=directory,
-        io={kind: IoFigures.of([each[kind] for each in by_sample], sample_s) for kind in Io},
-        operations=operations,
-        cpu_share=cpu_s / (len(samples) * sample_s) if samples else 0.0,
-        lag_p99_ms=about_ms(lag, 99),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """A pass over a database: bytes or messages that were read, the time, and the places of damage, the first ones."""
-
-    bytes: int
-    took_s: float
-    messages: int = 0
-    damaged: int = 0
-    damages: Sequence[str] = ()
+        document = asdict(self)
+        for kind, figures in document.pop("io").items():
+            for name, value in figures.items():
+                document[f"{kind}s_{name}" if name == "per_s" else f"{kind}_{name}"] = value
+        return document

@@ -25,8 +25,12 @@ OVERHEAD = 1.15
 
 
 @contextmanager
-def marked_places(scenario: StorageScenario, temporary: Path) -> Iterator[list[Path]]:
+def marked_places(
+    scenario: StorageScenario, temporary: Path, queue: Sequence[StorageScenario] = ()
+) -> Iterator[list[Path]]:
     """Yield a directory for each database, which no other process uses. Without directories, they are `temporary`.
+
+    A store of another scenario of the `queue` is removed.
 
     Raises `ConfigError` if one has anything that loadsim did not make, or a store with other terms or no ledger.
     """
@@ -35,7 +39,7 @@ def marked_places(scenario: StorageScenario, temporary: Path) -> Iterator[list[P
         temporary.mkdir(mode=0o700)
     try:
         with ExitStack() as locks:
-            roots = [_marked(base, scenario) for base in bases]
+            roots = [_marked(base, scenario, queue) for base in bases]
             for root in dict.fromkeys(roots):
                 locks.enter_context(locked(root, "directories", "storage test"))
             places = [roots[number % len(roots)] / f"db-{number + 1:03}" for number in range(scenario.databases)]
@@ -53,20 +57,25 @@ def marked_places(scenario: StorageScenario, temporary: Path) -> Iterator[list[P
             shutil.rmtree(temporary)
 
 
-def _marked(base: Path, scenario: StorageScenario) -> Path:
+def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenario]) -> Path:
     """Return the directory of loadsim in `base`, made and marked unless it is."""
     root, name = base / ROOT, f"directories: {base / ROOT}"
-    stored = json.dumps(scenario.stored, indent=2) + "\n"
+    stored, *others = (json.dumps(each.stored, indent=2) + "\n" for each in (scenario, *queue))
     try:
         if not base.is_dir():
             raise ConfigError(f"directories: expected a directory, found {base}")
+        found = stored
+        if root.exists():
+            if root.is_symlink() or not (root / MARK).is_file():
+                raise ConfigError(f"{name}: expected a directory that loadsim made, found another one")
+            found = read_text(root / MARK, str(root / MARK))
+            if found != stored and found in others:
+                with locked(root, "directories", "storage test"):
+                    shutil.rmtree(root)
+                found = stored
         if not root.exists():
             root.mkdir(mode=0o700)
             (root / MARK).write_text(stored, encoding="utf-8")
-            return root
-        if root.is_symlink() or not (root / MARK).is_file():
-            raise ConfigError(f"{name}: expected a directory that loadsim made, found another one")
-        found = read_text(root / MARK, str(root / MARK))
     except OSError as failure:
         raise ConfigError(f"{name}: expected a directory to write to, found: {failure.strerror}") from None
     if found != stored:

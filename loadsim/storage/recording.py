@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 from loadsim.campaign.runs import DAMAGED
 from loadsim.errors import ConfigError
 from loadsim.files import open_file
-from loadsim.storage.figures import DatabaseFigures, Pass, Sample, database_figures
+from loadsim.storage.figures import DatabaseFigures, Sample
 from loadsim.storage.scenario import StorageScenario, read_storage
+from loadsim.storage.store import Pass
 
 RECORDING = "storage.jsonl"
 
 
 class TestedTerms(NamedTuple):
-    """The terms of a test. `direct`: reads and writes bypass the cache of the operating system."""
+    """The terms of a test. `direct`, `survived`: of all databases, as in their `State`."""
 
     software: str
     test: str
@@ -30,6 +31,7 @@ class TestedTerms(NamedTuple):
     file_systems: list[str]
     """Those of the databases."""
     direct: bool
+    survived: bool
     sample_s: float
 
 
@@ -53,8 +55,6 @@ class Recording:
     """The busy share of the machine's cores, and the used share of its memory, in each sample."""
     load_at_s: float | None = None
     """When the load began, by the wall clock."""
-    survived: bool = True
-    """The machine has not been started again since the last load began: else, what it acknowledged is not known."""
     sizes: tuple[int, int] | None = None
     """The bytes of all databases before and after the load."""
     window: tuple[int, bool] | None = None
@@ -71,6 +71,11 @@ class Recording:
     @property
     def scenario(self) -> StorageScenario:
         return read_storage(self.header.scenario)
+
+    @property
+    def machine(self) -> str:
+        """Its name."""
+        return self.header.machine.partition(",")[0]
 
     @property
     def wanted(self) -> int:
@@ -120,7 +125,7 @@ class Recording:
 
     def _figures(self, name: str, place: str, of: Sequence[str]) -> DatabaseFigures:
         samples = [[self.samples[each][at] for each in of] for at in self.counted]
-        return database_figures(name, place, samples, self.header.sample_s)
+        return DatabaseFigures.of(name, place, samples, self.header.sample_s)
 
     def add(self, kind: str, value: Any) -> None:
         """Add what a line tells. Raises one of `DAMAGED` for any other value."""
@@ -134,16 +139,12 @@ class Recording:
                 self.host.append((cpu_share, memory_share))
             case "load":
                 self.load_at_s = float(value)
-            case "survived":
-                self.survived = bool(value)
             case "sizes":
-                before, after = value
-                self.sizes = int(before), int(after)
+                before, after = map(int, value)
+                self.sizes = before, after
             case "window":
                 begin, warm = value
-                if begin < 0:
-                    raise ValueError(begin)
-                self.window = int(begin), bool(warm)
+                self.window = max(0, int(begin)), bool(warm)
             case "end":
                 self.end = End(*value)
             case "checked" | "proved" | "recovered":
@@ -159,19 +160,13 @@ class RecordingWriter:
 
     def __init__(self, directory: Path, header: TestedTerms) -> None:
         self.recording = Recording(header)
-        self._file = (directory / RECORDING).open("w", encoding="utf-8")
-        self._write(header)
-
-    def _write(self, line: object) -> None:
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        self._file = (directory / RECORDING).open("w", buffering=1, encoding="utf-8")
+        self._file.write(json.dumps(header) + "\n")
+        self.close = self._file.close
 
     def add(self, kind: str, value: Any) -> None:
         self.recording.add(kind, value)
-        self._write([kind, value])
-
-    def close(self) -> None:
-        self._file.close()
+        self._file.write(json.dumps([kind, value]) + "\n")
 
 
 def read_recording(directory: Path) -> Recording:

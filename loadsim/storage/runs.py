@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,12 +26,13 @@ from loadsim.findings.formats import duration
 from loadsim.monitor.system.filesystems import run_storage
 from loadsim.report.test_environment import file_system
 from loadsim.runs.directory import create_directory, dated, discard
-from loadsim.storage.figures import Pass, Sample
+from loadsim.storage.figures import Sample
 from loadsim.storage.io_times import Io, summed
 from loadsim.storage.kernel_log import KernelLog
 from loadsim.storage.places import check_room, marked_places, room_bytes, size_bytes
-from loadsim.storage.recording import RECORDING, End, RecordingWriter, TestedTerms
+from loadsim.storage.recording import RECORDING, End, Recording, RecordingWriter, TestedTerms, read_recording
 from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.store import Pass
 from loadsim.storage.verdict import LOADED, STRICT_S
 from loadsim.storage.worker import State
 from loadsim.timinglog.facts import FileSystem
@@ -60,8 +62,8 @@ RECOVERED_BYTES = 500 << 20
 
 IN_MEMORY = ("tmpfs", "ramfs")
 
-TUNING = ".tuning"
-"""The file that marks the directory of a tuning."""
+CAMPAIGN = ".campaign"
+"""The file that marks the directory of a tuning or a queue."""
 
 LEAST_SAMPLE_S = 1.0
 LEAST_WARM_UP_S = 60.0
@@ -129,18 +131,21 @@ async def of_all(started: Sequence[Database], do: str) -> list[Message]:
     return [task.result() for task in tasks]
 
 
-def run_test(scenario: StorageScenario, test: Test, out: Path | None, tell: Tell) -> Path:
+def run_test(
+    scenario: StorageScenario, test: Test, out: Path | None, tell: Tell, queue: Sequence[StorageScenario] = ()
+) -> Path:
     """Make a test, record it in the new directory `out` (None: one in `runs`), and return the directory.
+
+    It takes the place of the stores of a `queue`.
 
     `tell` receives what begins, and every minute of load what the databases do together. Raises `ConfigError` before
     anything was changed, and `RunInvalid` if the databases cannot be opened or filled.
     """
-    if test == "performance" and scenario.duration_s > STRICT_S:
-        test = "stress"
+    test = _kind(scenario, test)
     began = datetime.now(UTC)
     directory, created = create_directory(out, dated(began, scenario.name), RECORDING)
     try:
-        with marked_places(scenario, directory / "store") as places:
+        with marked_places(scenario, directory / "store", queue) as places:
             run(_test(scenario, test, places, directory, began, tell))
     finally:
         if not (directory / RECORDING).stat().st_size:
@@ -148,14 +153,34 @@ def run_test(scenario: StorageScenario, test: Test, out: Path | None, tell: Tell
     return directory
 
 
+def _kind(scenario: StorageScenario, test: Test) -> Test:
+    return "stress" if test == "performance" and scenario.duration_s > STRICT_S else test
+
+
 @contextmanager
-def tuning_directory(out: Path | None, name: str) -> Iterator[Path]:
-    """Yield the directory of a tuning: a new one, or one that has its runs. Raises `ConfigError` for any other."""
-    began = datetime.now(UTC)
-    if out is None or not (out / TUNING).exists():
-        out, _ = create_directory(out, dated(began, name), TUNING)
-    with locked(out, "--out", "tuning"):
+def campaign_directory(out: Path | None, name: str) -> Iterator[Path]:
+    """Yield the directory of several runs: a new one, or one that has some. Raises `ConfigError` for any other."""
+    if out is None or not (out / CAMPAIGN).exists():
+        out, _ = create_directory(out, dated(datetime.now(UTC), name), CAMPAIGN)
+    with locked(out, "--out", "storage test"):
         yield out
+
+
+def run_once(
+    scenario: StorageScenario, test: Test, directory: Path, run: Callable[[StorageScenario, Path], object]
+) -> Recording:
+    """Return the test of a scenario that a campaign has and that no user ended, or make it in a new directory."""
+    for number in count(1):
+        path = directory / str(number)
+        if not path.exists():
+            run(scenario, path)
+            return read_recording(path)
+        if (path / RECORDING).exists():
+            found = read_recording(path)
+            same = found.scenario == scenario and found.header.test == _kind(scenario, test)
+            if same and found.end is not None and not found.end.stopped:
+                return found
+    raise AssertionError
 
 
 async def _test(
@@ -189,10 +214,10 @@ async def _test(
             databases=[(each.name, str(each.place)) for each in started],
             file_systems=sorted(map(file_system, systems)),
             direct=all(each.state.direct for each in started) and not any(each.type in IN_MEMORY for each in systems),
+            survived=all(each.state.survived for each in started),
             sample_s=min(LONGEST_SAMPLE_S, max(LEAST_SAMPLE_S, scenario.duration_s / SAMPLES)),
         )
         with closing(RecordingWriter(directory, header)) as recorder:
-            recorder.add("survived", all(each.state.survived for each in started))
             end, kernel_log = End(False, False, None), KernelLog()
             try:
                 if test != "recovery":

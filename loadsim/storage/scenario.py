@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
+from itertools import product
 from typing import Annotated, Any
 
 from loadsim.errors import ConfigError
@@ -22,11 +23,13 @@ from loadsim.model.documents.schema import (
     whole,
 )
 from loadsim.model.documents.typed import mismatch, strict
-from loadsim.model.documents.yaml_reader import located, override, parse, read_document
+from loadsim.model.documents.yaml_reader import Origin, located, override, parse, read_document
 from loadsim.model.suite import Name
 from loadsim.plugins import names
 
 OF_FILES = ("maildir", "sdbox", "mdbox")
+
+QUEUED = ("mailboxes", "iops_per_mailbox", "threads")
 
 LEAST_BYTES = 1024
 
@@ -126,10 +129,25 @@ def load_storage(reference: str, settings: Sequence[str] = ()) -> StorageScenari
 
     Raises `ConfigError` with all errors.
     """
+    return _scenario(*_document(reference, settings))
+
+
+def load_queue(reference: str, settings: Sequence[str] = ()) -> list[StorageScenario]:
+    """Read a storage scenario in which the keys `QUEUED` may have lists: one for each combination of their values."""
+    document, origin = _document(reference, settings)
+    lists = {key: values for key in QUEUED if isinstance(values := document.get(key), list) and values}
+    return [_scenario(document | dict(zip(lists, each, strict=True)), origin) for each in product(*lists.values())]
+
+
+def _document(reference: str, settings: Sequence[str]) -> tuple[dict[str, Any], Origin]:
     path, name = located("storages", reference)
     document, origin = read_document(path, name)
     origin = replace(origin, overridden=override(document, settings))
     document.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem)[:40])
+    return document, origin
+
+
+def _scenario(document: Mapping[str, Any], origin: Origin) -> StorageScenario:
     scenario: StorageScenario = parse(StorageScenario, document, origin)
     if scenario.store not in names("store").split(", "):
         raise origin.error(("store",), names("store"), scenario.store)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +31,17 @@ class Checked:
 
     bytes: int
     damaged: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over a database: bytes or messages that were read, the time, and the places of damage, the first ones."""
+
+    bytes: int
+    took_s: float
+    messages: int = 0
+    damaged: int = 0
+    damages: Sequence[str] = ()
 
 
 class Damaged(Exception):

@@ -5,20 +5,17 @@
 3. With the first number that failed, pause so that it makes what the last that passed made; then halve the pause
    or lengthen it, `PAUSES` times in all.
 
-The state is in the recordings: a tuning that was interrupted goes on in its directory.
+A tuning that was interrupted goes on in its directory: the same rules find the runs that were made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
-from pathlib import Path
 from typing import Literal
 
-from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Cause, Code
-from loadsim.storage.recording import RECORDING, Recording, read_recording
+from loadsim.storage.recording import Recording
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.verdict import achieved_iops, judge
 
@@ -87,27 +84,10 @@ def best_of(tries: Sequence[Try]) -> Try | None:
     return max((each for each in tries if each.result == "pass"), key=lambda each: each.iops, default=None)
 
 
-def _recordings(scenario: StorageScenario, directory: Path) -> Iterator[Recording]:
-    """Yield the runs of a tuning that have ended, in their order. Raises `ConfigError` for another scenario's."""
-    numbered = sorted((path for path in directory.glob("*") if path.name.isdecimal()), key=lambda path: int(path.name))
-    for path in numbered:
-        if (path / RECORDING).exists():
-            recording = read_recording(path)
-            if replace(recording.scenario, threads=scenario.threads, pause_s=scenario.pause_s) != scenario:
-                raise ConfigError(f"--out: expected a tuning of this scenario, found another one's run: {path}")
-            if recording.end is not None and not recording.end.stopped:
-                yield recording
-
-
-def tune(
-    scenario: StorageScenario, directory: Path, run: Callable[[StorageScenario, Path], object], tries: list[Try]
-) -> Code:
-    """Add runs to `tries` until the rules end it; return why. Each has a directory of its own, by its number."""
-    tries += map(result_of, _recordings(scenario, directory))
+def tune(scenario: StorageScenario, make: Callable[[StorageScenario], Recording], tries: list[Try]) -> Code:
+    """Add runs to `tries` until the rules end it; return why."""
     while not isinstance(setting := next_setting(tries), Code):
-        number = next(number for number in count(1) if not (directory / str(number)).exists())
-        run(replace(scenario, threads=setting[0], pause_s=setting[1]), directory / str(number))
-        recording = read_recording(directory / str(number))
+        recording = make(replace(scenario, threads=setting[0], pause_s=setting[1]))
         tries.append(result_of(recording))
         if recording.end is not None and recording.end.stopped:
             return Code.STOPPED

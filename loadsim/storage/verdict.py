@@ -51,7 +51,7 @@ def judge(recording: Recording) -> Verdict:
     if recording.header.test in LOADED:
         found += _load(recording, databases)
     found += _integrity(recording, databases)
-    if not recording.survived:
+    if not recording.header.survived:
         found.append(finding(Code.MACHINE_RESTARTED))
     if not recording.direct:
         found.append(finding(Code.CACHE_BETWEEN))
@@ -103,7 +103,7 @@ def _load(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterato
             (Io.READ, Code.DISK_READS_SLOW, Code.DISK_READ_PEAK),
             (Io.LOG_WRITE, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK),
         ):
-            mean_ms, max_ms = each.io[kind].mean_ms, each.io[kind].max_ms
+            mean_ms, max_ms = each.io[kind].ms, each.io[kind].max_ms
             if mean_ms is not None and mean_ms > AVERAGE_MS[kind]:
                 yield finding(slow, each.name, mean_ms=mean_ms, limit_ms=AVERAGE_MS[kind])
             if max_ms is not None and max_ms > peak_ms:

@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.plugins import plugin
-from loadsim.storage.figures import Pass
 from loadsim.storage.ledger import Ledger, Live, compare, is_filled, live_of
 from loadsim.storage.load import MOST_DAMAGES, StoreLoad
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
 from loadsim.storage.places import STORE
 from loadsim.storage.scenario import read_storage
-from loadsim.storage.store import Damaged, Store, StoreSettings
+from loadsim.storage.store import Damaged, Pass, Store, StoreSettings
 
 SWITCH_INTERVAL_S = 0.0005
 """The time that a thread may keep the interpreter's lock from one whose read or write has ended; usually 5 ms."""
@@ -74,6 +73,8 @@ class Worker:
         (place / STORE).mkdir(exist_ok=True)
         self._live: Live | None = None
         """The messages that must be there, by this process: a disk cannot change them."""
+        self._cut: list[str] = []
+        """The logs that were longer at the last clean end."""
         state = State(filled, self._ledger.is_clean, not filled or self._ledger.survived)
         began_s = time.monotonic()
         try:
@@ -87,6 +88,10 @@ class Worker:
         kind = plugin("store", self._scenario.store)
         assert kind is not None  # `load_storage` has found it
         store: Store = kind.load()(self._settings)
+        if self._ledger.is_clean:
+            found = store.log_sizes()
+            missing = {name: size - found.get(name, 0) for name, size in self._ledger.sizes().items()}
+            self._cut = [f"{name}: {size} bytes at its end" for name, size in missing.items() if size > 0]
         return store
 
     def fill(self) -> dict[str, Any]:
@@ -122,16 +127,11 @@ class Worker:
 
     def check(self) -> dict[str, Any]:
         """Read all files and verify their checksums."""
-        began_s, size_bytes, damages = time.monotonic(), 0, []
+        began_s, size_bytes, damages = time.monotonic(), 0, [*self._cut]
         try:
             for checked in self._store.check():
                 size_bytes += checked.bytes
                 damages += [checked.damaged] if checked.damaged else []
-            if self._ledger.is_clean:
-                found, expected = self._store.log_sizes(), self._ledger.sizes()
-                damages += [f"{name}: its end" for name, size in expected.items() if found.get(name, 0) < size]
-        except Damaged as damage:
-            damages.append(str(damage))
         except OSError as failure:
             damages.append(f"{failure.strerror or failure} after {size_bytes} bytes")
         return _pass(time.monotonic() - began_s, damages, size_bytes=size_bytes)
@@ -174,8 +174,9 @@ class Worker:
 
     def _end(self, live: Live) -> None:
         """Close the store cleanly, record what it must have, and open it again with an empty cache."""
+        sizes = self._store.log_sizes()
         self._store.close()
-        self._ledger.write(live, self._store.log_sizes())
+        self._ledger.write(live, sizes)
         self._live = live
         self._settings = replace(self._settings, new=False)
         self._store = self._opened()

@@ -69,6 +69,7 @@ def recording(
             names,
             ["ext4 on /dev/sda"],
             direct,
+            True,
             sample_s,
         )
     )

@@ -173,6 +173,18 @@ def test_a_file_system_in_memory_is_no_disk(tmp_path: Path) -> None:
     assert "cache-between" in str(result(tmp_path / "1")["verdict"]["findings"])
 
 
+def test_a_queue_makes_each_test_once_and_removes_its_own_stores_only(tmp_path: Path) -> None:
+    disk, queue = tmp_path / "disk", tmp_path / "queue"
+    disk.mkdir()
+    given = ("backup", "storage-quickstart", "--set", f"directories=[{disk}]")
+    for _ in range(2):
+        assert storage(*given, "--set", "mailboxes=[4, 6]", "--out", str(queue)) == 0
+    assert [read_recording(path).scenario.mailboxes for path in sorted(queue.glob("[0-9]"))] == [4, 6]
+    assert json.loads((disk / ROOT / MARK).read_text())["mailboxes"] == 6
+    assert storage(*given, "--set", "mailboxes=[8, 10]", "--out", str(tmp_path / "other")) == 2
+    assert json.loads((disk / ROOT / MARK).read_text())["mailboxes"] == 6
+
+
 def whole(disk: Path) -> Path:
     return disk / ROOT / "db-001" / "store" / "mail.db"
 

@@ -8,8 +8,11 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from io import FileIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loadsim.storage.ledger import Ledger, live_of
 from loadsim.storage.load import StoreLoad
@@ -66,24 +69,39 @@ def test_a_damaged_list_of_messages_is_damage(damage: bytes, orders: tuple[FileI
     assert verified["damaged"] == 1 + 2 * SCENARIO.messages_per_mailbox
 
 
-@pytest.mark.parametrize("store", OF_FILES)
+@pytest.mark.parametrize("store", ["database", *OF_FILES])
 @pytest.mark.parametrize("kept", [0.5, 0])
-def test_an_index_that_lost_its_end_is_damage(
-    store: str, kept: float, orders: tuple[FileIO, int], tmp_path: Path
-) -> None:
-    """No message is lost with it, and each record that is left has its checksum."""
+def test_a_log_that_lost_its_end_is_damage(store: str, kept: float, orders: tuple[FileIO, int], tmp_path: Path) -> None:
+    """No message is lost with it, and what is left has its checksums."""
     worker = opened(orders[0], tmp_path, store)
     worker.fill()
+    sizes = dict(worker._store.log_sizes())
     assert worker.check()["damages"] == []
-    logs = [path for path in (tmp_path / STORE).rglob("dovecot*") if path.is_file()]
-    for path in logs:
-        record_bytes = path.stat().st_size // SCENARIO.messages_per_mailbox
-        if kept:
-            os.truncate(path, record_bytes * (SCENARIO.messages_per_mailbox // 2))
-        else:
-            path.unlink()
+    worker._store.close()
+    for name, size in sizes.items():
+        path = tmp_path / STORE / name
+        os.truncate(path, int(kept * size)) if kept else path.unlink()
     found = opened(orders[0], tmp_path, store).check()["damages"]
-    assert sorted(found) == sorted(f"{path.relative_to(tmp_path / STORE)}: its end" for path in logs)
+    assert sorted(each.partition(":")[0] for each in found) == sorted(sizes)
+
+
+@given(st.data())
+@settings(max_examples=10, deadline=None)
+def test_any_flipped_byte_of_the_databases_log_is_found(data: st.DataObject) -> None:
+    """Of the header and of each frame, by SQLite itself."""
+    with TemporaryDirectory() as directory, Path(os.devnull).open("rb", buffering=0) as orders:
+        worker = opened(orders, Path(directory), "database")
+        worker.fill()
+        (size,) = worker._store.log_sizes().values()
+        worker._store.close()
+        with (Path(directory) / STORE / "mail.db-wal").open("r+b") as log:
+            offset = data.draw(st.integers(0, size - 1))
+            log.seek(offset)
+            byte = log.read(1)[0]
+            log.seek(offset)
+            log.write(bytes([byte ^ 1 << data.draw(st.integers(0, 7))]))
+        (damage,) = opened(orders, Path(directory), "database").check()["damages"]
+        assert damage.startswith("mail.db-wal: ")
 
 
 def test_only_what_finds_a_message_is_an_operation(tmp_path: Path) -> None:

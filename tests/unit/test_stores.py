@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from loadsim.storage.maildir import Maildir
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
 from loadsim.storage.pages import PAGE_BYTES, is_sound
 from loadsim.storage.store import Damaged, Store, StoreSettings
-from loadsim.storage.write_ahead_log import check_log
 
 OPENERS = {"database": DatabaseStore, "maildir": Maildir, "sdbox": Sdbox, "mdbox": Mdbox}
 MESSAGES = StoredMessages(7, 20_000)
@@ -190,45 +189,6 @@ def test_a_log_that_another_thread_has_rotated_is_no_failure(tmp_path: Path) -> 
         for _ in range(2):
             store.rotate(log)
         assert not log.exists()
-
-
-# --- the log of the database ---
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A log with 20 or more frames, as SQLite has written it."""
-    store = opener("database", tmp_path_factory.mktemp("log"))()
-    filled(store)
-    yield next(tmp_path_factory.getbasetemp().rglob("log*/mail.db-wal"))
-    store.close()
-
-
-def test_a_log_of_sqlite_is_sound(log: Path) -> None:
-    checked = list(check_log(log))
-    assert not any(each.damaged for each in checked)
-    assert sum(each.bytes for each in checked) == log.stat().st_size
-
-
-@given(st.data())
-@settings(max_examples=60)
-def test_any_flipped_byte_before_the_last_frame_is_found(log: Path, data: st.DataObject) -> None:
-    content = bytearray(log.read_bytes())
-    frame_bytes = PAGE_BYTES + 24
-    offset = data.draw(st.integers(0, len(content) - frame_bytes - 1))
-    content[offset] ^= 1 << data.draw(st.integers(0, 7))
-    changed = log.with_name("changed")
-    changed.write_bytes(content)
-    number = (offset - 32) // frame_bytes + 1 if offset >= 32 else 0
-    damages = [each.damaged for each in check_log(changed) if each.damaged]
-    assert damages == [f"changed: {f'frame {number}' if number else 'header'}"]
-
-
-def test_a_cut_last_frame_is_the_end(log: Path) -> None:
-    cut = log.with_name("cut")
-    cut.write_bytes(log.read_bytes()[:-1])
-    assert not any(each.damaged for each in check_log(cut))
-    assert sum(each.bytes for each in check_log(cut)) == log.stat().st_size - PAGE_BYTES - 24
 
 
 def test_the_page_of_the_lock_byte_is_the_only_empty_one_that_is_sound() -> None:

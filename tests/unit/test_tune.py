@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from storage_recordings import SCENARIO, recording, sample
+from storage_recordings import GOOD, SCENARIO, recording, sample
 
-from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
-from loadsim.storage.recording import RecordingWriter
+from loadsim.storage.io_times import Io
+from loadsim.storage.recording import RECORDING, RecordingWriter
+from loadsim.storage.runs import run_once
+from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.tune import MOST_THREADS, Result, Setting, Try, best_of, next_setting, tune
 
 MOST_RUNS = 40
@@ -75,13 +78,32 @@ def test_it_gives_up_with_a_reason(result_of: Callable[[Setting], tuple[Result, 
     assert (ended, len(tries)) == (code, runs)
 
 
-def test_runs_of_another_scenario_are_refused(tmp_path: Path) -> None:
-    """Other threads and pauses are those of the tuning; another size is another test."""
-    (tmp_path / "1").mkdir()
-    made = recording([[sample()]], scenario=replace(SCENARIO, threads=2))
-    RecordingWriter(tmp_path / "1", made.header).close()
-    own, tries = replace(made.scenario, threads=3), list[Try]()
-    with pytest.raises(ConfigError):
-        tune(replace(own, mailboxes=5), tmp_path, lambda *_: pytest.fail(), tries)
-    with pytest.raises(ZeroDivisionError):
-        tune(own, tmp_path, lambda *_: 1 // 0, tries)
+def made(scenario: StorageScenario, directory: Path) -> None:
+    """Make a run of two hours that fails with more than two threads."""
+    directory.mkdir()
+    reads = 400.0 + scenario.threads, 25.0 if scenario.threads > 2 else 15.0
+    of = recording([[sample({**GOOD, Io.READ: reads})]], scenario=replace(scenario, duration_s=15.0))
+    with closing(RecordingWriter(directory, of.header._replace(scenario=asdict(scenario)))) as writer:
+        writer.add("sample", {"database": "db-001", "sample": of.samples["db-001"][0]})
+        for kind in ("window", "checked", "end"):
+            value = getattr(of, kind)
+            writer.add(kind, [asdict(each) for each in value] if kind == "checked" else value)
+
+
+def test_an_interrupted_tuning_repeats_no_run(tmp_path: Path) -> None:
+    """Also in a directory with runs of another scenario, and one that a crash has cut."""
+    made(replace(SCENARIO, mailboxes=5), tmp_path / "1")
+    made(replace(SCENARIO, threads=1), tmp_path / "2")
+    (tmp_path / "2" / RECORDING).write_bytes((tmp_path / "2" / RECORDING).read_bytes()[:-5])
+    whole, again = list[Try](), list[Try]()
+    new: list[Path] = []
+
+    def run(scenario: StorageScenario, directory: Path) -> None:
+        made(scenario, directory)
+        new.append(directory)
+
+    assert tune(SCENARIO, lambda one: run_once(one, "performance", tmp_path, run), whole) is Code.TUNING_FOUND
+    assert [path.name for path in new] == [str(3 + number) for number in range(len(whole))]
+    assert tune(SCENARIO, lambda one: run_once(one, "performance", tmp_path, run), again) is Code.TUNING_FOUND
+    assert again == whole
+    assert len(new) == len(whole)
