@@ -209,10 +209,13 @@ class ResolveNames:
 
 
 def body_of(request: BodyRequest[R], data: bytes) -> R | Failed:
-    """Return the body of a response, behind its meta-tags; `Failed` if StatusCode or ErrorCode is not 0."""
+    """Return the body of a response, behind its meta-tags; `Failed` if StatusCode or ErrorCode is not 0.
+
+    An Unbind that succeeds has the ErrorCode 1 (MS-OXNSPI section 2.2.1.2).
+    """
     reader = Reader(data)
     code = uint32.read(reader) or uint32.read(reader)
-    if code not in (0, ERRORS_RETURNED):
+    if code not in (0, ERRORS_RETURNED) and not (code == 1 and isinstance(request, Unbind)):
         return Failed(code)
     body: R = layout_of(request.response).read(reader)
     reader.end()

@@ -1,0 +1,55 @@
+"""The address book (MS-OXNSPI): names are checked before a message is sent, as Outlook does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from loadsim.errors import ProtocolError, ServerRefused
+from loadsim.protocols.mapi import bodies, tags
+from loadsim.protocols.mapi.session import MapiSession
+
+_COLUMNS = (tags.EMAIL_ADDRESS, tags.DISPLAY_NAME, tags.SMTP_ADDRESS)
+
+
+@dataclass(slots=True)
+class AddressBook:
+    """Entries of the address book that the users of an engine have resolved.
+
+    A list of messages shows the names of recipients, not their addresses.
+    """
+
+    names: dict[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    dns: dict[str, str] = field(default_factory=dict)  # distinguished names of mailboxes, by address
+
+    async def mailbox_dn(self, session: MapiSession) -> str:
+        """Return the distinguished name of the user's mailbox, from the address book at their first log-on."""
+        address = session.account.address
+        if address not in self.dns:
+            await self.resolve(session, [address])
+        return self.dns[address]
+
+    async def resolve(self, session: MapiSession, addresses: Sequence[str]) -> None:
+        """ResolveNames (MS-OXCMAPIHTTP section 2.2.5.14). Raises `ServerRefused` for an address that is not one entry.
+
+        It checks recipients as SMTP's RCPT does: a message to a recipient that the server does not know is not sent.
+        """
+        request = bodies.ResolveNames(columns=_COLUMNS, names=tuple([f"=SMTP:{address}" for address in addresses]))
+        answer = await session.ask_address_book(request)
+        results, rows = answer.results or (), answer.entries.rows if answer.entries is not None else ()
+        if len(results) != len(addresses):
+            raise ProtocolError("MAPI ResolveNames", f"expected {len(addresses)} results, found {len(results)}")
+        for address, result in zip(addresses, results, strict=True):
+            if result != bodies.RESOLVED:
+                what = "ambiguous" if result == bodies.AMBIGUOUS else "unknown"
+                raise ServerRefused(f"{what} recipient ResolveNames", address)
+        if len(rows) != len(addresses):
+            raise ProtocolError("MAPI ResolveNames", f"expected {len(addresses)} entries, found {len(rows)}")
+        for address, (dn, name, _) in zip(addresses, rows, strict=True):
+            if isinstance(dn, str) and dn:
+                self.dns[address] = dn
+            if isinstance(name, str) and name:
+                self.names[address], self.addresses[name] = name, address
+        if addresses[0] not in self.dns:
+            raise ServerRefused("no distinguished name ResolveNames", addresses[0])

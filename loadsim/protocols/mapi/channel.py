@@ -1,0 +1,183 @@
+"""A connection of HTTP/1.1 that is kept for many requests, one at a time, and made again when the server ended it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from loadsim.errors import ProtocolError, ServerLost, TaskFailed
+from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.connect import connect
+from loadsim.protocols.error_mapping import failing_as, internal, own_failure
+from loadsim.protocols.mapi.http import Response, ResponseParser
+from loadsim.protocols.tls import remember
+
+CONNECT = "MAPI connection"
+"""The name under which a connection is reported, with its TLS handshake."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Connection(asyncio.Protocol):
+    """One connection, and the exchange that is under way on it, if any. `on_piece` is called for each piece of it."""
+
+    is_open: bool = field(default=False, init=False)
+    received_bytes: int = field(default=0, init=False)  # of this exchange
+    on_piece: Callable[[Response | None], None] | None = field(default=None, init=False)
+    transport: asyncio.Transport | None = field(default=None, init=False)
+    _parser: ResponseParser | None = field(default=None, init=False)
+    _ended: asyncio.Future[Response] | None = field(default=None, init=False)
+
+    async def exchange(self, request: bytes) -> Response:
+        """Send a request, and return its response. Raises `TaskFailed`."""
+        assert self.transport is not None
+        self._parser, self._ended = ResponseParser(), asyncio.get_running_loop().create_future()
+        self.transport.write(request)
+        return await self._ended
+
+    def close(self) -> None:
+        self.is_open = False
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport, self.is_open = cast(asyncio.Transport, transport), True
+
+    def data_received(self, data: bytes) -> None:
+        self.received_bytes += len(data)
+        parser = self._parser
+        try:
+            if parser is None:
+                raise ProtocolError("HTTP response", "bytes without a request")
+            parser.feed(data)
+            if self.on_piece is not None:
+                self.on_piece(parser.head)
+        except Exception as error:  # noqa: BLE001 - an error of ours ends this session only
+            self._fail(error if isinstance(error, TaskFailed) else internal(error))
+        else:
+            if parser.response is not None:
+                self._settle(parser)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        parser = self._parser
+        if parser is not None and error is None and self.received_bytes:
+            try:
+                parser.end()
+            except TaskFailed as failure:
+                self._fail(failure)
+            else:
+                self._settle(parser)
+            return
+        reset = ServerLost("connection reset") if isinstance(error, ConnectionError) else own_failure(error)
+        self._fail(reset or ServerLost("connection lost"))
+
+    def _settle(self, parser: ResponseParser) -> None:
+        self._parser = None
+        if not parser.keeps_connection:
+            self.close()
+        if self._ended is not None and not self._ended.done():
+            assert parser.response is not None
+            self._ended.set_result(parser.response)
+
+    def _fail(self, failure: TaskFailed) -> None:
+        self._parser = None
+        self.close()
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(failure)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Channel:
+    """Sends a user's requests over one connection, one at a time, and reports each to the observer.
+
+    A server may end a connection between two requests: the next request has a new one. A request that fails by loss,
+    silence or a violation of the protocol closes the connection.
+    """
+
+    endpoint: Endpoint
+    context: ssl.SSLContext | None
+    account: Account
+    observer: Observer
+    limit_s: float  # of a request, from its first byte to the last of its response
+    _connection: _Connection | None = field(default=None, init=False)
+
+    async def ask(
+        self,
+        name: str,
+        request: bytes,
+        check: Callable[[Response], None],
+        begun: Callable[[], None] | None = None,
+        longest_s: float | None = None,
+    ) -> Response:
+        """Send a request, and return its response, if `check` does not raise. Raises `TaskFailed`.
+
+        With `begun`, the response may take `longest_s`, without silence of more than `limit_s`. The request is reported
+        when the response begins, and `begun` is called.
+        """
+        connection = await self._connected()
+        since, outcome, is_reported = self.observer.now(), "lost", False
+
+        def report() -> None:
+            self.observer.command(name, since, outcome, len(request), connection.received_bytes)
+
+        def on_piece(head: Response | None) -> None:
+            nonlocal outcome, is_reported
+            limit.reschedule(asyncio.get_running_loop().time() + self.limit_s)
+            if begun is not None and not is_reported and head is not None and head.status == 200:
+                check(head)
+                outcome, is_reported = "ok", True
+                report()
+                begun()
+
+        try:
+            with failing_as(name):
+                async with asyncio.timeout(longest_s), asyncio.timeout(self.limit_s) as limit:
+                    connection.received_bytes, connection.on_piece = 0, on_piece if begun else None
+                    response = await connection.exchange(request)
+            check(response)
+            outcome = "ok"
+        except TaskFailed as failure:
+            outcome = failure.outcome
+            raise
+        except BaseException:
+            outcome = "lost"
+            raise
+        finally:
+            if outcome not in ("ok", "refused"):
+                self.close()
+            if not is_reported:
+                report()
+        remember(self.account.number, connection.transport)
+        return response
+
+    async def _connected(self) -> _Connection:
+        """Return the open connection, or make a new one."""
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
+        made = self._connection = _Connection()
+        since, outcome = self.observer.now(), "lost"
+        try:
+            with failing_as("connect"):
+                async with asyncio.timeout(self.limit_s):
+                    await connect(lambda: made, self.endpoint, self.account.number, self.context, self.limit_s)
+            outcome = "ok"
+        except TaskFailed as failure:
+            outcome = failure.outcome
+            raise
+        finally:
+            if outcome != "ok":
+                self.close()
+            self.observer.command(CONNECT, since, outcome, 0, 0)
+        if not made.is_open:  # by `close`, meanwhile
+            made.close()
+            raise ServerLost("closed")
+        return made
+
+    def close(self) -> None:
+        """Close the connection at once; a request under way fails."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

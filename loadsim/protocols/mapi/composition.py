@@ -1,0 +1,228 @@
+"""Messages of loadsim (RFC 5322) as properties and attachments, and what is read back as parts of a message.
+
+MAPI keeps no MIME: a text is Unicode, a file is bytes. Read back, a text has the transfer encoding that loadsim gives
+to such texts, and a file is in base64. So the digest of a tag can be checked for a message of one text. That of a
+multipart covers boundaries and headers of parts, which no property keeps.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode, encodebytes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
+from email.utils import parsedate_to_datetime
+from quopri import decodestring
+
+from loadsim.model.content.headers import one_line
+from loadsim.model.content.templates import quoted_printable
+from loadsim.model.message_tag import HEADER
+from loadsim.protocols.mapi import tags
+from loadsim.protocols.mapi.properties import Value, time_of
+
+CALENDAR_TYPE = "text/calendar"
+
+_ICALENDAR_TIME = re.compile(r"^(DTSTART|DTEND)[^:\r\n]*:(\d{8}T\d{6})Z?\r?$", re.MULTILINE)
+_ICALENDAR_TEXT = re.compile(r"^(SUMMARY|LOCATION):(.*(?:\r?\n[ \t].*)*)", re.MULTILINE)
+_SENT_BY, _SENDER = (
+    (tags.SENT_REPRESENTING_NAME, tags.SENT_REPRESENTING_ADDRESS_TYPE, tags.SENT_REPRESENTING_EMAIL_ADDRESS),
+    (tags.SENDER_NAME, tags.SENDER_ADDRESS_TYPE, tags.SENDER_EMAIL_ADDRESS),
+)
+_SMTP_ADDRESSES = (tags.SENT_REPRESENTING_SMTP_ADDRESS, tags.SENDER_SMTP_ADDRESS)
+
+NamedTags = dict[str, int]
+"""The tags of the named properties in one mailbox, by the keys of `tags.NAMED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """An attachment: its properties but for its content."""
+
+    properties: list[tuple[int, Value]]
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A message as properties. `body` is not among them: it may be too large for one request."""
+
+    properties: list[tuple[int, Value]]
+    body: str
+    files: list[File]
+    sender: str
+    to: list[str]
+    message_id: str
+    date_us: int
+
+
+def composed(message: bytes, named: NamedTags) -> Composed:
+    """Return a message as loadsim makes it: ASCII headers, bare addresses, at most one level of parts.
+
+    A message of the type text/calendar is an appointment (MS-OXOCAL section 2.2.1).
+    """
+    head, _, content = message.partition(b"\r\n\r\n")
+    fields = _fields(head)
+    text, files, content_type = "", [], fields.get("content-type", "text/plain")
+    for at, (part_fields, part) in enumerate(_parts(content_type, fields, content)):
+        decoded = _decoded(part_fields, part)
+        if at == 0:
+            text = decoded.decode(_parameter(part_fields.get("content-type", ""), "charset") or "us-ascii", "replace")
+        else:
+            files.append(File(_file_properties(part_fields), decoded))
+    date_us = _microseconds(fields.get("date", ""))
+    is_appointment = content_type.lower().startswith(CALENDAR_TYPE)
+    properties: list[tuple[int, Value]] = [
+        (tags.MESSAGE_CLASS, "IPM.Appointment" if is_appointment else "IPM.Note"),
+        (tags.SUBJECT, _decoded_words(fields.get("subject", ""))),
+        (tags.CLIENT_SUBMIT_TIME, time_of(date_us)),
+        (tags.INTERNET_CODEPAGE, 65001),
+    ]
+    for name, tag in (
+        ("message-id", tags.INTERNET_MESSAGE_ID),
+        ("in-reply-to", tags.IN_REPLY_TO_ID),
+        ("references", tags.INTERNET_REFERENCES),
+        (HEADER.lower(), named["tag"]),
+    ):
+        if name in fields:
+            properties.append((tag, fields[name]))
+    if is_appointment:
+        properties += _appointment(text, named)
+    to = [address for address in (each.strip() for each in fields.get("to", "").split(",")) if address]
+    sender = fields.get("from", "").strip()
+    return Composed(properties, text, files, sender, to, fields.get("message-id", ""), date_us)
+
+
+def message_id_of(message: bytes) -> str:
+    return _fields(message.partition(b"\r\n\r\n")[0]).get("message-id", "")
+
+
+def sender_properties(address: str) -> list[tuple[int, Value]]:
+    """Return the properties of a stored message's sender (MS-OXOMSG section 2.2.1); servers set those of sent mail."""
+    names = [
+        *zip(_SENT_BY, (address, "SMTP", address), strict=True),
+        *zip(_SENDER, (address, "SMTP", address), strict=True),
+    ]
+    return [*names, *((tag, address) for tag in _SMTP_ADDRESSES)]
+
+
+def encoded_text(text: str) -> bytes:
+    """Return a text as loadsim encodes it: ASCII as it is, other texts in quoted-printable UTF-8."""
+    return text.encode() if text.isascii() else quoted_printable(text.encode())
+
+
+def encoded_file(content: bytes) -> bytes:
+    """Return a file in base64 (RFC 2045 section 6.8), without a line end after its last line."""
+    return encodebytes(content)[:-1].replace(b"\n", b"\r\n")
+
+
+def encoded_bytes(size_bytes: int) -> int:
+    """Return the size of a file of this size in base64."""
+    encoded = -(-size_bytes // 3) * 4
+    return encoded + max(0, encoded - 1) // 76 * len("\r\n")
+
+
+def _fields(head: bytes) -> dict[str, str]:
+    """Return the first of each header field, unfolded, by its name in lower case."""
+    fields: dict[str, str] = {}
+    for line in re.sub(rb"\r\n(?=[ \t])", b"", head).decode("utf-8", "replace").split("\r\n"):
+        name, _, value = line.partition(":")
+        fields.setdefault(name.lower(), value.strip())
+    return fields
+
+
+def _parts(content_type: str, fields: dict[str, str], content: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
+    boundary = _parameter(content_type, "boundary")
+    if not content_type.lower().startswith("multipart/") or boundary is None:
+        yield fields, content
+        return
+    for piece in (b"\r\n" + content).split(b"\r\n--" + boundary.encode())[1:-1]:
+        head, _, part = piece.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+        yield _fields(head), part
+
+
+def _parameter(field: str, name: str) -> str | None:
+    found = re.search(rf';\s*{name}=(?:"([^"]*)"|([^;\s]+))', field, re.IGNORECASE)
+    return None if found is None else found[1] if found[1] is not None else found[2]
+
+
+def _decoded(fields: dict[str, str], content: bytes) -> bytes:
+    encoding = fields.get("content-transfer-encoding", "7bit").lower()
+    if encoding == "quoted-printable":
+        return decodestring(content)
+    if encoding == "base64":
+        try:
+            return b64decode(content)
+        except binascii.Error:  # of a forwarded part, which others encoded
+            return content
+    return content
+
+
+def _file_properties(fields: dict[str, str]) -> list[tuple[int, Value]]:
+    """Return the properties of a file attachment (MS-OXCMSG section 2.2.2)."""
+    content_type = fields.get("content-type", "application/octet-stream")
+    name = _parameter(fields.get("content-disposition", ""), "filename") or "attachment"
+    properties: list[tuple[int, Value]] = [
+        (tags.ATTACH_METHOD, 1),
+        (tags.RENDERING_POSITION, -1),
+        (tags.ATTACH_LONG_FILENAME, name),
+        (tags.ATTACH_FILENAME, name),
+        (tags.DISPLAY_NAME, name),
+        (tags.ATTACH_MIME_TAG, content_type.partition(";")[0].strip()),
+    ]
+    if content_id := fields.get("content-id", "").strip("<> "):
+        properties.append((tags.ATTACH_CONTENT_ID, content_id))
+    return properties
+
+
+def _decoded_words(subject: str) -> str:
+    """Decode encoded words (RFC 2047)."""
+    if "=?" not in subject:
+        return subject
+    try:
+        return one_line(str(make_header(decode_header(subject))))
+    except (HeaderParseError, UnicodeError, LookupError):
+        return subject
+
+
+def _microseconds(date: str) -> int:
+    """Return a date of RFC 5322 in microseconds since 1970; 0 if there is none."""
+    try:
+        return round(parsedate_to_datetime(date).timestamp()) * 1_000_000
+    except ValueError:
+        return 0
+
+
+def _appointment(text: str, named: NamedTags) -> list[tuple[int, Value]]:
+    """Return the properties of the schedule's first appointment (MS-OXOCAL section 2.2.1); its text is the body."""
+    times = {name: _icalendar_us(at) for name, at in reversed(_ICALENDAR_TIME.findall(text))}
+    texts = dict(reversed(_ICALENDAR_TEXT.findall(text)))
+    begin_us = times.get("DTSTART", 0)
+    end_us = max(begin_us, times.get("DTEND", begin_us))
+    begin, end = time_of(begin_us), time_of(end_us)
+    return [
+        (tags.START_DATE, begin),
+        (tags.END_DATE, end),
+        (named["begin"], begin),
+        (named["end"], end),
+        (named["common_begin"], begin),
+        (named["common_end"], end),
+        (named["minutes"], (end_us - begin_us) // 60_000_000),
+        (named["location"], re.sub(r"\r?\n[ \t]|\\(?=[,;\\])", "", texts.get("LOCATION", "")).strip()),
+        (named["busy"], 2),  # olBusy
+        (named["all_day"], False),
+        (named["state"], 0),  # an appointment, no meeting
+        (named["recurs"], False),
+        (named["reminds"], False),
+    ]
+
+
+def _icalendar_us(at: str) -> int:
+    """Return a date and time of iCalendar (RFC 5545 section 3.3.5), in UTC; 0 for none of the calendar."""
+    try:
+        return round(datetime.strptime(at, "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()) * 1_000_000
+    except ValueError:
+        return 0

@@ -1,0 +1,42 @@
+"""The driver `mapi`: mailbox, submission and calendar of a user in one session over MAPI over HTTP."""
+
+from __future__ import annotations
+
+from loadsim.model.mail_program import module_name
+from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
+from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.protocols.mapi.address_book import AddressBook
+from loadsim.protocols.mapi.mailbox import MapiMailbox
+from loadsim.protocols.mapi.session import MapiSession
+from loadsim.protocols.mapi.submission import MapiSubmission
+from loadsim.protocols.tls import TlsContexts
+
+
+class MapiDriver:
+    """Composes the session of each user (`ports.Driver`). Users share what they learn of the address book."""
+
+    supported_tasks = ALL_TASKS
+
+    def __init__(self, services: Services) -> None:
+        """Raises `ConfigError` if a file for TLS cannot be read, or without an endpoint."""
+        self.name = module_name("mapi", services.program, services.companions)
+        self._services = services
+        self._endpoint = services.endpoint("mapi")
+        self._contexts = TlsContexts(self._endpoint)
+        self._book = AddressBook()
+
+    def session(self, account: Account, observer: Observer) -> Session:
+        """Return a new session of one user; nothing is connected yet."""
+        services = self._services
+        context = self._contexts.of(account)
+        session = MapiSession(self._endpoint, context, account, observer, services.command_limit_s)
+        mailbox = MapiMailbox(session, self._book, services.folders)
+        return Session(mailbox, MapiSubmission(mailbox), MailboxCalendar(mailbox))
+
+
+def open_driver(services: Services) -> Driver:
+    """Return the driver (entry point `mapi`)."""
+    return MapiDriver(services)
+
+
+open_driver.needs = ("mapi",)  # type: ignore[attr-defined]

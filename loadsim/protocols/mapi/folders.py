@@ -1,0 +1,95 @@
+"""The folders of a mailbox: their names on the server, their paths, and the folders of loadsim.
+
+As over IMAP, a path has "/" between its levels; in a level it is "%2F", and "%" is "%25". A folder has its path as its
+name, but for the special ones: these are known by the Logon, and the calendar by its class (MS-OXOSFLD section 2.2.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings, FolderStatus
+from loadsim.protocols.mapi import rops, tags
+from loadsim.protocols.mapi.objects import Row, number, text
+from loadsim.protocols.mapi.rops import LoggedOn
+
+SEPARATOR = "/"
+ASIDE = "%="
+"""Begins the name of a folder whose path is the name of a special folder that has another path."""
+
+CALENDAR_CLASS = "IPF.Appointment"
+COLUMNS = (
+    *(tags.FOLDER_ID, tags.PARENT_FOLDER_ID, tags.DISPLAY_NAME, tags.CONTAINER_CLASS),
+    *(tags.CONTENT_COUNT, tags.CONTENT_UNREAD_COUNT, tags.LOCAL_COMMIT_TIME_MAX),
+)
+
+_SPECIAL = {INBOX: rops.INBOX, SENT_ITEMS: rops.SENT_ITEMS, DELETED_ITEMS: rops.DELETED_ITEMS}
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The folders below the top of personal messages: their numbers and paths by name, and their status."""
+
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    status: Mapping[str, FolderStatus | None] = field(default_factory=dict)
+
+    def path(self, folder: str) -> str:
+        return self.paths.get(folder, folder.removeprefix(ASIDE))
+
+    def folder_at(self, path: str) -> str:
+        for folder, known in self.paths.items():
+            if known == path:
+                return folder
+        return path
+
+
+def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings) -> Folders:
+    """Return the folders of a hierarchy table with `COLUMNS`; what is not below the top is left out."""
+    top = logon.folder_ids[rops.IPM_SUBTREE]
+    known = {number(row[0]): row for row in rows}
+    by_path: dict[str, int] = {}
+    calendars: list[str] = []
+    for folder_id, row in known.items():
+        levels: list[str] = []
+        above, at = folder_id, row
+        while above != top and len(levels) <= len(known):
+            levels.append(text(at[2]).replace("%", "%25").replace(SEPARATOR, "%2F"))
+            above = number(at[1])
+            if above == top or above not in known:
+                break
+            at = known[above]
+        if above == top and folder_id is not None and all(levels):
+            path = SEPARATOR.join(reversed(levels))
+            by_path[path] = folder_id
+            if len(levels) == 1 and text(row[3]) == CALENDAR_CLASS:
+                calendars.append(path)
+    # Name the special ones.
+    special = {logon.folder_ids[place]: folder for folder, place in _SPECIAL.items()}
+    special |= {by_path[path]: CALENDAR for path in calendars[:1]}
+    stated = settings.paths
+    names: dict[str, tuple[int, str]] = {}
+    for path, folder_id in by_path.items():
+        folder = special.get(folder_id)
+        if folder is None or stated.get(folder, path) != path:
+            folder = next((name for name, given in stated.items() if given == path), None)
+        if folder is None:
+            folder = ASIDE + path if path in (*_SPECIAL, CALENDAR) else path
+        names[folder] = folder_id, path
+    for folder in (*_SPECIAL, CALENDAR):  # a plain name where no special folder has it
+        if folder not in names and ASIDE + folder in names:
+            names[folder] = names.pop(ASIDE + folder)
+    return Folders(
+        {folder: folder_id for folder, (folder_id, _) in names.items()},
+        {folder: path for folder, (_, path) in names.items() if folder != path},
+        {folder: _status(folder_id, known[folder_id]) for folder, (folder_id, _) in names.items()},
+    )
+
+
+def _status(folder_id: int, row: Row) -> FolderStatus | None:
+    """Return the status: the time of the last change stands for the numbers that IMAP counts up."""
+    messages, unseen, changed = map(number, row[4:7])
+    if messages is None or unseen is None or changed is None:
+        return None
+    return FolderStatus(folder_id, changed, messages, unseen, changed)

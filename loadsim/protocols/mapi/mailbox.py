@@ -1,0 +1,624 @@
+"""One user's mailbox over MAPI: calls of the port into remote operations, and their answers into the port's values."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from loadsim.errors import MailMissing, ServerRefused
+from loadsim.model.message_tag import MessageTag, vouched
+from loadsim.model.ports import (
+    CALENDAR,
+    INBOX,
+    OF_SERVER,
+    SENT_ITEMS,
+    Flag,
+    FolderSettings,
+    FolderStatus,
+    Header,
+    NewMessage,
+    Part,
+    Quota,
+    ServerOffer,
+    Stored,
+    Structure,
+    flags_among,
+)
+from loadsim.protocols.mapi import rops, tags
+from loadsim.protocols.mapi.address_book import AddressBook
+from loadsim.protocols.mapi.composition import (
+    Composed,
+    NamedTags,
+    composed,
+    encoded_bytes,
+    encoded_file,
+    encoded_text,
+    message_id_of,
+    sender_properties,
+)
+from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, SEPARATOR, Folders, read_folders
+from loadsim.protocols.mapi.news import News
+from loadsim.protocols.mapi.notifications import CREATED, NEW_MAIL, Notified
+from loadsim.protocols.mapi.objects import UNICODE, Row, number, rows_of, stream_of, text, write_message
+from loadsim.protocols.mapi.properties import Value, tag, time_of
+from loadsim.protocols.mapi.recipients import smtp_recipient
+from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed
+from loadsim.protocols.mapi.session import Batch, MapiSession
+
+MARGIN = 8
+"""The rows that are listed beyond the announced ones: some mail is not announced, or not in the order of arrival."""
+
+MOST_IDS = 1000
+"""The most messages that one operation moves, copies, deletes or marks."""
+
+_VERBS = {102: Flag.ANSWERED, 103: Flag.ANSWERED, 104: Flag.FORWARDED}
+"""Flags by PidTagLastVerbExecuted (MS-OXOMSG section 2.2.1.9): a message has at most one of them, the last."""
+
+_MARKS = {Flag.ANSWERED: (102, 0x105), Flag.FORWARDED: (104, 0x106), None: (0, 0x100)}
+"""PidTagLastVerbExecuted and PidTagIconIndex (MS-OXOMSG section 2.2.1.10) of a flag; None: of neither."""
+
+_TEXT_PART = "1"
+_WHOLE_TEXT = "TEXT"
+"""The name of a part that is all behind the header (RFC 9051 section 6.4.5.1)."""
+
+
+class Ref(NamedTuple):
+    """A message, by its number in this mailbox."""
+
+    folder: str
+    message: int
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class MapiMailbox:
+    """Implements `ports.Provisioning`, which includes `ports.Mailbox`, over a session that submission shares.
+
+    The open folder has a contents table, sorted by delivery time, which the server keeps up to date (MS-OXCTABL). The
+    last message that was read stays open.
+    """
+
+    session: MapiSession
+    book: AddressBook
+    settings: FolderSettings = OF_SERVER
+    messages: int = field(default=0, init=False)
+    sent_id: str = field(default="", init=False)  # the Message-ID of the last message that was submitted
+    named: NamedTags = field(default_factory=dict, init=False)
+    _folders: Folders = field(default_factory=Folders, init=False)
+    _news: News = field(default_factory=News, init=False)
+    _open: str | None = field(default=None, init=False)
+    _folder: int = field(default=NO_HANDLE, init=False)  # the open folder, and its table
+    _table: int = field(default=NO_HANDLE, init=False)
+    _registered: bool = field(default=False, init=False)  # for events of the Inbox
+    _unused: list[int] = field(default_factory=list, init=False)  # handles to release with the next batch
+    _shown: Hashable = field(default=None, init=False)  # the open message, and the stream of its text
+    _message: int = field(default=NO_HANDLE, init=False)
+    _stream: int = field(default=NO_HANDLE, init=False)
+
+    def __post_init__(self) -> None:
+        self.session.on_events = self._on_events
+
+    # --- the session ---
+
+    async def log_on(self) -> None:
+        """Connect and Logon; at the first time, ask for the numbers of named properties (MS-OXCPRPT section 2.2.12)."""
+        self._leave()
+        ask = rops.GetPropertyIdsFromNames(0, names=tuple([name for name, _ in tags.NAMED.values()]))
+        done = await self.session.log_on(lambda: self.book.mailbox_dn(self.session), *(() if self.named else (ask,)))
+        if not self.named:
+            found = done.answer(ask)
+            ids = found.ids if isinstance(found, rops.PropertyIds) else ()
+            if len(ids) != len(tags.NAMED) or not all(ids):
+                self.session.abandon()
+                raise ServerRefused("named properties without numbers", f"expected {len(tags.NAMED)}")
+            self.named = {key: tag(each, kind) for (key, (_, kind)), each in zip(tags.NAMED.items(), ids, strict=True)}
+
+    async def log_off(self) -> None:
+        self._leave()
+        await self.session.log_off()
+
+    def abandon(self) -> None:
+        self._leave()
+        self.session.abandon()
+
+    def _leave(self) -> None:
+        """Forget the objects and events of a session that is over."""
+        self._open, self._folder, self._table = None, NO_HANDLE, NO_HANDLE
+        self._shown, self._message, self._stream = None, NO_HANDLE, NO_HANDLE
+        self._registered = False
+        self._unused.clear()
+        self._news.forget_events()
+
+    def batch(self) -> Batch:
+        """Return a batch with the logon in place 0, which first releases what is no longer used."""
+        batch = Batch([self.session.logon_handle])
+        batch.release(*self._unused)
+        self._unused.clear()
+        return batch
+
+    # --- folders ---
+
+    async def folders(self) -> Sequence[str]:
+        """All levels of the hierarchy table (MS-OXCFOLD section 2.2.1.13)."""
+        with self.session as logon:
+            return list((await self._hierarchy(logon)).numbers)
+
+    async def _hierarchy(self, logon: rops.LoggedOn) -> Folders:
+        batch = self.batch()
+        top, table = batch.place(), batch.place()
+        batch.add(rops.OpenFolder(0, top, logon.folder_ids[rops.IPM_SUBTREE]))
+        batch.add(rops.GetHierarchyTable(top, table, 0x04 | UNICODE))
+        batch.add(rops.SetColumns(table, columns=COLUMNS))
+        rows, _ = await rows_of(self.session, "GetHierarchyTable", batch, table, COLUMNS)
+        self._unused += batch.handles[top : table + 1]
+        self._folders = read_folders(rows, logon, self.settings)
+        return self._folders
+
+    async def _number(self, folder: str) -> int:
+        """Return the number of a folder. Raises `ServerRefused` if there is none."""
+        if folder not in self._folders.numbers and self.session.logon is not None:
+            await self._hierarchy(self.session.logon)
+        if folder not in self._folders.numbers:
+            raise ServerRefused("no such folder", folder)
+        return self._folders.numbers[folder]
+
+    def _place_of(self, batch: Batch, folder_id: int) -> int:
+        """Return the place of a folder in a batch that opens it. It is released with the next one."""
+        place = batch.place()
+        batch.add(rops.OpenFolder(0, place, folder_id))
+        return place
+
+    async def _done(self, name: str, batch: Batch, *places: int) -> Executed:
+        """Execute a batch; release what it put into these places with the next one."""
+        done = await self.session.execute(name, batch)
+        self._unused += [batch.handles[place] for place in places]
+        return done
+
+    # --- looking ---
+
+    async def open(self, folder: str) -> None:
+        """Open a folder and its contents table, unless it is open."""
+        with self.session:
+            await self._opened(canonical(folder))
+            self._announce()
+
+    async def _opened(self, folder: str) -> None:
+        if self._open != folder:
+            batch, _ = await self._view(folder)
+            await self.session.execute("GetContentsTable", batch)
+            self._take_view(folder, batch)
+
+    async def _view(self, folder: str) -> tuple[Batch, rops.Request[rops.OpenedTable]]:
+        """Return a batch that opens a folder with a new table, whose places are the last two.
+
+        The events of the Inbox are subscribed to when a session first opens it.
+        """
+        folder_id = await self._number(folder)
+        self._unused += [self._table, self._folder]
+        self._open, self._folder, self._table = None, NO_HANDLE, NO_HANDLE
+        batch = self.batch()
+        if folder == INBOX and not self._registered:
+            batch.add(rops.RegisterNotification(0, batch.place(), NEW_MAIL | CREATED, (folder_id, 0)))
+        place = self._place_of(batch, folder_id)
+        table = batch.place()
+        opened = batch.add(rops.GetContentsTable(place, table, UNICODE))
+        batch.add(rops.SetColumns(table, columns=self._columns))
+        by_time = rops.Sorting((rops.SortOrder(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING),))
+        batch.add(rops.SortTable(table, sorting=by_time))
+        return batch, opened
+
+    def _take_view(self, folder: str, batch: Batch) -> None:
+        self._open, (self._folder, self._table) = folder, batch.handles[-2:]
+        self._registered = self._registered or folder == INBOX
+
+    @property
+    def _columns(self) -> tuple[int, ...]:
+        return (
+            *(tags.MID, tags.MESSAGE_DELIVERY_TIME, tags.MESSAGE_FLAGS, tags.LAST_VERB_EXECUTED),
+            *(tags.SENT_REPRESENTING_SMTP_ADDRESS, tags.INTERNET_MESSAGE_ID, self.named["tag"]),
+            *(tags.MESSAGE_SIZE, tags.DISPLAY_TO, tags.SUBJECT),
+        )
+
+    async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
+        """QueryRows of a new table, or at its end (MS-OXCTABL section 2.2.2.5)."""
+        folder = canonical(folder)
+        with self.session:
+            batch, opened = await self._view(folder)
+            table = len(batch.handles) - 1
+            rows, done = await rows_of(self.session, "QueryRows", batch, table, self._columns, newest)
+            self._take_view(folder, batch)
+            answer = done.answer(opened)
+            self.messages = answer.rows if isinstance(answer, rops.OpenedTable) else 0
+            if not rows and self.messages and newest != 0:
+                raise ServerRefused("QueryRows without rows", f"none of {self.messages} messages of {folder}")
+            if folder == INBOX:
+                self._news.take(rows, is_whole=newest is None or len(rows) < newest)
+                self._announce()
+            return self._headers(folder, rows)
+
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
+        """QueryRows at the end of the Inbox's table, of more rows until there is an old one."""
+        news = self._news
+        with self.session:
+            if reopen:
+                self._open = None
+            most = len(news.expected) + MARGIN
+            while True:
+                await self._opened(INBOX)
+                batch = self.batch()
+                table = batch.place(self._table)
+                rows, _ = await rows_of(self.session, "QueryRows", batch, table, self._columns, most)
+                new = [row for row in rows if news.is_new(row, reopen)]
+                if len(new) < len(rows) or len(rows) < most:
+                    break
+                most *= 4
+            news.take(new)
+            news.expected.clear()
+            self._announce()
+            return self._headers(INBOX, new)
+
+    def _headers(self, folder: str, rows: Sequence[Row]) -> list[Header]:
+        domain, addresses = self.session.account.domain, self.book.addresses
+        headers: list[Header] = []
+        for row in sorted(rows, key=lambda row: (number(row[1]) or 0, counter(row[0]))):
+            stored = _stored(folder, row)
+            to = [addresses.get(name, name) for each in text(row[8]).split(";") if (name := each.strip())]
+            headers.append(
+                Header(
+                    ref=stored.ref,
+                    flags=flags_among(stored.flags),
+                    size_bytes=number(row[7]) or 0,
+                    sender=stored.sender,
+                    to=tuple([each for each in to if "@" in each]),
+                    subject=text(row[9]),
+                    message_id=stored.message_id,
+                    tag=stored.tag
+                    if stored.tag and vouched(stored.tag, stored.sender, stored.message_id, domain)
+                    else None,
+                )
+            )
+        return headers
+
+    async def watch(self) -> None:
+        """Open the Inbox, and wait by NotificationWait; the wait goes on during the next calls."""
+        with self.session:
+            await self._opened(INBOX)
+            self._announce()
+            await self.session.wait()
+
+    def _on_events(self, events: Sequence[Notified]) -> None:
+        inbox = self._folders.numbers.get(INBOX)
+        for event in events:
+            if event.event & (NEW_MAIL | CREATED) and event.folder_id == inbox and event.message_id is not None:
+                self._news.event(event.message_id)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Announce the messages of events while the Inbox is open."""
+        if self._open == INBOX and (new := self._news.tell()):
+            self.session.observer.arrived(new)
+
+    # --- reading ---
+
+    async def structure(self, ref: Hashable) -> Structure:
+        """OpenMessage, the table of attachments, and the size of the text's stream (MS-OXCMSG section 2.2.3)."""
+        with self.session:
+            batch, message = await self._opening(ref)
+            table, stream = batch.place(), batch.place()
+            batch.add(rops.GetAttachmentTable(message, table, UNICODE))
+            columns = (tags.ATTACH_NUMBER, tags.ATTACH_SIZE, tags.ATTACH_LONG_FILENAME, tags.ATTACH_MIME_TAG)
+            batch.add(rops.SetColumns(table, columns=columns))
+            opened = batch.add(rops.OpenStream(message, stream, tags.BODY))
+            with _may_be_missing():
+                rows, done = await rows_of(self.session, "OpenMessage", batch, table, columns, optional=(opened,))
+            self._unused.append(batch.handles[table])
+            self._shown, self._message, self._stream = ref, batch.handles[message], batch.handles[stream]
+            size = done.answer(opened)
+            shown = None
+            if isinstance(size, rops.OpenedStream):
+                shown = Part(_TEXT_PART, "text/plain", size.size_bytes // 2)
+            return Structure(shown, tuple([_attachment(row) for row in rows]))
+
+    async def _opening(self, ref: Hashable) -> tuple[Batch, int]:
+        """Return a batch that opens a message in place of the one that is open, and its place."""
+        assert isinstance(ref, Ref), "a reference of another driver"
+        folder_id = await self._number(ref.folder)
+        self._unused += [self._stream, self._message]
+        self._shown, self._message, self._stream = None, NO_HANDLE, NO_HANDLE
+        batch = self.batch()
+        message = batch.place()
+        batch.add(rops.OpenMessage(0, message, folder_id=folder_id, message_id=ref.message))
+        return batch, message
+
+    async def part(self, ref: Hashable, part: Part) -> bytes:
+        """ReadStream of the text, or of a file (MS-OXCPRPT section 2.2.15), encoded as `composition` says."""
+        with self.session:
+            if part.name == _WHOLE_TEXT:
+                return await self._whole_text(ref)
+            if not part.name.isdecimal():
+                raise MailMissing("no such part", part.name)
+            if part.name == _TEXT_PART:
+                return await self._text(ref)
+            batch, message = await self._message_in(ref)
+            attachment, stream = batch.place(), batch.place()
+            batch.add(rops.OpenAttachment(message, attachment, number=int(part.name) - 2))
+            batch.add(rops.OpenStream(attachment, stream, tags.ATTACH_DATA))
+            with _may_be_missing():
+                data = await stream_of(self.session, batch, stream)
+            self._take_message(ref, batch, message)
+            self._unused += [batch.handles[stream], batch.handles[attachment]]
+            return encoded_file(data)
+
+    async def _text(self, ref: Hashable) -> bytes:
+        if self._shown == ref and self._stream != NO_HANDLE:
+            batch = self.batch()
+            stream, self._stream = batch.place(self._stream), NO_HANDLE
+        else:
+            batch, message = await self._message_in(ref)
+            stream = batch.place()
+            batch.add(rops.OpenStream(message, stream, tags.BODY))
+        with _may_be_missing():
+            data = await stream_of(self.session, batch, stream)
+        self._unused.append(batch.handles[stream])
+        return encoded_text(data.decode("utf-16-le", "replace").removesuffix("\0"))
+
+    async def _whole_text(self, ref: Hashable) -> bytes:
+        """Return the body of a message of one text. Raises `ServerRefused` for others: MAPI keeps no MIME."""
+        batch, message = await self._opening(ref)
+        table, columns = batch.place(), (tags.ATTACH_NUMBER,)
+        batch.add(rops.GetAttachmentTable(message, table, UNICODE))
+        batch.add(rops.SetColumns(table, columns=columns))
+        with _may_be_missing():
+            rows, _ = await rows_of(self.session, "OpenMessage", batch, table, columns)
+        self._take_message(ref, batch, message)
+        self._unused.append(batch.handles[table])
+        if rows:
+            raise ServerRefused("no MIME", "a message with files has no body as it was composed")
+        return await self._text(ref)
+
+    async def _message_in(self, ref: Hashable) -> tuple[Batch, int]:
+        """Return a batch and the place of a message in it, which it opens unless it is open."""
+        if self._shown == ref:
+            batch = self.batch()
+            return batch, batch.place(self._message)
+        return await self._opening(ref)
+
+    def _take_message(self, ref: Hashable, batch: Batch, place: int) -> None:
+        self._shown, self._message = ref, batch.handles[place]
+
+    # --- changing ---
+
+    async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
+        """SetReadFlags, or the last verb and the icon of each message."""
+        with self.session:
+            if flag == Flag.SEEN:
+                await self._mark_read(refs, on)
+            else:
+                await self._mark(refs, flag if on else None)
+
+    async def _mark_read(self, refs: Sequence[Hashable], on: bool) -> None:
+        for folder_id, ids in await self._portions(refs):
+            batch = self.batch()
+            folder = self._place_of(batch, folder_id)
+            batch.add(rops.SetReadFlags(folder, flags=0x01 if on else 0x04, message_ids=ids))
+            await self._done("SetReadFlags", batch, folder)
+
+    async def _mark(self, refs: Sequence[Hashable], flag: Flag | None) -> None:
+        verb, icon = _MARKS[flag]
+        for folder_id, ids in await self._portions(refs, most=20):
+            batch = self.batch()
+            for each in ids:
+                message = batch.place()
+                batch.add(rops.OpenMessage(0, message, folder_id=folder_id, mode=1, message_id=each))
+                values: tuple[tuple[int, Value], ...] = ((tags.LAST_VERB_EXECUTED, verb), (tags.ICON_INDEX, icon))
+                batch.add(rops.SetProperties(message, values))
+                batch.add(rops.SaveChangesMessage(message, message))
+                batch.add(rops.Release(message))
+            await self._done("SetProperties", batch)
+
+    async def move(self, refs: Sequence[Hashable], folder: str) -> None:
+        await self._move_or_copy(refs, folder, copies=False)
+
+    async def copy(self, refs: Sequence[Hashable], folder: str) -> None:
+        await self._move_or_copy(refs, folder, copies=True)
+
+    async def _move_or_copy(self, refs: Sequence[Hashable], folder: str, copies: bool) -> None:
+        """MoveCopyMessages (MS-OXCFOLD section 2.2.1.6). Raises `MailMissing` if it is done for some only."""
+        with self.session:
+            target_id = await self._number(canonical(folder))
+            for folder_id, ids in await self._portions(refs):
+                batch = self.batch()
+                source, target = self._place_of(batch, folder_id), self._place_of(batch, target_id)
+                batch.add(moved := rops.MoveCopyMessages(source, target, ids, copy=copies))
+                answer = (await self._done("MoveCopyMessages", batch, source, target)).answer(moved)
+                if isinstance(answer, rops.Completed) and answer.partial:
+                    raise MailMissing("partial MoveCopyMessages", f"some of {len(ids)} messages")
+
+    async def expunge(self, refs: Sequence[Hashable]) -> None:
+        """DeleteMessages (MS-OXCFOLD section 2.2.1.11)."""
+        with self.session:
+            for folder_id, ids in await self._portions(refs):
+                batch = self.batch()
+                folder = self._place_of(batch, folder_id)
+                batch.add(deleted := rops.DeleteMessages(folder, message_ids=ids))
+                answer = (await self._done("DeleteMessages", batch, folder)).answer(deleted)
+                if isinstance(answer, rops.Completed) and answer.partial:
+                    raise ServerRefused("partial DeleteMessages", f"some of {len(ids)} messages")
+
+    async def _portions(self, refs: Sequence[Hashable], most: int = MOST_IDS) -> Sequence[tuple[int, tuple[int, ...]]]:
+        """Return the number of the messages' folder with those of at most so many messages."""
+        if not refs:
+            return ()
+        known = [ref for ref in refs if isinstance(ref, Ref)]
+        assert len(known) == len(refs), "references of another driver"
+        folder_id = await self._number(known[0].folder)
+        ids = tuple([ref.message for ref in known])
+        return [(folder_id, ids[at : at + most]) for at in range(0, len(ids), most)]
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
+        """CreateMessage and SaveChangesMessage.
+
+        The server has stored a sent message in Sent Items itself: its copy is not sent again.
+        """
+        folder = canonical(folder)
+        with self.session:
+            if folder == SENT_ITEMS and self.sent_id and message_id_of(message) == self.sent_id:
+                self.sent_id = ""
+                return None
+            return await self._append(folder, composed(message, self.named), flags, None)
+
+    async def _append(self, folder: str, message: Composed, flags: Sequence[Flag], received_us: int | None) -> Ref:
+        folder_id = await self._number(folder)
+        verb = next((each for each in (Flag.FORWARDED, Flag.ANSWERED) if each in flags), None)
+        properties: list[tuple[int, Value]] = [
+            *sender_properties(message.sender),
+            (tags.MESSAGE_FLAGS, tags.READ if Flag.SEEN in flags else 0),
+        ]
+        if verb is not None:
+            properties += zip((tags.LAST_VERB_EXECUTED, tags.ICON_INDEX), _MARKS[verb], strict=True)
+        if at_us := received_us or message.date_us:
+            properties.append((tags.MESSAGE_DELIVERY_TIME, time_of(at_us)))
+        recipients = [smtp_recipient(address) for address in message.to]
+        made = await write_message(
+            self.session, self.batch(), "SaveChangesMessage", folder_id, message, properties, recipients
+        )
+        return Ref(folder, made)
+
+    # --- for initialise and clean ---
+
+    async def create(self, folder: str) -> None:
+        """CreateFolder (MS-OXCFOLD section 2.2.1.2); a calendar gets its class."""
+        with self.session as logon:
+            parent, _, name = self.path(folder).rpartition(SEPARATOR)
+            above = await self._number(self.folder_at(parent)) if parent else logon.folder_ids[rops.IPM_SUBTREE]
+            batch = self.batch()
+            place, made = self._place_of(batch, above), batch.place()
+            batch.add(rops.CreateFolder(place, made, name=name.replace("%2F", SEPARATOR).replace("%25", "%")))
+            if folder == CALENDAR:
+                batch.add(rops.SetProperties(made, ((tags.CONTAINER_CLASS, CALENDAR_CLASS),)))
+            await self._done("CreateFolder", batch, place, made)
+            await self._hierarchy(logon)
+
+    async def delete(self, folder: str) -> None:
+        """DeleteFolder with its messages (MS-OXCFOLD section 2.2.1.3)."""
+        with self.session as logon:
+            folder_id = await self._number(folder)
+            parent = self.path(folder).rpartition(SEPARATOR)[0]
+            above = await self._number(self.folder_at(parent)) if parent else logon.folder_ids[rops.IPM_SUBTREE]
+            batch = self.batch()
+            place = self._place_of(batch, above)
+            batch.add(deleted := rops.DeleteFolder(place, 0x01 | 0x10, folder_id))
+            answer = (await self._done("DeleteFolder", batch, place)).answer(deleted)
+            if isinstance(answer, rops.Completed) and answer.partial:
+                raise ServerRefused("partial DeleteFolder", folder)
+            await self._hierarchy(logon)
+
+    def path(self, folder: str) -> str:
+        return self._folders.path(folder)
+
+    def folder_at(self, path: str) -> str:
+        return self._folders.folder_at(path)
+
+    def name_on_server(self, folder: str) -> str:
+        return self.path(canonical(folder))
+
+    @property
+    def offer(self) -> ServerOffer:
+        """The log-on method; MAPI states no capabilities."""
+        return ServerOffer(frozenset(), "BASIC")
+
+    async def quotas(self) -> Sequence[Quota]:
+        return []
+
+    async def status(self) -> Mapping[str, FolderStatus | None]:
+        """The status of all folders in the hierarchy table."""
+        with self.session as logon:
+            return (await self._hierarchy(logon)).status
+
+    async def message_count(self, folder: str) -> int:
+        status = await self.folder_status(folder)
+        if status is None:
+            raise ServerRefused("no number of messages", folder)
+        return status.messages
+
+    async def folder_status(self, folder: str) -> FolderStatus | None:
+        status = await self.status()
+        if canonical(folder) not in status:
+            raise ServerRefused("no such folder", folder)
+        return status[canonical(folder)]
+
+    async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
+        """All rows of each folder, in the order in which the server numbered the messages."""
+        found: dict[str, Sequence[Stored]] = {}
+        with self.session:
+            for folder in folders:
+                batch = self.batch()
+                place, table = self._place_of(batch, await self._number(folder)), batch.place()
+                batch.add(rops.GetContentsTable(place, table, UNICODE))
+                columns = (*self._columns[:7], tags.CREATION_TIME)
+                batch.add(rops.SetColumns(table, columns=columns))
+                rows, _ = await rows_of(self.session, "QueryRows", batch, table, columns)
+                self._unused += batch.handles[place : table + 1]
+                rows.sort(key=lambda row: (number(row[7]) or 0, counter(row[0])))
+                found[folder] = [_stored(folder, row) for row in rows]
+        return found
+
+    async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
+        """Store each message as `append` does."""
+        with self.session:
+            return [
+                await self._append(canonical(folder), composed(each.message, self.named), each.flags, each.received_us)
+                for each in messages
+            ]
+
+    async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
+        with self.session:
+            await self._mark_read(refs, Flag.SEEN in flags)
+            await self._mark(refs, next((each for each in (Flag.FORWARDED, Flag.ANSWERED) if each in flags), None))
+
+
+def canonical(folder: str) -> str:
+    return INBOX if folder.upper() == INBOX else folder
+
+
+def counter(message: object) -> int:
+    """Return the part of a message's number that counts (MS-OXCDATA section 2.2.1.2), big-endian behind two bytes."""
+    return int.from_bytes((number(message) or 0).to_bytes(8, "little", signed=True)[2:])
+
+
+def _stored(folder: str, row: Row) -> Stored:
+    """Return a message from a row with the first seven of the columns."""
+    message = number(row[0])
+    if message is None:
+        raise ServerRefused("a row without a number", folder)
+    flags = set()
+    if (number(row[2]) or 0) & tags.READ:
+        flags.add(Flag.SEEN)
+    if verb := _VERBS.get(number(row[3]) or 0):
+        flags.add(verb)
+    evidence = row[6]
+    return Stored(
+        Ref(folder, message),
+        frozenset([flag.lower() for flag in flags]),
+        MessageTag.parse(evidence) if isinstance(evidence, str) else None,
+        text(row[4]),
+        text(row[5]),
+    )
+
+
+def _attachment(row: Row) -> Part:
+    place = number(row[0])
+    content_type = text(row[3]) or "application/octet-stream"
+    return Part(str((place or 0) + 2), content_type, encoded_bytes(number(row[1]) or 0), text(row[2]) or None, "base64")
+
+
+@contextmanager
+def _may_be_missing() -> Iterator[None]:
+    """Raise `MailMissing` where an operation is refused because the message or part is not there."""
+    try:
+        yield
+    except ServerRefused as refused:
+        if refused.kind.startswith("ecNotFound"):
+            raise MailMissing(refused.kind) from None
+        raise

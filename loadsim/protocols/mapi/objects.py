@@ -1,0 +1,158 @@
+"""Tables, streams and messages of a mailbox: sequences of remote operations that may need several requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loadsim.errors import ServerRefused
+from loadsim.protocols.mapi import rops, tags
+from loadsim.protocols.mapi.composition import Composed
+from loadsim.protocols.mapi.properties import Value
+from loadsim.protocols.mapi.recipients import TO, ModifiedRecipient, RecipientRow
+from loadsim.protocols.mapi.rop_buffer import Executed
+from loadsim.protocols.mapi.session import LARGEST_BATCH_BYTES, Batch, MapiSession
+
+UNICODE = 0x40
+"""The flag of tables with strings in Unicode."""
+
+INLINE_BYTES = 8192
+"""The largest property that is set by its value; others are written through a stream."""
+
+PIECE_BYTES = 28_672
+"""The most bytes of a stream that one operation reads or writes."""
+
+MOST_ROWS = 500
+"""The most rows that one operation asks for; a server returns as many as fit its buffer."""
+
+Row = tuple[Any, ...]
+"""The values of a row of a table, in the order of the columns."""
+
+
+def number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+async def rows_of(
+    session: MapiSession,
+    name: str,
+    batch: Batch,
+    table: int,
+    columns: Sequence[int],
+    most: int | None = None,
+    optional: Sequence[rops.Request[Any]] = (),
+) -> tuple[list[Row], Executed]:
+    """Execute a batch that opens a table, and return its rows, or at most so many from its end."""
+    if most is not None:
+        batch.add(rops.SeekRow(table, rops.END, -most))
+    rows: list[Row] = []
+    first: Executed | None = None
+    while True:
+        count = MOST_ROWS if most is None else min(MOST_ROWS, most - len(rows))
+        query = batch.add(rops.QueryRows(table, count=count, columns=tuple(columns)))
+        done = await session.execute(name, batch, optional, lists=True)
+        first = first or done
+        answer = done.answer(query)
+        assert isinstance(answer, rops.Rows)
+        rows += answer.rows
+        if not answer.rows or answer.origin == rops.END or (most is not None and len(rows) >= most):
+            return rows, first
+        batch = Batch([batch.handles[table]])
+        table = 0
+
+
+async def stream_of(session: MapiSession, batch: Batch, stream: int) -> bytes:
+    """Execute a batch that opens a stream at this place, and return what the stream holds."""
+    pieces: list[bytes] = []
+    while True:
+        read = batch.add(rops.ReadStream(stream, PIECE_BYTES))
+        answer = (await session.execute("ReadStream", batch)).answer(read)
+        assert isinstance(answer, rops.StreamData)
+        pieces.append(answer.data)
+        if len(answer.data) < PIECE_BYTES:
+            return b"".join(pieces)
+        batch = Batch([batch.handles[stream]])
+        stream = 0
+
+
+async def write_message(
+    session: MapiSession,
+    batch: Batch,
+    name: str,
+    folder_id: int,
+    message: Composed,
+    properties: Sequence[tuple[int, Value]],
+    recipients: Sequence[RecipientRow],
+    submits: bool = False,
+) -> int:
+    """Create a message in a folder, with its recipients, text and files; save it, and submit it if asked.
+
+    The batch has the logon in place 0. What does not fit one request goes before, as "WriteStream". Return the number
+    of the message.
+    """
+    writing = _Writing(session, batch)
+    made = batch.place()
+    await writing.add(rops.CreateMessage(0, made, folder_id=folder_id))
+    await writing.properties(made, [*message.properties, *properties], tags.BODY, message.body)
+    if recipients:
+        rows = tuple([ModifiedRecipient(at, TO, row) for at, row in enumerate(recipients)])
+        await writing.add(rops.ModifyRecipients(made, (), rows))
+    for file in message.files:
+        attachment = batch.place()
+        await writing.add(rops.CreateAttachment(made, attachment))
+        await writing.properties(attachment, file.properties, tags.ATTACH_DATA, file.content)
+        await writing.add(rops.SaveChangesAttachment(attachment, attachment))
+        await writing.add(rops.Release(attachment))
+    save = rops.SaveChangesMessage(made, made, 0x02 if submits else 0x00)
+    await writing.add(save)
+    if submits:
+        await writing.add(rops.SubmitMessage(made))
+    await writing.add(rops.Release(made))
+    saved = (await writing.flush(name)).answer(save)
+    assert isinstance(saved, rops.SavedMessage)
+    return saved.message_id
+
+
+class _Writing:
+    """A batch that is executed when it is full."""
+
+    def __init__(self, session: MapiSession, batch: Batch) -> None:
+        self._session = session
+        self._batch = batch
+
+    async def add(self, request: rops.Request[Any], size_bytes: int = 512) -> None:
+        """Add a request, after the batch is executed if it would grow too large."""
+        if self._batch.size_bytes + size_bytes > LARGEST_BATCH_BYTES:
+            await self.flush("WriteStream")
+        self._batch.add(request)
+
+    async def flush(self, name: str) -> Executed:
+        """Execute the batch. Raises `ServerRefused` if the server did not take all of it."""
+        done = await self._session.execute(name, self._batch)
+        for request, answer in zip(done.requests, done.answers, strict=True):
+            if isinstance(answer, rops.Problems) and answer.problems:
+                problem = answer.problems[0]
+                raise ServerRefused("property not set", f"0x{problem.tag:08X}: 0x{problem.code:08X}")
+            written = answer.size_bytes if isinstance(answer, rops.Written) else 0
+            if isinstance(request, rops.WriteStream) and written != len(request.data):
+                raise ServerRefused("short WriteStream", f"{written} of {len(request.data)} bytes")
+        return done
+
+    async def properties(self, of: int, properties: list[tuple[int, Value]], large: int, content: str | bytes) -> None:
+        """Set properties, and one that may be large (MS-OXCPRPT section 2.2.14)."""
+        data = content.encode("utf-16-le", "replace") if isinstance(content, str) else content
+        inline = [(large, content)] if len(data) <= INLINE_BYTES else []
+        await self.add(rops.SetProperties(of, (*properties, *inline)), 4096 + len(data) * len(inline))
+        if inline:
+            return
+        stream = self._batch.place()
+        await self.add(rops.OpenStream(of, stream, large, 2))
+        for at in range(0, len(data), PIECE_BYTES):
+            piece = data[at : at + PIECE_BYTES]
+            await self.add(rops.WriteStream(stream, piece), len(piece) + 8)
+        await self.add(rops.CommitStream(stream))
+        await self.add(rops.Release(stream))

@@ -1,0 +1,357 @@
+"""One user's session over MAPI over HTTP: its contexts, their cookies, one Execute at a time, and the wait for events.
+
+The mailbox's context and the address book's share a connection; NotificationWait has one of its own, since its response
+may take minutes (MS-OXCMAPIHTTP section 3.1.5). A session ends with the first request that fails by more than a refused
+remote operation: the user logs on again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.error_mapping import again, internal
+from loadsim.protocols.mapi import bodies
+from loadsim.protocols.mapi.channel import Channel
+from loadsim.protocols.mapi.codes import Failed
+from loadsim.protocols.mapi.http import MAPI_CONTENT, Response
+from loadsim.protocols.mapi.layout import encode
+from loadsim.protocols.mapi.notifications import Notified
+from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed, executed, rop_buffer
+from loadsim.protocols.mapi.rops import LoggedOn, Logon, Release, Request
+from loadsim.protocols.sasl.masking import without_password
+
+ADDRESS_BOOK_PATH = "/mapi/nspi"
+"""The path of the address book, unless that of the mailbox ends in emsmdb."""
+
+LARGEST_BATCH_BYTES = 30_000
+"""The most bytes of operations that are sent together: a buffer has at most 32 KiB (MS-OXCRPC section 3.1.4.2)."""
+
+LONGEST_WAIT_S = 1800.0
+"""The longest NotificationWait; servers end one after five minutes (MS-OXCMAPIHTTP section 3.2.5.5)."""
+
+_CLIENT = "Outlook/16.0.0.0"
+"""X-ClientApplication, by which servers choose their answers (MS-OXCMAPIHTTP section 2.2.3.3.3)."""
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class _Context:
+    """A context on the server: its path, and the cookies that name it and its next request."""
+
+    path: str
+    cookies: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Remote operations for one Execute, and the handle table that they share with those of the next."""
+
+    handles: list[int] = field(default_factory=list)
+    requests: list[Request[Any]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def place(self, handle: int = NO_HANDLE) -> int:
+        """Return the place of a handle in the table, or of one that an operation will put there."""
+        self.handles.append(handle)
+        return len(self.handles) - 1
+
+    def add(self, request: Request[R]) -> Request[R]:
+        self.requests.append(request)
+        self.size_bytes += 2 + len(encode(request))
+        return request
+
+    def release(self, *handles: int) -> None:
+        """Release objects, without a response (MS-OXCROPS section 2.2.15.3)."""
+        for handle in handles:
+            if handle != NO_HANDLE:
+                self.add(Release(self.place(handle)))
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class MapiSession:
+    """One user's session, over lost and re-established contexts.
+
+    `with session:` surrounds each call of the port. If the session ends meanwhile, the call fails; without a call, the
+    observer gets the loss. `on_events` is called with events of the mailbox.
+    """
+
+    endpoint: Endpoint
+    context: ssl.SSLContext | None
+    account: Account
+    observer: Observer
+    limit_s: float  # of each request
+    on_events: Callable[[Sequence[Notified]], None] = lambda _: None
+    logon: LoggedOn | None = field(default=None, init=False)  # None: no session
+    logon_handle: int = field(default=NO_HANDLE, init=False)
+    failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
+    _channel: Channel = field(init=False)
+    _waiting: Channel = field(init=False)
+    _mailbox: _Context = field(init=False)
+    _address_book: _Context = field(init=False)
+    _names: str = field(init=False)
+    _numbers: count[int] = field(init=False)
+    _executing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _wait: asyncio.Task[None] | None = field(default=None, init=False)
+    _events: list[Notified] = field(default_factory=list, init=False)  # not reported yet
+    _in_call: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        parts = (self.endpoint, self.context, self.account, self.observer, self.limit_s)
+        self._channel, self._waiting = Channel(*parts), Channel(*parts)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin with new contexts."""
+        path = self.endpoint.path
+        query = f"/?MailboxId={quote(self.account.address, safe='@')}"
+        self._mailbox = _Context(path + query)
+        head, found, rest = path.rpartition("/emsmdb")
+        self._address_book = _Context((f"{head}/nspi{rest}" if found else ADDRESS_BOOK_PATH) + query)
+        self._names, self._numbers = f"{{{uuid4()}}}", count(1)
+        self.logon, self.logon_handle, self.failure = None, NO_HANDLE, None
+
+    # --- the session ---
+
+    async def log_on(self, user_dn: Callable[[], Awaitable[str]], *requests: Request[Any]) -> Executed:
+        """Connect, and execute a Logon and these requests, in whose handle table place 0 is the logon.
+
+        `user_dn` returns the mailbox's distinguished name, which may come from the address book.
+        """
+        self.abandon()
+        self._forget()
+        self._in_call = True
+        try:
+            dn = await user_dn()
+            await self._ask(self._mailbox, bodies.Connect(dn))
+            batch = Batch()
+            logon = batch.add(Logon(batch.place(), mailbox_dn=dn))
+            for request in requests:
+                batch.add(request)
+            answers = await self._execute("Logon", batch)
+        except BaseException:
+            self.abandon()
+            raise
+        finally:
+            self._in_call = False
+        made = answers.answer(logon)
+        assert isinstance(made, LoggedOn)
+        self.logon, self.logon_handle = made, batch.handles[0]
+        return answers
+
+    async def log_off(self) -> None:
+        """Disconnect (MS-OXCMAPIHTTP section 3.1.5.4), after an Unbind from the address book if it was used."""
+        with self:
+            self._stop_waiting()
+            self.logon = None
+            try:
+                if self._address_book.cookies:
+                    await self._ask(self._address_book, bodies.Unbind())
+                await self._ask(self._mailbox, bodies.Disconnect())
+            finally:
+                self.abandon()
+
+    def abandon(self) -> None:
+        """Close at once; only `log_on` makes a new session."""
+        self._stop_waiting()
+        self.logon = None
+        self._channel.close()
+
+    @property
+    def is_on(self) -> bool:
+        return self.logon is not None and self.failure is None
+
+    def __enter__(self) -> LoggedOn:
+        """Begin a call. Raises `ServerLost` without a session, and the failure of a broken one."""
+        if self.failure is not None:
+            raise again(self.failure)
+        if self.logon is None:
+            raise ServerLost("not logged on")
+        self._in_call = True
+        return self.logon
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._in_call = False
+        self._report_events()
+        if error is None and self.failure is not None:  # the wait ended; this call has succeeded
+            self.observer.lost(self.failure)
+
+    def _report_events(self) -> None:
+        events, self._events = self._events, []
+        if events:
+            self.on_events(events)
+
+    def _end(self, failure: TaskFailed) -> None:
+        """End the session by a failure, once."""
+        if self.failure is None and self.logon is not None:
+            self.failure = failure
+            self._stop_waiting()
+            self._channel.close()
+
+    # --- requests ---
+
+    async def execute(
+        self, name: str, batch: Batch, optional: Collection[Request[Any]] = (), lists: bool = False
+    ) -> Executed:
+        """Execute a batch, keep its handles, and empty it. Raises `ServerRefused` if an operation is refused.
+
+        `name` is that of the batch's main operation, for the log. `optional` operations may be refused. With `lists`,
+        events wait for the end of the call: the list may hold the message that they announce.
+        """
+        async with self._executing:
+            if self.failure is not None:
+                raise again(self.failure)
+            done = await self._execute(name, batch, optional)
+        if not lists:
+            self._report_events()
+        return done
+
+    async def _execute(self, name: str, batch: Batch, optional: Collection[Request[Any]] = ()) -> Executed:
+        request = bodies.Execute(rop_buffer=rop_buffer(batch.requests, batch.handles))
+        answer = await self._ask(self._mailbox, request, name)
+        try:
+            done = executed(answer.rop_buffer, batch.requests)
+        except ProtocolError as failure:
+            self._end(failure)
+            raise
+        if len(done.handles) == len(batch.handles):
+            batch.handles[:] = done.handles
+        batch.requests, batch.size_bytes = [], 0
+        self._events += done.notifications
+        for each, result in zip(done.requests, done.answers, strict=True):
+            if isinstance(result, Failed) and not any(each is other for other in optional):
+                raise refusal(type(each).__name__, result)
+        return done
+
+    async def ask_address_book(self, request: bodies.BodyRequest[R]) -> R:
+        """Ask the address book, after a Bind at the first time in a session."""
+        async with self._executing:
+            if not self._address_book.cookies:
+                await self._ask(self._address_book, bodies.Bind())
+            return await self._ask(self._address_book, request)
+
+    async def _ask(self, context: _Context, request: bodies.BodyRequest[R], name: str = "") -> R:
+        """Send a request in its context, and return the body of its response. Any failure ends the session."""
+        kind = name or request.request_type
+        head = self._request(context, request)
+        parsed: list[R | Failed] = []
+
+        def check(response: Response) -> None:
+            ends = self.logon is not None and context is self._mailbox
+            self._check(kind, response, ends)
+            parsed.append(bodies.body_of(request, response.body))
+            if isinstance(parsed[0], Failed):
+                raise self._refused(f"{parsed[0].name} {kind}", "", ends)
+
+        try:
+            response = await self._channel.ask(f"MAPI {kind}", head, check)
+        except ServerRefused:
+            context.cookies.clear()  # the next request to an address book binds again
+            raise
+        except TaskFailed as failure:
+            self._end(failure)
+            raise
+        context.cookies |= response.cookies
+        body = parsed[0]
+        assert not isinstance(body, Failed)
+        return body
+
+    def _request(self, context: _Context, request: bodies.BodyRequest[Any]) -> bytes:
+        """Return an HTTP request (MS-OXCMAPIHTTP section 2.2.2.1)."""
+        body, number = encode(request), next(self._numbers)
+        endpoint = self.endpoint
+        credentials = b64encode(f"{self.account.name}:{self.account.password}".encode()).decode()  # RFC 7617
+        cookies = "; ".join([f"{name}={value}" for name, value in context.cookies.items()])
+        head = (
+            f"POST {context.path} HTTP/1.1\r\n"
+            f"Host: {endpoint.host}:{endpoint.port}\r\n"
+            f"Authorization: Basic {credentials}\r\n"
+            f"Content-Type: {MAPI_CONTENT}\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            "User-Agent: loadsim\r\n"
+            f"X-ClientApplication: {_CLIENT}\r\n"
+            f"X-RequestType: {request.request_type}\r\n"
+            f"X-RequestId: {self._names}:{number}\r\n"
+            f"X-ClientInfo: {self._names}:{number}\r\n" + (f"Cookie: {cookies}\r\n" if cookies else "")
+        )
+        return head.encode() + b"\r\n" + body
+
+    def _check(self, kind: str, response: Response, ends: bool = True) -> None:
+        """Raise the failure that the response states in HTTP or in X-ResponseCode; see `_refused`."""
+        code = response.fields.get("x-responsecode", "0")
+        if response.status != 200:
+            later = response.fields.get("retry-after")
+            line = f"{response.reason}; Retry-After: {later}" if later else response.reason
+            raise self._refused(f"{response.status} {kind}", line, ends)
+        if code != "0":
+            shown = code if code.isdecimal() and len(code) < 4 else "malformed"
+            raise self._refused(f"X-ResponseCode {shown} {kind}", "", ends)
+        if not response.fields.get("content-type", "").startswith(MAPI_CONTENT):
+            raise ProtocolError("MAPI response", f"expected {MAPI_CONTENT}, found another type; is the URL right?")
+
+    def _refused(self, kind: str, line: str, ends: bool = True) -> TaskFailed:
+        """Return the failure for a refused request. It `ends` a session whose context does not take requests."""
+        return (ServerLost if ends else ServerRefused)(kind, without_password(line, self.account))
+
+    # --- the wait for events ---
+
+    async def wait(self) -> None:
+        """Wait for events until the session ends; return when the server has accepted the first NotificationWait."""
+        if self._wait is not None:
+            return
+        accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wait = asyncio.get_running_loop().create_task(self._wait_again(accepted))
+        await accepted
+
+    async def _wait_again(self, accepted: asyncio.Future[None]) -> None:
+        """Send one NotificationWait after another (MS-OXCMAPIHTTP section 2.2.4.4), and fetch the events.
+
+        Its requests have no part in the sequence of the others, and so leave the cookies alone.
+        """
+
+        def begun() -> None:
+            if not accepted.done():
+                accepted.set_result(None)
+
+        def check(response: Response) -> None:
+            self._check("NotificationWait", response)
+
+        try:
+            while True:
+                request = bodies.NotificationWait()
+                head = self._request(self._mailbox, request)
+                response = await self._waiting.ask("MAPI NotificationWait", head, check, begun, LONGEST_WAIT_S)
+                begun()
+                body = bodies.body_of(request, response.body)
+                if isinstance(body, Failed):
+                    raise self._refused(f"{body.name} NotificationWait", "")
+                if body.event_pending:
+                    await self.execute("Notify", Batch())
+        except Exception as error:  # noqa: BLE001 - an error of ours ends this session only
+            failure = error if isinstance(error, TaskFailed) else internal(error)
+            self._end(failure)
+            if not accepted.done():
+                accepted.set_exception(failure)
+            elif self.logon is not None and not self._in_call:
+                self.observer.lost(failure)
+
+    def _stop_waiting(self) -> None:
+        wait, self._wait = self._wait, None
+        if wait is not None and wait is not asyncio.current_task():
+            wait.cancel()
+        self._waiting.close()
+
+
+def refusal(operation: str, failed: Failed) -> ServerRefused:
+    """Return the failure for a refused remote operation."""
+    return ServerRefused(f"{failed.name} {operation}")

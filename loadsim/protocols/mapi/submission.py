@@ -1,0 +1,66 @@
+"""Submission over MAPI: names are checked, and the message is submitted from the Outbox (MS-OXOMSG section 3.2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadsim.errors import ServerLost
+from loadsim.model.ports import ServerOffer
+from loadsim.protocols.mapi import rops, tags
+from loadsim.protocols.mapi.composition import composed
+from loadsim.protocols.mapi.mailbox import MapiMailbox
+from loadsim.protocols.mapi.objects import write_message
+from loadsim.protocols.mapi.properties import Value
+from loadsim.protocols.mapi.recipients import smtp_recipient
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapiSubmission:
+    """Implements `ports.Probing`, which includes `ports.Submission`, in the session of the mailbox.
+
+    The server files the sent message in Sent Items, as Outlook lets it.
+    """
+
+    mailbox: MapiMailbox
+
+    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        """ResolveNames, then SubmitMessage. Raises `ServerRefused` if any recipient is unknown; then it is not sent."""
+        session, book = self.mailbox.session, self.mailbox.book
+        with session as logon:
+            await book.resolve(session, recipients)
+            mail = composed(message, self.mailbox.named)
+            properties: list[tuple[int, Value]] = [
+                (tags.MESSAGE_FLAGS, tags.READ | tags.UNSENT),
+                (tags.SENT_MAIL_ENTRY_ID, _entry_id(logon, logon.folder_ids[rops.SENT_ITEMS])),
+            ]
+            rows = [smtp_recipient(address) for address in recipients]
+            outbox = logon.folder_ids[rops.OUTBOX]
+            batch = self.mailbox.batch()
+            await write_message(session, batch, "SubmitMessage", outbox, mail, properties, rows, submits=True)
+            self.mailbox.sent_id = mail.message_id
+
+    async def check(self) -> None:
+        """Log on and off; in a session, check the own name."""
+        if self.mailbox.session.is_on:
+            await self.ask(self.mailbox.session.account.address, self.mailbox.session.account.address)
+        else:
+            await self.mailbox.log_on()
+            await self.mailbox.log_off()
+
+    async def ask(self, sender: str, recipient: str) -> ServerOffer:
+        """ResolveNames of a recipient; see `ports.Probing`."""
+        session = self.mailbox.session
+        if not session.is_on:
+            raise ServerLost("not logged on")
+        with session:
+            await self.mailbox.book.resolve(session, [recipient])
+        return self.mailbox.offer
+
+    async def close(self) -> None:
+        """Do nothing: the session is the mailbox's."""
+
+
+def _entry_id(logon: rops.LoggedOn, folder_id: int) -> bytes:
+    """Return a folder's EntryID (MS-OXCDATA section 2.2.4.1)."""
+    return bytes(4) + logon.mailbox + b"\1\0" + logon.replica + folder_id.to_bytes(8, "little")[2:] + bytes(2)
