@@ -260,7 +260,7 @@ class Endpoint:
     server offers it. `sources` are the local addresses to connect from; if empty, the system chooses. `resumes`:
     clients offer their last TLS session when they connect again. `methods` are the log-on methods in order of
     preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) are capabilities that are not used. `path`
-    (MAPI over HTTP) is that of the mailboxes, such as /mapi/emsmdb.
+    (MAPI over HTTP) is that of the mailboxes, such as /mapi/emsmdb, with its query, if any.
     """
 
     host: str

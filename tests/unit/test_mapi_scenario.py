@@ -68,7 +68,7 @@ def mapi_of(found: Scenario) -> Endpoint:
     ("url", "host", "port", "tls", "path"),
     [
         ("https://localhost", "localhost", 443, "implicit", "/mapi/emsmdb"),
-        ("https://localhost/mapi/emsmdb/", "localhost", 443, "implicit", "/mapi/emsmdb"),
+        ("https://localhost/mapi/emsmdb/?Mailbox=a@b", "localhost", 443, "implicit", "/mapi/emsmdb/?Mailbox=a@b"),
         ("http://[::1]:8080/own/boxes", "::1", 8080, "none", "/own/boxes"),
         ("HTTP://LOCALHOST:80/", "localhost", 80, "none", "/mapi/emsmdb"),
     ],
@@ -91,7 +91,9 @@ def test_address(url: str, host: str, port: int, tls: str, path: str) -> None:
         "https://localhost:0/",
         "https://localhost:65536/",
         "https://user:hunter2@localhost/",
-        "https://localhost/mapi/emsmdb?MailboxId=a@b",
+        "https://user:hunter2@localhost",
+        "https://user:hunter2@localhost?a=b",
+        "https://localhost/#a",
         "https://localhost/a b",
         "https://localhost/\u00e9",
         "https://[::1/",
@@ -99,7 +101,9 @@ def test_address(url: str, host: str, port: int, tls: str, path: str) -> None:
     ],
 )
 def test_what_is_no_address(url: Any) -> None:
-    with pytest.raises(ConfigError, match=r"own.yaml: server.mapi.url: expected scheme, host, port and path") as failed:
+    with pytest.raises(
+        ConfigError, match=r"own.yaml: server.mapi.url: expected scheme, host, port, path and query"
+    ) as failed:
         scenario({"mapi": {"url": url}}, "other")
     assert "hunter2" not in str(failed.value)
 

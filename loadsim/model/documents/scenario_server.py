@@ -171,15 +171,15 @@ class _Smtp:
 
 
 def _url(value: object) -> SplitResult:
-    """Read scheme, host, port and path. No error shows the value, in which a password may be."""
-    expected = f"scheme, host, port and path, such as https://mail.example.com{MAPI_PATH}"
+    """Read scheme, host, port, path and query. No error shows the value, in which a password may be."""
+    expected = f"scheme, host, port, path and query, such as https://mail.example.com{MAPI_PATH}"
     text = value if isinstance(value, str) else ""
     try:
         url = urlsplit(text)
         sound = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         sound = False
-    if not sound or not text.isascii() or re.search(r"[\s\x00-\x1f\x7f@?#\\]", text):
+    if not sound or not text.isascii() or re.search(r"[\s\x00-\x1f\x7f#\\]|://[^/?]*@", text):
         raise mismatch(expected, "something else")
     return url
 
@@ -188,8 +188,8 @@ def _url(value: object) -> SplitResult:
 @dataclass(frozen=True, slots=True)
 class _Mapi:
     url: Annotated[SplitResult, Reads(_url, "text")]
-    """Address of the mailboxes, such as `https://mail.example.com/mapi/emsmdb`, which is the default path. Users log on
-    with Basic authentication. A host beyond loopback must be in `allow_hosts`."""
+    """Address of the mailboxes, such as `https://mail.example.com/mapi/emsmdb`, which is the default path; a query is
+    sent with it. Users log on with Basic authentication. A host beyond loopback must be in `allow_hosts`."""
     ca_file: Text | None = None
     """As for IMAP."""
     tls_server_name: Text | None = None
@@ -272,7 +272,8 @@ def _smtp(section: _Smtp) -> Endpoint:
 def _mapi(section: _Mapi) -> Endpoint:
     url = section.url
     port = url.port or HTTP_PORTS[url.scheme]
-    return Endpoint(port=port, path=url.path.rstrip("/") or MAPI_PATH, **_common(section))
+    path = (url.path if url.path != "/" else "") or MAPI_PATH
+    return Endpoint(port=port, path=f"{path}?{url.query}" if url.query else path, **_common(section))
 
 
 @strict
