@@ -55,7 +55,7 @@ def start_embedded_mapi(
     accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path
 ) -> EmbeddedServer:
     """Start the embedded MAPI server, as `start_embedded` does."""
-    return _start("loadsim.servers.embedded_mapi_child", accounts, lists, directory)
+    return _start("loadsim.servers.embedded_mapi", accounts, lists, directory)
 
 
 def _start(

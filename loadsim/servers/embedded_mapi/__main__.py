@@ -19,9 +19,9 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 from loadsim.servers.child import BACKLOG, listen, run_child, until_end
-from loadsim.servers.embedded_mapi_rops import Rops
-from loadsim.servers.embedded_mapi_store import Store
-from loadsim.servers.embedded_mapi_wire import NOT_FOUND, STRING, STRING_8, MalformedError, Reader, Values, encode, find
+from loadsim.servers.embedded_mapi.rops import Rops
+from loadsim.servers.embedded_mapi.store import Store
+from loadsim.servers.embedded_mapi.wire import STRING, STRING_8, Error, MalformedError, Reader, Values, encode, find
 from loadsim.version import __version__
 
 EMSMDB, NSPI = "/mapi/emsmdb", "/mapi/nspi"
@@ -36,7 +36,6 @@ INVALID_VERB, INVALID_HEADER, INVALID_TYPE, INVALID_COOKIE, MISSING_HEADER, TOO_
 NO_CONTEXT, NO_PRIVILEGE, INVALID_BODY, MISSING_COOKIE, INVALID_SEQUENCE = 10, 11, 12, 13, 15
 """Values of X-ResponseCode ([MS-OXCMAPIHTTP] section 2.2.3.3.3)."""
 
-RPC_FORMAT, UNKNOWN_USER, ACCESS_DENIED, UNKNOWN_CODE_PAGE = 0x4B6, 0x3EB, 0x80070005, 0x8004011E
 CONTEXT, SEQUENCE = "MapiContext", "MapiSequence"
 SERVER_GUID = uuid.uuid4().bytes_le
 _REQUEST_ID = re.compile(r"\{[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}:\d+")
@@ -220,7 +219,7 @@ class MapiServer:
         dn, *_ = reader.one("z"), *reader.unpack("4I")
         _auxiliary(reader)
         mailbox, named = self.store.mailboxes[request.login or ""], self.store.mailbox_at(dn)
-        error = 0 if named is mailbox else UNKNOWN_USER if named is None else ACCESS_DENIED
+        error = 0 if named is mailbox else Error.UNKNOWN_USER if named is None else Error.ACCESS_DENIED
         session = None if error else self._begin(request, lambda begun: Rops(self.store, mailbox, begun.news.set))
         limits = struct.pack("<5I", 0, error, 60_000, 3, 1_000)
         return session, limits + encode(STRING_8, "/o=loadsim") + encode(STRING, mailbox.login)
@@ -235,7 +234,7 @@ class MapiServer:
         try:
             answered = session.rops.execute(buffer, most_bytes)
         except MalformedError:
-            return session, struct.pack("<4I", 0, RPC_FORMAT, 0, 0)
+            return session, struct.pack("<4I", 0, Error.RPC_FORMAT, 0, 0)
         if not session.rops.waiting:
             session.news.clear()
         return session, struct.pack("<4I", 0, 0, 0, len(answered)) + answered
@@ -258,7 +257,7 @@ class MapiServer:
         code_page = _state(reader)
         _auxiliary(reader)
         if code_page != 1252:
-            return None, struct.pack("<II", 0, UNKNOWN_CODE_PAGE) + SERVER_GUID
+            return None, struct.pack("<II", 0, Error.UNKNOWN_CODE_PAGE) + SERVER_GUID
         return self._begin(request, lambda _: None), struct.pack("<II", 0, 0) + SERVER_GUID
 
     def unbind(self, request: Request, reader: Reader) -> Answer:
@@ -275,7 +274,7 @@ class MapiServer:
         _auxiliary(reader)
         session = self._session(request)
         if code_page != 1252:
-            return session, struct.pack("<IIIBB", 0, UNKNOWN_CODE_PAGE, 1252, 0, 0)
+            return session, struct.pack("<IIIBB", 0, Error.UNKNOWN_CODE_PAGE, 1252, 0, 0)
         numbers, rows = [], []
         for name in names:
             found = self.store.resolve(name)
@@ -320,7 +319,7 @@ def _address_book_row(values: Values, tags: Sequence[int]) -> bytes:
     for tag, value in zip(tags, found, strict=True):
         kind = tag & 0xFFFF
         if value is None:
-            row += b"\x0a" + struct.pack("<I", NOT_FOUND)
+            row += b"\x0a" + struct.pack("<I", Error.NOT_FOUND)
         else:
             row += (b"\0" if flagged else b"") + (b"\xff" if kind in (STRING, STRING_8) else b"") + encode(kind, value)
     return row

@@ -1,0 +1,242 @@
+"""Operations on a mailbox, its folders, and tables of rows."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from loadsim.servers.embedded_mapi.operations import Answer, Call, Operation
+from loadsim.servers.embedded_mapi.store import CREATED, NEW_MAIL, Folder, Mailbox
+from loadsim.servers.embedded_mapi.wire import DISPLAY_NAME, Error, RopError, Values, encode_row, find
+
+PRIVATE, USE_PER_MDB_REPLID_MAPPING = 0x01, 0x01000000
+"""Flags of a logon ([MS-OXCSTOR] section 2.2.1.1.1)."""
+TABLE_BYTES = 510
+"""Where tables cut strings ([MS-OXCTABL] section 2.2.2.5)."""
+DEPTH, ASSOCIATED = 0x04, 0x02
+"""Flags of tables: all folders below, associated messages ([MS-OXCFOLD] sections 2.2.1.13.1 and 2.2.1.14.1)."""
+
+
+@dataclass(slots=True, eq=False)
+class Table:
+    """A table of rows, which follow the folder's changes. The cursor is the number of a row."""
+
+    rows_now: Callable[[], list[Values]]
+    version_now: Callable[[], int]
+    columns: tuple[int, ...] = ()
+    order: list[tuple[int, int]] = field(default_factory=list)
+    position: int = 0
+    sortable: bool = True
+    cached: tuple[int, list[Values]] | None = None
+
+    def rows(self) -> list[Values]:
+        version = self.version_now()
+        if self.cached is None or self.cached[0] != version:
+            rows = self.rows_now()
+            for tag, direction in reversed(self.order):
+                rows.sort(key=partial(_sort_key, tag), reverse=direction == 1)
+            self.cached = version, rows
+        return self.cached[1]
+
+    def reset(self) -> bytes:
+        self.cached, self.position = None, 0
+        return b"\0"
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """A subscription to events of a folder; None: of all."""
+
+    logon: int
+    events: int
+    folder: int | None
+
+
+def _sort_key(tag: int, row: Values) -> tuple[bool, Any]:
+    value = find(row, tag)
+    return value is not None, value.lower() if isinstance(value, str) else 0 if value is None else value
+
+
+def logon(call: Call, flags: int, options: int, _: int, dn: bytes) -> Answer:
+    """Open the mailbox of the session's user ([MS-OXCSTOR] section 3.2.5.1.1)."""
+    if not flags & PRIVATE:
+        raise RopError(Error.NOT_SUPPORTED)
+    if not options & USE_PER_MDB_REPLID_MAPPING or not dn.endswith(b"\0"):
+        raise RopError(Error.INVALID)
+    mailbox = call.store.mailbox_at(dn[:-1].decode("ascii", "replace"))
+    if mailbox is None:
+        raise RopError(Error.UNKNOWN_USER)
+    if mailbox is not call.mailbox:
+        raise RopError(Error.ACCESS_DENIED)
+    folders = struct.pack("<13Q", *(folder.number for folder in mailbox.special))
+    day = datetime.now(UTC)
+    weekday = (day.weekday() + 1) % 7
+    date = struct.pack("<6BH", day.second, day.minute, day.hour, weekday, day.day, day.month, day.year)
+    identity = mailbox.guid + struct.pack("<H", 1) + mailbox.replica
+    return mailbox, bytes((flags & 7,)) + folders + b"\x07" + identity + date + struct.pack("<QI", 1, 0)
+
+
+def get_property_ids(call: Call, on: object, flags: int, names: list[tuple[bytes, int | str]]) -> Answer:
+    numbers = [call.mailbox.named(*name, create=bool(flags & 2)) for name in names]
+    body = struct.pack(f"<H{len(numbers)}H", len(numbers), *numbers)
+    if 0 in numbers:
+        raise RopError(Error.WITH_ERRORS, body)
+    return body
+
+
+def register_notification(call: Call, mailbox: Mailbox, events: int, _: int, folder: int | None) -> Answer:
+    if not events or events & ~(NEW_MAIL | CREATED):
+        raise RopError(Error.NOT_SUPPORTED)
+    return Subscription(call.logon, events, folder), b""
+
+
+def open_folder(call: Call, on: object, number: int, mode: int) -> Answer:
+    return call.mailbox.folder(number), bytes(2)
+
+
+def create_folder(call: Call, parent: Folder, kind: int, wanted: tuple[int, str]) -> Answer:
+    existing, name = wanted
+    if kind != 1:
+        raise RopError(Error.NOT_SUPPORTED)
+    if not name:
+        raise RopError(Error.INVALID)
+    children = {child.own[DISPLAY_NAME].lower(): child for child in parent.children.values()}
+    same = children.get(name.lower())
+    if same is None:
+        folder = call.mailbox.add(parent, name)
+        return folder, struct.pack("<QB", folder.number, 0)
+    if not existing:
+        raise RopError(Error.DUPLICATE_NAME)
+    return same, struct.pack("<QBBB", same.number, 1, 0, 0)
+
+
+def delete_folder(call: Call, parent: Folder, flags: int, number: int) -> Answer:
+    folder = call.mailbox.folder(number)
+    if folder.parent is not parent:
+        raise RopError(Error.NOT_FOUND)
+    if folder.special:
+        raise RopError(Error.ACCESS_DENIED)
+    if (folder.messages and not flags & 1) or (folder.children and not flags & 4):
+        return b"\1"
+    call.mailbox.remove(folder)
+    return b"\0"
+
+
+def delete_messages(call: Call, folder: Folder, asynchronous: int, notify: int, numbers: tuple[int, ...]) -> Answer:
+    dropped = [folder.drop(number) for number in numbers]
+    return bytes((None in dropped,))
+
+
+def move_copy_messages(
+    call: Call, source: Folder, target: object, numbers: tuple[int, ...], asynchronous: int, copy: int
+) -> Answer:
+    if not isinstance(target, Folder):
+        raise RopError(Error.NOT_SUPPORTED)
+    missing = False
+    for number in numbers:
+        message = source.messages.get(number) if copy else source.drop(number)
+        if message is None:
+            missing = True
+        else:
+            target.take(message)
+    return bytes((missing,))
+
+
+def set_read_flags(call: Call, folder: Folder, asynchronous: int, flags: int, numbers: tuple[int, ...]) -> Answer:
+    missing = [number for number in numbers if number not in folder.messages]
+    if flags & 5 == 4:
+        raise RopError(Error.INVALID)
+    for number in numbers:
+        folder.mark(number, flags)
+    return bytes((bool(missing),))
+
+
+def get_hierarchy_table(call: Call, folder: Folder, flags: int) -> Answer:
+    def below() -> list[Values]:
+        deepest = 0xFFFF if flags & DEPTH else 1
+        return [each.values | {0x30050003: depth} for depth, each in folder.below() if depth <= deepest]
+
+    table = Table(below, lambda: folder.version + sum(each.version for _, each in folder.below()), sortable=False)
+    return table, struct.pack("<I", len(table.rows()))
+
+
+def get_contents_table(call: Call, folder: Folder, flags: int) -> Answer:
+    if flags & ASSOCIATED:
+        raise RopError(Error.NOT_SUPPORTED)
+    table = Table(lambda: [message.values for message in folder.messages.values()], lambda: folder.version)
+    return table, struct.pack("<I", len(table.rows()))
+
+
+def set_columns(call: Call, table: Table, flags: int, tags: tuple[int, ...]) -> Answer:
+    if flags > 1 or not tags:
+        raise RopError(Error.INVALID)
+    table.columns = tags
+    return b"\0"
+
+
+def sort_table(call: Call, table: Table, flags: int, wanted: tuple[int, list[tuple[int, int]]]) -> Answer:
+    categories, orders = wanted
+    if not table.sortable:
+        raise RopError(Error.NOT_SUPPORTED)
+    if flags > 1 or categories or any(direction > 1 for _, direction in orders):
+        raise RopError(Error.INVALID)
+    table.order = orders
+    return table.reset()
+
+
+def query_rows(call: Call, table: Table, flags: int, forward: int, count: int) -> Answer:
+    if not table.columns:
+        raise RopError(Error.NULL_OBJECT)
+    if flags > 1 or forward > 1:
+        raise RopError(Error.INVALID)
+    rows = table.rows()
+    position = min(table.position, len(rows))
+    left = rows[position : position + count] if forward else rows[max(position - count, 0) : position][::-1]
+    sent: list[bytes] = []
+    room = call.room_bytes - 9
+    for row in left:
+        encoded = encode_row(row, table.columns, TABLE_BYTES, cuts=True)
+        room -= len(encoded)
+        if room < 0:
+            break
+        sent.append(encoded)
+    if left and not sent:
+        return bytes(call.room_bytes + 1)  # too large: the client asks again
+    position += len(sent) if forward else -len(sent)
+    if not flags:
+        table.position = position
+    origin = 2 if position == len(rows) and forward else 0 if position == 0 else 1
+    return struct.pack("<BH", origin, len(sent)) + b"".join(sent)
+
+
+def seek_row(call: Call, table: Table, origin: int, wanted: int, count: int) -> Answer:
+    if origin > 2:
+        raise RopError(Error.INVALID)
+    rows = len(table.rows())
+    start = (0, min(table.position, rows), rows)[origin]
+    table.position = min(max(start + wanted, 0), rows)
+    moved = table.position - start
+    return struct.pack("<Bi", moved != wanted, moved)
+
+
+OPERATIONS = {
+    0xFE: Operation("o", "BIID", (object,), logon),
+    0x56: Operation("i", "BN", (object,), get_property_ids),
+    0x29: Operation("io", "BBW", (Mailbox,), register_notification),
+    0x02: Operation("io", "QB", (Mailbox, Folder), open_folder),
+    0x1C: Operation("io", "BF", (Folder,), create_folder),
+    0x1D: Operation("i", "BQ", (Folder,), delete_folder, partial=True),
+    0x1E: Operation("i", "BBM", (Folder,), delete_messages, partial=True),
+    0x33: Operation("id", "MBB", (Folder,), move_copy_messages, partial=True),
+    0x66: Operation("i", "BBM", (Folder,), set_read_flags, partial=True),
+    0x04: Operation("io", "B", (Folder,), get_hierarchy_table),
+    0x05: Operation("io", "B", (Folder,), get_contents_table),
+    0x12: Operation("i", "BT", (Table,), set_columns),
+    0x13: Operation("i", "BS", (Table,), sort_table),
+    0x15: Operation("i", "BBH", (Table,), query_rows),
+    0x18: Operation("i", "BiB", (Table,), seek_row),
+}

@@ -1,0 +1,302 @@
+"""Operations on messages, attachments and streams, and on the properties of all objects."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from loadsim.servers.embedded_mapi.folders import Table
+from loadsim.servers.embedded_mapi.operations import Answer, Call, Operation
+from loadsim.servers.embedded_mapi.store import (
+    CHANGE_NUMBER,
+    COMPUTED,
+    DELETE_AFTER_SUBMIT,
+    MESSAGE_FLAGS,
+    NORMALIZED_SUBJECT,
+    READ,
+    SENT_MAIL_ENTRY_ID,
+    SUBJECT_PREFIX,
+    UNMODIFIED,
+    UNSENT,
+    Folder,
+    Mailbox,
+    Message,
+    size_bytes,
+)
+from loadsim.servers.embedded_mapi.wire import (
+    BINARY,
+    RECIPIENT_COLUMNS,
+    RECIPIENT_TYPE,
+    STRING,
+    STRING_8,
+    Error,
+    Reader,
+    RopError,
+    Values,
+    decode_text,
+    encode_recipient,
+    encode_row,
+    encode_text,
+    find,
+    sized,
+    typed_string,
+    wide,
+)
+
+LARGEST_STREAM_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class OpenMessage:
+    """A message as its client sees it: `draft` has its unsaved changes."""
+
+    folder: Folder
+    draft: Message
+    writable: bool
+    saved: bool = False
+    next_attachment: int = 0
+
+    @property
+    def values(self) -> Values:
+        return self.draft.values
+
+
+@dataclass(slots=True, eq=False)
+class OpenAttachment:
+    message: OpenMessage
+    number: int
+    values: Values
+    writable: bool
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """A property's bytes between open and commit."""
+
+    owner: OpenMessage | OpenAttachment
+    tag: int
+    content: bytearray
+    writable: bool
+    position: int = 0
+
+
+def open_message(call: Call, on: object, code_page: int, folder_number: int, mode: int, number: int) -> Answer:
+    folder = call.mailbox.folder(folder_number)
+    if mode not in (0, 1, 3):
+        raise RopError(Error.INVALID)
+    if number not in folder.messages:
+        raise RopError(Error.NOT_FOUND)
+    draft = folder.messages[number].copy(number)
+    message = OpenMessage(folder, draft, mode > 0, True, max(draft.attachments, default=-1) + 1)
+    subject = [typed_string(draft.values.get(tag, "")) for tag in (SUBJECT_PREFIX, NORMALIZED_SUBJECT)]
+    head = bytes((any(tag >> 31 for tag in draft.values),)) + b"".join(subject)
+    recipients = draft.recipients.values()
+    head += struct.pack(f"<HH{len(RECIPIENT_COLUMNS)}I", len(recipients), len(RECIPIENT_COLUMNS), *RECIPIENT_COLUMNS)
+    rows = _that_fit([encode_recipient(each) for each in recipients], call.room_bytes - 7 - len(head))
+    return message, head + bytes((len(rows),)) + b"".join(rows)
+
+
+def _that_fit(rows: list[bytes], room: int) -> list[bytes]:
+    """Return the first rows, of at most this size and number of a byte."""
+    fitting = []
+    for row in rows[:0xFF]:
+        room -= len(row)
+        if room < 0:
+            break
+        fitting.append(row)
+    return fitting
+
+
+def create_message(call: Call, on: object, code_page: int, folder_number: int, associated: int) -> Answer:
+    folder = call.mailbox.folder(folder_number)
+    if associated:
+        raise RopError(Error.NOT_SUPPORTED)
+    draft = Message(call.mailbox.next_number(), {MESSAGE_FLAGS: READ | UNSENT})
+    return OpenMessage(folder, draft, writable=True), b"\0"
+
+
+def modify_recipients(
+    call: Call, message: OpenMessage, wanted: tuple[tuple[int, ...], list[tuple[int, int, bytes]]]
+) -> Answer:
+    columns, rows = wanted
+    _check_writable(message)
+    changes: dict[int, Values | None] = {}
+    for row, kind, encoded in rows:
+        reader = Reader(encoded)
+        changes[row] = reader.recipient(columns) | {RECIPIENT_TYPE: kind} if encoded else None
+        reader.end()
+        if kind & 0x0F not in (1, 2, 3):
+            raise RopError(Error.INVALID)
+    for row, values in changes.items():
+        if values is None:
+            message.draft.recipients.pop(row, None)
+        else:
+            message.draft.recipients[row] = values
+    return b""
+
+
+def save_changes(call: Call, message: OpenMessage, flags: int) -> Answer:
+    _check_writable(message)
+    _save(message, force=bool(flags & 4))
+    message.writable = bool(flags & 2)
+    return bytes((call.input_index,)) + struct.pack("<Q", message.draft.number)
+
+
+def _save(message: OpenMessage, *, force: bool = False) -> None:
+    stored = message.folder.messages.get(message.draft.number)
+    if message.saved:
+        if stored is None:
+            raise RopError(Error.OBJECT_DELETED)
+        if stored.values[CHANGE_NUMBER] != message.values[CHANGE_NUMBER] and not force:
+            raise RopError(Error.OBJECT_MODIFIED)
+        message.values[MESSAGE_FLAGS] = message.draft.flags & ~READ | stored.flags & READ
+    kept = message.draft.copy(message.draft.number)
+    message.folder.put(kept)
+    message.draft, message.saved = kept.copy(kept.number), True
+
+
+def _check_writable(on: OpenMessage | OpenAttachment) -> None:
+    if not on.writable:
+        raise RopError(Error.ACCESS_DENIED)
+
+
+def submit_message(call: Call, message: OpenMessage, flags: int) -> Answer:
+    """Deliver a message, then copy and delete it as its properties state ([MS-OXOMSG] section 3.2.4.2)."""
+    _check_writable(message)
+    draft, folder = message.draft, message.folder
+    if not draft.recipients:
+        raise RopError(Error.NO_RECIPIENTS)
+    sent_to = b"\x01\0" + draft.values.get(SENT_MAIL_ENTRY_ID, b"")[38:44]
+    target = call.mailbox.folder(int.from_bytes(sent_to, "little")) if len(sent_to) == 8 else None
+    call.store.submit(call.mailbox, draft)
+    draft.values[MESSAGE_FLAGS] = (draft.flags | READ | UNMODIFIED) & ~UNSENT
+    if target is not None:
+        target.take(draft)
+    if target is not None or draft.values.get(DELETE_AFTER_SUBMIT):
+        folder.drop(draft.number)
+    else:
+        _save(message, force=True)
+    return b""
+
+
+def get_properties(call: Call, on: Any, limit: int, unicode: int, tags: tuple[int, ...]) -> Answer:
+    """Return the values of these properties; those above the limit, or together too large, need a stream."""
+    row = encode_row(on.values, tags, limit or 0xFFFF)
+    if len(row) > call.room_bytes - 6:
+        row = encode_row(on.values, tags, (call.room_bytes - 6 - 7 * len(tags)) // max(len(tags), 1))
+    return row
+
+
+def set_properties(call: Call, on: Folder | OpenMessage | OpenAttachment, encoded: bytes) -> Answer:
+    """Set properties, and return those that only the server sets as problems ([MS-OXCPRPT] section 2.2.5)."""
+    reader = Reader(encoded)
+    wanted = [reader.tagged_value() for _ in range(reader.one("H"))]
+    reader.end()
+    if not isinstance(on, Folder):
+        _check_writable(on)
+    problems = []
+    for index, (tag, value) in enumerate(wanted):
+        if tag in COMPUTED or (tag == MESSAGE_FLAGS and isinstance(on, OpenMessage) and on.saved):
+            problems.append(struct.pack("<HII", index, tag, Error.COMPUTED))
+        else:
+            (on.own if isinstance(on, Folder) else on.values)[tag] = value
+    if isinstance(on, Folder):
+        on.touch()
+    return struct.pack("<H", len(problems)) + b"".join(problems)
+
+
+def get_attachment_table(call: Call, message: OpenMessage, flags: int) -> Answer:
+    return Table(lambda: list(message.draft.attachments.values()), partial(next, itertools.count())), b""
+
+
+def open_attachment(call: Call, message: OpenMessage, mode: int, number: int) -> Answer:
+    if number not in message.draft.attachments:
+        raise RopError(Error.NOT_FOUND)
+    if mode == 1:
+        _check_writable(message)
+    values = dict(message.draft.attachments[number])
+    return OpenAttachment(message, number, values, writable=mode in (1, 3) and message.writable), b""
+
+
+def create_attachment(call: Call, message: OpenMessage) -> Answer:
+    _check_writable(message)
+    number = message.next_attachment
+    message.next_attachment += 1
+    return OpenAttachment(message, number, {}, writable=True), struct.pack("<I", number)
+
+
+def save_attachment(call: Call, attachment: OpenAttachment, flags: int) -> Answer:
+    """Put an attachment into its message, which has yet to be saved."""
+    _check_writable(attachment)
+    attachment.values |= {0x0E210003: attachment.number, 0x0E200003: size_bytes(attachment.values)}
+    attachment.message.draft.attachments[attachment.number] = dict(attachment.values)
+    attachment.writable = bool(flags & 2)
+    return b""
+
+
+def open_stream(call: Call, on: OpenMessage | OpenAttachment, tag: int, mode: int) -> Answer:
+    """Open a property as a stream to read (0), to change (1), or from nothing (2) ([MS-OXCPRPT] section 2.2.14)."""
+    if tag & 0xFFFF not in (BINARY, STRING, STRING_8):
+        raise RopError(Error.NOT_SUPPORTED)
+    if mode > 2:
+        raise RopError(Error.INVALID)
+    if mode and not on.writable:
+        raise RopError(Error.STREAM_ACCESS)
+    value = b"" if mode == 2 else find(on.values, tag)
+    if value is None:
+        raise RopError(Error.NOT_FOUND)
+    if isinstance(value, str):
+        value = encode_text(tag & 0xFFFF, value)
+    return Stream(on, tag, bytearray(value), writable=mode > 0), struct.pack("<I", len(value))
+
+
+def read_stream(call: Call, stream: Stream, count: int) -> Answer:
+    count = min(count, call.room_bytes - 8)
+    taken = bytes(stream.content[stream.position : stream.position + count])
+    stream.position += len(taken)
+    return sized(taken)
+
+
+def write_stream(call: Call, stream: Stream, written: bytes) -> Answer:
+    _check_stream(stream, stream.position + len(written))
+    stream.content[stream.position : stream.position + len(written)] = written
+    stream.position += len(written)
+    return struct.pack("<H", len(written))
+
+
+def _check_stream(stream: Stream, size: int) -> None:
+    if not stream.writable:
+        raise RopError(Error.STREAM_ACCESS)
+    if size > LARGEST_STREAM_BYTES:
+        raise RopError(Error.TOO_BIG)
+
+
+def commit_stream(call: Call, stream: Stream) -> Answer:
+    """Set the property from the stream's bytes; a string may end with its terminator."""
+    if stream.writable:
+        kind, content = stream.tag & 0xFFFF, bytes(stream.content)
+        value = content if kind == BINARY else decode_text(kind, content).removesuffix("\0")
+        stream.owner.values[wide(stream.tag)] = value
+    return b""
+
+
+OPERATIONS = {
+    0x03: Operation("io", "HQBQ", (Mailbox, Folder), open_message),
+    0x06: Operation("io", "HQB", (Mailbox, Folder), create_message),
+    0x0E: Operation("i", "R", (OpenMessage,), modify_recipients),
+    0x0C: Operation("ri", "B", (OpenMessage,), save_changes),
+    0x32: Operation("i", "B", (OpenMessage,), submit_message),
+    0x07: Operation("i", "HHT", (Mailbox, Folder, OpenMessage, OpenAttachment), get_properties),
+    0x0A: Operation("i", "D", (Folder, OpenMessage, OpenAttachment), set_properties),
+    0x21: Operation("io", "B", (OpenMessage,), get_attachment_table),
+    0x22: Operation("io", "BI", (OpenMessage,), open_attachment),
+    0x23: Operation("io", "", (OpenMessage,), create_attachment),
+    0x25: Operation("ri", "B", (OpenAttachment,), save_attachment),
+    0x2B: Operation("io", "IB", (OpenMessage, OpenAttachment), open_stream),
+    0x2C: Operation("i", "C", (Stream,), read_stream),
+    0x2D: Operation("i", "D", (Stream,), write_stream),
+    0x5D: Operation("i", "", (Stream,), commit_stream),
+}

@@ -1,0 +1,314 @@
+"""The mailboxes of the embedded MAPI server, in memory: folders, messages, named properties, and delivery."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loadsim.servers.embedded_mapi.wire import (
+    ADDRESS_TYPE,
+    DISPLAY_NAME,
+    EMAIL_ADDRESS,
+    RECIPIENT_TYPE,
+    SMTP_ADDRESS,
+    Error,
+    RopError,
+    Values,
+)
+
+MESSAGE_FLAGS, READ, UNMODIFIED, UNSENT, HAS_ATTACHMENTS = 0x0E070003, 1, 2, 8, 16
+"""PidTagMessageFlags, and its bits ([MS-OXCMSG] section 2.2.1.6)."""
+MESSAGE_CLASS, SUBJECT, SUBJECT_PREFIX, NORMALIZED_SUBJECT = 0x001A001F, 0x0037001F, 0x003D001F, 0x0E1D001F
+CHANGE_NUMBER, CONTAINER_CLASS, ENTRY_ID, DELIVERY_TIME = 0x67A40014, 0x3613001F, 0x0FFF0102, 0x0E060040
+SENT_MAIL_ENTRY_ID, DELETE_AFTER_SUBMIT = 0x0E0A0102, 0x0E01000B
+_SHOWN = {1: 0x0E04001F, 2: 0x0E03001F, 3: 0x0E02001F}
+"""The names of recipients by their type: to, cc, bcc."""
+COMPUTED = {*_SHOWN.values(), 0x0E080003, 0x0E1B000B, 0x67480014, 0x674A0014, CHANGE_NUMBER}
+"""Properties of messages that only the server sets."""
+
+_SENDER = 0x0C1F001F, 0x0C1E001F, 0x0C1A001F, 0x5D01001F
+_REPRESENTED = 0x0065001F, 0x0064001F, 0x0042001F, 0x5D02001F
+_RECEIVER = 0x0076001F, 0x0075001F, 0x0040001F, 0x5D07001F
+"""Properties of a message's sender, of whom they represent, and of its receiver: address, its type, name, SMTP."""
+
+INTERNET_HEADERS = uuid.UUID("00020386-0000-0000-c000-000000000046").bytes_le
+PS_MAPI = uuid.UUID("00020328-0000-0000-c000-000000000046").bytes_le
+FIRST_NAMED = 0x8000
+"""Sets of named properties, and their first identifier ([MS-OXPROPS] section 1.3.2)."""
+
+NEW_MAIL, CREATED = 2, 4
+"""Events ([MS-OXCNOTIF] section 2.2.1.2.1.1)."""
+
+DOMAIN_DN = "/o=loadsim/ou=Exchange Administrative Group (FYDIBOHF23SPDLT)/cn=Recipients/cn="
+_TOP, _INBOX, _CALENDAR_ENTRY = 3, 4, 0x36D00102
+_SPECIAL = (
+    *("", "Deferred Action", "Spooler Queue", "Top of Information Store", "Inbox", "Outbox", "Sent Items"),
+    *("Deleted Items", "Common Views", "Schedule", "Finder", "Views", "Shortcuts"),
+)
+"""The folders of a logon ([MS-OXCSTOR] section 2.2.1.1.3); those from Inbox to Deleted Items are below the top."""
+
+
+def now() -> int:
+    """Return the time in units of 100 ns since 1601 (PtypTime)."""
+    return time.time_ns() // 100 + 116_444_736_000_000_000
+
+
+def global_counter(number: int) -> bytes:
+    """Return the counter in a folder's or message's identifier ([MS-OXCDATA] section 2.2.1)."""
+    return number.to_bytes(8, "little")[2:]
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A message: properties, recipients by row, attachments by number."""
+
+    number: int
+    values: Values
+    recipients: dict[int, Values] = field(default_factory=dict)
+    attachments: dict[int, Values] = field(default_factory=dict)
+
+    @property
+    def flags(self) -> int:
+        return int(self.values.get(MESSAGE_FLAGS, 0))
+
+    def copy(self, number: int) -> Message:
+        parts = [{key: dict(each) for key, each in of.items()} for of in (self.recipients, self.attachments)]
+        return Message(number, dict(self.values), *parts)
+
+
+@dataclass(slots=True, eq=False)
+class Folder:
+    """A folder. `version` changes with each change of its rows."""
+
+    mailbox: Mailbox
+    number: int
+    parent: Folder | None
+    own: Values
+    special: bool
+    messages: dict[int, Message] = field(default_factory=dict)
+    children: dict[int, Folder] = field(default_factory=dict)
+    version: int = 0
+    changed: int = field(default_factory=now)
+
+    def below(self) -> Iterator[tuple[int, Folder]]:
+        """Yield the folders below, with their depth, each before those below it."""
+        for child in self.children.values():
+            yield 1, child
+            yield from ((depth + 1, folder) for depth, folder in child.below())
+
+    def touch(self) -> None:
+        self.version += 1
+        self.changed = now()
+
+    @property
+    def values(self) -> Values:
+        """The properties of this folder, and of its row in a table ([MS-OXCFOLD] section 2.2.2)."""
+        return self.own | {
+            ENTRY_ID: self.entry,
+            0x67480014: self.number,
+            0x67490014: (self.parent or self).number,
+            0x36010003: 1 if self.parent else 0,
+            0x36020003: len(self.messages),
+            0x36030003: sum(not message.flags & READ for message in self.messages.values()),
+            0x360A000B: bool(self.children),
+            0x670A0040: self.changed,
+        }
+
+    @property
+    def entry(self) -> bytes:
+        """The entry identifier ([MS-OXCDATA] section 2.2.4.1)."""
+        store = bytes(4) + self.mailbox.guid + b"\x01\0" + self.mailbox.replica
+        return store + global_counter(self.number) + bytes(2)
+
+    def put(self, message: Message) -> None:
+        """Store a message, new or changed, with the properties that the server computes."""
+        values, parts = message.values, (*message.recipients.values(), *message.attachments.values())
+        for kind, tag in _SHOWN.items():
+            names = (each for each in message.recipients.values() if each[RECIPIENT_TYPE] & 0x0F == kind)
+            values[tag] = "; ".join(each.get(DISPLAY_NAME) or each.get(EMAIL_ADDRESS, "") for each in names)
+        stamp, subject = now(), values.get(SUBJECT, "")
+        values |= {
+            MESSAGE_FLAGS: message.flags & ~HAS_ATTACHMENTS | (HAS_ATTACHMENTS if message.attachments else 0),
+            0x0E080003: sum(size_bytes(each) for each in (values, *parts)),
+            0x0E1B000B: bool(message.attachments),
+            NORMALIZED_SUBJECT: subject.removeprefix(values.get(SUBJECT_PREFIX, "")),
+            0x30080040: stamp,
+            0x67480014: self.number,
+            0x674A0014: message.number,
+            CHANGE_NUMBER: self.mailbox.next_number(),
+        }
+        for tag, value in ((0x30070040, stamp), (MESSAGE_CLASS, "IPM.Note"), (DELIVERY_TIME, stamp)):
+            values.setdefault(tag, value)
+        new = message.number not in self.messages
+        self.messages[message.number] = message
+        self.touch()
+        if new:
+            self.mailbox.notify(CREATED, self, message)
+
+    def mark(self, number: int, flags: int) -> bool:
+        """Set or clear the read flag of a message, and return if it changed ([MS-OXCMSG] section 2.2.3.10.1)."""
+        message = self.messages.get(number)
+        if message is None or flags & 0x70 or bool(flags & 4) != bool(message.flags & READ):
+            return False
+        message.values[MESSAGE_FLAGS] = message.flags ^ READ
+        self.touch()
+        return True
+
+    def drop(self, number: int) -> Message | None:
+        """Remove a message, and return it; None if it is missing."""
+        self.touch()
+        return self.messages.pop(number, None)
+
+    def take(self, message: Message) -> None:
+        """Store a copy of a message under a new identifier."""
+        self.put(message.copy(self.mailbox.next_number()))
+
+
+def size_bytes(values: Values) -> int:
+    """Return about the size of properties; large ones are not encoded for it."""
+    return sum(len(value) + 4 if isinstance(value, bytes | str) else 12 for value in values.values())
+
+
+class Mailbox:
+    """One account's mailbox. `listeners` are told of events: kind, folder, message."""
+
+    def __init__(self, login: str, address: str) -> None:
+        self.login = login
+        self.address = address
+        self.dn = DOMAIN_DN + login
+        self.values: Values = {DISPLAY_NAME: login, 0x661C001F: login}
+        self.guid, self.replica = uuid.uuid4().bytes_le, uuid.uuid4().bytes_le
+        self.listeners: set[Callable[[int, Folder, Message], None]] = set()
+        self.folders: dict[int, Folder] = {}
+        self._identifiers: dict[tuple[bytes, int | str], int] = {}
+        self._names: dict[int, tuple[bytes, int | str]] = {}
+        self._counter = 0
+
+        self.special: list[Folder] = []
+        for place, name in enumerate(_SPECIAL):
+            above = None if place == 0 else self.special[_TOP if _INBOX <= place < _INBOX + 4 else 0]
+            self.special.append(self.add(above, name, special=True))
+        self.inbox = self.special[_INBOX]
+        calendar = self.add(self.special[_TOP], "Calendar", special=True)
+        calendar.own[CONTAINER_CLASS] = "IPF.Appointment"
+        for holder in (self.special[0], self.inbox):
+            holder.own[_CALENDAR_ENTRY] = calendar.entry
+
+    def add(self, parent: Folder | None, name: str, *, special: bool = False) -> Folder:
+        own = {DISPLAY_NAME: name, CONTAINER_CLASS: "IPF.Note"}
+        folder = Folder(self, self.next_number(), parent, own, special)
+        self.folders[folder.number] = folder
+        if parent is not None:
+            parent.children[folder.number] = folder
+            parent.touch()
+        return folder
+
+    def remove(self, folder: Folder) -> None:
+        for _, gone in [(0, folder), *folder.below()]:
+            del self.folders[gone.number]
+        if folder.parent is not None:
+            del folder.parent.children[folder.number]
+            folder.parent.touch()
+
+    def next_number(self) -> int:
+        """Return a new identifier: replica 1, and a counter in big-endian order ([MS-OXCDATA] section 2.2.1)."""
+        self._counter += 1
+        return int.from_bytes(b"\x01\0" + self._counter.to_bytes(6, "big"), "little")
+
+    def folder(self, number: int) -> Folder:
+        if number not in self.folders:
+            raise RopError(Error.NOT_FOUND)
+        return self.folders[number]
+
+    def named(self, group: bytes, name: int | str, create: bool) -> int:
+        """Return the identifier of a named property in this mailbox; 0 if it has none."""
+        if group == PS_MAPI:
+            return name if isinstance(name, int) else 0
+        key = group, name.lower() if isinstance(name, str) and group == INTERNET_HEADERS else name
+        if key not in self._identifiers and create:
+            self._identifiers[key] = FIRST_NAMED + len(self._identifiers)
+            self._names[self._identifiers[key]] = key
+        return self._identifiers.get(key, 0)
+
+    def translated(self, values: Values, sender: Mailbox) -> Values:
+        """Return properties of another mailbox's message with the identifiers that this mailbox has for their names."""
+        names = {tag: sender._names[tag >> 16] for tag in values if tag >> 16 in sender._names}
+        tags = {tag: tag & 0xFFFF | self.named(*name, create=True) << 16 for tag, name in names.items()}
+        return {tags.get(tag, tag): value for tag, value in values.items()}
+
+    def notify(self, event: int, folder: Folder, message: Message) -> None:
+        for listener in tuple(self.listeners):
+            listener(event, folder, message)
+
+
+class Store:
+    """All mailboxes, and the address book."""
+
+    def __init__(self, accounts: Iterable[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
+        """`accounts` are (login, address, password), `lists` map an address to the members' addresses."""
+        self.mailboxes = {login: Mailbox(login, address) for login, address, _ in accounts}
+        self._members: dict[str, tuple[Mailbox, ...]] = {}
+        self._book: dict[str, Values] = {}
+        for mailbox in self.mailboxes.values():
+            self._add(mailbox.login, mailbox.address, (mailbox,))
+        for address, members in lists.items():
+            self._add(address.partition("@")[0], address, tuple(self._members[each.lower()][0] for each in members))
+
+    def _add(self, name: str, address: str, members: tuple[Mailbox, ...]) -> None:
+        dn = DOMAIN_DN + name
+        entry = {DISPLAY_NAME: name, ADDRESS_TYPE: "EX", EMAIL_ADDRESS: dn, SMTP_ADDRESS: address, 0x39000003: 0}
+        self._members |= {each.lower(): members for each in (address, dn)}
+        self._book |= {each.lower(): entry for each in (name, address, dn, f"=SMTP:{address}")}
+
+    def resolve(self, name: str) -> list[Values]:
+        """Return the entry of the address book with this name or address, else those that begin with it."""
+        name = name.lower()
+        if name in self._book:
+            return [self._book[name]]
+        return list({id(entry): entry for each, entry in self._book.items() if name and each.startswith(name)}.values())
+
+    def mailbox_at(self, dn: str) -> Mailbox | None:
+        found = self._members.get(dn.lower(), ())
+        return next((mailbox for mailbox in found if mailbox.dn.lower() == dn.lower()), None)
+
+    def submit(self, sender: Mailbox, message: Message) -> None:
+        """Deliver a message once to each member of its recipients; the sender gets a report on those that are unknown.
+
+        The properties are those of [MS-OXOMSG] sections 3.2.4.2 and 3.2.5.1.
+        """
+        values = message.values
+        values |= dict(zip(_SENDER, identity(sender), strict=True)) | {0x00390040: now()}
+        if _REPRESENTED[0] not in values:
+            values |= zip(_REPRESENTED, identity(sender), strict=True)
+        values.setdefault(0x1035001F, f"<{uuid.uuid4()}@{sender.address.rpartition('@')[2]}>")
+        targets: dict[Mailbox, None] = {}
+        unknown = []
+        for recipient in message.recipients.values():
+            names = [recipient[tag] for tag in (SMTP_ADDRESS, EMAIL_ADDRESS, DISPLAY_NAME) if tag in recipient]
+            found = next((self._members[name.lower()] for name in names if name.lower() in self._members), None)
+            targets |= dict.fromkeys(found or ())
+            unknown += names[:1] if found is None else []
+        for mailbox in targets:
+            deliver(mailbox, sender, message)
+        if unknown:
+            texts = {SUBJECT: f"Undeliverable: {values.get(SUBJECT, '')}", 0x1000001F: "\r\n".join(unknown)}
+            deliver(sender, sender, Message(0, {MESSAGE_CLASS: "REPORT.IPM.Note.NDR"} | texts))
+
+
+def identity(mailbox: Mailbox) -> tuple[str, ...]:
+    return mailbox.dn, "EX", mailbox.login, mailbox.address
+
+
+def deliver(mailbox: Mailbox, sender: Mailbox, message: Message) -> None:
+    """Put a copy of a message into an Inbox, unread, without blind recipients and the sender's own properties."""
+    copy = message.copy(mailbox.next_number())
+    copy.values = mailbox.translated(copy.values, sender)
+    for left_out in (DELETE_AFTER_SUBMIT, SENT_MAIL_ENTRY_ID, 0x30070040):
+        copy.values.pop(left_out, None)
+    copy.values |= dict(zip(_RECEIVER, identity(mailbox), strict=True)) | {DELIVERY_TIME: now()}
+    copy.values[MESSAGE_FLAGS] = UNMODIFIED
+    copy.recipients = {row: each for row, each in copy.recipients.items() if each[RECIPIENT_TYPE] != 3}
+    mailbox.inbox.put(copy)
+    mailbox.notify(NEW_MAIL, mailbox.inbox, copy)
