@@ -284,7 +284,7 @@ def test_failures_with_fields_of_their_own() -> None:
     """NullDestinationObject, a redirected logon, and names without an identifier, which is a warning."""
     assert answers_to("33 00 03 05 00 00 07 00 00 00 0102 01 00 00 00 00 01 00", MOVE, OPEN) == [
         Failed(0x503),
-        rops.OpenedFolder(True, 0),
+        rops.OpenedFolder(True, False),
     ]
     logon = rops.Logon(0, mailbox_dn="/o=x")
     assert answers_to("FE 00 78 04 00 00 01 03 61 62 00", logon) == [Failed(0x478)]
@@ -297,7 +297,7 @@ def test_requests_that_the_server_did_not_reach(number: int, code: int) -> None:
     """RopBufferTooSmall and RopBackoff are the last responses (MS-OXCROPS section 2.2.15)."""
     responses = f"02 01 00 00 00 00 00 00 {number:02X} 00 80 15 00 02"
     assert answers_to(responses, OPEN, QUERY, rops.Release(1)) == [
-        rops.OpenedFolder(False, 0),
+        rops.OpenedFolder(False, False),
         Failed(code),
         rops.Done(),
     ]
@@ -317,7 +317,11 @@ def test_events_come_with_any_response() -> None:
         message_class="IPM.Note",
     )
     found = executed(buffer_of(bytes.fromhex(new_mail + response + new_mail + pending)), [OPEN])
-    assert (found.answers, found.notifications, found.pending) == ([rops.OpenedFolder(False, 0)], [expected] * 2, True)
+    assert (found.answers, found.notifications, found.pending) == (
+        [rops.OpenedFolder(False, False)],
+        [expected] * 2,
+        True,
+    )
 
 
 KNOWN = {

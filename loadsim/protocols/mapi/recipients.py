@@ -109,17 +109,6 @@ class StoredRecipient:
 
 
 @structure
-class NumberedRecipient:
-    """A recipient in the response of ReadRecipients (MS-OXCROPS section 2.2.6.6.2.1)."""
-
-    row_id: U32
-    kind: U8
-    code_page: U16
-    reserved: U16
-    row: SizedRow
-
-
-@structure
 class ModifiedRecipient:
     """A recipient to add or change, or with None as its row to delete (MS-OXCROPS section 2.2.6.5.1.1)."""
 

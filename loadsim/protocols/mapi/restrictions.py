@@ -1,22 +1,10 @@
-"""Restrictions: the conditions of Restrict and FindRow (MS-OXCDATA section 2.12)."""
+"""Restrictions: the conditions of Restrict (MS-OXCDATA section 2.12)."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from loadsim.protocols.mapi.layout import (
-    U8,
-    U16,
-    U32,
-    Maybe,
-    Reader,
-    Several,
-    layout_of,
-    malformed,
-    structure,
-    uint8,
-    uint16,
-)
+from loadsim.protocols.mapi.layout import U8, U16, U32, Reader, Several, layout_of, malformed, structure, uint8, uint16
 from loadsim.protocols.mapi.properties import Tagged, Value
 
 DEEPEST = 20
@@ -27,14 +15,14 @@ class Condition:
     """The kind of any restriction, after a byte that says which."""
 
     def write(self, value: Any) -> bytes:
-        return bytes([_TYPES.index(type(value))]) + layout_of(type(value)).write(value)
+        return bytes([_NUMBERS[type(value)]]) + layout_of(type(value)).write(value)
 
     def read(self, reader: Reader) -> Any:
-        type_ = uint8.read(reader)
-        if type_ >= len(_TYPES) or reader.depth == DEEPEST:
+        type_ = _TYPES.get(uint8.read(reader))
+        if type_ is None or reader.depth == DEEPEST:
             raise malformed(f"a restriction of at most {DEEPEST} levels", reader.at - 1)
         reader.depth += 1
-        value = layout_of(_TYPES[type_]).read(reader)
+        value = layout_of(type_).read(reader)
         reader.depth -= 1
         return value
 
@@ -82,15 +70,6 @@ class Compared:
 
 
 @structure
-class ComparedWith:
-    """One property compares with another."""
-
-    operator: U8
-    tag: U32
-    other: U32
-
-
-@structure
 class Bits:
     """The bits of the property under a mask are zero, or with `nonzero` not."""
 
@@ -100,44 +79,10 @@ class Bits:
 
 
 @structure
-class Size:
-    """The size of the property's value in bytes compares with a number."""
-
-    operator: U8
-    tag: U32
-    size_bytes: U32
-
-
-@structure
 class Exists:
     tag: U32
 
 
-@structure
-class OfParts:
-    """Some recipient or attachment, as the tag says, meets the condition."""
-
-    tag: U32
-    part: Annotated[Restriction, condition]
-
-
-@structure
-class Comment:
-    """A condition with values that mean nothing to the server."""
-
-    values: Annotated[tuple[tuple[int, Value], ...], Several(uint8, Tagged())]
-    part: Annotated[Restriction | None, Maybe(condition)]
-
-
-@structure
-class Count:
-    """The condition, for at most this number of rows."""
-
-    most: U32
-    part: Annotated[Restriction, condition]
-
-
-Restriction = And | Or | Not | Content | Compared | ComparedWith | Bits | Size | Exists | OfParts | Comment | Count
-_TYPES: tuple[type, ...] = (
-    *(And, Or, Not, Content, Compared, ComparedWith, Bits, Size, Exists, OfParts, Comment, Count),
-)
+Restriction = And | Or | Not | Content | Compared | Bits | Exists
+_TYPES: dict[int, type] = {0: And, 1: Or, 2: Not, 3: Content, 4: Compared, 6: Bits, 8: Exists}
+_NUMBERS = {type_: number for number, type_ in _TYPES.items()}

@@ -38,7 +38,7 @@ from loadsim.protocols.mapi.layout import (
     unicode,
 )
 from loadsim.protocols.mapi.properties import Columns, Named, PropertyName, Row, Tagged, Value
-from loadsim.protocols.mapi.recipients import ModifiedRecipient, NumberedRecipient, StoredRecipient
+from loadsim.protocols.mapi.recipients import ModifiedRecipient, StoredRecipient
 from loadsim.protocols.mapi.restrictions import Restriction, condition
 
 R_co = TypeVar("R_co", covariant=True)
@@ -78,18 +78,6 @@ class Completed:
     """The response of a ROP on several objects; `partial` means that it failed for some."""
 
     partial: Bool
-
-
-class Zero:
-    """A byte that is 1 for public folders only, which have other fields then."""
-
-    def write(self, value: Any) -> bytes:
-        return b"\0"
-
-    def read(self, reader: Reader) -> int:
-        if uint8.read(reader):
-            raise malformed("a folder of a private mailbox", reader.at - 1)
-        return 0
 
 
 class ShortString:
@@ -184,18 +172,6 @@ class GetReceiveFolder:
 
 
 @structure
-class LongTerm:
-    id: LongTermId
-
-
-@structure
-class LongTermIdFromId:
-    rop: ClassVar = Rop(0x43, LongTerm)
-    input: U8
-    id: U64
-
-
-@structure
 class ShortTerm:
     id: U64
 
@@ -212,8 +188,10 @@ class IdFromLongTermId:
 
 @structure
 class OpenedFolder:
+    """A folder of a private mailbox; a `ghosted` one is public, and elsewhere."""
+
     has_rules: Bool
-    ghosted: Annotated[int, Zero()]
+    ghosted: Bool
 
 
 @structure
@@ -268,16 +246,6 @@ class EmptyFolder:
 
 
 @structure
-class HardDeleteMessagesAndSubfolders:
-    """An `EmptyFolder` that cannot be recovered."""
-
-    rop: ClassVar = Rop(0x92, Completed)
-    input: U8
-    asynchronous: Bool = False
-    associated: Bool = False
-
-
-@structure
 class MoveCopyMessages:
     rop: ClassVar = Rop(0x33, Completed)
     source: U8
@@ -290,18 +258,6 @@ class MoveCopyMessages:
 @structure
 class DeleteMessages:
     rop: ClassVar = Rop(0x1E, Completed)
-    input: U8
-    _: KW_ONLY
-    asynchronous: Bool = False
-    notify_non_read: Bool = False
-    message_ids: Ids
-
-
-@structure
-class HardDeleteMessages:
-    """A `DeleteMessages` that cannot be recovered."""
-
-    rop: ClassVar = Rop(0x91, Completed)
     input: U8
     _: KW_ONLY
     asynchronous: Bool = False
@@ -432,26 +388,6 @@ class SeekRow:
     want_moved: Bool = True
 
 
-@structure
-class FoundRow:
-    bookmark_gone: Bool
-    row: Annotated[tuple[Any, ...] | None, Maybe(Row())]
-
-
-@structure
-class FindRow:
-    """The next row that meets a condition, of a table whose columns are these. Flags: 0x01 backwards."""
-
-    rop: ClassVar = Rop(0x4F, FoundRow)
-    input: U8
-    _: KW_ONLY
-    flags: U8 = 0
-    condition: Annotated[Restriction, Sized(uint16, condition)]
-    origin: U8 = BEGINNING
-    bookmark: Annotated[bytes, Sized(uint16)] = b""
-    columns: tuple[int, ...] = ()
-
-
 # Messages and attachments: MS-OXCMSG section 2.2.3.
 
 
@@ -521,22 +457,6 @@ class ModifyRecipients:
     input: U8
     columns: Tags
     recipients: Annotated[tuple[ModifiedRecipient, ...], Several(uint16, Of(ModifiedRecipient))]
-
-
-@structure
-class MoreRecipients:
-    recipients: Annotated[tuple[NumberedRecipient, ...], Several(uint8, Of(NumberedRecipient))]
-
-
-@structure
-class ReadRecipients:
-    """The recipients from `row_id`, with properties of the columns that OpenMessage returned."""
-
-    rop: ClassVar = Rop(0x0F, MoreRecipients)
-    input: U8
-    row_id: U32
-    reserved: U16 = 0
-    columns: tuple[int, ...] = ()
 
 
 @structure
@@ -658,13 +578,6 @@ class SetProperties:
     rop: ClassVar = Rop(0x0A, Problems)
     input: U8
     properties: Annotated[tuple[tuple[int, Value], ...], Sized(uint16, Several(uint16, Tagged()))]
-
-
-@structure
-class DeleteProperties:
-    rop: ClassVar = Rop(0x0B, Problems)
-    input: U8
-    tags: Tags
 
 
 @structure
