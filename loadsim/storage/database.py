@@ -20,15 +20,9 @@ from loadsim.storage.store import Checked, Damaged, StoreSettings
 
 FILE_NAME = "mail.db"
 
-FRAME_HEADER_BYTES = 24
-"""In the log, in front of each page: SQLite's file format, section 4.1."""
-
-STRIDE_BYTES = 256 * 1024
-"""The reads of maintenance and backup."""
-
-LONGEST_BUSY_MS = 1_000_000
-"""The longest wait for SQLite's own locks: that they are held is no fault of the disk."""
-
+FRAME_HEADER_BYTES = 24  # in the log, in front of each page: SQLite's file format, section 4.1
+STRIDE_BYTES = 256 * 1024  # the reads of maintenance and backup
+LONGEST_BUSY_MS = 1_000_000  # the longest wait for SQLite's own locks: that they are held is no fault of the disk
 _SERIAL = itertools.count()
 
 _SCHEMA = """

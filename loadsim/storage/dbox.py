@@ -18,17 +18,12 @@ from loadsim.storage.store import StoreSettings
 
 INDEX, MAP = "dovecot.index.log", "dovecot.map.index.log"
 
-HEADER = struct.Struct("<2sQQ12x")
-"""In front of each message: a mark, its key and its size; 30 bytes, as Dovecot's."""
-
+HEADER = struct.Struct("<2sQQ12x")  # in front of each message: a mark, its key and its size; 30 bytes, as Dovecot's
 MARK = b"\x01\x02"
 TRAILER = b"\n\x01\x03\n".ljust(63, b"\0")
 
-ROTATE_BYTES = 10 << 20
-"""A file of messages that has this size takes no more: the default of `mdbox_rotate_size`."""
-
-PURGED_SHARE = 0.5
-"""A file of which a larger part has been deleted is written again, as by `doveadm purge`."""
+ROTATE_BYTES = 10 << 20  # a file of messages that has this size takes no more: the default of `mdbox_rotate_size`
+PURGED_SHARE = 0.5  # a file of which a larger part has been deleted is written again, as by `doveadm purge`
 
 
 class DboxStore(FileStore):

@@ -37,7 +37,7 @@ from loadsim.storage.load import OPERATIONS
 from loadsim.storage.recording import Recording
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.tune import Try, best_of
-from loadsim.storage.verdict import AVERAGE_MS, LOADED, achieved_iops, judge
+from loadsim.storage.verdict import AVERAGE_MS, LOADED, judge
 
 NAMES = {
     Io.READ: "Database reads",
@@ -49,9 +49,7 @@ NAMES = {
 }
 
 RESULTS = {0: "passed", 1: "failed", 3: "invalid"}
-TONES: Mapping[int, Tone] = {0: "good", 1: "bad", 3: "doubtful"}
-"""By exit status."""
-
+TONES: Mapping[int, Tone] = {0: "good", 1: "bad", 3: "doubtful"}  # by exit status
 RATED = {"pass": PASSED, "fail": FAILED}
 
 
@@ -68,7 +66,7 @@ def storage_json(recording: Recording) -> dict[str, Any]:
         "direct": recording.direct,
         "window_s": recording.window_s,
         "target_iops": recording.scenario.target_iops,
-        "achieved_iops": achieved_iops(databases),
+        "achieved_iops": recording.together.iops,
         "databases": [each.document for each in databases],
         "checked": [asdict(each) for each in recording.checked],
         "proved": [asdict(each) for each in recording.proved],
@@ -107,7 +105,7 @@ def verdict_words(recording: Recording, verdict: Verdict) -> str:
     passed = "passed" if verdict.passed else "failed"
     words = f"{recording.header.test} test {passed if verdict.validity == 'valid' else verdict.validity}"
     if recording.header.test in LOADED and verdict.validity == "valid":
-        achieved, target = achieved_iops(recording.databases), recording.scenario.target_iops
+        achieved, target = recording.together.iops, recording.scenario.target_iops
         words += f": {achieved:,.1f} of {target:,.1f} reads and writes per second"
     return words
 
@@ -124,11 +122,14 @@ def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iter
         *((f"Disk {number}", words) for number, words in enumerate(header.file_systems, 1)),
     ]
     if header.test in LOADED:
-        iops, done = achieved_iops(databases), Counter(recording.together.operations)
+        together = recording.together
+        done = Counter(together.operations)
         mix = (
             ", ".join(f"{name} {percent(round(done[name] / done.total(), 3))}" for name in OPERATIONS if done) or "none"
         )
-        facts.insert(0, ("Achieved", f"{iops:,.1f} reads and writes per second, target {scenario.target_iops:,.1f}"))
+        facts.insert(
+            0, ("Achieved", f"{together.iops:,.1f} reads and writes per second, target {scenario.target_iops:,.1f}")
+        )
         facts.append(("Load per database", setting(scenario.threads, scenario.pause_s)))
         if recording.sizes:
             before, after = map(_size, recording.sizes)

@@ -24,12 +24,9 @@ from loadsim.storage.messages import proved
 from loadsim.storage.recently_used import RecentlyUsed
 from loadsim.storage.store import Checked, Store, StoreSettings
 
-LOG_ROTATE_BYTES = 1 << 20
-"""A log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`."""
-
+LOG_ROTATE_BYTES = 1 << 20  # a log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`
 STRIDE_BYTES = 256 * 1024
-PIECE_BYTES = 8192
-"""The writes of Dovecot's output streams."""
+PIECE_BYTES = 8192  # the writes of Dovecot's output streams
 
 
 class Place(NamedTuple):
@@ -55,8 +52,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
         os.close(file)
 
 
-_RECORD = struct.Struct("<IQqq")
-"""Checksum, key, and two numbers."""
+_RECORD = struct.Struct("<IQqq")  # checksum, key, and two numbers
 
 
 class LogRecord(NamedTuple):

@@ -13,18 +13,12 @@ from enum import StrEnum, unique
 class Io(StrEnum):
     """A kind of input or output. Only `READ` and `WRITE` count as IOPS, as in Jetstress."""
 
-    READ = "read"
-    """A read of the database that reached the device."""
-    WRITE = "write"
-    """A write to the database."""
-    LOG_WRITE = "log_write"
-    """A write to the log, from the call until the device has it."""
-    SYNC = "sync"
-    """A wait until the device has the writes to the database."""
-    MAINTENANCE = "maintenance_read"
-    """A sequential read of the background maintenance."""
-    REPLICATION = "replication_read"
-    """A read of the log for another copy."""
+    READ = "read"  # a read of the database that reached the device
+    WRITE = "write"  # a write to the database
+    LOG_WRITE = "log_write"  # a write to the log, from the call until the device has it
+    SYNC = "sync"  # a wait until the device has the writes to the database
+    MAINTENANCE = "maintenance_read"  # a sequential read of the background maintenance
+    REPLICATION = "replication_read"  # a read of the log for another copy
 
 
 @dataclass(slots=True)

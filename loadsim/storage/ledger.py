@@ -18,14 +18,10 @@ from numpy.typing import NDArray
 
 from loadsim.storage.store import Damaged
 
-ABSENT = -1
-"""In place of a version: the message was deleted, or not yet inserted."""
-
+ABSENT = -1  # in place of a version: the message was deleted, or not yet inserted
 _LIVE, _SIZES, _CHANGES, _IN_USE = "live.npy", "sizes.json", "changes", "in-use"
 
-FILLING = "filling"
-"""The file that a database has until it was filled."""
-
+FILLING = "filling"  # the file that a database has until it was filled
 _ENTRY = np.dtype([("key", "<u8"), ("version", "<i4")])
 _CHANGE = np.dtype([("key", "<u8"), ("version", "<i4"), ("state", "<u4")])
 

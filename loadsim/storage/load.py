@@ -22,9 +22,7 @@ from loadsim.storage.store import Damaged, Store
 Operation = Literal["insert", "delete", "replace", "read"]
 OPERATIONS: tuple[Operation, ...] = ("insert", "delete", "replace", "read")
 
-MOST_DAMAGES = 100
-"""The most damages that are named."""
-
+MOST_DAMAGES = 100  # the most damages that are named
 SETTLE_S, MAINTAIN_S, TICK_S = 0.05, 1 / 27, 0.01
 """The intervals of background work: writing pages, maintenance as fast as Exchange's, and a look at the clock."""
 

@@ -16,23 +16,13 @@ from loadsim.model.content.sized import TEXT_HEADER, multipart
 from loadsim.model.content.templates import Content
 from loadsim.model.message_tag import HEADER, MessageTag, body_digest
 
-RUN = "storage"
-"""The run in the tags of these messages."""
-
+RUN = "storage"  # the run in the tags of these messages
 KIND = "stored"
 
-LEAST_BYTES, MOST_TIMES_MEAN = 1024, 20
-"""The smallest message, and the largest as a multiple of the mean."""
-
-SPREAD = 1.0
-"""The standard deviation of the natural logarithm of sizes: half of the messages are below 0.6 of the mean."""
-
-MOST_TEXT_BYTES = 8192
-"""The longest text; what a message has above it is an attached file."""
-
-MAILBOX_BITS = 40
-"""A key is the number of a mailbox, shifted by this, and the number of the message."""
-
+LEAST_BYTES, MOST_TIMES_MEAN = 1024, 20  # the smallest message, and the largest as a multiple of the mean
+SPREAD = 1.0  # the standard deviation of the natural logarithm of sizes: half of the messages are below 0.6 of the mean
+MOST_TEXT_BYTES = 8192  # the longest text; what a message has above it is an attached file
+MAILBOX_BITS = 40  # a key is the number of a mailbox, shifted by this, and the number of the message
 _TEXTS, _TEXT_BYTES = 64, 4096
 _LINE_CHARS = 76
 

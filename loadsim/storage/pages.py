@@ -20,9 +20,7 @@ from loadsim.storage.io_times import Io, IoTimes
 from loadsim.storage.recently_used import RecentlyUsed
 from loadsim.storage.store import Damaged
 
-PAGE_BYTES = 32 * 1024
-"""As the pages of Exchange 2010 and later."""
-
+PAGE_BYTES = 32 * 1024  # as the pages of Exchange 2010 and later
 LOCK_BYTE_OFFSET = 1 << 30
 """SQLite's file format, section 1.4: the page with this byte is for locks of old systems, and never used."""
 

@@ -14,11 +14,9 @@ from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import FAILED, PASSED, Block, Document, Listing, Section, table_of
 from loadsim.storage.document import RESULTS, TONES, describe_storage, setting, verdict_words
 from loadsim.storage.recording import Recording
-from loadsim.storage.verdict import LOADED, achieved_iops, judge
+from loadsim.storage.verdict import LOADED, judge
 
-LEAST_COMMON_SHARE = 0.9
-"""The part of each window in which every other machine must have measured, too."""
-
+LEAST_COMMON_SHARE = 0.9  # the part of each window in which every other machine must have measured, too
 DISCLAIMER = (
     "The results are those of loadsim's storage test on this configuration. They are not part of Microsoft's Exchange"
     " Solution Reviewed Program, and Microsoft has not reviewed them."
@@ -90,7 +88,7 @@ def _results(tests: Sequence[Recording]) -> Block:
         ("Machine", None, lambda row: row[1].machine),
         ("Mailboxes", 0, lambda row: row[2].mailboxes),
         ("Threads and pause", None, lambda row: setting(row[2].threads, row[2].pause_s)),
-        ("IOPS", 1, lambda row: achieved_iops(row[1].databases) if row[3] else None),
+        ("IOPS", 1, lambda row: row[1].together.iops if row[3] else None),
         ("target", 1, lambda row: row[2].target_iops if row[3] else None),
         ("Result", None, lambda row: {0: PASSED, 1: FAILED}.get(judge(row[1]).exit_status, "invalid")),
     )

@@ -17,11 +17,8 @@ from loadsim.storage.scenario import StorageScenario
 ROOT, MARK = "loadsim-storage", "loadsim-storage.json"
 """The directory that is made in each of the given ones, and the file that marks it."""
 
-STORE = "store"
-"""The directory of a store, next to its ledger."""
-
-OVERHEAD = 1.15
-"""The files of a store by the bytes of its messages."""
+STORE = "store"  # the directory of a store, next to its ledger
+OVERHEAD = 1.15  # the files of a store by the bytes of its messages
 
 
 @contextmanager

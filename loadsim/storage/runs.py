@@ -45,26 +45,14 @@ Listener = Callable[["Database", Message], None]
 
 COMMAND = (sys.executable, "-P", "-m", "loadsim.storage.worker")
 
-LOG_BYTES = 20 << 20
-"""The size of the log when changed pages are written: the checkpoint depth of Exchange."""
-
-EACH_S = 60.0
-"""The interval of the words on the load."""
-
-LONGEST_SAMPLE_S = 15.0
-"""The interval of the published samples."""
-
-SAMPLES = 30
-"""Short tests have as many samples, so that a mean of one is a mean of many."""
-
-RECOVERED_BYTES = 500 << 20
-"""The most log that is replayed: the 500 logs of 1 MB of the published test."""
-
+LOG_BYTES = 20 << 20  # the size of the log when changed pages are written: the checkpoint depth of Exchange
+EACH_S = 60.0  # the interval of the words on the load
+LONGEST_SAMPLE_S = 15.0  # the interval of the published samples
+SAMPLES = 30  # short tests have as many samples, so that a mean of one is a mean of many
+RECOVERED_BYTES = 500 << 20  # the most log that is replayed: the 500 logs of 1 MB of the published test
 IN_MEMORY = ("tmpfs", "ramfs")
 
-CAMPAIGN = ".campaign"
-"""The file that marks the directory of a tuning or a queue."""
-
+CAMPAIGN = ".campaign"  # the file that marks the directory of a tuning or a queue
 LEAST_SAMPLE_S = 1.0
 LEAST_WARM_UP_S = 60.0
 WARM_SHARE = 0.99

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from loadsim.errors import ConfigError
 from loadsim.model.documents.schema import (
     Amount,
-    Count,
     Duration,
     Positive,
     PositiveDuration,
@@ -92,8 +91,6 @@ class StorageScenario:
     """Length of the measurement; 2h as published, above 6h a stress test."""
     reserve: Share = 0.1
     """Share of each file system that stays free."""
-    seed: Count = 1
-    """Seed of messages and operations."""
 
     @property
     def target_iops(self) -> float:
@@ -119,7 +116,7 @@ class StorageScenario:
     @property
     def stored(self) -> dict[str, Any]:
         """The keys that decide on the content of a store: one that was filled with the same can be used again."""
-        keys = ("store", "databases", "mailboxes", "mailbox_size", "message_size", "seed")
+        keys = ("store", "databases", "mailboxes", "mailbox_size", "message_size")
         document = asdict(self)
         return {key: document[key] for key in keys}
 

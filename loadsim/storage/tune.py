@@ -17,7 +17,7 @@ from typing import Literal
 from loadsim.findings.catalogue import Cause, Code
 from loadsim.storage.recording import Recording
 from loadsim.storage.scenario import StorageScenario
-from loadsim.storage.verdict import achieved_iops, judge
+from loadsim.storage.verdict import judge
 
 BY_TIMES = {*(Code.DISK_READS_SLOW, Code.DISK_READ_PEAK, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK, Code.DISK_STALLED)}
 """A run that misses others says nothing about the most that the disks can do."""
@@ -42,16 +42,15 @@ class Try:
 
 def result_of(recording: Recording) -> Try:
     """Judge a run by its times: whether it reached the target does not matter yet."""
-    verdict, databases = judge(recording), recording.databases
+    verdict, together = judge(recording), recording.together
     result: Result = "pass"
     if verdict.causes:
         result = "generator" if Cause.GENERATOR in verdict.causes else "void"
     elif codes := {each.code for each in verdict.missed} - {Code.BELOW_TARGET}:
         result = "fail" if codes <= BY_TIMES else "void"
-    done = sum(sum(each.operations.values()) for each in databases)
-    rate = done / recording.window_s / len(databases) if recording.window_s else 0.0
-    scenario = recording.scenario
-    return Try((scenario.threads, scenario.pause_s), result, achieved_iops(databases), rate)
+    scenario, done = recording.scenario, sum(together.operations.values())
+    rate = done / recording.window_s / scenario.databases if recording.window_s else 0.0
+    return Try((scenario.threads, scenario.pause_s), result, together.iops, rate)
 
 
 def next_setting(tries: Sequence[Try]) -> Setting | Code:

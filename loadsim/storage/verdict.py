@@ -7,29 +7,20 @@ Evaluation" (2011). Only the findings on the generator, the cache and the length
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from loadsim.analysis.verdict import Verdict
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
-from loadsim.storage.figures import DatabaseFigures
 from loadsim.storage.io_times import Io, summed
 from loadsim.storage.recording import Recording
 
-LOADED = ("performance", "stress")
-"""The tests with a load."""
-
-STRICT_MS, LENIENT_MS = 100.0, 200.0
-"""The largest mean of a sample, in tests of up to `STRICT_S` and in longer ones."""
-
+LOADED = ("performance", "stress")  # the tests with a load
+STRICT_MS, LENIENT_MS = 100.0, 200.0  # the largest mean of a sample, in tests of up to `STRICT_S` and in longer ones
 STRICT_S = 6 * 3600.0
-PUBLISHED_S = 2 * 3600.0
-"""The length of the published performance test."""
-
-AVERAGE_MS = {Io.READ: 20.0, Io.LOG_WRITE: 10.0}
-"""The limits of the averages over the test."""
-
+PUBLISHED_S = 2 * 3600.0  # the length of the published performance test
+AVERAGE_MS = {Io.READ: 20.0, Io.LOG_WRITE: 10.0}  # the limits of the averages over the test
 MOST_CPU_SHARE = 0.8
 """Above it, the threads of a database wait for the interpreter, and their times are those of the wait."""
 
@@ -40,17 +31,15 @@ DISKS_FAILED = (Code.STORED_DAMAGED, Code.DISK_FAILED)
 MOST_SINGLE_MS = 1000.0
 """For a single read, write or sync, at any time of the load: the mean of a sample hides a disk that stalls."""
 
-LEAST_READS = 100
-"""Fewer reads of a database make no average."""
+LEAST_READS = 100  # fewer reads of a database make no average
 
 
 def judge(recording: Recording) -> Verdict:
     """Return the verdict; the findings that weigh most come first."""
-    databases = recording.databases
     found = [*_ended(recording)]
     if recording.header.test in LOADED:
-        found += _load(recording, databases)
-    found += _integrity(recording, databases)
+        found += _load(recording)
+    found += _integrity(recording)
     if not recording.header.survived:
         found.append(finding(Code.MACHINE_RESTARTED))
     if not recording.direct:
@@ -58,10 +47,6 @@ def judge(recording: Recording) -> Verdict:
     if any(each.code in DISKS_FAILED for each in found):  # even if the times say nothing
         found = [replace(each, severity=Severity.WARNING) if each.cause else each for each in found]
     return Verdict(tuple(sorted(found, key=lambda each: list(Severity).index(each.severity))))
-
-
-def achieved_iops(databases: Sequence[DatabaseFigures]) -> float:
-    return sum(each.iops for each in databases)
 
 
 def _ended(recording: Recording) -> Iterator[Finding]:
@@ -79,14 +64,14 @@ def _ended(recording: Recording) -> Iterator[Finding]:
         yield finding(Code.DISK_FULL)
 
 
-def _load(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Finding]:
+def _load(recording: Recording) -> Iterator[Finding]:
     scenario, window_s = recording.scenario, recording.window_s
     if recording.window is None or not recording.window[1]:
         yield finding(Code.CACHE_NOT_FULL)
     if window_s < PUBLISHED_S:
         yield finding(Code.STORAGE_SHORT, length_s=window_s)
     peak_ms = STRICT_MS if scenario.duration_s <= STRICT_S else LENIENT_MS
-    for each, mailboxes in zip(databases, scenario.mailboxes_by_database, strict=True):
+    for each, mailboxes in zip(recording.databases, scenario.mailboxes_by_database, strict=True):
         target = scenario.target_iops * mailboxes / scenario.mailboxes
         if each.iops < target:
             yield finding(Code.BELOW_TARGET, each.name, achieved=each.iops, target=target)
@@ -115,22 +100,22 @@ def _load(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterato
             yield finding(Code.DISK_STALLED, each.name, slowest_ms=slowest.slowest_ms, limit_ms=MOST_SINGLE_MS)
 
 
-def _integrity(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Finding]:
+def _integrity(recording: Recording) -> Iterator[Finding]:
     """Yield findings on failed operations and damage, also before and after the window."""
-    for each in databases:
-        samples = recording.told_by(each.name)
+    names = [name for name, _ in recording.header.databases]
+    for name in names:
+        samples = recording.told_by(name)
         failures = Counter[str]()
         for sample in samples:
             failures.update(sample["failures"])
         for what, times in failures.items():
-            yield finding(Code.DISK_FAILED, each.name, times=times, what=what)
-        damages = [place for sample in samples for place in sample["damages"]]
-        if damages:
-            count = sum(sample["damaged"] for sample in samples)
-            yield finding(Code.STORED_DAMAGED, each.name, damaged=count, places=tuple(damages))
+            yield finding(Code.DISK_FAILED, name, times=times, what=what)
+        if count := sum(sample["damaged"] for sample in samples):
+            places = tuple(place for sample in samples for place in sample["damages"])
+            yield finding(Code.STORED_DAMAGED, name, damaged=count, places=places)
     if recording.kernel_errors:
         yield finding(Code.KERNEL_ERRORS, errors=recording.kernel_errors)
     for passes in (recording.checked, recording.proved):
-        for each, one in zip(databases, passes, strict=bool(passes)):
-            if one.damaged:
-                yield finding(Code.STORED_DAMAGED, each.name, damaged=one.damaged, places=tuple(one.damages))
+        for name, each in zip(names, passes, strict=bool(passes)):
+            if each.damaged:
+                yield finding(Code.STORED_DAMAGED, name, damaged=each.damaged, places=tuple(each.damages))

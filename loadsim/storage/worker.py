@@ -33,8 +33,7 @@ from loadsim.storage.store import Damaged, Pass, Store, StoreSettings
 SWITCH_INTERVAL_S = 0.0005
 """The time that a thread may keep the interpreter's lock from one whose read or write has ended; usually 5 ms."""
 
-PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal at the end of the process that started this one."""
+PR_SET_PDEATHSIG = 1  # prctl(2): the signal at the end of the process that started this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class Worker:
         self._settings = StoreSettings(
             place / STORE, not filled, mailboxes, self._scenario.cache, log_bytes, self._scenario.copies - 1
         )
-        self._messages = StoredMessages(self._scenario.seed * 1000 + number, self._scenario.message_size)
+        self._messages = StoredMessages(number, self._scenario.message_size)
         if not filled and (place / STORE).exists():  # filling was interrupted
             shutil.rmtree(place / STORE)
         (place / STORE).mkdir(exist_ok=True)
