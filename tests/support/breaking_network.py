@@ -1,20 +1,22 @@
-"""A proxy in front of an IMAP server, which breaks or falls silent at the command that it is told."""
+"""A proxy in front of a mail server, which breaks or falls silent at the command that it is told."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
-from loadsim.model.ports import Endpoint, Services
+from loadsim.model.ports import Services
 
 
 class Network:
     """A proxy in front of a server, which breaks or falls silent at the command that it is told."""
 
-    def __init__(self, services: Services) -> None:
-        self._target = services.imap
-        self._smtp = services.smtp
+    def __init__(self, services: Services, service: str = "imap") -> None:
+        self._services = services
+        self._service = service
         self.cut_at: bytes | None = None
         self.swallow_at: bytes | None = None
         self.swallowed = asyncio.Event()
@@ -25,7 +27,9 @@ class Network:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            yield Services(Endpoint("127.0.0.1", port), self._smtp, limit_s)
+            through = replace(self._services.endpoint(self._service), host="127.0.0.1", port=port)
+            services: Any = {self._service: through}
+            yield replace(self._services, command_limit_s=limit_s, **services)
         finally:
             server.close()
             self.cut()
@@ -36,7 +40,8 @@ class Network:
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        onward_reader, onward = await asyncio.open_connection(self._target.host, self._target.port)
+        target = self._services.endpoint(self._service)
+        onward_reader, onward = await asyncio.open_connection(target.host, target.port)
         self._writers |= {writer, onward}
         try:
             await asyncio.gather(self._there(reader, onward), self._back(onward_reader, writer))

@@ -23,7 +23,7 @@ from patience import PATIENCE_S
 
 from loadsim.model.ports import Account, Services
 from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
-from loadsim.servers.embedded import EmbeddedServer, start_embedded
+from loadsim.servers.embedded import EmbeddedServer, start_embedded, start_embedded_mapi
 from loadsim.servers.running import RunningServer
 
 DOMAIN = "example.test"
@@ -69,6 +69,18 @@ def embedded_server() -> Iterator[StartEmbedded]:
         def start(accounts: Sequence[Account], lists: Mapping[str, Sequence[str]] | None = None) -> EmbeddedServer:
             directory = stack.enter_context(short_directory())
             return stack.enter_context(start_embedded(accounts, lists or {}, directory))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def embedded_mapi_server() -> Iterator[StartEmbedded]:
+    """`embedded_mapi_server(accounts) -> EmbeddedServer`, stopped after the module."""
+    with ExitStack() as stack:
+
+        def start(accounts: Sequence[Account]) -> EmbeddedServer:
+            directory = stack.enter_context(short_directory())
+            return stack.enter_context(start_embedded_mapi(accounts, {}, directory))
 
         yield start
 

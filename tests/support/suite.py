@@ -15,7 +15,7 @@ import keeper
 import pytest
 from example_plugins import example_package
 from hypothesis import HealthCheck, settings
-from mailservers import dovecot_postfix, embedded_server, server_directory
+from mailservers import dovecot_postfix, embedded_mapi_server, embedded_server, server_directory
 from provisioning import lab, make_lab
 from skipping import run_watched
 
@@ -23,7 +23,15 @@ from bench.nullserver import compiler
 from loadsim.errors import ConfigError
 from loadsim.servers.dovecot_postfix import check_machine
 
-__all__ = ["dovecot_postfix", "embedded_server", "example_package", "lab", "make_lab", "server_directory"]
+__all__ = [
+    "dovecot_postfix",
+    "embedded_mapi_server",
+    "embedded_server",
+    "example_package",
+    "lab",
+    "make_lab",
+    "server_directory",
+]
 
 # Each run has the same examples; the fuzzer looks for others. None is wrong because the machine was busy for a moment.
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -164,7 +164,9 @@ class MapiMailbox:
         return self._folders.numbers[folder]
 
     def _place_of(self, batch: Batch, folder_id: int) -> int:
-        """Return the place of a folder in a batch that opens it. It is released with the next one."""
+        """Return the place of a folder in a batch, which opens it unless it is open."""
+        if self._open is not None and self._folders.numbers.get(self._open) == folder_id:
+            return batch.place(self._folder)
         place = batch.place()
         batch.add(rops.OpenFolder(0, place, folder_id))
         return place
@@ -172,7 +174,7 @@ class MapiMailbox:
     async def _done(self, name: str, batch: Batch, *places: int) -> Executed:
         """Execute a batch; release what it put into these places with the next one."""
         done = await self.session.execute(name, batch)
-        self._unused += [batch.handles[place] for place in places]
+        self._unused += [handle for place in places if (handle := batch.handles[place]) != self._folder]
         return done
 
     # --- looking ---
@@ -401,7 +403,7 @@ class MapiMailbox:
         for folder_id, ids in await self._portions(refs):
             batch = self.batch()
             folder = self._place_of(batch, folder_id)
-            batch.add(rops.SetReadFlags(folder, flags=0x01 if on else 0x04, message_ids=ids))
+            batch.add(rops.SetReadFlags(folder, flags=0x01 if on else 0x05, message_ids=ids))
             await self._done("SetReadFlags", batch, folder)
 
     async def _mark(self, refs: Sequence[Hashable], flag: Flag | None) -> None:
@@ -559,7 +561,7 @@ class MapiMailbox:
                 columns = (*self._columns[:7], tags.CREATION_TIME)
                 batch.add(rops.SetColumns(table, columns=columns))
                 rows, _ = await rows_of(self.session, "QueryRows", batch, table, columns)
-                self._unused += batch.handles[place : table + 1]
+                self._unused += [handle for handle in batch.handles[place : table + 1] if handle != self._folder]
                 rows.sort(key=lambda row: (number(row[7]) or 0, counter(row[0])))
                 found[folder] = [_stored(folder, row) for row in rows]
         return found

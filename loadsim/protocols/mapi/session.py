@@ -113,11 +113,11 @@ class MapiSession:
 
     def _forget(self) -> None:
         """Begin with new contexts."""
-        path = self.endpoint.path
-        query = f"/?MailboxId={quote(self.account.address, safe='@')}"
-        self._mailbox = _Context(path + query)
-        head, found, rest = path.rpartition("/emsmdb")
-        self._address_book = _Context((f"{head}/nspi{rest}" if found else ADDRESS_BOOK_PATH) + query)
+        path, _, query = self.endpoint.path.partition("?")
+        path, query = path.rstrip("/"), query or f"MailboxId={quote(self.account.address, safe='@')}"
+        self._mailbox = _Context(f"{path}/?{query}")
+        head, found, _ = path.rpartition("/emsmdb")
+        self._address_book = _Context(f"{f'{head}/nspi' if found else ADDRESS_BOOK_PATH}/?{query}")
         self._names, self._numbers = f"{{{uuid4()}}}", count(1)
         self.logon, self.logon_handle, self.failure = None, NO_HANDLE, None
 
