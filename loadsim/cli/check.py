@@ -16,6 +16,7 @@ from loadsim.cli.shown_answer import shown
 from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
+from loadsim.findings.next_step import next_step
 from loadsim.provisioning.server_check import WAIT_S
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask
 from loadsim.report.document import Document, Listing, Section
@@ -25,7 +26,7 @@ from loadsim.runs.quick_load import quick_load
 LACKS = 1
 """The exit status if the scenario cannot run on the server."""
 
-CAN_RUN = "This scenario can run on this server"
+CAN_RUN, CANNOT_RUN = "This scenario can run on this server", "This scenario cannot run on this server"
 
 LONGEST_GREETING = 120
 """Longer ones are cut: some servers list their libraries."""
@@ -59,7 +60,8 @@ def run_check(args: argparse.Namespace) -> int:
     why = refusal(found)
     verdict = _verdict(report, why)
     if args.json:
-        ends = {"can_run": report.can_run, "verdict": verdict, "findings": to_json((*report.lacks, *found))}
+        own = (*report.lacks, *found)
+        ends = {"can_run": report.can_run, "verdict": verdict, "findings": to_json(own), "next_step": next_step(own)}
         print(json.dumps({"server": name, **greetings, **to_json(report), **ends}, indent=2))
     else:
         tone: Tone = "bad" if not report.can_run else "doubtful" if why else "good"
@@ -78,7 +80,7 @@ def described(
     for task in report.tasks:
         tasks.setdefault(f"Tasks, driver {task.driver}", []).append(_task(task))
     for caption, lines in {
-        "Also to change": [*map(_to_change, report.lacks[1:])],  # the verdict has the first
+        "To change": [f"{one.text}: {one.code.remedy}".removesuffix(": ") for one in report.lacks],
         "Server": server,
         **tasks,
         "Mail": _rows(report.mail),
@@ -92,16 +94,10 @@ def described(
 
 
 def _verdict(report: ServerReport, why: str) -> str:
-    """Return one sentence: the scenario can run, or what to change first. `why` a run cannot become valid, or ""."""
-    if report.can_run:
-        return f"{CAN_RUN}; but {why}." if why else f"{CAN_RUN}."
-    first, *others = report.lacks
-    more = f" ({len(others)} more to change, below)" if others else ""
-    return f"This scenario cannot run on this server: {_to_change(first)}{more}."
-
-
-def _to_change(finding: Finding) -> str:
-    return f"{finding.text}: {finding.code.remedy}" if finding.code.remedy else finding.text
+    """Return if the scenario can run, and `why` a run cannot become valid, or ""."""
+    if not report.can_run:
+        return f"{CANNOT_RUN}."
+    return f"{CAN_RUN}; but {why}." if why else f"{CAN_RUN}."
 
 
 def _rows(observations: Iterable[Observation]) -> list[str]:

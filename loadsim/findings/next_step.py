@@ -18,9 +18,7 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Cause.LOAD,),
     (Cause.ABORTED,),
     (Cause.TERMS,),
-    (Code.COMPARED_INVALID,),
-    (Code.COMPARED_UNLIKE,),
-    (Code.LOADS_DIFFER,),
+    (Severity.INVALID,),  # of a comparison or a check: those of runs have causes
     (Severity.MISSED,),
     (Severity.DEGRADED,),
     (Code.SUITE_ENDED,),

@@ -121,9 +121,10 @@ def test_a_missing_list_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -
     assert main(["check", str(lab.path), *settings]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    said = " ".join(line.strip() for line in lines[: lines.index("Server:")])
-    assert said.startswith("This scenario cannot run on this server: the server does not know the list list-00001@exam")
-    assert said.endswith(f"[list-unknown]: {Code.LIST_UNKNOWN.remedy}.")
+    assert lines[:2] == ["This scenario cannot run on this server.", "To change:"]
+    said = " ".join(line.strip() for line in lines[2 : lines.index("Server:")])
+    assert said.startswith("- the server does not know the list list-00001@example.test: 55")
+    assert said.endswith(f"[list-unknown]: {Code.LIST_UNKNOWN.remedy}")
     assert any(re.match(r"  - to a list: LACKS: 55\d RCPT: 55\d .*", line) for line in lines)
     listed = lab.with_settings(*WITH_LIST)
     with pytest.raises(ConfigError, match=r"lists: expected the server to accept mail for list-00001@example\.test,"):

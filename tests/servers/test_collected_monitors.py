@@ -134,7 +134,7 @@ def test_a_check_tries_monitors(tmp_path: Path) -> None:
     monitors = declared(tmp_path) | {"mx2": {"command": MONITOR}}
     bad = loadsim("check", monitored(tmp_path, monitors=monitors))
     assert bad.returncode == 1
-    assert bad.stdout.startswith("This scenario cannot run on this server: ")
+    assert bad.stdout.startswith("This scenario cannot run on this server.\nTo change:\n")
     row = " ".join(bad.stdout.partition("\nMonitors:\n")[2].split())
     assert "mx2: LACKS: expected the log of the monitor mx2 (--name mx2), found that of the monitor mx1" in row
 

@@ -162,6 +162,7 @@ def test_several_runs_and_comparisons_have_the_findings_of_single_runs(tmp_path:
         ([Code.SHORT_WINDOW, Code.LOAD_MISSING, Code.STOPPED], Code.STOPPED),
         ([Code.LOAD_UNKNOWN, Code.LOG_DAMAGED, Code.ONE_RUN], Code.LOG_DAMAGED),
         ([Code.COMPARED_INVALID, Code.FEW_RUNS], Code.COMPARED_INVALID),
+        ([Code.PROVISIONAL, Code.LIST_UNKNOWN], Code.LIST_UNKNOWN),
         ([Code.CAPACITY_FOUND, Code.CORES_CONTENDED], Code.CORES_CONTENDED),
         ([Code.CAPACITY_FOUND, Code.EMBEDDED], Code.EMBEDDED),
         ([Code.CAPACITY_AT_LEAST, Code.GENERATOR_TOO_SLOW], Code.GENERATOR_TOO_SLOW),
