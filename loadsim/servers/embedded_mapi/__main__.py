@@ -10,7 +10,6 @@ import asyncio
 import base64
 import re
 import struct
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -133,7 +132,7 @@ class MapiServer:
         if request.path not in TYPES:
             writer.write(_plain(HTTPStatus.NOT_FOUND, {}))
             return
-        started = time.monotonic()
+        started = self._now()
         echoed = {name: request.headers[name.lower()] for name in _ECHOED if name.lower() in request.headers}
         try:
             request.check()
@@ -159,7 +158,7 @@ class MapiServer:
         writer.write(_head(HTTPStatus.OK, headers, cookies) + _chunk(b"PROCESSING\r\n"))
         if session is not None and request.kind == "NotificationWait":
             answer = await self._news(session, writer)
-        elapsed_ms = (time.monotonic() - started) * 1000
+        elapsed_ms = (self._now() - started) * 1000
         times = f"X-ElapsedTime: {elapsed_ms:.0f}\r\nX-StartTime: {formatdate(usegmt=True)}"
         done = f"DONE\r\nX-ResponseCode: 0\r\n{times}\r\n\r\n"
         writer.write(_chunk(done.encode() + answer + _NO_AUXILIARY) + _chunk(b""))
@@ -175,13 +174,17 @@ class MapiServer:
                             break
                     writer.write(_chunk(b"PENDING\r\n"))
                     await writer.drain()
-        session.used_s = time.monotonic()
+        session.used_s = self._now()
         return struct.pack("<3I", 0, 0, session.news.is_set())
 
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
     def _begin(self, request: Request, rops: Callable[[Session], Rops | None]) -> Session:
-        for expired in [each for each in self.sessions.values() if time.monotonic() - each.used_s > EXPIRY_S]:
+        for expired in [each for each in self.sessions.values() if self._now() - each.used_s > EXPIRY_S]:
             self._end(expired)
-        session = Session(request.path, request.login or "", None, time.monotonic())
+        session = Session(request.path, request.login or "", None, self._now())
         session.rops = rops(session)
         self.sessions[session.cookie] = session
         return session
@@ -198,7 +201,7 @@ class MapiServer:
         if CONTEXT not in cookies or (sequenced and SEQUENCE not in cookies):
             raise RefusedError(MISSING_COOKIE)
         session = self.sessions.get(cookies[CONTEXT])
-        if session is not None and time.monotonic() - session.used_s > EXPIRY_S:
+        if session is not None and self._now() - session.used_s > EXPIRY_S:
             self._end(session)
             session = None
         if session is None:
@@ -207,7 +210,7 @@ class MapiServer:
             raise RefusedError(NO_PRIVILEGE)
         if session.path != request.path:
             raise RefusedError(INVALID_COOKIE)
-        session.used_s = time.monotonic()
+        session.used_s = self._now()
         if sequenced:
             if cookies[SEQUENCE] != session.sequence:
                 raise RefusedError(INVALID_SEQUENCE)

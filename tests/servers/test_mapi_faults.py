@@ -1,0 +1,136 @@
+"""Faults of a MAPI server: each has an outcome, and the user logs on again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import faulty_mapi
+import pytest
+from faulty_mapi import Fault, faulty_server
+from imap_script import Ear, skip
+from mailservers import numbered_accounts
+from patience import PATIENCE_S
+from skipping import run_watched
+
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import INBOX
+from loadsim.protocols.registry import open_driver
+from loadsim.servers.embedded_mapi.__main__ import EXPIRY_S
+
+LIMIT_S = 10 * PATIENCE_S
+
+FAULTS: dict[str, tuple[Fault, type[TaskFailed], str]] = {
+    "unauthorized": (faulty_mapi.UNAUTHORIZED, ServerLost, "401"),
+    "busy": (faulty_mapi.BUSY, ServerLost, "503"),
+    "page": (faulty_mapi.PAGE, ServerLost, "MAPI response"),
+    "expired": (faulty_mapi.expired, ServerLost, "X-ResponseCode 10"),
+    "sequence": (faulty_mapi.out_of_sequence, ServerLost, "X-ResponseCode 15"),
+    "truncated": (faulty_mapi.TRUNCATED, ServerLost, "HTTP response"),
+    "not-done": (faulty_mapi.NOT_DONE, ServerLost, "MAPI"),
+    "wrong-chunk": (faulty_mapi.WRONG_CHUNK, ServerLost, "HTTP response"),
+    "large": (faulty_mapi.LARGE, ServerLost, "HTTP response"),
+    "silent": (faulty_mapi.NOTHING, ServerSilent, ""),
+    "pending": (faulty_mapi.pending, ServerSilent, ""),
+}
+"""Each fault, with the failure of a call of a session, and the beginning of its kind."""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_ends_the_session(name: str) -> None:
+    fault, failure, kind = FAULTS[name]
+
+    async def scenario() -> None:
+        async with faulty_server(numbered_accounts(1), LIMIT_S) as (server, services):
+            ear = Ear()
+            mailbox = open_driver("mapi", services).session(numbered_accounts(1)[0], ear).mailbox
+            await mailbox.log_on()
+            await mailbox.folders()
+            server.fail("Execute", fault)
+            call = asyncio.create_task(mailbox.headers(INBOX, None))
+            if failure is ServerSilent:
+                await server.met.wait()
+                skip(LIMIT_S + 1)
+            with pytest.raises(failure) as failed:
+                await call
+            assert failed.value.kind.startswith(kind)
+            assert ear.commands[-1][:2] == ("MAPI QueryRows", failed.value.outcome)
+            with pytest.raises(failure):  # the session is over
+                await mailbox.headers(INBOX, None)
+            server.fault = None
+            await mailbox.log_on()
+            assert await mailbox.headers(INBOX, None) == []
+            mailbox.abandon()
+
+    run_watched(scenario)
+
+
+@pytest.mark.parametrize("name", ["unauthorized", "busy", "page", "expired"])
+def test_a_fault_while_waiting_is_reported(name: str) -> None:
+    """A session whose wait for new mail fails is lost, though no call was under way."""
+    fault, failure, kind = FAULTS[name]
+
+    async def scenario() -> None:
+        async with faulty_server(numbered_accounts(1), LIMIT_S) as (server, services):
+            mailbox = open_driver("mapi", services).session(numbered_accounts(1)[0], Ear()).mailbox
+            await mailbox.log_on()
+            server.fail("NotificationWait", fault)
+            with pytest.raises(failure) as failed:
+                await mailbox.watch()
+            assert failed.value.kind.startswith(kind)
+            server.fault = None
+            await mailbox.log_on()
+            await mailbox.watch()
+            mailbox.abandon()
+
+    run_watched(scenario)
+
+
+@pytest.mark.parametrize(("fault", "kind"), [(faulty_mapi.UNAUTHORIZED, "401"), (faulty_mapi.BUSY, "503")])
+def test_a_log_on_is_refused(fault: Fault, kind: str) -> None:
+    async def scenario() -> None:
+        async with faulty_server(numbered_accounts(1), LIMIT_S) as (server, services):
+            mailbox = open_driver("mapi", services).session(numbered_accounts(1)[0], Ear()).mailbox
+            server.fail("Connect", fault)
+            with pytest.raises(ServerRefused) as failed:
+                await mailbox.log_on()
+            assert failed.value.kind.startswith(kind)
+            server.fault = None
+            await mailbox.log_on()
+            mailbox.abandon()
+
+    run_watched(scenario)
+
+
+def test_lost_cookies_end_the_session() -> None:
+    """A server that leaves out its next cookie refuses the request after."""
+
+    async def scenario() -> None:
+        async with faulty_server(numbered_accounts(1), LIMIT_S) as (server, services):
+            mailbox = open_driver("mapi", services).session(numbered_accounts(1)[0], Ear()).mailbox
+            await mailbox.log_on()
+            await mailbox.folders()
+            server.fail("Execute", faulty_mapi.WITHOUT_COOKIES)
+            await mailbox.headers(INBOX, None)
+            with pytest.raises(ServerLost, match="15"):
+                await mailbox.folders()
+            server.fault = None
+            await mailbox.log_on()
+            await mailbox.folders()
+            mailbox.abandon()
+
+    run_watched(scenario)
+
+
+def test_an_idle_session_expires() -> None:
+    async def scenario() -> None:
+        async with faulty_server(numbered_accounts(1), 2 * EXPIRY_S) as (_, services):
+            mailbox = open_driver("mapi", services).session(numbered_accounts(1)[0], Ear()).mailbox
+            await mailbox.log_on()
+            skip(EXPIRY_S - 1)
+            await mailbox.folders()
+            skip(EXPIRY_S + 1)
+            with pytest.raises(ServerLost, match="10"):
+                await mailbox.folders()
+            mailbox.abandon()
+
+    run_watched(scenario)

@@ -1,0 +1,130 @@
+"""The embedded MAPI server in the test's own event loop, which answers a type of request with a fault."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.servers.embedded_mapi.__main__ import EMSMDB, MapiServer, Request
+
+Fault = Callable[["FaultyServer", Request, asyncio.StreamWriter], Awaitable[None]]
+
+
+class FaultyServer(MapiServer):
+    """`fault` answers the requests of the type `at`, and `met` is set; without one, all is well."""
+
+    fault: Fault | None = None
+    at = ""
+
+    def __init__(self, accounts: Sequence[Account]) -> None:
+        super().__init__([(account.login, account.address, account.password) for account in accounts], {})
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        await super().connection(reader, writer)
+        self._connections.discard(task)
+
+    async def end(self) -> None:
+        """End the waits for new mail, and wait until the clients have closed their connections."""
+        for session in self.sessions.values():
+            session.news.set()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    def fail(self, at: str, fault: Fault) -> None:
+        self.at, self.fault, self.met = at, fault, asyncio.Event()
+
+    async def respond(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        if self.fault is not None and request.kind == self.at:
+            self.met.set()
+            await self.fault(self, request, writer)
+        else:
+            await super().respond(request, writer)
+
+    async def answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        """Answer as without a fault."""
+        await super().respond(request, writer)
+
+
+class _Held:
+    """Keeps what a server writes."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+
+def says(response: bytes) -> Fault:
+    """Return a fault that has one answer for all requests."""
+
+    async def fault(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(response)
+
+    return fault
+
+
+def changes(change: Callable[[bytes], bytes]) -> Fault:
+    """Return a fault that changes the answer; an answer that is cut short ends the connection."""
+
+    async def fault(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+        held = _Held()
+        await server.answer(request, held)  # type: ignore[arg-type]
+        changed = change(held.sent)
+        writer.write(changed)
+        if held.sent.startswith(changed):
+            writer.close()
+
+    return fault
+
+
+async def expired(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+    """Forget all sessions."""
+    server.sessions.clear()
+    await server.answer(request, writer)
+
+
+async def out_of_sequence(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+    for session in server.sessions.values():
+        session.sequence = "another"
+    await server.answer(request, writer)
+
+
+async def pending(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+    """Begin a response that goes on until the client leaves."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/mapi-http\r\nX-ResponseCode: 0\r\n"
+    writer.write(head + b"Transfer-Encoding: chunked\r\n\r\nc\r\nPROCESSING\r\n\r\n")
+    while True:
+        writer.write(b"9\r\nPENDING\r\n\r\n")
+        await writer.drain()
+        await asyncio.sleep(0)
+
+
+UNAUTHORIZED = says(b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Negotiate\r\nContent-Length: 0\r\n\r\n")
+BUSY = says(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n")
+PAGE = says(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>")
+NOTHING = says(b"")
+TRUNCATED = changes(lambda sent: sent[:-20])
+WITHOUT_COOKIES = changes(lambda sent: sent.replace(b"Set-Cookie", b"X-Cookie"))
+NOT_DONE = changes(lambda sent: sent.replace(b"DONE\r\n", b"GONE\r\n"))
+WRONG_CHUNK = changes(lambda sent: sent.replace(b"\r\n\r\nc\r\n", b"\r\n\r\nzz\r\n"))
+LARGE = changes(lambda sent: sent.replace(b"\r\n\r\nc\r\n", b"\r\n\r\nffffffff\r\n"))
+
+
+@asynccontextmanager
+async def faulty_server(accounts: Sequence[Account], limit_s: float) -> AsyncIterator[tuple[FaultyServer, Services]]:
+    """Run a server of these accounts, and yield it with services whose requests have this time limit."""
+    server = FaultyServer(accounts)
+    listening = await asyncio.start_server(server.connection, "127.0.0.1", 0)
+    try:
+        endpoint = Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1], path=EMSMDB)
+        yield server, Services(mapi=endpoint, command_limit_s=limit_s)
+    finally:
+        listening.close()
+        await server.end()
