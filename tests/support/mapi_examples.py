@@ -135,6 +135,7 @@ EVENTS = {
         "message deleted from a search folder": ("08C0", FOLDER, MESSAGE, OTHER),
         "folder's counts modified": ("1030", FOLDER, "FFFF", "05000000", "02000000"),
         "row of a message added": ("0081", "0300", FOLDER, MESSAGE, "00000000", OTHER, OLD, "00000000", "0200 0000"),
+        "row of a folder modified": ("0001", "0500", FOLDER, OTHER, "0200 0000"),
         "row of a folder deleted": ("0001", "0400", FOLDER),
         "table changed": ("0001", "0100"),
         "search completed": ("8000", FOLDER),

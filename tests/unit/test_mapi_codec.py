@@ -331,6 +331,7 @@ KNOWN = {
     "message deleted from a search folder": {"event": 8, "folder_id": 1, "message_id": 2, "parent_id": 3},
     "folder's counts modified": {"event": 0x10, "folder_id": 1, "total": 5, "unread": 2},
     "row of a message added": {"event": 0x100, "table_event": 3, "folder_id": 1, "message_id": 2, "row": b"\0\0"},
+    "row of a folder modified": {"event": 0x100, "table_event": 5, "folder_id": 1, "row": b"\0\0"},
     "row of a folder deleted": {"event": 0x100, "table_event": 4, "folder_id": 1},
     "table changed": {"event": 0x100, "table_event": 1},
     "search completed": {"event": 0x80, "folder_id": 1},

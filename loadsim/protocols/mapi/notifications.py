@@ -52,8 +52,7 @@ def read_notification(reader: Reader) -> Notified:
             if of_message:
                 found["message_id"], _instance = uint64.read(reader), uint32.read(reader)
             if table_event != ROW_DELETED:
-                if of_message:
-                    reader.take(20)  # the row before it
+                reader.take(20 if of_message else 8)  # the row before it
                 found["row"] = reader.take(uint16.read(reader))
     elif not event & EXTENDED:
         found["folder_id"] = uint64.read(reader)
