@@ -145,7 +145,7 @@ class Logon:
     rop: ClassVar = Rop(0xFE, LoggedOn)
     output: U8
     flags: U8 = 0x01
-    open_flags: U32 = 0x0100_0400  # USE_PER_MDB_REPLID_MAPPING, HOME_LOGON
+    open_flags: U32 = 0x0100_0004  # USE_PER_MDB_REPLID_MAPPING, HOME_LOGON
     store_state: U32 = 0
     mailbox_dn: Annotated[str, Sized(uint16, ansi)] = ""
 
