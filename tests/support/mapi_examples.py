@@ -65,15 +65,13 @@ EXAMPLES = (
         "12 00 01 00 06 00 14 00 48 67 14 00 4a 67 14 00 4d 67 03 00 4e 67 1f 00 37 00 40 00 06 0e",
     ),
     Example(
-        "MS-OXCTABL 4.3.2",
-        rops.SortTable(1, sorting=rops.Sorting(())),
-        received="13 01 00 00 00 00 00",
-        answer=rops.TableStatus(0),
+        "MS-OXCTABL 4.3.2", rops.SortTable(1, keys=()), received="13 01 00 00 00 00 00", answer=rops.TableStatus(0)
     ),
     Example(
-        "MS-OXCTABL 4.5, categories",
-        rops.SortTable(0, sorting=rops.Sorting((rops.SortOrder(0x8008301F, 0), rops.SortOrder(0x0E060040, 1)), 1, 1)),
-        "13 00 00 00 02 00 01 00 01 00 1f 30 08 80 00 40 00 06 0e 01",
+        # The document sorts by a category: CategoryCount and ExpandedCount are 1 there.
+        "MS-OXCTABL 4.5, without its category",
+        rops.SortTable(0, keys=(rops.SortOrder(0x8008301F, 0), rops.SortOrder(0x0E060040, 1))),
+        "13 00 00 00 02 00 00 00 00 00 1f 30 08 80 00 40 00 06 0e 01",
     ),
     Example("MS-OXCTABL 4.5.3.1", rops.QueryRows(0, count=50), "15 00 00 00 01 32 00"),
     Example(

@@ -2,7 +2,7 @@
 
 layout                 structures of the documents as dataclasses
 codes                  what a server refused
-properties, recipients, restrictions, notifications
+properties, recipients, notifications
 rops                   remote operations
 rop_buffer             operations with their handles into the buffer of an Execute, and its responses
 bodies                 bodies of HTTP requests and responses

@@ -28,7 +28,6 @@ class Reader:
     data: bytes
     at: int = 0
     columns: Sequence[int] = ()
-    depth: int = 0
 
     @property
     def left(self) -> int:
@@ -136,7 +135,7 @@ class Sized:
         data = reader.take(self.size.read(reader))
         if self.kind is None:
             return data
-        inner = Reader(data, 0, reader.columns, reader.depth)
+        inner = Reader(data, 0, reader.columns)
         value = self.kind.read(inner)
         inner.end()
         return value
@@ -199,7 +198,7 @@ class Sequential:
                 codes += kind.code
                 continue
             if codes:
-                self.parts.append((Struct("<" + codes), sum(not code.isdigit() for code in codes)))
+                self.parts.append((Struct("<" + codes), sum(code not in "0123456789x" for code in codes)))
                 codes = ""
             if kind is not None:
                 self.parts.append((kind, 1))

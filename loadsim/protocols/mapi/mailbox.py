@@ -206,8 +206,8 @@ class MapiMailbox:
         table = batch.place()
         opened = batch.add(rops.GetContentsTable(place, table, UNICODE))
         batch.add(rops.SetColumns(table, columns=self._columns))
-        by_time = rops.Sorting((rops.SortOrder(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING),))
-        batch.add(rops.SortTable(table, sorting=by_time))
+        by_time = rops.SortOrder(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING)
+        batch.add(rops.SortTable(table, keys=(by_time,)))
         return batch, opened
 
     def _take_view(self, folder: str, batch: Batch) -> None:

@@ -15,13 +15,11 @@ from loadsim.protocols.mapi.layout import (
     U16,
     U32,
     U64,
-    Ansi,
     Bool,
     Guid,
     Maybe,
     Number,
     Of,
-    Optional,
     Reader,
     Sequential,
     Several,
@@ -29,7 +27,6 @@ from loadsim.protocols.mapi.layout import (
     Unicode,
     ansi,
     boolean,
-    encode,
     malformed,
     structure,
     uint8,
@@ -39,7 +36,6 @@ from loadsim.protocols.mapi.layout import (
 )
 from loadsim.protocols.mapi.properties import Columns, Named, PropertyName, Row, Tagged, Value
 from loadsim.protocols.mapi.recipients import ModifiedRecipient, StoredRecipient
-from loadsim.protocols.mapi.restrictions import Restriction, condition
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -64,8 +60,6 @@ class Request(Protocol[R_co]):
 
 Ids = Annotated[tuple[int, ...], Several(uint16, uint64)]
 Tags = Annotated[tuple[int, ...], Columns(uint16)]
-LongTermId = Annotated[bytes, Number("24s")]
-"""MS-OXCDATA section 2.2.1.3.1: the identifier of a folder or message that is valid in all sessions."""
 
 
 @structure
@@ -93,18 +87,6 @@ class ShortString:
         return "" if type_ < 2 else (unicode if type_ == 4 else ansi).read(reader)
 
 
-class SortingKind:
-    """The numbers of keys, of categories and of expanded ones, and the keys."""
-
-    def write(self, value: Any) -> bytes:
-        numbers = Sequential((uint16, uint16, uint16)).write((len(value.keys), value.categories, value.expanded))
-        return numbers + b"".join(map(encode, value.keys))
-
-    def read(self, reader: Reader) -> Sorting:
-        count, categories, expanded = (uint16.read(reader) for _ in range(3))
-        return Sorting(Several(count, Of(SortOrder)).read(reader), categories, expanded)
-
-
 class Scope:
     """The identifiers of a folder and a message, or a byte 1 for None."""
 
@@ -117,7 +99,7 @@ class Scope:
 
 pair = Sequential((uint64, uint64))
 
-# Logons and identifiers: MS-OXCSTOR section 2.2.1.
+# Logons: MS-OXCSTOR section 2.2.1.
 
 ROOT, DEFERRED_ACTION, SPOOLER_QUEUE, IPM_SUBTREE, INBOX, OUTBOX, SENT_ITEMS, DELETED_ITEMS = range(8)
 """The places of some folders in `LoggedOn.folder_ids`."""
@@ -156,31 +138,6 @@ class Release:
 
     rop: ClassVar = Rop(0x01, Done)
     input: U8
-
-
-@structure
-class ReceiveFolder:
-    folder_id: U64
-    message_class: Ansi
-
-
-@structure
-class GetReceiveFolder:
-    rop: ClassVar = Rop(0x27, ReceiveFolder)
-    input: U8
-    message_class: Ansi = "IPM.Note"
-
-
-@structure
-class ShortTerm:
-    id: U64
-
-
-@structure
-class IdFromLongTermId:
-    rop: ClassVar = Rop(0x44, ShortTerm)
-    input: U8
-    id: LongTermId
 
 
 # Folders: MS-OXCFOLD section 2.2.1.
@@ -235,14 +192,6 @@ class DeleteFolder:
     input: U8
     flags: U8
     folder_id: U64
-
-
-@structure
-class EmptyFolder:
-    rop: ClassVar = Rop(0x58, Completed)
-    input: U8
-    asynchronous: Bool = False
-    associated: Bool = False
 
 
 @structure
@@ -318,33 +267,15 @@ class SortOrder:
     order: U8
 
 
-@dataclass(frozen=True, slots=True)
-class Sorting:
-    """The keys of a sorting, of which some may be categories, and some of these expanded."""
-
-    keys: tuple[SortOrder, ...]
-    categories: int = 0
-    expanded: int = 0
-
-
 @structure
 class SortTable:
+    """The order of the rows, without categories, whose two counts of 16 bits are 0."""
+
     rop: ClassVar = Rop(0x13, TableStatus)
     input: U8
     _: KW_ONLY
     flags: U8 = 0
-    sorting: Annotated[Sorting, SortingKind()]
-
-
-@structure
-class Restrict:
-    """The rows that meet a condition; with None, all."""
-
-    rop: ClassVar = Rop(0x14, TableStatus)
-    input: U8
-    _: KW_ONLY
-    flags: U8 = 0
-    condition: Annotated[Restriction | None, Sized(uint16, Optional(condition))]
+    keys: Annotated[tuple[SortOrder, ...], Several(Number("H4x"), Of(SortOrder))]
 
 
 BEGINNING, CURRENT, END = range(3)
@@ -469,21 +400,6 @@ class SetReadFlags:
     asynchronous: Bool = False
     flags: U8
     message_ids: Ids
-
-
-@structure
-class ReadFlagChanged:
-    changed: Bool
-
-
-@structure
-class SetMessageReadFlag:
-    """Flags as in `SetReadFlags`. `handle` is a place for the response."""
-
-    rop: ClassVar = Rop(0x11, ReadFlagChanged)
-    handle: U8
-    input: U8
-    flags: U8
 
 
 @structure
