@@ -542,6 +542,7 @@ class Code(Enum):
     MONITOR_WITHOUT_SAMPLES = _refused("monitor {where}: {why}", "make its command (monitors) print samples")
 
     # A test of storage.
+    STORE_UNVERIFIED = _invalid(Cause.FAULT, "what was stored was not verified afterwards", RUN_AGAIN)
     DISK_FULL = _invalid(
         Cause.TERMS, "the file system reached the reserve that stays free", "use fewer mailboxes, or a larger disk"
     )

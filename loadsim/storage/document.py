@@ -193,6 +193,8 @@ def _integrity(recording: Recording) -> Iterator[Block]:
     if passes := recording.proved:
         messages, damaged = sum(each.messages for each in passes), sum(each.damaged for each in passes)
         rows.append(("Messages, as acknowledged", f"{messages:,}", None, damaged))
+    if recording.kernel_errors is None:
+        rows.append(("Log of the kernel", "not readable", None, None))
     if rows:
         columns = (Column("Verified"), Column("Amount"), Column("Speed"), Column("damaged", 0))
         yield Table("Verified afterwards", columns, tuple(rows))

@@ -55,7 +55,7 @@ def _ended(recording: Recording) -> Iterator[Finding]:
         yield finding(Code.NO_END)
         return
     if not (recording.checked or end.failure or end.stopped):
-        yield finding(Code.FAULT_ENDED, why="nothing was verified")
+        yield finding(Code.STORE_UNVERIFIED)
     if end.failure:
         yield finding(Code.FAULT_ENDED, why=end.failure)
     if end.stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -121,3 +122,25 @@ def test_only_what_finds_a_message_is_an_operation(tmp_path: Path) -> None:
         load.stop()
         assert load.take()["operations"] == {"delete": 3}
         assert [*store.stored_keys()] == []
+
+
+@pytest.mark.parametrize("mix", [Mix(), Mix(insert=10, delete=10, replace=30, read=50)])
+def test_operations_are_those_of_the_mix(mix: Mix, tmp_path: Path) -> None:
+    """Pearson's chi-square of four kinds: above 27.9 with a probability of 4e-6 (three degrees of freedom)."""
+    settings = StoreSettings(tmp_path / STORE, True, 2, 1 << 20, 1 << 20, 0)
+    settings.directory.mkdir()
+    ledger, messages = Ledger(tmp_path), StoredMessages(1, 2000)
+    with closing(Maildir(settings)) as store, closing(ledger):
+        for key in range(200):
+            store.insert(key, messages.make(key, 0), durable=False)
+        ledger.write(live_of((key, 0) for key in range(200)), {})
+        load = StoreLoad(store, ledger, messages, replace(SCENARIO, store="maildir", lazy=1.0, mix=mix), 2)
+        done = Counter[str]()
+        load.start()
+        while done.total() < 1500 and not load.failed:
+            done.update(load.take()["operations"])  # type: ignore[arg-type]
+        load.stop()
+        done.update(load.take()["operations"])  # type: ignore[arg-type]
+    parts = asdict(mix)
+    expected = {name: done.total() * part / sum(parts.values()) for name, part in parts.items()}
+    assert sum((done[name] - each) ** 2 / each for name, each in expected.items()) < 27.9

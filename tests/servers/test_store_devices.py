@@ -1,0 +1,155 @@
+"""Inputs and outputs of the stores, held against those that the kernel counts for their device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+from patience import PATIENCE_S
+
+from loadsim.plugins import plugin
+from loadsim.storage.io_times import Io, IoTotals, summed
+from loadsim.storage.messages import MAILBOX_BITS, StoredMessages
+from loadsim.storage.scenario import OF_FILES
+from loadsim.storage.store import Store, StoreSettings
+
+pytestmark = pytest.mark.nightly(part="tools")
+
+MAILBOXES = 4
+STORES = ("database", *OF_FILES)
+
+
+def command(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout.strip()
+
+
+class Device:
+    """A loop device with an ext4 without a journal, whose writes the kernel would count, too."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place / "mounted"
+        self.place.mkdir()
+        with (place / "disk").open("wb") as disk:
+            disk.truncate(2 << 30)
+        self.name = command("losetup", "--find", "--show", "--direct-io=on", str(place / "disk"))
+
+    def mount(self) -> None:
+        command("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard", self.name)
+        command("mount", self.name, str(self.place))
+
+    def remove(self) -> None:
+        if self.place.is_mount():
+            command("umount", str(self.place))
+        command("losetup", "--detach", self.name)
+
+    def counts(self) -> dict[str, int]:
+        """Return the counters since the start (`Documentation/admin-guide/iostats.rst` of Linux)."""
+        name = Path(self.name).name
+        lines = (line.split() for line in Path("/proc/diskstats").read_text().splitlines())
+        of = next([int(each) for each in line[3:]] for line in lines if line[2] == name)
+        return {"reads": of[0], "read": 512 * of[2], "writes": of[4], "written": 512 * of[6], "flushes": of[15]}
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    with TemporaryDirectory(dir="/var/tmp") as directory:
+        made = Device(Path(directory))
+        try:
+            made.mount()
+            yield made
+        finally:
+            made.remove()
+
+
+class Counted:
+    """What a store and the kernel have counted in a block."""
+
+    def __init__(self, device: Device, store: Store) -> None:
+        self._device, self._store = device, store
+
+    def __enter__(self) -> Counted:
+        os.sync()
+        self._store.io.take()
+        self._before = self._device.counts()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ours: Mapping[Io, IoTotals] = summed([self._store.io.take()])
+        self.kernel = {name: value - self._before[name] for name, value in self._device.counts().items()}
+
+    def count(self, *kinds: Io) -> int:
+        return sum(self.ours[kind].count for kind in kinds)
+
+    def bytes(self, *kinds: Io) -> int:
+        return sum(self.ours[kind].bytes for kind in kinds)
+
+
+def within_5_percent(value: int) -> object:
+    return pytest.approx(value, rel=0.05)
+
+
+def keys(begin: int, end: int) -> list[int]:
+    return [(number % MAILBOXES) << MAILBOX_BITS | number for number in range(begin, end)]
+
+
+def opened(kind: str, place: Path, *, new: bool) -> Store:
+    found = plugin("store", kind)
+    assert found is not None
+    place.mkdir(exist_ok=True)
+    store: Store = found.load()(StoreSettings(place, new, MAILBOXES, 1 << 20, 64 << 20, 0))
+    return store
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_each_read_reaches_the_device(kind: str, device: Device) -> None:
+    """Of a store that was closed, so that its messages are in no cache."""
+    place, messages = device.place / "store", StoredMessages(1, 110_000)
+    with closing(opened(kind, place, new=True)) as store:
+        for key in keys(0, 200):
+            store.insert(key, messages.make(key, 0), durable=False)
+        store.recover()
+    with closing(opened(kind, place, new=False)) as store:
+        with Counted(device, store) as counted:
+            for key in Random(1).sample(keys(0, 200), 200):
+                store.read(key)
+        assert counted.kernel["reads"] == within_5_percent(counted.count(Io.READ))
+        assert counted.kernel["read"] == within_5_percent(counted.bytes(Io.READ))
+        with Counted(device, store) as counted:
+            for _ in range(100):
+                store.maintain()
+        assert counted.kernel["read"] == within_5_percent(counted.bytes(Io.MAINTENANCE))
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_each_durable_change_is_written_and_flushed(kind: str, device: Device) -> None:
+    """The metadata of files is not counted: large messages have little of it."""
+    messages = StoredMessages(1, 1_000_000)
+    with closing(opened(kind, device.place / "store", new=True)) as store:
+        store.insert(*(first := (keys(0, 1)[0], messages.make(0, 0))), durable=True)
+        with Counted(device, store) as inserted:
+            for key in keys(1, 31):
+                store.insert(key, messages.make(key, 0), durable=True)
+        with Counted(device, store) as deleted:
+            store.delete(first[0], durable=True)
+            for key in keys(1, 31):
+                store.delete(key, durable=True)
+        for counted in (inserted, deleted):
+            assert counted.kernel["flushes"] == within_5_percent(counted.count(Io.WRITE, Io.LOG_WRITE, Io.SYNC))
+        assert inserted.kernel["written"] == within_5_percent(inserted.bytes(Io.WRITE, Io.LOG_WRITE))
+
+
+def test_each_changed_page_is_written(device: Device) -> None:
+    messages = StoredMessages(1, 200_000)
+    with closing(opened("database", device.place / "store", new=True)) as store:
+        for key in keys(0, 200):
+            store.insert(key, messages.make(key, 0), durable=True)
+        with Counted(device, store) as counted:
+            store.recover()
+        assert counted.kernel["writes"] == within_5_percent(counted.count(Io.WRITE))
+        assert counted.kernel["written"] == within_5_percent(counted.bytes(Io.WRITE))
