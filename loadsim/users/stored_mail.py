@@ -16,8 +16,8 @@ from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import INBOX, Flag, Header, MessageRef, flags_among
 
-DECODED = 3 / 4
-"""The size of a file by its size in base64: some servers state the sizes of messages from decoded parts."""
+DECODED = 57 / 78
+"""The size of a file by its size in lines of base64: some servers state the sizes of messages from decoded parts."""
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings, FolderStatus
 from loadsim.protocols.mapi import rops, tags
-from loadsim.protocols.mapi.objects import Row, number, text
+from loadsim.protocols.mapi.objects import Row, identifier, number, text
 from loadsim.protocols.mapi.rops import LoggedOn
 
 SEPARATOR = "/"
@@ -48,7 +48,7 @@ class Folders:
 def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings) -> Folders:
     """Return the folders of a hierarchy table with `COLUMNS`; what is not below the top is left out."""
     top = logon.folder_ids[rops.IPM_SUBTREE]
-    known = {number(row[0]): row for row in rows}
+    known = {identifier(row[0]): row for row in rows}
     by_path: dict[str, int] = {}
     calendars: list[str] = []
     for folder_id, row in known.items():
@@ -56,7 +56,7 @@ def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings)
         above, at = folder_id, row
         while above != top and len(levels) <= len(known):
             levels.append(text(at[2]).replace("%", "%25").replace(SEPARATOR, "%2F"))
-            above = number(at[1])
+            above = identifier(at[1])
             if above == top or above not in known:
                 break
             at = known[above]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from loadsim.errors import MailMissing, ServerRefused
@@ -41,7 +41,7 @@ from loadsim.protocols.mapi.composition import (
 from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, SEPARATOR, Folders, read_folders
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.notifications import CREATED, NEW_MAIL, Notified
-from loadsim.protocols.mapi.objects import UNICODE, Row, number, rows_of, stream_of, text, write_message
+from loadsim.protocols.mapi.objects import UNICODE, Row, identifier, number, rows_of, stream_of, text, write_message
 from loadsim.protocols.mapi.properties import Value, tag, time_of
 from loadsim.protocols.mapi.recipients import smtp_recipient
 from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed
@@ -500,7 +500,7 @@ class MapiMailbox:
             if folder == CALENDAR:
                 batch.add(rops.SetProperties(made, ((tags.CONTAINER_CLASS, CALENDAR_CLASS),)))
             await self._done("CreateFolder", batch, place, made)
-            await self._hierarchy(logon)
+            self._forget_numbers()
 
     async def delete(self, folder: str) -> None:
         """DeleteFolder with its messages (MS-OXCFOLD section 2.2.1.3)."""
@@ -514,7 +514,11 @@ class MapiMailbox:
             answer = (await self._done("DeleteFolder", batch, place)).answer(deleted)
             if isinstance(answer, rops.Completed) and answer.partial:
                 raise ServerRefused("partial DeleteFolder", folder)
-            await self._hierarchy(logon)
+            self._forget_numbers()
+
+    def _forget_numbers(self) -> None:
+        """Let the next call that needs a folder's number ask for all."""
+        self._folders = replace(self._folders, numbers={})
 
     def path(self, folder: str) -> str:
         return self._folders.path(folder)
@@ -586,12 +590,12 @@ def canonical(folder: str) -> str:
 
 def counter(message: object) -> int:
     """Return the part of a message's number that counts (MS-OXCDATA section 2.2.1.2), big-endian behind two bytes."""
-    return int.from_bytes((number(message) or 0).to_bytes(8, "little", signed=True)[2:])
+    return int.from_bytes((identifier(message) or 0).to_bytes(8, "little")[2:])
 
 
 def _stored(folder: str, row: Row) -> Stored:
     """Return a message from a row with the first seven of the columns."""
-    message = number(row[0])
+    message = identifier(row[0])
     if message is None:
         raise ServerRefused("a row without a number", folder)
     flags = set()

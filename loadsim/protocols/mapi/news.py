@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loadsim.protocols.mapi import tags
-from loadsim.protocols.mapi.objects import Row, number
+from loadsim.protocols.mapi.objects import Row, identifier, number
 
 COLUMNS = (tags.MID, tags.MESSAGE_DELIVERY_TIME)
 """The first columns of the rows of these lists."""
@@ -24,7 +24,7 @@ class News:
 
     def take(self, rows: Sequence[Row], is_whole: bool = False) -> None:
         """Take a list of the newest messages, or the whole one."""
-        numbers = frozenset([each for row in rows if (each := number(row[0])) is not None])
+        numbers = frozenset([each for row in rows if (each := identifier(row[0])) is not None])
         if self.floor is None:
             self.before, self.floor = numbers, 0 if is_whole else min([number(row[1]) or 0 for row in rows], default=0)
         self.listed |= numbers
@@ -37,7 +37,7 @@ class News:
         Messages below the floor were not listed: they are old.
         """
         old = self.before if reopen else self.listed
-        return number(row[0]) not in old and (number(row[1]) or 0) >= (self.floor or 0)
+        return identifier(row[0]) not in old and (number(row[1]) or 0) >= (self.floor or 0)
 
     def event(self, message: int) -> None:
         if message not in self.listed and message not in self.expected:

@@ -33,6 +33,12 @@ def number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def identifier(value: object) -> int | None:
+    """Return the number of a folder or message, which has no sign, from its PtypInteger64, which has one."""
+    found = number(value)
+    return None if found is None else found & 0xFFFF_FFFF_FFFF_FFFF
+
+
 def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
