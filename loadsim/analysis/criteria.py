@@ -17,7 +17,7 @@ from loadsim.analysis.json_values import keyed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import SCALES, shown, unit_of
-from loadsim.model.criteria import OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
+from loadsim.model.criteria import DELIVERY, OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
 from loadsim.model.documents.yaml_reader import read_document
 from loadsim.model.terms import UNSCORED
 
@@ -151,6 +151,14 @@ def judge_each(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple
         else:
             results += [Result(each, limits, figure(figures, each)) for each in _names(name, figures)]
     return tuple(results)
+
+
+def switched_off(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[str, ...]:
+    """Return the names of criteria that are off, but for those that are off without a plan, or without mail."""
+    off = [name for name, limits in criteria.items() if limits is None]
+    if figures.stress:
+        off = [name for name in off if name.rpartition(".")[2] not in OF_THE_PLAN]
+    return tuple(name for name in off if name != DELIVERY or figures.delivery.accepted)
 
 
 def _of_scored_tasks(last: str, figures: Figures) -> dict[str, str]:

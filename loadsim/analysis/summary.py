@@ -10,7 +10,7 @@ from typing import Any, Literal
 from loadsim.analysis.analyse import analyse
 from loadsim.analysis.breakdown import breakdown
 from loadsim.analysis.completeness import reported_sum
-from loadsim.analysis.criteria import Limits, Result, criteria_of, default_weights, judge_each
+from loadsim.analysis.criteria import Limits, Result, criteria_of, default_weights, judge_each, switched_off
 from loadsim.analysis.figures import Figures, GeneratorFigures, Lateness, Totals
 from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
@@ -145,10 +145,11 @@ def summary_of(
     limits = log.header.limits or RunLimits()
 
     # 2. The verdict.
-    facts, figures, results = _judged(log, weights, window_s, criteria)
+    facts, figures, results, off = _judged(log, weights, window_s, criteria)
     verdict = judge(facts, results, limits)
     further = [
         *log.header.findings,
+        *([finding(Code.CRITERIA_OFF, criteria=off)] if off else []),
         *preparation_findings(figures.preparation, figures.embedded),
         *monitor_findings(log, window_s),
         *([] if verdict.validity == "invalid" else _score_notes(figures)),
@@ -184,7 +185,7 @@ def _no_interval(module: DriverFigures, window_s: Window, where: str) -> Finding
 
 def _judged(
     log: TimingLog, weights: Mapping[str, float], window_s: Window, criteria: Path | Mapping[str, Limits | None] | None
-) -> tuple[Facts, Figures, Sequence[Result]]:
+) -> tuple[Facts, Figures, Sequence[Result], tuple[str, ...]]:
     facts, figures = _figures(log, weights, window_s)
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, figures)
@@ -193,7 +194,7 @@ def _judged(
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
     results = with_probe_reasons(judge_each(wanted, figures), log, figures.probes, window_s)
-    return facts, figures, results
+    return facts, figures, results, switched_off(wanted, figures)
 
 
 def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> tuple[Facts, Figures]:

@@ -364,7 +364,8 @@ class Code(Enum):
         "make more runs of each, taking turns, and compare all of them with --looks",
     )
 
-    # How exact a score is.
+    # What was not judged, and how exact a score is.
+    CRITERIA_OFF = _note("the scenario switches these criteria off: {criteria}")
     PROVISIONAL = _note("the score is provisional: fewer than {limit} hits of {tasks}", MORE_HITS)
     NO_INTERVAL = _note(
         "no confidence interval for the score: the window is {window_s} long, at least {limit_s} needed",

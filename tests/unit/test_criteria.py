@@ -22,6 +22,7 @@ from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.criteria import DEFAULT, SCORES, documents, figures, planned_tasks
 from loadsim.model.documents.yaml_reader import known
 from loadsim.model.profile import load_profile
@@ -511,6 +512,27 @@ def test_a_tasks_own_criterion_replaces_that_of_all(tmp_path: Path) -> None:
     held = {one["name"]: (one["max"], one["passed"]) for one in summary.score["verdict"]["criteria"]}
     assert held == {"tasks.READ.failed_share": (0.01, False), "tasks.SEND.failed_share": (1, True)}
     assert of_each(begun(tmp_path, "b.tlog", tasks, criteria={**own, "tasks.scored.failed_share": None})) == {}
+
+
+@pytest.mark.parametrize(
+    ("mails", "header", "off"),
+    [
+        (DELIVERED, {}, ("failed_share", "done_share", "delivery.p95_ms")),
+        (DELIVERED, {"mode": "stress"}, ("failed_share", "delivery.p95_ms")),
+        ((), {}, ("failed_share", "done_share")),
+    ],
+)
+def test_criteria_that_are_off_are_named(
+    tmp_path: Path, mails: Any, header: dict[str, Any], off: tuple[str, ...]
+) -> None:
+    """But for those that are off by default: of the plan in a closed loop, and of the time of mail without any."""
+    names = ("delivery.p95_ms", "done_share", "failed_share")
+    criteria = {name: None if name in names else limits for name, limits in documents(DEFAULT).items()}
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 1, 5)], mails, header={"criteria": criteria, **header})
+    findings = [one for one in summarise([log]).verdict.findings if one.code is Code.CRITERIA_OFF]
+    assert findings == [finding(Code.CRITERIA_OFF, criteria=off)]
+    found = begun(tmp_path, "b.tlog", [], criteria=documents(DEFAULT)).verdict.findings
+    assert Code.CRITERIA_OFF not in {one.code for one in found}
 
 
 def test_scored_tasks_of_several_client_modules_are_asked_each(tmp_path: Path) -> None:
