@@ -189,7 +189,7 @@ class MapiStage(RealStage):
 
     recipient_command = "ResolveNames"
     states_sizes_of_mime = False
-    folders = FOLDERS | {"Outbox", "Drafts", "Contacts", "Tasks"}
+    folders = FOLDERS | {"Outbox"}
 
     def __init__(self, name: str, services: Services, network: Network, server: Services, account: Account) -> None:
         super().__init__(name, services, network, server, account)
