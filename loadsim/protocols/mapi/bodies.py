@@ -16,7 +16,6 @@ from loadsim.protocols.mapi.layout import (
     Ansi,
     Guid,
     Maybe,
-    Of,
     Reader,
     Several,
     Sized,
@@ -139,7 +138,7 @@ class Stat:
     sort_locale: U32 = 1033
 
 
-State = Annotated[Stat | None, Maybe(Of(Stat))]
+State = Annotated[Stat | None, Maybe(layout_of(Stat))]
 
 
 @structure
@@ -192,7 +191,7 @@ class ResolvedNames:
 
     code_page: U32
     results: Annotated[tuple[int, ...] | None, Maybe(Several(uint32, uint32))]
-    entries: Annotated[Entries | None, Maybe(Of(Entries))]
+    entries: Annotated[Entries | None, Maybe(layout_of(Entries))]
     auxiliary: Data
 
 

@@ -229,6 +229,7 @@ class Layout:
     def __init__(self, structure: type) -> None:
         hints = get_type_hints(structure, include_extras=True)
         named = [(each, _kind_of(hints[each.name])) for each in fields(structure)]
+        self.structure = structure
         self.kinds = {each.name: kind for each, kind in named if kind is not None}
         self.sequence = Sequential(self.kinds.values())
         take = attrgetter(*self.kinds) if self.kinds else lambda _: ()
@@ -246,8 +247,6 @@ class Layout:
 
 def _kind_of(hint: Any) -> Kind | None:
     """Return the kind of a field; None if it is not on the wire."""
-    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
-        return Of(hint)
     kind: Kind | None = getattr(hint, "__metadata__", (None,))[0]
     return kind
 
@@ -257,23 +256,7 @@ _layouts: dict[type, Layout] = {}
 
 def layout_of(structure: type) -> Layout:
     """Return the layout of a structure, which is made at its first use."""
-    layout = _layouts.get(structure)
-    if layout is None:
-        layout = _layouts[structure] = Layout(structure)
-    return layout
-
-
-class Of:
-    """A structure as a kind."""
-
-    def __init__(self, structure: type) -> None:
-        self.structure = structure
-
-    def write(self, value: Any) -> bytes:
-        return layout_of(self.structure).write(value)
-
-    def read(self, reader: Reader) -> Any:
-        return layout_of(self.structure).read(reader)
+    return _layouts.get(structure) or _layouts.setdefault(structure, Layout(structure))
 
 
 T = TypeVar("T")

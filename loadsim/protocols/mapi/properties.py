@@ -63,11 +63,6 @@ def time_of(microseconds: int) -> int:
     return (microseconds + _EPOCH_US) * 10
 
 
-def microseconds_of(time: int) -> int:
-    """Return the microseconds since 1970 of a PtypTime."""
-    return time // 10 - _EPOCH_US
-
-
 class _Code:
     """A PtypErrorCode."""
 

@@ -19,7 +19,6 @@ from loadsim.protocols.mapi.layout import (
     Guid,
     Maybe,
     Number,
-    Of,
     Reader,
     Sequential,
     Several,
@@ -27,6 +26,7 @@ from loadsim.protocols.mapi.layout import (
     Unicode,
     ansi,
     boolean,
+    layout_of,
     malformed,
     structure,
     uint8,
@@ -165,7 +165,7 @@ class CreatedFolder:
     """`existing` is None for a folder that was created now."""
 
     folder_id: U64
-    existing: Annotated[OpenedFolder | None, Maybe(Of(OpenedFolder))]
+    existing: Annotated[OpenedFolder | None, Maybe(layout_of(OpenedFolder))]
 
 
 @structure
@@ -275,7 +275,7 @@ class SortTable:
     input: U8
     _: KW_ONLY
     flags: U8 = 0
-    keys: Annotated[tuple[SortOrder, ...], Several(Number("H4x"), Of(SortOrder))]
+    keys: Annotated[tuple[SortOrder, ...], Several(Number("H4x"), layout_of(SortOrder))]
 
 
 BEGINNING, CURRENT, END = range(3)
@@ -331,7 +331,7 @@ class OpenedMessage:
     subject: Annotated[str, ShortString()]
     recipient_count: U16
     columns: Tags
-    recipients: Annotated[tuple[StoredRecipient, ...], Several(uint8, Of(StoredRecipient))]
+    recipients: Annotated[tuple[StoredRecipient, ...], Several(uint8, layout_of(StoredRecipient))]
 
 
 @structure
@@ -387,7 +387,7 @@ class ModifyRecipients:
     rop: ClassVar = Rop(0x0E, Done)
     input: U8
     columns: Tags
-    recipients: Annotated[tuple[ModifiedRecipient, ...], Several(uint16, Of(ModifiedRecipient))]
+    recipients: Annotated[tuple[ModifiedRecipient, ...], Several(uint16, layout_of(ModifiedRecipient))]
 
 
 @structure
@@ -484,7 +484,7 @@ class Problem:
 
 @structure
 class Problems:
-    problems: Annotated[tuple[Problem, ...], Several(uint16, Of(Problem))]
+    problems: Annotated[tuple[Problem, ...], Several(uint16, layout_of(Problem))]
 
 
 @structure
