@@ -372,7 +372,7 @@ class SavedMessage:
 
 @structure
 class SaveChangesMessage:
-    """Flags: 0x01 keep it open to read, 0x02 to write, 0x04 overwrite. `handle` is a place for the response."""
+    """Flags: 0x01 keep it open to read, 0x02 to write, 0x04 overwrite. The response repeats `handle`, any place."""
 
     rop: ClassVar = Rop(0x0C, SavedMessage)
     handle: U8
@@ -434,7 +434,7 @@ class CreateAttachment:
 
 @structure
 class SaveChangesAttachment:
-    """Flags as in `SaveChangesMessage`."""
+    """Flags as in `SaveChangesMessage`. `handle` is the place of the message, which the response repeats."""
 
     rop: ClassVar = Rop(0x25, Done)
     handle: U8
