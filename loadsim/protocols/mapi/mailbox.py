@@ -41,7 +41,7 @@ from loadsim.protocols.mapi.composition import (
 from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, SEPARATOR, Folders, read_folders
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.notifications import CREATED, NEW_MAIL, Notified
-from loadsim.protocols.mapi.objects import UNICODE, Row, identifier, number, rows_of, stream_of, text, write_message
+from loadsim.protocols.mapi.objects import TABLE, Row, identifier, number, rows_of, stream_of, text, write_message
 from loadsim.protocols.mapi.properties import Value, tag, time_of
 from loadsim.protocols.mapi.recipients import smtp_recipient
 from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed
@@ -148,7 +148,7 @@ class MapiMailbox:
         batch = self.batch()
         top, table = batch.place(), batch.place()
         batch.add(rops.OpenFolder(0, top, logon.folder_ids[rops.IPM_SUBTREE]))
-        batch.add(rops.GetHierarchyTable(top, table, 0x04 | UNICODE))
+        batch.add(rops.GetHierarchyTable(top, table, 0x04 | TABLE))
         batch.add(rops.SetColumns(table, columns=COLUMNS))
         rows, _ = await rows_of(self.session, "GetHierarchyTable", batch, table, COLUMNS)
         self._unused += batch.handles[top : table + 1]
@@ -204,7 +204,7 @@ class MapiMailbox:
             batch.add(rops.RegisterNotification(0, batch.place(), NEW_MAIL | CREATED, (folder_id, 0)))
         place = self._place_of(batch, folder_id)
         table = batch.place()
-        opened = batch.add(rops.GetContentsTable(place, table, UNICODE))
+        opened = batch.add(rops.GetContentsTable(place, table, TABLE))
         batch.add(rops.SetColumns(table, columns=self._columns))
         by_time = rops.SortOrder(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING)
         batch.add(rops.SortTable(table, keys=(by_time,)))
@@ -308,7 +308,7 @@ class MapiMailbox:
         with self.session:
             batch, message = await self._opening(ref)
             table, stream = batch.place(), batch.place()
-            batch.add(rops.GetAttachmentTable(message, table, UNICODE))
+            batch.add(rops.GetAttachmentTable(message, table, 0x40))
             columns = (tags.ATTACH_NUMBER, tags.ATTACH_SIZE, tags.ATTACH_LONG_FILENAME, tags.ATTACH_MIME_TAG)
             batch.add(rops.SetColumns(table, columns=columns))
             opened = batch.add(rops.OpenStream(message, stream, tags.BODY))
@@ -369,7 +369,7 @@ class MapiMailbox:
         """Return the body of a message of one text. Raises `ServerRefused` for others: MAPI keeps no MIME."""
         batch, message = await self._opening(ref)
         table, columns = batch.place(), (tags.ATTACH_NUMBER,)
-        batch.add(rops.GetAttachmentTable(message, table, UNICODE))
+        batch.add(rops.GetAttachmentTable(message, table, 0x40))
         batch.add(rops.SetColumns(table, columns=columns))
         with _may_be_missing():
             rows, _ = await rows_of(self.session, "OpenMessage", batch, table, columns)
@@ -561,7 +561,7 @@ class MapiMailbox:
             for folder in folders:
                 batch = self.batch()
                 place, table = self._place_of(batch, await self._number(folder)), batch.place()
-                batch.add(rops.GetContentsTable(place, table, UNICODE))
+                batch.add(rops.GetContentsTable(place, table, TABLE))
                 columns = (*self._columns[:7], tags.CREATION_TIME)
                 batch.add(rops.SetColumns(table, columns=columns))
                 rows, _ = await rows_of(self.session, "QueryRows", batch, table, columns)

@@ -13,8 +13,8 @@ from loadsim.protocols.mapi.recipients import TO, ModifiedRecipient, RecipientRo
 from loadsim.protocols.mapi.rop_buffer import Executed
 from loadsim.protocols.mapi.session import LARGEST_BATCH_BYTES, Batch, MapiSession
 
-UNICODE = 0x40
-"""The flag of tables with strings in Unicode."""
+TABLE = 0x40 | 0x10
+"""The flags of tables: strings in Unicode, and no events of rows, which nothing here uses."""
 
 INLINE_BYTES = 8192
 """The largest property that is set by its value; others are written through a stream."""
@@ -111,7 +111,7 @@ async def write_message(
         attachment = batch.place()
         await writing.add(rops.CreateAttachment(made, attachment))
         await writing.properties(attachment, file.properties, tags.ATTACH_DATA, file.content)
-        await writing.add(rops.SaveChangesAttachment(attachment, attachment))
+        await writing.add(rops.SaveChangesAttachment(made, attachment))
         await writing.add(rops.Release(attachment))
     save = rops.SaveChangesMessage(made, made, 0x02 if submits else 0x00)
     await writing.add(save)
