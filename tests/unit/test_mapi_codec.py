@@ -31,7 +31,7 @@ from loadsim.protocols.mapi.layout import (
 )
 from loadsim.protocols.mapi.notifications import NEW_MAIL, Notified
 from loadsim.protocols.mapi.properties import Columns, Named, PropertyName, Tagged, row_bytes, row_from, time_of
-from loadsim.protocols.mapi.recipients import RecipientRow, smtp_recipient
+from loadsim.protocols.mapi.recipients import ModifiedRecipient, RecipientRow, StoredRecipient, smtp_recipient
 from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, executed, rop_buffer
 
 quick = settings(deadline=None, max_examples=50)
@@ -168,14 +168,14 @@ def test_recipients_survive_a_round_trip() -> None:
         smtp_recipient("bo@sim.test", "Bö"),
         None,
     ]
-    recipients = tuple(rops.ModifiedRecipient(number, 1, row) for number, row in enumerate(rows))
+    recipients = tuple(ModifiedRecipient(number, 1, row) for number, row in enumerate(rows))
     request = rops.ModifyRecipients(0, columns, recipients)
     assert decode(rops.ModifyRecipients, encode(request)) == request
 
 
 def test_a_one_off_recipient() -> None:
     """MS-OXCDATA section 2.8.3: type SMTP, address and name in Unicode, no properties."""
-    request = rops.ModifyRecipients(2, (), (rops.ModifiedRecipient(0, 1, smtp_recipient("a@b")),))
+    request = rops.ModifyRecipients(2, (), (ModifiedRecipient(0, 1, smtp_recipient("a@b")),))
     row = struct.pack("<H", 0x0200 | 0x0010 | 0x0008 | 3) + 2 * "a@b\0".encode("utf-16-le") + b"\0\0\0"
     expected = struct.pack("<BHHIBH", 2, 0, 1, 0, 1, len(row)) + row
     assert encode(request) == expected
@@ -301,6 +301,42 @@ def test_events(name: str) -> None:
     expected = Notified(event, folder and folder << 56 | 1, message and message << 56 | 1)
     buffer = buffer_of(bytes.fromhex(EVENTS[name] + EVENTS["table changed"]))
     assert executed(buffer, []).notifications == [expected, Notified(0x100)]
+
+
+OPEN_MESSAGE = rops.OpenMessage(0, 1, folder_id=1, message_id=2)
+STRINGS = {b"\0": "", b"\1": "", b"\2a\0": "a", b"\3\xe9\0": "é", b"\4\xe9\0\0\0": "é"}
+
+
+@pytest.mark.parametrize("string", STRINGS)
+def test_an_opened_message(string: bytes) -> None:
+    """MS-OXCROPS section 2.2.6.1.2, with a subject of each type of string."""
+    row = struct.pack("<H", 0x0208 | 3) + "b@c\0".encode("utf-16-le") + b"\1\0\0" + struct.pack("<i", 6)
+    response = b"\3\1\0\0\0\0\1" + string + b"\4R\0\0\0" + struct.pack("<HHIIB", 3, 2, 0x0FFE0003, 0x5FFE001F, 1)
+    response += struct.pack("<BHHH", 2, 1252, 0, len(row)) + row
+    recipient = RecipientRow(flags=0x020B, address="b@c", properties=((0x0FFE0003, 6),))
+    assert executed(buffer_of(response), [OPEN_MESSAGE]).answers == [
+        rops.OpenedMessage(
+            True, STRINGS[string], "R", 3, (0x0FFE0003, 0x5FFE001F), (StoredRecipient(2, 1252, 0, recipient),)
+        )
+    ]
+
+
+MALFORMED = {
+    "a type of string": (OPEN_MESSAGE, "03 01 00 00 00 00 01 05"),
+    "a flag of a row": (QUERY, "15 02 00 00 00 00 02 01 00 02 61 00 00 00"),
+    "a flag of a value": (QUERY, "15 02 00 00 00 00 02 01 00 01 02 61 00 00 00"),
+    "columns of a recipient": (
+        OPEN_MESSAGE,
+        "03 01 00 00 00 00 01 00 00 01 00 00 00 01 01 E4 04 00 00 05 00 03 00 01 00 00",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_fields(name: str) -> None:
+    request, responses = MALFORMED[name]
+    with pytest.raises(ProtocolError):
+        answers_to(responses, request)
 
 
 # Bodies of HTTP.

@@ -75,10 +75,7 @@ class Completed:
 
 
 class ShortString:
-    """A TypedString (MS-OXCDATA section 2.11.7)."""
-
-    def write(self, value: Any) -> bytes:
-        return b"\4" + unicode.write(value) if value else b"\1"
+    """A TypedString of a response (MS-OXCDATA section 2.11.7)."""
 
     def read(self, reader: Reader) -> str:
         type_ = uint8.read(reader)
