@@ -1,0 +1,152 @@
+"""Sessions of the mapi driver with the embedded MAPI server: connections, the wait for mail, and whole messages."""
+
+from __future__ import annotations
+
+import asyncio
+
+import faulty_mapi
+import pytest
+from faulty_mapi import FaultyServer, faulty_server
+from imap_script import Ear, skip
+from mailservers import numbered_accounts
+from patience import PATIENCE_S
+from skipping import run_watched, turns
+from virtual_runs import contents
+
+from loadsim.errors import ServerSilent
+from loadsim.model.content.templates import KINDS
+from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Flag, Session
+from loadsim.protocols.mapi.session import LONGEST_WAIT_S
+from loadsim.protocols.registry import open_driver
+from loadsim.servers.embedded_mapi.__main__ import Request
+
+LIMIT_S = 10 * PATIENCE_S
+OWN = numbered_accounts(1)[0]
+
+
+def message_of(kind: str, message_id: str, to: Account = OWN) -> bytes:
+    return contents().compose(
+        run="run-1",
+        sender=1,
+        sender_address=OWN.address,
+        to=[to.address],
+        id=message_id,
+        kind=kind,
+        sent_us=1_700_000_000_000_000,
+        domain=OWN.domain,
+    )
+
+
+async def closes(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+    await server.answer(request, writer)
+    writer.close()
+
+
+async def begins(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+    """Begin a response that never ends."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/mapi-http\r\nX-ResponseCode: 0\r\n"
+    writer.write(head + b"Transfer-Encoding: chunked\r\n\r\nc\r\nPROCESSING\r\n\r\n")
+
+
+def test_a_connection_that_the_server_ends_between_requests_is_made_again() -> None:
+    """The session is in its cookies: nothing is lost, and nothing is reported but a connection."""
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (server, services):
+            ear = Ear()
+            mailbox = open_driver("mapi", services).session(OWN, ear).mailbox
+            await mailbox.log_on()
+            server.fail("Execute", closes)
+            for _ in range(3):
+                await mailbox.folders()
+                await turns(60)
+            assert {outcome for _, outcome, _, _ in ear.commands} == {"ok"}
+            assert [name for name, *_ in ear.commands].count("MAPI connection") == 3
+            assert not ear.losses
+            mailbox.abandon()
+
+    run_watched(scenario)
+
+
+@pytest.mark.parametrize(("fault", "after_s"), [(begins, LIMIT_S), (faulty_mapi.pending, LONGEST_WAIT_S)])
+def test_a_wait_that_never_ends_is_a_lost_session(fault: faulty_mapi.Fault, after_s: float) -> None:
+    """Silence ends it after a request's limit, PENDING without end after the longest wait; a new session works."""
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (server, services):
+            ear = Ear()
+            mailbox = open_driver("mapi", services).session(OWN, ear).mailbox
+            await mailbox.log_on()
+            server.fail("NotificationWait", fault)
+            await mailbox.watch()
+            assert ear.commands[-1][:2] == ("MAPI NotificationWait", "ok")
+            skip(after_s + 1)
+            await ear.wait()
+            assert [type(loss) for loss in ear.losses] == [ServerSilent]
+            with pytest.raises(ServerSilent):
+                await mailbox.folders()
+            server.fault = None
+            await mailbox.log_on()
+            await mailbox.watch()
+            mailbox.abandon()
+
+    run_watched(scenario)
+
+
+def test_messages_of_each_kind_are_read_back() -> None:
+    """Those above one request are written and read through streams."""
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (_, services):
+            session = open_driver("mapi", services).session(OWN, Ear())
+            mailbox = session.mailbox
+            await mailbox.log_on()
+            sent = {f"n1.{number}": message_of(kind, f"n1.{number}") for number, kind in enumerate(KINDS)}
+            for number, message in enumerate(sent.values()):
+                if number % 2:
+                    await mailbox.append(INBOX, message)
+                else:
+                    await session.submission.send(OWN.address, [OWN.address], message)
+            headers = await mailbox.headers(INBOX, None)
+            assert {header.tag.id for header in headers if header.tag} == set(sent)
+            for header in headers:
+                assert header.tag is not None
+                structure = await mailbox.structure(header.ref)
+                parts = (structure.text, *structure.attachments)
+                assert len(parts) == (2 if KINDS[header.tag.kind].attached else 1)
+                for part in parts:
+                    assert part is not None
+                    data = bytes(await mailbox.part(header.ref, part))
+                    assert len(data) > 1000
+                    assert data.removesuffix(b"\r\n") in sent[header.tag.id]
+            await mailbox.log_off()
+
+    run_watched(scenario)
+
+
+def test_the_server_files_what_is_sent() -> None:
+    """Its copy is in Sent Items and seen; the driver sends no other, but stores a message that was not sent."""
+
+    async def scenario() -> None:
+        accounts = numbered_accounts(2)
+        async with faulty_server(accounts, LIMIT_S) as (_, services):
+            driver, ear = open_driver("mapi", services), Ear()
+            session: Session = driver.session(OWN, ear)
+            mailbox, sent = session.mailbox, message_of("ups1K", "n1.0", accounts[1])
+            await mailbox.log_on()
+            await session.submission.send(OWN.address, [accounts[1].address], sent)
+            commands = len(ear.commands)
+            await mailbox.append(SENT_ITEMS, sent, [Flag.SEEN])
+            assert len(ear.commands) == commands
+            await mailbox.append(SENT_ITEMS, message_of("ups1K", "n1.1"), [Flag.SEEN])
+            filed = await mailbox.headers(SENT_ITEMS, None)
+            assert {(header.tag.id, header.seen) for header in filed if header.tag} == {("n1.0", True), ("n1.1", True)}
+            assert await mailbox.headers(INBOX, None) == []
+            other = driver.session(accounts[1], Ear()).mailbox
+            await other.log_on()
+            (received,) = await other.headers(INBOX, None)
+            assert (received.sender, received.to, received.seen) == (OWN.address, (accounts[1].address,), False)
+            await other.log_off()
+            await mailbox.log_off()
+
+    run_watched(scenario)
