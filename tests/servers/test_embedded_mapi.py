@@ -16,7 +16,7 @@ from mailservers import numbered_accounts, short_directory
 from patience import PATIENCE_S
 
 from loadsim.model.ports import Account
-from loadsim.servers.embedded import start_embedded_mapi
+from loadsim.servers.embedded import LOG_NAME, start_embedded_mapi
 from loadsim.servers.running import RunningServer
 
 pytestmark = pytest.mark.slow
@@ -53,9 +53,10 @@ class Peer:
     def close(self) -> None:
         self._connection.close()
 
-    def post(
+    def begin(
         self, kind: str, body: bytes, changes: Mapping[str, str | None] | None = None, method: str = "POST"
-    ) -> Answer:
+    ) -> None:
+        """Send a request."""
         self.requests += 1
         headers: dict[str, str | None] = {
             "Content-Type": "application/mapi-http",
@@ -68,6 +69,11 @@ class Peer:
             **(changes or {}),
         }
         self._connection.request(method, self.path + "/", body, {name: each for name, each in headers.items() if each})
+
+    def post(
+        self, kind: str, body: bytes, changes: Mapping[str, str | None] | None = None, method: str = "POST"
+    ) -> Answer:
+        self.begin(kind, body, changes, method)
         response = self._connection.getresponse()
         cookies = dict(each.partition(";")[0].split("=", 1) for each in response.headers.get_all("Set-Cookie", []))
         self.cookies |= cookies
@@ -130,8 +136,10 @@ def accounts() -> list[Account]:
 @pytest.fixture(scope="module")
 def server(accounts: list[Account]) -> Iterator[RunningServer]:
     lists = {LIST: [accounts[1].address, accounts[2].address]}
-    with short_directory() as directory, start_embedded_mapi(accounts, lists, directory) as running:
-        yield running
+    with short_directory() as directory:
+        with start_embedded_mapi(accounts, lists, directory) as running:
+            yield running
+        assert (directory / LOG_NAME).read_text() == ""
 
 
 @pytest.fixture
@@ -260,6 +268,7 @@ def test_announces_new_mail(peers: Callable[..., Peer]) -> None:
     flags = struct.pack("<H", 0x8002) + struct.pack("<Q", inbox) + listed[3:] + struct.pack("<IB", 2, 1)
     assert notified == b"\x2a" + struct.pack("<I", reader.handles[5]) + b"\0" + flags + wide("IPM.Note")
     assert rows(reader, inbox, MID) == listed
+    waiting.begin("NotificationWait", bytes(8))  # the server's end ends it, too
 
 
 def test_keeps_what_is_saved(peers: Callable[..., Peer]) -> None:

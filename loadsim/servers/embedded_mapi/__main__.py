@@ -109,7 +109,8 @@ class MapiServer:
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of a connection, one after the other, until it ends."""
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        ends = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
+        with suppress(*ends, asyncio.CancelledError):  # asyncio would log the cancellation at the server's end
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 first, *lines = head[:-4].split("\r\n")
