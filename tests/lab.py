@@ -5,8 +5,6 @@
 Kinds are cyrus, courier, james and greenmail. `make nightly-servers` fetches their programs.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The certificate of a cluster, held against OpenSSL, and against Dask's own scheduler, worker and client."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Agents and a station over Dask: who is there, a network that is cut, one run at a time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

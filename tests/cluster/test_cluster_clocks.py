@@ -1,7 +1,5 @@
 """Clocks of the machines of a cluster: read over Dask while a run lasts, told to the machines, and in their logs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

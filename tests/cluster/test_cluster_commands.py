@@ -1,7 +1,5 @@
 """The commands of a cluster as a user meets them: processes on loopback join, make a run, get lost, collect."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What is lost when something of a cluster is killed or frozen: each for real, by the commands that a user gives."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

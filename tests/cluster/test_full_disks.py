@@ -1,7 +1,5 @@
 """Disks that are full while a cluster makes a run, the clients' and the station's: each a real one of some MiB."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Machine processes as they live: kept in step by a station, orphaned by their agents, bereft of the station."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

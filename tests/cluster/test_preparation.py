@@ -1,7 +1,5 @@
 """Mailboxes prepared by many: in step, as one would, and by the clients of a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The tutorial from two machines to twelve, typed at test hosts as it stands: SSH, certificates, a mail server."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The page on the architecture: its picture is that of the imports, and the functions that it names exist."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

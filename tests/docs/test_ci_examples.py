@@ -1,7 +1,5 @@
 """The examples for CI services: what their jobs execute, and that a slower server fails them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

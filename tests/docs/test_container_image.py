@@ -1,7 +1,5 @@
 """The Containerfile: podman builds it without root, and the image runs the quickstart as its page says."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

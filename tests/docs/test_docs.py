@@ -1,7 +1,5 @@
 """The documentation against the program: what a page names is there, and what is there is named."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

@@ -1,7 +1,5 @@
 """Every command that a page shows: typed or executed by a test, or marked as untested with the reason."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib

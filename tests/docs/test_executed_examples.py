@@ -1,7 +1,5 @@
 """The commands of pages that need no mail server, executed as they stand in a directory with the files they expect."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

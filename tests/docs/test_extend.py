@@ -1,7 +1,5 @@
 """The page on plug-ins shows or links the files of the example package, which other tests install and run."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Without the extra `distributed`: all that one machine does works, and a cluster's commands say what is missing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The page of findings is what the catalogue gives."""
 
-from __future__ import annotations
-
 from tools import make_findings
 
 

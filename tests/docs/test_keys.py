@@ -1,7 +1,5 @@
 """The tables of keys in the reference are what the classes give."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools import make_keys

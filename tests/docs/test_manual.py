@@ -1,7 +1,5 @@
 """The pages of commands: up to date and complete; the manual page is free of warnings of the programs that show it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The wheel and the source distribution: their files, their description, and an installation of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

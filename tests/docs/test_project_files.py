@@ -1,7 +1,5 @@
 """Files that newcomers' tools read: make's targets, the hooks before a commit, the site's pages, the test files."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

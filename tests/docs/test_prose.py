@@ -1,7 +1,5 @@
 """The checker of prose: it finds what CONTRIBUTING.md rules out, and takes no code for prose."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages on suites and directories against the program: the keys of `campaign.json`, the variables of commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The tutorials, typed as they are printed, by an ordinary user of a fresh Debian."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Fuzz all targets, print what they came to, and each kind of finding with its smallest case; 1 if there is any."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

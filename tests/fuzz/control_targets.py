@@ -1,7 +1,5 @@
 """Targets that peers and mailboxes speak to: links and manifests."""
 
-from __future__ import annotations
-
 import json
 from random import Random
 

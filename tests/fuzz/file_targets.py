@@ -1,7 +1,5 @@
 """Targets that are files: timing logs, scenarios and profiles, settings, tables of accounts, run directories."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Targets without I/O: what servers send, and what an e-mail holds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any

@@ -1,7 +1,5 @@
 """Input that is nearly sound: bytes and documents, changed at random places with the words of their format."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A step is a call of a function in Python or C, or the resumption of a generator.
 each machine. CPU time and the size of the process only select the cases that are repeated and counted.
 """
 
-from __future__ import annotations
-
 import gc
 import resource
 import signal

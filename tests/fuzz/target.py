@@ -1,7 +1,5 @@
 """Readers of foreign input, as the fuzzer knows them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random

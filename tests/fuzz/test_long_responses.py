@@ -1,7 +1,5 @@
 """Long responses of each kind, and long nonsense: steps, copies and memory stay in proportion to the bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

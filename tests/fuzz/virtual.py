@@ -1,7 +1,5 @@
 """An event loop in virtual time without sockets: the other end of each connection is a function."""
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 import socket

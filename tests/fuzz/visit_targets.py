@@ -4,8 +4,6 @@ A case begins with the number of the server's first hostile answer. Its answers,
 between the marks; all others are sound. In an answer `%t` is the tag of the command, `%s` the sound answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence

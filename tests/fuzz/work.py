@@ -1,7 +1,5 @@
 """Processes that run cases until time is up, and their findings."""
 
-from __future__ import annotations
-
 import gc
 import resource
 import sys

@@ -1,7 +1,5 @@
 """Run each fault by itself, through each driver, and print what should not be; `--write` writes the tables."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """One connection in the middle: it forwards, finds commands and their answers, and lets a fault act on them."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

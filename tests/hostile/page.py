@@ -1,7 +1,5 @@
 """The tables of recorded.md: written from runs of the faults, and read by a test."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

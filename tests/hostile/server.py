@@ -1,7 +1,5 @@
 """The embedded server's own pymap and aiosmtpd on the running loop, and a list of what they took."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -5,8 +5,6 @@ a driver that counts it as accepted is found out.
 """
 
 # ruff: noqa: E501 - a fault is a line of a table
-from __future__ import annotations
-
 from .acts import Act, Fault, Strike, ahead, behind, closes, cuts, drops, edits, floods, hangs, resets, says, trickles
 from .imap_faults import GARBAGE, handshake
 

@@ -1,7 +1,5 @@
 """Each fault through each driver: the run ends, other users notice nothing, and the page has what was recorded."""
 
-from __future__ import annotations
-
 import pytest
 
 from loadsim.protocols.imap import connection

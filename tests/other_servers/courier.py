@@ -5,8 +5,6 @@ and the socket of its authentication have fixed paths. So both servers run in a 
 `mounts`); all files are in a directory of the instance. Written for Courier-IMAP 5.0 (Debian 12).
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pwd

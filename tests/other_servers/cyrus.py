@@ -4,8 +4,6 @@ Its programs are unpacked in a directory (see `mounts`). Configuration, mailboxe
 of its own. Written for Cyrus 3.6 (Debian 12).
 """
 
-from __future__ import annotations
-
 import imaplib
 import os
 import pwd

@@ -4,8 +4,6 @@ Written for Exim 4.96 (Debian 12). Its configuration file and the name of its us
 a view of /etc of its own (see `mounts`).
 """
 
-from __future__ import annotations
-
 import grp
 import hashlib
 import os

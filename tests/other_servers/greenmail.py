@@ -3,8 +3,6 @@
 GreenMail is a server for tests. It has no distribution lists, and creates a mailbox for each unknown recipient.
 """
 
-from __future__ import annotations
-
 import imaplib
 import time
 from collections.abc import Iterable, Mapping, Sequence

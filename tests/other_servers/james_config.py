@@ -4,8 +4,6 @@ Keys: https://james.apache.org/server/config.html. A missing file means James's 
 protocols that are not used are switched off by name.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape

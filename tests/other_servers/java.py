@@ -3,8 +3,6 @@
 Both keep all mail in memory, so SIGTERM may end them at once.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

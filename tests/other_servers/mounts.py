@@ -4,8 +4,6 @@ The mounts are made in a mount namespace (unshare(1)): only the server's own pro
 last of these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

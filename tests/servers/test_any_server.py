@@ -4,8 +4,6 @@ Initialise, run, initialise again and clean; imaplib reads all mailboxes between
 server is part of `make test`, all servers are part of `make nightly-servers`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

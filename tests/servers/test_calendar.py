@@ -1,7 +1,5 @@
 """The calendar over a mailbox, on real servers: one schedule at any time, and nobody else's mail touched."""
 
-from __future__ import annotations
-
 import asyncio
 import imaplib
 from collections.abc import Awaitable, Callable

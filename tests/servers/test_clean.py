@@ -1,7 +1,5 @@
 """Clean: nothing of loadsim's stays, and nothing of anybody else's is touched."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 

@@ -1,7 +1,5 @@
 """Accounts and lists as servers' tables: the servers' own tools read back what was meant."""
 
-from __future__ import annotations
-
 import csv
 from base64 import b64encode
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What may befall a generator while it measures, done to real ones on a real server: each has to end in its verdict."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

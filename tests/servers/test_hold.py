@@ -1,7 +1,5 @@
 """Accounts that another loadsim uses or prepared: refused by name, free after a crash, and noticed if it comes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

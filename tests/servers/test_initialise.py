@@ -1,7 +1,5 @@
 """Initialise: exactly the start state, whatever was there before, and nothing of anybody else's touched."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

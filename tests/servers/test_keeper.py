@@ -1,7 +1,5 @@
 """A test run that is killed leaves nothing behind: no server, no daemon, no network namespace, no file."""
 
-from __future__ import annotations
-
 import os
 import re
 import select

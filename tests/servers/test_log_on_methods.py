@@ -1,7 +1,5 @@
 """Each log-on method on Dovecot, and on Postfix with Dovecot's SASL, through all drivers; wrong secrets included."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The probes `postfix` and `dovecot` on real servers: their figures are those that other programs find there."""
 
-from __future__ import annotations
-
 import imaplib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Mail programs on real servers: their commands are the documented ones, and all programs show the same mail."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

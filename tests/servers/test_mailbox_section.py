@@ -1,7 +1,5 @@
 """Mailboxes as a scenario states them, on real servers: dates, sizes, nested folders; and gone after clean."""
 
-from __future__ import annotations
-
 import asyncio
 import imaplib
 import re

@@ -1,7 +1,5 @@
 """`loadsim monitor` as a process: how it ends, and what it leaves."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

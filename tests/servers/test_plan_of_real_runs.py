@@ -1,7 +1,5 @@
 """The traffic of a plan beside that of a run: by loadsim's log, and by what Dovecot and Postfix count themselves."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

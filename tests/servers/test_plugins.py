@@ -1,7 +1,5 @@
 """The example of a package with plug-ins, installed by pip: each is found by its entry point, and works in a run."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A real Prometheus, which fetches the metrics of a run, and the probe that reads it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every figure of `score.json` is computed a second time, by code that shares nothing with loadsim's."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

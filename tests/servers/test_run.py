@@ -1,7 +1,5 @@
 """`loadsim run` as a user meets it: in a process of its own, on servers that really answer."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

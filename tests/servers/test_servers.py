@@ -1,7 +1,5 @@
 """The servers that loadsim starts for itself: they take mail, hand it out, and leave nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import imaplib

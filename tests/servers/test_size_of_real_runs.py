@@ -1,7 +1,5 @@
 """`loadsim size` on a real run: its demand of a task is the server's processor time, which psutil reads, too."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

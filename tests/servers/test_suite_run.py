@@ -1,7 +1,5 @@
 """A small suite, killed in a run and resumed: whole runs, through the command."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

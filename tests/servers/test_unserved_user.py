@@ -1,7 +1,5 @@
 """One user in thirty whom a real server serves late: the run must not pass."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

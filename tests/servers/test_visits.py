@@ -1,7 +1,5 @@
 """Visits to mailboxes: each ends within its limit, and what fails at one is its own failure, in one line."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Real runs that somebody watches: on a terminal, by Prometheus, or not at all; and one that is given up."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Real runs on a page in a real browser: live figures, foreign pages, and its result."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import re

@@ -1,7 +1,5 @@
 """Stored mail that a real server loses in the middle of a run: the run must not pass."""
 
-from __future__ import annotations
-
 import imaplib
 import json
 import subprocess

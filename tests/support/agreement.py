@@ -4,8 +4,6 @@ The log's MailRecords are replayed over the start state; the other side is read 
 nothing of our code but the header that marks our mail.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Each mail server that loadsim can start, with a scenario of its accounts, and the commands that tests run there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

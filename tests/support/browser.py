@@ -1,7 +1,5 @@
 """Pages in headless Chromium, which gets no network."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

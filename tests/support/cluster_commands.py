@@ -1,7 +1,5 @@
 """Commands of a cluster in processes of their own, whose lines are waited for."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Run directories to compare, with tasks that take known times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Lines of the control protocol as JSON, without the code under test."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

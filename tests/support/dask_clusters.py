@@ -1,7 +1,5 @@
 """A cluster over Dask in the processes of one machine."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """A proxy in front of an IMAP server that delays the responses to one user."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The parts of a report by their titles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The costs of a test run: its slowest tests and files, and the CPU time of each file with its processes."""
 
-from __future__ import annotations
-
 import resource
 from collections import defaultdict
 from collections.abc import Iterator

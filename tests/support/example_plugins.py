@@ -1,7 +1,5 @@
 """The example package of plug-ins, installed as its users install it, into a directory of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

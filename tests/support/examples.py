@@ -1,7 +1,5 @@
 """The commands that pages show: typed by a test, executed as they stand, or taken by the parser."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The codes of findings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Finished capacity searches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 from pathlib import Path

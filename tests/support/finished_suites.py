@@ -1,7 +1,5 @@
 """Suites in the working directory whose runs are finished: their logs are written, and no run is made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@
 end with the last process, and the processes with the first one, which the kernel kills when the test ends.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Snapshots of a run that goes on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from live_snapshots import WORK

@@ -1,7 +1,5 @@
 """Health samples of an engine, as its timing log has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

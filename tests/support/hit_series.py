@@ -1,7 +1,5 @@
 """Hits of a window with known correlation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

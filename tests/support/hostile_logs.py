@@ -1,7 +1,5 @@
 """Timing logs with right checksums and odd contents, made of a sound one by changing one thing."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

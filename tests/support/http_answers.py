@@ -1,7 +1,5 @@
 """HTTP servers of tests: one that answers as a function says, and one that sends any bytes."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 - the table of answers is easier to read with one answer to a line
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """A server that plays a script on a real loopback socket, and an observer that keeps what it hears."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import ssl

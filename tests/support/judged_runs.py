@@ -1,7 +1,5 @@
 """Summaries of runs by what a campaign reads of them, and the run directories that have them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache

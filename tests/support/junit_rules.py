@@ -1,7 +1,5 @@
 """The rules of JUnit XML that its readers share, written down by hand: what Ant's, Jenkins' and GitLab's all take."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from xml.etree.ElementTree import Element, parse
 

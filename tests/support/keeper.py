@@ -6,8 +6,6 @@ the run started carries `TOKEN` in its environment. Mail servers clear theirs: t
 lines of their masters, and the others share a session with one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

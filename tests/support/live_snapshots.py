@@ -1,7 +1,5 @@
 """Snapshots of a run that lasts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from loadsim.engine.snapshot import LiveSnapshot

@@ -4,8 +4,6 @@ What is typed at one runs as root, in namespaces of its own in which root has an
 real one is seen or touched. Keys and SSH servers are made for the purpose, and go with the hosts.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

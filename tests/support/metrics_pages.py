@@ -1,7 +1,5 @@
 """The page of `--metrics`, read by Prometheus' own parser."""
 
-from __future__ import annotations
-
 import http.client
 
 from patience import PATIENCE_S

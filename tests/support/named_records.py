@@ -1,7 +1,5 @@
 """The records of `loadsim.model.records` with names of their fields."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

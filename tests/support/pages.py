@@ -1,7 +1,5 @@
 """Pages of the documentation as a reader types them: blocks of commands, files and outputs, in their order."""
 
-from __future__ import annotations
-
 import platform
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Time that tests wait for what should come soon, and what they ask of servers on machines that may be very busy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 PATIENCE_S = 600.0

@@ -1,7 +1,5 @@
 """Checks of processes and ports that a test expects to be gone."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

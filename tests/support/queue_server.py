@@ -1,7 +1,5 @@
 """A simulated server whose demands are known: what probes would see of it, and the tasks that it does."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

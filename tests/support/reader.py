@@ -1,7 +1,5 @@
 """A reader of a page who types each command as it is printed, writes each file, and compares what the page shows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack

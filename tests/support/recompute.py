@@ -8,8 +8,6 @@ Left out are intervals and all texts. What the exports do not hold is taken as i
 died or began late, no log is damaged, and no message is unwatched.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

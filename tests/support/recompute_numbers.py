@@ -1,7 +1,5 @@
 """Rows of CSV exports, and numbers of them, for `recompute`: instants, durations, percentiles."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -3,8 +3,6 @@
 A new key of `score.json` is a difference until `recompute` has it, or `LEFT_OUT` with a reason.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

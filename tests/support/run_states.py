@@ -1,7 +1,5 @@
 """Runs at some instants, as they are shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from timing_samples import done, write_sample

@@ -1,7 +1,5 @@
 """A shell at a terminal, at which a test types as a person does: commands that end, commands that go on, Ctrl-C."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """The logs of two clients with clocks of their own, from a simulation in which the truth is known."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

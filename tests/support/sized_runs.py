@@ -1,7 +1,5 @@
 """Runs on a simulated server with known demands, to size it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

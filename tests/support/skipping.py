@@ -1,7 +1,5 @@
 """Waiting in a loop whose clock is put forward: time limits pass at once."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Callable, Coroutine

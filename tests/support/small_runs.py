@@ -1,7 +1,5 @@
 """A small scenario, and the command that runs it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

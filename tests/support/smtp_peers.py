@@ -1,7 +1,5 @@
 """A server for submission, aiosmtpd, which knows nothing of our code."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import ssl

@@ -1,7 +1,5 @@
 """A terminal of a given size on the standard error of this process, whose screen a test reads."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """A terminal of a given size on the standard error of a process, whose screen a test reads."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping

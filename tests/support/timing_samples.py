@@ -1,7 +1,5 @@
 """Small timing logs for tests, written by the real writer; all instants are given from the common start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

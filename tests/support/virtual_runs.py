@@ -1,7 +1,5 @@
 """Whole runs in virtual time on the in-memory mail system, recorded in a real timing log and as they are told."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import io

@@ -1,7 +1,5 @@
 """A watcher of campaigns that keeps what it is told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of a run, served in this process."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Everything in the mailboxes of any server, read by imaplib, which knows nothing of loadsim's names and drivers."""
 
-from __future__ import annotations
-
 import imaplib
 import re
 from collections import Counter

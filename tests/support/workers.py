@@ -1,7 +1,5 @@
 """Workers of a cluster without agents: a controller's side of their channel, played by a test."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A child process that does what it is sent, such as taking CPU time; its end states the time of its whole life."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The driver `aioimaplib` on servers that break the protocol or the connection: each call ends, in little memory."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """All errors of single values at once, then those of what does not fit: without false ones, each with its line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache

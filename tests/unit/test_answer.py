@@ -1,7 +1,5 @@
 """The answer in a terminal: it fits, loses no reason, and shows the digits that matter."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """`loadsim log answer` with --by: figures by hand, in JSON and in tables."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Searches on servers whose runs depend on each other: the interval holds the capacity, or there is none."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The report on a capacity search."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

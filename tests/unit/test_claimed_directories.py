@@ -1,7 +1,5 @@
 """Output directories and files: each has one process, and no process removes what it did not make."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

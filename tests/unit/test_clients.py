@@ -1,7 +1,5 @@
 """The table of client machines, held against machines and samples of which the truth is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The clock of a run: virtual time jumps from timer to timer, and nothing else about asyncio changes."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """Clocks of other machines, held against simulated ones of which everything is known."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Collecting what machine processes have left: whole, once, and nothing but that."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json

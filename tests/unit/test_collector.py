@@ -1,7 +1,5 @@
 """The collection of monitors' streams from real child processes, as a run does it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The probe `command`: its figures are what a real command prints, and it ends with all that it started."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

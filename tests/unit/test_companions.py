@@ -1,7 +1,5 @@
 """Companions, users' further mail programs, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from copy import deepcopy

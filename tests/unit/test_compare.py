@@ -1,7 +1,5 @@
 """The arithmetic of comparing runs: against published tables, exact permutations, and thousands of simulated runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import combinations

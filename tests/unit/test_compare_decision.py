@@ -1,7 +1,5 @@
 """The decisions of a comparison: every figure that decides a run has one, and few of them are wrong."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report on a comparison: what a reader of its first screen learns, and that names of others stay text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """What messages consist of: read back with the standard library and the programs the attachments are for."""
 
-from __future__ import annotations
-
 import base64
 import email
 import hashlib

@@ -1,7 +1,5 @@
 """Limits of control groups, which a container has: engines beyond its quota would only wait for each other."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

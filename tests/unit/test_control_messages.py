@@ -1,7 +1,5 @@
 """The typed messages of the control protocol, and the small values that an engine keeps between them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Increases of counters: exact between two samples, and none where they cannot be known."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

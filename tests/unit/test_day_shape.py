@@ -1,7 +1,5 @@
 """Busy and quiet hours: the activities of a flat day at other times, by a clock of uneven speed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Who of a cluster's clients gets what, and who is refused, by name."""
 
-from __future__ import annotations
-
 import pytest
 
 from loadsim.cluster.build_fingerprint import build_fingerprint

@@ -1,7 +1,5 @@
 """Delivery times: over all messages of the window, found and missing ones included."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The digits of shares and lengths."""
 
-from __future__ import annotations
-
 import pytest
 
 from loadsim.campaign.tables import length_words

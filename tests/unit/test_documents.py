@@ -1,7 +1,5 @@
 """Documents of unknown origin, read as the types that annotations state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict

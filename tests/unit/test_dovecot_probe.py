@@ -1,7 +1,5 @@
 """The readers of the probe `dovecot`: answers of Dovecot's sockets, and what a server may send instead."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Users without a session: the share of the window's time, what a log keeps of it, and the log-ons that failed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

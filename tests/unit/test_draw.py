@@ -1,7 +1,5 @@
 """Addressed randomness: what its address says, and the same on every machine."""
 
-from __future__ import annotations
-
 import math
 from hashlib import blake2b
 

@@ -1,7 +1,5 @@
 """Due times of what follows from something, and that nothing that was due goes unrecorded, whatever the server does."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from pathlib import Path

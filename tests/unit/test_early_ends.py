@@ -1,7 +1,5 @@
 """Early ends: an answer about the server if `abort_on` ended the run, else a fault of the machines of the load."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

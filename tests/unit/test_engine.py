@@ -1,7 +1,5 @@
 """The engine and its users: the common start, faults on the way, lateness and its causes, and every kind of end."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import io

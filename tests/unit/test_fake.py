@@ -1,7 +1,5 @@
 """The in-memory mail system: service times against queueing theory, faults, and that it behaves as its port says."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The first screen of a report: the table of criteria says what the figures say, and hides no miss."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

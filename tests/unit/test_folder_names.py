@@ -1,7 +1,5 @@
 """The names of folders on servers of other conventions, and back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What cannot become valid is said before the run, and nothing else."""
 
-from __future__ import annotations
-
 import numpy
 import pytest
 from findings_of import codes

@@ -1,7 +1,5 @@
 """The generator as the answer judges it: figures of samples, each limit by its own case, when it was, what helps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

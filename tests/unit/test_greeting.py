@@ -1,7 +1,5 @@
 """What a server says before anybody logs on is recorded, whatever it says, and nothing waits for it for long."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Hands: everybody is dealt to one engine, and all engines get a like share of everything."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

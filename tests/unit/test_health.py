@@ -1,7 +1,5 @@
 """How an engine sees itself: lags, pauses and clocks, each made to go wrong on purpose."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import mmap

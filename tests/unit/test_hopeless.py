@@ -1,7 +1,5 @@
 """When a run is hopeless: each reason just beyond its limit and just within, over the time that is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

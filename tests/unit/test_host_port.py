@@ -1,7 +1,5 @@
 """Addresses: a host that is written before a port is read again."""
 
-from __future__ import annotations
-
 import pytest
 
 from loadsim.cluster.address import control_address

@@ -1,7 +1,5 @@
 """The probe `host`: how each figure could be wrong, seen from outside, and settings that are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path

@@ -4,8 +4,6 @@ It runs in a mount namespace whose /proc is a directory with recorded files. So 
 no load of this machine changes the result.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

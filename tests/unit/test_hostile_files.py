@@ -1,7 +1,5 @@
 """Files and settings that nobody would write: read, or refused in one line and exit status 2."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

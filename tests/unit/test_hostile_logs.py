@@ -1,7 +1,5 @@
 """Timing logs with right checksums and odd contents: a right answer, or one line and exit status 2."""
 
-from __future__ import annotations
-
 import math
 import os
 import resource

@@ -1,7 +1,5 @@
 """The IMAP connection against scripted servers on real sockets: who is told what, and what goes out in one write."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from base64 import b64encode

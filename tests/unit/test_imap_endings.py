@@ -4,8 +4,6 @@ In virtual time, on a transport without a network: a command that never ends lea
 the loop says so.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import re

@@ -1,7 +1,5 @@
 """Long answers and large literals: whatever one user gets, the loop's other work has its turns. Nothing is timed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

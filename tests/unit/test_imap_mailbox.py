@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 - what goes over the wire is easier to read unbroken
 
-from __future__ import annotations
-
 import asyncio
 import imaplib
 from collections.abc import AsyncIterator, Coroutine, Iterator

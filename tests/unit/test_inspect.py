@@ -1,7 +1,5 @@
 """Whose a message is: rules on headers that anybody may have written."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any

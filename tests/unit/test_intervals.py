@@ -1,7 +1,5 @@
 """Intervals within a run: their coverage against a known truth, what they are made of, and when there is none."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

@@ -1,7 +1,5 @@
 """JUnit XML of a verdict: as good as the exit status, never green without a valid run, and XML whatever was said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From the run to the comparison, held against a known truth: a server that is slower by a factor."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

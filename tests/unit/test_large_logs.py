@@ -1,7 +1,5 @@
 """Logs larger than memory: with pieces of any size, records and answers are the same."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The 95th percentile of how late tasks began is numpy's, of all tasks and in parts."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

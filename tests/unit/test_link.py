@@ -1,7 +1,5 @@
 """The link between a machine and its station: whatever becomes of connections, each line arrives once and in order."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import pytest

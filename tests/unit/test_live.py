@@ -1,7 +1,5 @@
 """What is seen of a run while it lasts: the screen at any width, plain lines, terminals of all kinds."""
 
-from __future__ import annotations
-
 import io
 import re
 import threading

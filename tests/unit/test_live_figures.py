@@ -1,7 +1,5 @@
 """The live figures of a run: what they are made of, and that terminal, page and metrics show the same ones."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from dataclasses import replace

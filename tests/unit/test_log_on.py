@@ -4,8 +4,6 @@ The dialogues of the services are from their documentation and from logs that us
 (developers.google.com/gmail/imap/xoauth2-protocol; issues 178 and 460 of MailKit). None was recorded from the service.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import re

@@ -1,7 +1,5 @@
 """The keys of a scenario about log-on and TLS: what they mean, what is rejected, and what they change in a result."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

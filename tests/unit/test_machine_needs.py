@@ -1,7 +1,5 @@
 """The needs of a run are compared with the machine before the load, and a run that cannot fit is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

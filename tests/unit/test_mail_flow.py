@@ -1,7 +1,5 @@
 """Mail in a report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from timing_samples import done, event, skipped, write_sample

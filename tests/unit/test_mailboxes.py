@@ -1,7 +1,5 @@
 """The section `mailbox`: what is read, refused and digested, and the start state that it makes."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from datetime import UTC, datetime, timedelta

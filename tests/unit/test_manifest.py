@@ -1,7 +1,5 @@
 """The manifest: nothing but a signed one of this account and key names folders for deletion."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The X-LoadSim header: read back as it was written, refused when it is anything else; ids that follow from acts."""
 
-from __future__ import annotations
-
 from base64 import b32encode
 from hashlib import blake2b
 

@@ -1,7 +1,5 @@
 """`--metrics`: what Prometheus is given, read by its own parser."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The machine under the generator: what /proc says about it, where the server is, and keeping the two apart."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

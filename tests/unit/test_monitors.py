@@ -1,7 +1,5 @@
 """Files of `loadsim monitor` on the time axis of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta

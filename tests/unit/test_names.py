@@ -1,7 +1,5 @@
 """Names: a class name occurs once in the package."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 

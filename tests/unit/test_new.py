@@ -1,7 +1,5 @@
 """`loadsim new`: what it writes can be read, and holds what was asked for."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Delivery times between machines with clocks of their own, held against a simulation in which the truth is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

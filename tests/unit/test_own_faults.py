@@ -1,7 +1,5 @@
 """The generator's own failures: each is recorded, told, makes the run invalid, and costs no engine or neighbour."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from collections import Counter

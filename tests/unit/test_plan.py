@@ -1,7 +1,5 @@
 """`loadsim plan`: its sums agree, its load is that of the tables, its text and JSON say so."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The traffic of a plan: rates by hour, peaks, SMTP commands by how users connect, growth of the mailboxes."""
 
-from __future__ import annotations
-
 import io
 from functools import cache
 from typing import Any

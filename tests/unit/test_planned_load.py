@@ -1,7 +1,5 @@
 """The load of the plan: counted and cut to windows, kept in the user's cache, and what a run made of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Reports of drivers of plug-ins: checked before they reach the observer of a user."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

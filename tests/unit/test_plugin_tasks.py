@@ -1,7 +1,5 @@
 """Tasks of plug-ins: done at the profile's rate, recorded and scored like others, and no danger to anything else."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

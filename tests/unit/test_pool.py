@@ -1,7 +1,5 @@
 """The pool of engines: in step, watched, and honest about those that are lost."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

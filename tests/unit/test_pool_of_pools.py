@@ -1,7 +1,5 @@
 """A pool of pools: machines are kept in step as a machine's engines are, and by the same words."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """Who there is: profiles interleaved, lists as runs of users, addresses and numbers as each other's inverse."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path

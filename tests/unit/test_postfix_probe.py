@@ -1,7 +1,5 @@
 """The readers of the probe `postfix`: listings of a queue, and logs that are written, rotated and cut meanwhile."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

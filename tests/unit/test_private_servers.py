@@ -1,7 +1,5 @@
 """Private mail servers: tables and commands that are made for them, and what is refused before anything starts."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reasons for unmeasured figures of probes, in the answer and in `score.json`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

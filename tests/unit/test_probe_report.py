@@ -1,7 +1,5 @@
 """Figures of probes in a report: on the axis of the tasks, with their units."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

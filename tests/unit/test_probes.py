@@ -1,7 +1,5 @@
 """Probes: sampled beside a run, shown in its report, and without any effect on its score."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """The channel to a child process whose end nobody has noticed yet."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

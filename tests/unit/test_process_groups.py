@@ -1,7 +1,5 @@
 """Cores of groups of processes: the server's, loadsim's, those of a name, and the rest."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -1,7 +1,5 @@
 """Quotas of the processor: a group that is full at half a core, on a machine with cores to spare."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The canonical user profiles: every published number, their sources, spreads, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 from functools import cache

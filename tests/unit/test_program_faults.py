@@ -1,7 +1,5 @@
 """Mail programs with a header cache and whole messages, on servers that refuse and leave out."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

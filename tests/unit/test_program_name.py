@@ -1,7 +1,5 @@
 """The name of this program in the commands that it suggests: what a reader types calls the same program."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Mail programs: their files, what they change in scenario, header and digest, and what is rejected."""
 
-from __future__ import annotations
-
 import resource
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Progress in lines, where there is no terminal, and in sight on one."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

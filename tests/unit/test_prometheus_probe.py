@@ -1,7 +1,5 @@
 """The probe `prometheus`: its figures are those that Prometheus' own parser reads, or the sample fails."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler

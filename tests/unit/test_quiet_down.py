@@ -3,8 +3,6 @@
 The listings are given in turn, in virtual time; `tests/servers/test_mail_probes.py` waits for a real Postfix.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

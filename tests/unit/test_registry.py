@@ -1,7 +1,5 @@
 """Drivers found by entry points: a run needs support for the tasks that its profiles plan, and for no others."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Without a journal, ext4 needs processor time for minutes after many removals: of
 fastest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

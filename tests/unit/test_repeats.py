@@ -1,7 +1,5 @@
 """The spread between runs: the interval by hand, its coverage, and several runs in one answer."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

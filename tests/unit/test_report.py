@@ -1,7 +1,5 @@
 """The report: its tables in three forms, its series against numpy, a page that needs nothing and gives nothing away."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Access to a report: contrast in both colour schemes, order of headings, names of charts and of cells."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

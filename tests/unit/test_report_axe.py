@@ -1,7 +1,5 @@
 """Access to a report, as axe-core judges it: light and dark, on a wide screen and on a phone."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

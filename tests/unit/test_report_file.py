@@ -1,7 +1,5 @@
 """Reports in files: the format by the suffix, and nothing half-written."""
 
-from __future__ import annotations
-
 import os
 import resource
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report's page in a browser: nothing is asked of any network, and nothing complained of."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """Resources in order of saturation: what is nearest to full comes first, and what is not known is not empty."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

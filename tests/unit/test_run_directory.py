@@ -1,7 +1,5 @@
 """The directory of a run that root makes for somebody else."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Samples of health by columns: each is the mapping that it was, in a fraction of the memory."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Log-on methods by the examples of their RFCs, servers that cheat, the choice of a method, and tokens."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """The score: percentiles by their definition, statistics by hand, delivery by message, and the answer as text."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

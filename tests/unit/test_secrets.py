@@ -1,7 +1,5 @@
 """Passwords come from where they do not show, and show nowhere: not in arguments, environments, files or errors."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Percentiles of numbers by group: exact for any numbers, in any number of parts."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

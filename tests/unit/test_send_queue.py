@@ -1,7 +1,5 @@
 """Criteria on a send queue, from samples of a queue to answer, JUnit and exit status."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path

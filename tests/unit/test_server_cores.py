@@ -1,7 +1,5 @@
 """Cores on which the server's processes may run: those of real processes, and their use by recorded times."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress

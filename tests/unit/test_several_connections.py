@@ -1,7 +1,5 @@
 """A mailbox over several connections, on a scripted server: which connection has which command, losses and refusals."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable

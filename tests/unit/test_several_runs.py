@@ -1,7 +1,5 @@
 """The answer about the logs of several runs: who took part, what lies in the window, and whose health it was."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sessions per view: the time of a task, the instant at which mail is seen, and losses, each counted once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Shortages of this machine (files, ports, memory) are not the server's failures, by each driver and loop."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

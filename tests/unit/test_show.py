@@ -1,7 +1,5 @@
 """`loadsim show`: everything that is shipped is listed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`loadsim size` on logs of a simulated server with known demands: the number of users, and the refusals."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

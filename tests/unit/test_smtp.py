@@ -1,7 +1,5 @@
 """SMTP submission in both ways: against aiosmtpd, against Postfix, and against servers that misbehave."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import ssl

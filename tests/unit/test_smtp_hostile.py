@@ -1,7 +1,5 @@
 """SMTP servers that break the protocol: early acceptances, injected data, endless replies. `fuzz` has more."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

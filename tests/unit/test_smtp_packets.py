@@ -1,7 +1,5 @@
 """Pipelined submission: packets, refusals in the midst of them, ends of connections, STARTTLS."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """Replies out of any stream, and commands and messages into bytes."""
 
-from __future__ import annotations
-
 import re
 import smtplib
 from base64 import b64encode

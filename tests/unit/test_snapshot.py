@@ -1,7 +1,5 @@
 """Snapshots: what they count, how those of several engines add up, and what came between two of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Where connections start: from the scenario's source addresses, user by user, and from enough of them."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """Imports of commands and processes at their start, which every user waits for, and every test that starts one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

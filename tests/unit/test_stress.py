@@ -1,7 +1,5 @@
 """Stress mode: a closed loop of the plan's own activities, its throughput, and that it is never called a score."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

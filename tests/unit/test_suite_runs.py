@@ -1,7 +1,5 @@
 """A suite around its runs: commands, failures, retries, its directory, what it resumes and refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """TLS sessions are resumed: each user's own, by every driver, on both event loops, by every version of TLS."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """Whether a window is steady: false alarms in simulated steady windows, trends that are found, and what is said."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What one moment brings to many users delays no other work of the loop for long."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

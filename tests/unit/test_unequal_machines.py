@@ -1,7 +1,5 @@
 """Machines that were busier in one set of compared runs: which figure shows it, and when nothing is said."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

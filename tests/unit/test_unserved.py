@@ -1,7 +1,5 @@
 """Users without usable service: judged by their own tasks, beyond chance."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The utilisation law on simulated servers whose demands are known, and the refusals of its estimates."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

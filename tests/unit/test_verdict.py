@@ -1,7 +1,5 @@
 """The verdict: each finding by its own case, the order of the exit statuses, and what only warns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

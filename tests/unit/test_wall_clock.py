@@ -1,7 +1,5 @@
 """The time of day of a machine, by which the files of monitors are placed."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """The page in a browser: hostile texts, lost connections, reloads, and access as axe-core judges it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

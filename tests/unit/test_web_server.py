@@ -1,7 +1,5 @@
 """The server of the page: whom it answers, what it refuses, and how long it waits."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

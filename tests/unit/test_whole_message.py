@@ -1,7 +1,5 @@
 """Whole messages and header fields, as mail programs read them: the standard library's parser as witness."""
 
-from __future__ import annotations
-
 import email
 import email.policy
 from email.message import Message

@@ -1,7 +1,5 @@
 """The plan of each user: rates, kinds and recipients as in the tables, and dependent on nobody else's draws."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
