@@ -28,6 +28,7 @@ PACKAGES = {  # the column, and what the package has
     "cluster": (0.5, "several machines"),
     "comparison": (3, "two sets of runs"),
     "size": (4, "resources per user"),
+    "audit": (5, "every mail accounted for"),
     "servers": (0, "servers to be tested"),
     "monitor": (1, "probes of machines"),
     "dryrun": (2, "a day in virtual time"),

@@ -122,7 +122,7 @@ def mails_by_sender(log: TimingLog) -> Iterator[Records]:
             mails.kept(
                 joined_events[mails["event"]]
                 & (mails["sender"] % parts == part)
-                & ~(leaves_out & _accepted_for_sender(log, mails))
+                & ~(leaves_out & of_sender(log, mails))
             )
             for mails in log.pieces("mails")
         )
@@ -135,11 +135,12 @@ def left_out(log: TimingLog) -> int:
     for mails in log.pieces("mails"):
         if np.any(arrived[mails["event"]] & (mails["user"] == mails["sender"])):
             return 0
-        copies += int(np.count_nonzero(_accepted_for_sender(log, mails)))
+        copies += int(np.count_nonzero(of_sender(log, mails)))
     return copies
 
 
-def _accepted_for_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
+def of_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
+    """Return a mask of the copies that were accepted for the senders of lists."""
     own = (mails["event"] == EVENT["accepted"]) & (mails["user"] == mails["sender"])
     found: NDArray[np.bool_] = own & (mails["folder"] == _number(log, BY_LIST))
     return found
@@ -232,16 +233,17 @@ def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
     survived = [source.assignment for source in engines if source.started and source.ended]
     others = [source.assignment for source in engines if not (source.started and source.ended)]
     if None not in survived and None not in others:
-        unwatched = ~_in_any(accepted.users, survived)
+        unwatched = ~in_any(accepted.users, survived)
     else:
-        unwatched = _in_any(accepted.users, others)
+        unwatched = in_any(accepted.users, others)
     for source in engines:
         if source.assignment is not None and source.watched_long_us is not None:
-            unwatched |= _in_any(accepted.users, [source.assignment]) & (accepted.at_us > source.watched_long_us)
+            unwatched |= in_any(accepted.users, [source.assignment]) & (accepted.at_us > source.watched_long_us)
     return unwatched
 
 
-def _in_any(users: NDArray[Any], assignments: Iterable[Assignment | None]) -> NDArray[np.bool_]:
+def in_any(users: NDArray[Any], assignments: Iterable[Assignment | None]) -> NDArray[np.bool_]:
+    """Return a mask of the users of these assignments, of which those that are None have none."""
     numbers = users.astype(np.uint64)
     found = np.zeros(len(users), np.bool_)
     for one in assignments:

@@ -32,7 +32,7 @@ from loadsim.findings.next_step import next_step
 from loadsim.model.day_shape import factor_of_window
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.header import RunLimits
-from loadsim.timinglog.merge import check_window, find_logs, merge, window_of
+from loadsim.timinglog.merge import check_window, find_logs, merge, window_of, with_audit
 from loadsim.timinglog.reader import TimingLog, read_each
 
 Tone = Literal["good", "doubtful", "bad"]
@@ -112,7 +112,7 @@ def summarise(logs: Sequence[Path | str | TimingLog], **options: Any) -> Summary
     """
     read = [log for log in logs if isinstance(log, TimingLog)]
     paths = [log for log in logs if not isinstance(log, TimingLog)]
-    return summary_of(merge([*read, *read_each(find_logs(paths))]), **options)
+    return summary_of(with_audit(merge([*read, *read_each(find_logs(paths))]), paths), **options)
 
 
 def summary_of(

@@ -20,6 +20,7 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.model.limits import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
+from loadsim.timinglog.audited import AuditRecord
 
 
 def server_failed(causes: Collection[str]) -> bool:
@@ -50,6 +51,7 @@ class Facts:
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
     `incomplete` has a finding for each log that is damaged or has no end, and `unsteady` those of the window's trends.
+    `audit` is that of its mail, if there was one.
     `stress`: the run was a closed loop, without a plan or a score. `load` is None if it is not compared with the
     plan; `load_unknown`: it should be, but there is no plan. `unserved` is None in a closed loop, and without a scored
     task.
@@ -80,6 +82,7 @@ class Facts:
     companions: Companions | None = None
     own_faults: Sequence[Finding] = ()
     unserved: Unserved | None = None
+    audit: AuditRecord | None = None
 
     @property
     def log_ons(self) -> Totals:
@@ -196,6 +199,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *unobserved(facts.machines),
         *facts.incomplete,
         *missed_criteria(criteria, facts.ended_early),
+        *(facts.audit.judged if facts.audit else ()),
         *_relaxed(facts, limits),
         *_unserved(facts),
         *_sessions(facts),

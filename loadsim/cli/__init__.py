@@ -50,6 +50,7 @@ VERBS = {
     "monitor": "sample probes on the server's machine into a file or to standard output, until Ctrl-C",
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: check, answer, export",
+    "audit": "account for every mail of a run: lost, doubled, altered, or with others?",
     "compare": "compare two sets of runs: is the second slower, and by how much?",
     "explain": "say what a finding means, and what to do about it",
     "report": "make a report of one or several runs: HTML or Markdown",

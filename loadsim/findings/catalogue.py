@@ -190,6 +190,36 @@ class Code(Enum):
     CRITERION_NOT_MEASURED = _missed("{where} was not measured (reason: {why}), limit: {limit}", REPAIR)
     CRITERION_NOT_JUDGED = _missed("not judged, as the run ended early: {where}, {found}, limit: {limit}")
 
+    # The audit of the mail after a run.
+    MAIL_FAULTS = _missed(
+        "the audit of {mailboxes:mailbox} found faults in their mail: {faults}", "read audit.csv in the run directory"
+    )
+    MAIL_LOST = _missed("{where}: message {message_id} is missing in {folder} of user {user}", LOOK_AT_LOG)
+    MAIL_DUPLICATED = _missed("{where}: message {message_id} is in {folder} of user {user} once too often", LOOK_AT_LOG)
+    MAIL_ALTERED = _missed(
+        "{where}: the body of message {message_id} in {folder} of user {user} is not as it was sent",
+        "find out what changes mail: the server's storage, or a filter that adds or encodes text again",
+    )
+    MAIL_MISDELIVERED = _missed(
+        "{where}: message {message_id} is in {folder} of user {user}, and was for others", LOOK_AT_LOG
+    )
+    MAIL_MISFILED = _missed(
+        "{where}: message {message_id} is in {folder} of user {user}, and belongs in {wanted}", LOOK_AT_LOG
+    )
+    FLAG_LOST = _missed("{where}: message {message_id} in {folder} of user {user} lacks {wanted}", LOOK_AT_LOG)
+    MAIL_UNEXPECTED = _missed(
+        "{where}: message {message_id} is in {folder} of user {user}, and should be nowhere", LOOK_AT_LOG
+    )
+    MAILBOX_UNREAD = _invalid(Cause.FAULT, "the audit could not read the mailbox of {where}: {why}", "audit it again")
+    AUDIT_INCOMPLETE = _invalid(
+        Cause.FAULT,
+        "the audit could not read {unread} of {mailboxes:mailbox}: {why}",
+        "audit the run again (loadsim audit)",
+    )
+    MAIL_UNKNOWN = _note(
+        "the audit cannot know where {unknown:message} must be: commands about them failed, or records are missing"
+    )
+
     # What else ran on the machines.
     LIMITS_RELAXED = _warning(
         "the run was judged by relaxed limits of the load generator, which may have been too slow: {limits}",

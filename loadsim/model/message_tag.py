@@ -18,6 +18,9 @@ NEW_MAIL = "n"
 ANSWER = "r"
 """The first letter of the ids of answers."""
 
+INITIAL = "i"
+"""The first letter of the ids of the start state."""
+
 INITIAL_RUN = "initial"
 """The run of messages that `initialise` stores; they outlast runs."""
 
@@ -48,7 +51,7 @@ def answer_id(sender: int, parent: str, kind: str) -> str:
 
 def initial_id(user: int, folder: str, index: int) -> str:
     """Return the id of a message of the start state, unique among all mailboxes and folders: 80 bits of BLAKE2b."""
-    return "i" + _short(f"{user}/{folder}/{index}")
+    return INITIAL + _short(f"{user}/{folder}/{index}")
 
 
 def _short(name: str) -> str:

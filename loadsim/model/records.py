@@ -26,13 +26,18 @@ PROCESS INBOX is one whole processing of the Inbox, from its due time to the end
 in which a user had no session.
 """
 
-EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged", "missing", "doubled")
+EVENTS = (
+    *("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged", "missing", "doubled"),
+    *("left", "answered", "forwarded", "unsure"),
+)
 """Events of a message for one recipient.
 
 accepted: the server took it for this recipient; seen: announced to the recipient's session;
 found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
 Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good; missing: `folder`
-should have it, and lacks it, a part or a flag of it; doubled: `folder` has a second copy.
+should have it, and lacks it, a part or a flag of it; doubled: `folder` has a second copy; left: it leaves `folder`,
+which is not the Inbox, by the event that follows; answered, forwarded: has this flag in `folder`; unsure: a command
+that puts it into `folder`, or changes it there, failed or was not answered.
 """
 
 INDIVIDUALLY, BY_LIST = "individual", "list"

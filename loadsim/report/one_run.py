@@ -10,6 +10,7 @@ from loadsim.analysis.series.health import probe_series
 from loadsim.analysis.series.tasks import bins_of
 from loadsim.report import run_charts
 from loadsim.report.answer import describe_answer
+from loadsim.report.audit import audit_blocks
 from loadsim.report.document import Block, Chart, Document, Section, drawable, table_of
 from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.probes import probe_tables
@@ -38,6 +39,7 @@ def describe_run(run: RecordedRun) -> Document:
         ),
         (
             Section("Delivery of mail", mail_blocks(run, bins)),
+            Section("Audit of the mail", audit_blocks(run.log.audit)),
             Section("Errors", _errors(run)),
             Section("Disclosure", _disclosure(run)),
         ),

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.model.terms import Window
+from loadsim.timinglog.audited import audit_in
 from loadsim.timinglog.documents import LONGEST_S
 from loadsim.timinglog.header_words import differences
 from loadsim.timinglog.health_samples import Sample
@@ -169,7 +171,12 @@ def merge(logs: Sequence[TimingLog]) -> TimingLog:
 
 
 def read_logs(arguments: Sequence[str | Path]) -> TimingLog:
-    return merge(read_each(find_logs(arguments)))
+    return with_audit(merge(read_each(find_logs(arguments))), arguments)
+
+
+def with_audit(log: TimingLog, places: Sequence[str | Path]) -> TimingLog:
+    """Return a merged log with the audit that is in one of the places it comes from. Raises `LogError`."""
+    return replace(log, audit=audit_in(places, log.sources[0].run))
 
 
 def check_compatible(logs: Sequence[TimingLog]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.model.partition import Assignment
+from loadsim.timinglog.audited import AuditRecord
 from loadsim.timinglog.columns import Columns, Stream, concatenate
 from loadsim.timinglog.facts import LogFacts
 from loadsim.timinglog.file import LogFile, open_log
@@ -130,7 +131,7 @@ class TimingLog:
 
     Instants are microseconds from the common start of the run (t = 0), or from the epoch of an engine that ended
     before it. `streams` has the records by kind (the keys of `KINDS`), a stream for each file.
-    `damages` describes the unreadable part of each file.
+    `damages` describes the unreadable part of each file. `audit` is that of the run directory, if it has one.
     """
 
     header: LogHeader
@@ -139,6 +140,7 @@ class TimingLog:
     streams: Mapping[str, Sequence[Stream]]
     health: tuple[Sample, ...] = ()
     damages: tuple[str, ...] = ()
+    audit: AuditRecord | None = None
     _held: dict[str, Sequence[Columns]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def pieces(self, kind: str) -> Iterator[Columns]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from loadsim.errors import ServerRefused
 from loadsim.model.draws import draw
-from loadsim.model.message_tag import MessageTag
+from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Driver, Header, Observer
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
 from loadsim.users.host import Host
@@ -117,12 +118,15 @@ class UserMail:
             self.host.mail_seen(tag.id, self.number, tag.sender)
 
     def record_received(self, event: str, header: Header, folder: str) -> None:
+        """Record an event of a message of this run, or of the start state: ids of other runs may be the same."""
         tag = header.tag
-        if tag is not None:
+        if tag is not None and tag.run in (self.run_id, INITIAL_RUN):
             self._record(event, tag.id, self.number, tag.sender, folder, self.now())
 
-    def record_stored(self, event: str, headers: Sequence[Header], folder: str) -> None:
+    def record_stored(self, event: str, headers: Sequence[Header], folder: str, left: str = INBOX) -> None:
         for header in headers:
+            if left != INBOX:
+                self.record_received("left", header, left)
             self.record_received(event, header, folder)
             if header.tag:
                 self.stored.put(folder, header.tag.id, header)
@@ -133,6 +137,30 @@ class UserMail:
     def record_sent(self, event: str, message_id: str, folder: str) -> None:
         self._record(event, message_id, self.number, self.number, folder, self.now())
         self.stored.put(folder, message_id)
+
+    def record_schedule(self, schedule_id: str) -> None:
+        self._record("saved", schedule_id, self.number, self.number, CALENDAR, self.now())
+
+    @contextmanager
+    def unless_sure(self, headers: Sequence[Header], *folders: str) -> Iterator[None]:
+        """Record that it is unknown where messages are, or which flags they have, if a command about them fails."""
+        try:
+            yield
+        except BaseException:
+            for folder in folders:
+                for header in headers:
+                    self.record_received("unsure", header, folder)
+            raise
+
+    @contextmanager
+    def unless_stored(self, message_id: str, folder: str, reached: Iterable[int] | None = None) -> Iterator[None]:
+        """Record that it is unknown if a message of this user is stored for those whom it reaches (None: this user)."""
+        try:
+            yield
+        except BaseException:
+            for user in (self.number,) if reached is None else reached:
+                self._record("unsure", message_id, user, self.number, folder, self.now())
+            raise
 
     def record_accepted(self, message_id: str, reached: Iterable[int], individuals: Collection[int]) -> None:
         at_ns = self.now()

@@ -86,6 +86,10 @@ class StoredMail:
         """Note that the activity which has chosen a message is over."""
         self._place.pop(header.ref, None)
 
+    def place(self, header: Header) -> str:
+        """Return the folder that a message was chosen from; the Inbox for all others."""
+        return self._place.get(header.ref, INBOX)
+
     def tries(self, headers: Iterable[Header], folder: str) -> None:
         """Note messages that the server is asked to put into a folder: from now on they may be there."""
         self._tried.update((folder, tag.id) for header in headers if (tag := header.tag) and tag.run == INITIAL_RUN)
@@ -93,7 +97,7 @@ class StoredMail:
     def leaves(self, headers: Iterable[Header]) -> None:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
         for header in headers if self._start is not None else ():
-            place, tag = self._place.get(header.ref, INBOX), header.tag
+            place, tag = self.place(header), header.tag
             key = (place, tag.id if tag else "")
             copies = 1 if place == INBOX else self._copies(*key, header)
             self._folder(place).held -= copies == 1 and ("missing", *key) not in self._recorded
@@ -192,7 +196,7 @@ class StoredMail:
         try:
             yield
         except MailMissing:
-            self.lacks(self._place.get(header.ref, INBOX), header.tag.id if header.tag else "unknown")
+            self.lacks(self.place(header), header.tag.id if header.tag else "unknown")
             raise
 
     def lacks(self, name: str, message_id: str) -> bool:

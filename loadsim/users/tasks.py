@@ -13,7 +13,7 @@ from typing import Any
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
-from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
 from loadsim.model.workload import NEW_MAIL, Addressing
 from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import DECODED
@@ -106,13 +106,18 @@ async def read(user: UserMail, header: Header) -> Structure:
     """Fetch the structure and the text of a message of the Inbox, and flag it as seen."""
     structure = await _show(user, header)
     await _flag(user, header, Flag.SEEN)
-    user.record_received("read", header, INBOX)
     return structure
 
 
+_FLAGGED = {Flag.SEEN: "read", Flag.ANSWERED: "answered", Flag.FORWARDED: "forwarded"}
+
+
 async def _flag(user: UserMail, header: Header, flag: Flag) -> None:
-    await user.mailbox.flag([header.ref], flag)
+    folder = user.stored.place(header)
+    with user.unless_sure([header], folder):
+        await user.mailbox.flag([header.ref], flag)
     user.inbox.flagged(header, flag)
+    user.record_received(_FLAGGED[flag], header, folder)
 
 
 async def _show(user: UserMail, header: Header) -> Structure:
@@ -232,14 +237,16 @@ def _compose(
 
 
 async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:
-    await user.submission.send(user.account.address, outgoing.addresses, outgoing.message)
+    with user.unless_stored(outgoing.id, INBOX, outgoing.reached):
+        await user.submission.send(user.account.address, outgoing.addresses, outgoing.message)
     user.record_accepted(outgoing.id, outgoing.reached, outgoing.individuals)
     return outgoing
 
 
 async def save_sent(user: UserMail, outgoing: Outgoing) -> None:
     """Append a copy to Sent Items, and flag the message that it answers."""
-    await user.mailbox.append(SENT_ITEMS, outgoing.message, [Flag.SEEN])
+    with user.unless_stored(outgoing.id, SENT_ITEMS):
+        await user.mailbox.append(SENT_ITEMS, outgoing.message, [Flag.SEEN])
     user.record_sent("saved", outgoing.id, SENT_ITEMS)
     if outgoing.answers is not None:
         await _flag(user, *outgoing.answers)
@@ -254,7 +261,7 @@ async def move(user: UserMail, header: Header) -> None:
 async def copy(user: UserMail, header: Header) -> None:
     folder = user.random_folder("copy", header)
     user.stored.tries([header], folder)
-    with user.stored.must_be_whole(header):
+    with user.stored.must_be_whole(header), user.unless_sure([header], folder):
         await user.mailbox.copy([header.ref], folder)
     user.record_stored("copied", [header], folder)
     await _back(user)
@@ -273,15 +280,16 @@ async def _move(user: UserMail, event: str, headers: list[Header], folder: str) 
     headers = user.inbox.known(headers)
     user.inbox.gone(headers)
     user.stored.tries(headers, folder)
+    left = user.stored.place(headers[0])
     try:
-        with user.stored.must_be_whole(headers[0]):
+        with user.stored.must_be_whole(headers[0]), user.unless_sure(headers, left, folder):
             await user.mailbox.move([header.ref for header in headers], folder)
     except BaseException:
         user.inbox.may_stay(headers)
         raise
     finally:
         user.stored.leaves(headers)
-    user.record_stored(event, headers, folder)
+    user.record_stored(event, headers, folder, left)
     await _back(user)
 
 
@@ -313,21 +321,25 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     return (header, structure) if header is not None and structure is not None else None
 
 
-def make_schedule(user: UserMail, index: int) -> bytes:
-    """Return the schedule file after the user's `index`th change."""
-    return user.contents.schedule(
+def make_schedule(user: UserMail, index: int) -> tuple[str, bytes]:
+    """Return the id of the schedule after the user's `index`th change, and its file."""
+    schedule_id = f"s{user.number}.{index}"
+    return schedule_id, user.contents.schedule(
         run=user.run_id,
         user=user.number,
         address=user.account.address,
-        id=f"s{user.number}.{index}",
+        id=schedule_id,
         size_bytes=user.workload.schedule_bytes(user.number, user.profile, index),
         sent_us=user.host.wall_clock_us(),
         domain=user.domain,
     )
 
 
-async def schedule(user: UserMail, file: bytes) -> None:
-    await user.calendar.replace(file)
+async def schedule(user: UserMail, made: tuple[str, bytes]) -> None:
+    schedule_id, file = made
+    with user.unless_stored(schedule_id, CALENDAR):
+        await user.calendar.replace(file)
+    user.record_schedule(schedule_id)
 
 
 async def log_off(user: UserMail, _: None) -> None:
@@ -358,7 +370,8 @@ async def log_off(user: UserMail, _: None) -> None:
             lack = lack or failure
         own = [header for header in headers if header.tag] if newest is None else []
         if own:
-            await mail.expunge([header.ref for header in own])
+            with user.unless_sure(own, folder):
+                await mail.expunge([header.ref for header in own])
             for header in own:
                 user.record_received("expunged", header, folder)
     await user.submission.close()

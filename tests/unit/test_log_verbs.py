@@ -216,7 +216,7 @@ def test_check_says_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixtu
     size = path.stat().st_size
     assert run_log("check", path) == 0
     assert capsys.readouterr().out == (
-        f"{path}: whole; format 3, 5 blocks, {size} bytes, 2 tasks, 1 mail events, 0 commands\n"
+        f"{path}: whole; format 4, 5 blocks, {size} bytes, 2 tasks, 1 mail events, 0 commands\n"
     )
 
 

@@ -238,7 +238,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
         (b"", "found an empty file"),
         (b"scheduled_s,started_s\n", "found another kind of file"),
         (b"LSTLOG\r\n", "cut off in its head"),
-        (b"LSTLOG\r\n\x01\x00" + bytes(8), "format 3, found format 1: use the version of loadsim that wrote it"),
+        (b"LSTLOG\r\n\x01\x00" + bytes(8), "format 4, found format 1: use the version of loadsim that wrote it"),
         (b"LSTLOG\n\x02\x00" + bytes(30), "found another kind of file"),
     ],
 )

@@ -351,6 +351,20 @@ class ImapMailbox:
                 return response.items
         raise ServerRefused("STATUS without data", folder)
 
+    async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes]:
+        """UID FETCH of BODY.PEEK[TEXT] (RFC 9051 section 6.4.5.1)."""
+        texts: dict[Hashable, bytes] = {}
+        if not refs:
+            return texts
+        with self.session as connection:
+            _, uids = await self._opened_for(connection, refs)
+            by_uid = dict(zip(uids, refs, strict=True))
+            for fetched in _fetched(await self._over_sets(connection, "UID FETCH", uids, b"(BODY.PEEK[TEXT])")):
+                text = fetched.sections.get("TEXT")
+                if fetched.uid in by_uid and text is not None:
+                    texts[by_uid[fetched.uid]] = text
+        return texts
+
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
         """MULTIAPPEND (RFC 3502), or one APPEND after the other; references as in `append`.
 

@@ -1,0 +1,166 @@
+"""The audit of a run: each mailbox is read once, and held against the run's records."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.delivery import in_any
+from loadsim.audit.expected import Initial, Mailbox
+from loadsim.audit.judged import Fault, Found, Judged, judge
+from loadsim.audit.ledger import NAME, Ledger, Totals, open_ledger
+from loadsim.audit.reading import read_mailbox
+from loadsim.errors import ConfigError
+from loadsim.files import locked
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
+from loadsim.findings.formats import Value
+from loadsim.model.message_tag import INITIAL, INITIAL_RUN, initial_id
+from loadsim.model.ports import INBOX, Account, Provisioning, Services
+from loadsim.model.scenario import Scenario
+from loadsim.model.workload import Workload
+from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of, visit
+from loadsim.timinglog.audited import AuditRecord, write_audit
+from loadsim.timinglog.reader import TimingLog
+
+MOST_LISTED = 20
+"""The most faults of a code in `audit.json`; `audit.csv` has all."""
+
+PAUSE_S = 2.0
+"""The pause before mailboxes to which mail is still under way are read again."""
+
+COLUMNS = ("code", "message_id", "user", "folder", "wanted")
+
+
+async def audit(
+    directory: Path, log: TimingLog, scenario: Scenario, services: Services, progress: Progress
+) -> AuditRecord:
+    """Audit the run in this directory, whose log this is; write `audit.json` and `audit.csv` there.
+
+    Mailboxes that lack accepted mail which no user has seen are read again until `limits.drain` is over. An audit that
+    was interrupted, or could not read some mailboxes, leaves `audit.sqlite`, with which the next one goes on.
+
+    Raises `ConfigError` if the directory cannot be written to, or the run has no mailboxes on a server.
+    """
+    accounts = accounts_on_server(scenario)
+    run = log.sources[0].run
+    with locked(directory, "audit", "audit"), open_ledger(directory / NAME, log) as ledger:
+        auditor = Auditor(Workload(scenario), log, ledger)
+
+        async def work(account: Account, mailbox: Provisioning) -> None:
+            auditor.judge(account.number, await read_mailbox(account, mailbox, run))
+
+        async def read(some: Sequence[Account]) -> None:
+            results = await visit(some, services, work, partial(progress, "audit"))
+            for account, result in zip(some, results, strict=True):
+                if isinstance(result, ConfigError):
+                    ledger.unread(account.number, str(result))
+
+        await read([account for account in accounts if not ledger.is_read(account.number)])
+        deadline = asyncio.get_running_loop().time() + scenario.limits.drain_s
+        while (waiting := ledger.waits()) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(PAUSE_S)
+            await read([scenario.account(user) for user in waiting])
+        totals = ledger.settle(auditor.unsure_senders)
+        record = _record(run, scenario, totals, ledger)
+        _write_all(directory / "audit.csv", run, scenario, ledger)
+        write_audit(directory, record)
+    if not record.unread:
+        (directory / NAME).unlink()
+    return record
+
+
+class Auditor:
+    """Judges the mailboxes of a run by its log and its workload."""
+
+    def __init__(self, workload: Workload, log: TimingLog, ledger: Ledger) -> None:
+        self._workload = workload
+        self._log = log
+        self._ledger = ledger
+
+    def judge(self, user: int, found: Sequence[Found]) -> Judged:
+        """Hold what was found in a mailbox against the records, and keep the result."""
+        known = self._workload.scenario.initialise != "never"
+        expected = Mailbox(start_of(self._workload, user) if known else None)
+        expected.replay(self._ledger.events(user))
+        judged = judge(expected, found, complete=bool(self._complete[user]))
+        self._ledger.take(user, judged)
+        return judged
+
+    @property
+    def unsure_senders(self) -> list[int]:
+        """The users whose records are not whole."""
+        return [int(user) for user in np.flatnonzero(~self._complete) if user]
+
+    @cached_property
+    def _complete(self) -> NDArray[np.bool_]:
+        """For each user, whether all that they did is in the log: its engine reached the end, and did not fail."""
+        users = np.arange(self._workload.scenario.users + 1)
+        engines = [source for source in self._log.sources if source.simulates]
+        good = [
+            source.assignment
+            for source in engines
+            if source.started and source.ended and not (source.facts.own_faults or source.facts.users_given_up)
+        ]
+        if self._log.damages:
+            good = []
+        if None in good:
+            return np.full(len(users), len(good) == len(engines))
+        return in_any(users, good)
+
+
+def start_of(workload: Workload, user: int) -> Iterator[Initial]:
+    """Yield the messages of a user's start state."""
+    unread = workload.initially_unread(user)
+    for folder, count in workload.start_state(user).items():
+        for index in range(count):
+            yield Initial(initial_id(user, folder, index), folder, folder != INBOX or index < count - unread)
+
+
+def _message_id(message: str, run: str, scenario: Scenario) -> str:
+    return f"<{message}.{INITIAL_RUN if message.startswith(INITIAL) else run}@{scenario.domain}>"
+
+
+def _finding(user: int, fault: Fault, run: str, scenario: Scenario) -> Finding:
+    values: dict[str, Value] = {
+        "message_id": _message_id(fault.message, run, scenario),
+        "user": user,
+        "folder": fault.folder,
+        "wanted": fault.wanted,
+    }
+    return finding(
+        fault.code, scenario.account(user).login, **{name: values[name] for name in values if name in fault.code.fields}
+    )
+
+
+def _record(run: str, scenario: Scenario, totals: Totals, ledger: Ledger) -> AuditRecord:
+    unread = [
+        finding(Code.MAILBOX_UNREAD, name_of(scenario.account(user)), why=why)
+        for user, why in ledger.failures(MOST_LISTED)
+    ]
+    faults = [_finding(user, fault, run, scenario) for user, fault in ledger.faults(MOST_LISTED)]
+    return AuditRecord(
+        run=run,
+        mailboxes=totals.mailboxes,
+        unread=totals.unread,
+        messages=totals.messages,
+        unknown=totals.unknown,
+        counts={code.id: count for code, count in ledger.counts().items()},
+        findings=(*unread, *faults),
+    )
+
+
+def _write_all(path: Path, run: str, scenario: Scenario, ledger: Ledger) -> None:
+    """Write all faults as CSV."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for user, fault in ledger.faults():
+            message_id = _message_id(fault.message, run, scenario)
+            writer.writerow((fault.code.id, message_id, user, fault.folder, fault.wanted))

@@ -1,0 +1,144 @@
+"""The mail that a mailbox must hold after a run: its start state, and what the records say was done since.
+
+Each event changes the copies of a message, a copy being a folder and the flags that it must have:
+
+    accepted            the Inbox has a copy, unless it has arrived already
+    seen, found         the first accounts for that copy; each further one is a copy that the server made
+    left                names the folder, instead of the Inbox, that the next event takes a copy from
+    moved, deleted      a copy goes from there to `folder`, with its flags
+    copied              `folder` has a further copy, with the flags that all copies have
+    saved               `folder` has a copy that is seen; in the calendar, it replaces all others
+    expunged            `folder` has a copy less
+    read, answered ...  a copy in `folder` has this flag
+    unsure              nothing is known of the message any more; in the calendar, until the next `saved`
+    missing, doubled    nothing: the mailbox itself is read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from loadsim.model.ports import CALENDAR, INBOX, Flag
+
+FLAGGED = {"read": Flag.SEEN, "answered": Flag.ANSWERED, "forwarded": Flag.FORWARDED}
+"""The flags that events set."""
+
+Flags = frozenset[Flag]
+NONE: Flags = frozenset()
+SEEN: Flags = frozenset((Flag.SEEN,))
+
+
+def common(flags: Sequence[Flags]) -> Flags:
+    return flags[0].intersection(*flags[1:]) if flags else NONE
+
+
+class Event(NamedTuple):
+    """An event of a message in one mailbox, in the words of `model.records.EVENTS`."""
+
+    event: str
+    message: str
+    folder: str
+    sender: int
+
+
+class Initial(NamedTuple):
+    """A message of the start state."""
+
+    message: str
+    folder: str
+    seen: bool
+
+
+@dataclass(slots=True)
+class Expected:
+    """The copies of a message that a mailbox must hold, and the folders from which one was `expunged`.
+
+    `surplus` of them were made by the server, as the records show. A message that is `strange` was never put there. Of
+    one that is `unsure`, the copies are not known. `arrived`: its user has seen it, or it was there before.
+    """
+
+    copies: list[tuple[str, Flags]] = field(default_factory=list)
+    expunged: set[str] = field(default_factory=set)
+    surplus: int = 0
+    strange: bool = False
+    unsure: bool = False
+    arrived: bool = False
+    sender: int = 0
+
+    def take(self, folder: str) -> Flags:
+        """Remove a copy from a folder. Return its flags; of several copies, those that all have."""
+        there = [flags for at, flags in self.copies if at == folder]
+        if not there:  # the server has made a copy that its user has found
+            self.surplus += not self.strange
+            return NONE
+        taken = common(there)
+        others = [copy for copy in self.copies if copy[0] != folder]
+        self.copies = others + [(folder, taken)] * (len(there) - 1)
+        return taken
+
+    def flag(self, folder: str, flag: Flag) -> None:
+        for at, (where, flags) in enumerate(self.copies):
+            if where == folder and flag not in flags:
+                self.copies[at] = folder, flags | {flag}
+                return
+
+
+class Mailbox:
+    """The expected messages of one mailbox by their ids. `start` is None if its start state is not known."""
+
+    def __init__(self, start: Iterable[Initial] | None) -> None:
+        self.messages: dict[str, Expected] = {}
+        self.knows_start = start is not None
+        self._left = INBOX  # the folder that the next event takes a copy from
+        self.calendar_unsure = False
+        for message, folder, seen in start or ():
+            self.messages[message] = Expected([(folder, SEEN if seen else NONE)], arrived=True)
+
+    def replay(self, events: Iterable[Event]) -> None:
+        """Apply the events, those of acceptance first, the others in the order in which they happened."""
+        for event in events:
+            self._apply(*event)
+
+    def _apply(self, event: str, message: str, folder: str, sender: int) -> None:
+        left, self._left = self._left, INBOX
+        if event in ("missing", "doubled"):
+            return
+        if event == "unsure" and folder == CALENDAR:
+            self.calendar_unsure = True
+            return
+        of = self.messages.get(message)
+        if of is None:
+            of = self.messages[message] = Expected(strange=event not in ("accepted", "saved", "unsure"), sender=sender)
+        match event:
+            case "accepted":
+                if not of.copies:  # twice only by an individual's address that is a list, too
+                    of.copies.append((INBOX, NONE))
+            case "seen" | "found":
+                of.surplus += of.arrived
+                if of.arrived or of.strange:
+                    of.copies.append((INBOX, NONE))
+                of.arrived = True
+            case "left":
+                self._left = folder
+            case "moved" | "deleted":
+                flags = of.take(left)
+                of.copies.append((folder, flags))
+            case "copied":
+                of.copies.append((folder, common([flags for _, flags in of.copies])))
+            case "saved":
+                if folder == CALENDAR:
+                    self.calendar_unsure = False
+                    for other in self.messages.values():
+                        if any(at == CALENDAR for at, _ in other.copies):
+                            other.take(CALENDAR)
+                            other.expunged.add(CALENDAR)
+                of.copies.append((folder, SEEN))
+            case "expunged":
+                of.take(folder)
+                of.expunged.add(folder)
+            case "unsure":
+                of.unsure = True
+            case _:
+                of.flag(folder, FLAGGED[event])

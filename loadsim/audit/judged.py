@@ -1,0 +1,122 @@
+"""What a mailbox holds against what it must hold: its faults, and what cannot be known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from loadsim.audit.expected import Expected, Mailbox
+from loadsim.findings.catalogue import Code
+from loadsim.model.message_tag import INITIAL
+from loadsim.model.ports import CALENDAR, INBOX, Flag
+
+
+class Found(NamedTuple):
+    """A message of this run or of the start state in a folder.
+
+    `flags` are in lower case. `whole`: its body has the digest that its tag states.
+    """
+
+    message: str
+    folder: str
+    flags: frozenset[str]
+    whole: bool
+    sender: int
+
+
+class Fault(NamedTuple):
+    """A message that is not as it must be. `folder` is where it is, or where it must be if it is lost.
+
+    `wanted` is the folder of a misfiled message, or the flag that is lost. `sender` is that of an unexpected message,
+    which may belong to another mailbox. `under_way`: its user has never seen it, and it may still arrive.
+    """
+
+    code: Code
+    message: str
+    folder: str
+    wanted: str = ""
+    sender: int = 0
+    under_way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The faults of a mailbox of `messages`; of `unknown` ones, the records do not say where they must be.
+
+    `keeps_keywords`: a message has a keyword that it must have. A server need not keep any (RFC 9051 section 7.1,
+    PERMANENTFLAGS).
+    """
+
+    messages: int
+    faults: tuple[Fault, ...] = ()
+    unknown: int = 0
+    keeps_keywords: bool = False
+
+
+def judge(expected: Mailbox, found: Sequence[Found], complete: bool = True) -> Judged:
+    """Compare a mailbox with what it must hold.
+
+    If the records of its user are not `complete`, only the bodies are judged.
+    """
+    unknown = int(expected.calendar_unsure)
+    by_message: dict[str, list[Found]] = {}
+    for each in found:
+        if expected.knows_start or not each.message.startswith(INITIAL):
+            by_message.setdefault(each.message, []).append(each)
+    altered = [Fault(Code.MAIL_ALTERED, each.message, each.folder) for each in found if not each.whole]
+    faults: list[Fault] = []
+    for message in dict.fromkeys([*expected.messages, *by_message]):
+        of, there = expected.messages.get(message) or Expected(strange=True), by_message.get(message, [])
+        if expected.calendar_unsure:
+            of.copies = [copy for copy in of.copies if copy[0] != CALENDAR]
+            there = [each for each in there if each.folder != CALENDAR]
+        if of.strange and not of.unsure:
+            if expected.knows_start or not message.startswith(INITIAL):
+                faults += _strange(message, of, there)
+            continue
+        wanted, have = Counter(folder for folder, _ in of.copies), Counter(each.folder for each in there)
+        if of.unsure:
+            unknown += wanted != have
+            continue
+        faults += _misplaced(message, of, wanted, have)
+        if not of.surplus:  # else it is unknown which copy has which flag
+            faults += _unflagged(message, of, there)
+    kept = Flag.FORWARDED.lower()
+    keeps = any(kept in each.flags for each in found)
+    if not complete:
+        return Judged(len(found), tuple(altered), unknown + len({fault.message for fault in faults}), keeps)
+    return Judged(len(found), (*altered, *faults), unknown, keeps)
+
+
+def _strange(message: str, of: Expected, there: Sequence[Found]) -> Iterator[Fault]:
+    """Yield each copy of a message without place in this mailbox; if its user has removed all of them, one."""
+    for each in there:
+        yield Fault(Code.MAIL_UNEXPECTED, message, each.folder, sender=each.sender)
+    if of.arrived and not there:
+        yield Fault(Code.MAIL_UNEXPECTED, message, INBOX, sender=of.sender)
+
+
+def _misplaced(message: str, of: Expected, wanted: Counter[str], have: Counter[str]) -> Iterator[Fault]:
+    missing, extra = [*(wanted - have).elements()], [*(have - wanted).elements()]
+    both = min(len(missing), len(extra))
+    for folder, place in zip(extra, missing, strict=False):
+        yield Fault(Code.MAIL_MISFILED, message, folder, place)
+    for folder in missing[both + of.surplus :]:  # a copy too many may be gone again
+        yield Fault(Code.MAIL_LOST, message, folder, under_way=not of.arrived)
+    for _ in range(of.surplus):
+        yield Fault(Code.MAIL_DUPLICATED, message, next(iter(have), INBOX))
+    for folder in extra[both:]:
+        again = not of.copies or folder in of.expunged
+        yield Fault(Code.MAIL_UNEXPECTED if again else Code.MAIL_DUPLICATED, message, folder)
+
+
+def _unflagged(message: str, of: Expected, there: Sequence[Found]) -> Iterator[Fault]:
+    for folder in dict.fromkeys(folder for folder, _ in of.copies):
+        needed = [flags for at, flags in of.copies if at == folder]
+        present = [each.flags for each in there if each.folder == folder]
+        for flag in Flag:
+            kept = sum(flag.lower() in flags for flags in present) + max(0, len(needed) - len(present))
+            for _ in range(sum(flag in flags for flags in needed) - kept):
+                yield Fault(Code.FLAG_LOST, message, folder, flag)

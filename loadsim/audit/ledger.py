@@ -1,0 +1,222 @@
+"""The records of a run by mailbox, and what its audit has found so far, in a file: neither need fit into memory.
+
+A million messages make some six million records, about 400 MB. The file also lets an audit that was interrupted go on.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from loadsim.analysis.delivery import left_out, of_sender
+from loadsim.audit.expected import Event
+from loadsim.audit.judged import Fault, Judged
+from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
+from loadsim.model.ports import Flag
+from loadsim.model.records import EVENTS
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import EVENT
+
+NAME = "audit.sqlite"
+
+_SCHEMA = """
+CREATE TABLE mail (user INTEGER, event INTEGER, message BLOB, folder TEXT, sender INTEGER);
+CREATE TABLE box (user INTEGER PRIMARY KEY, messages INTEGER, unknown INTEGER, keywords INTEGER, why TEXT);
+CREATE TABLE fault (user INTEGER, code TEXT, message BLOB, folder TEXT, wanted TEXT, sender INTEGER, under_way INTEGER);
+"""
+
+_COMPLETE = 1
+"""The `user_version` of a file with all records."""
+
+_USED = [event not in ("missing", "doubled") for event in EVENTS]
+
+
+class Totals(NamedTuple):
+    """The mailboxes that were read, those that could not be, the messages, and those of unknown place."""
+
+    mailboxes: int
+    unread: int
+    messages: int
+    unknown: int
+
+
+class Ledger:
+    """The open file, at `path`; `resumed` is the number of mailboxes that an earlier audit has read."""
+
+    def __init__(self, connection: sqlite3.Connection, resumed: int) -> None:
+        self._sql = connection
+        self.resumed = resumed
+
+    def events(self, user: int) -> Iterator[Event]:
+        """Yield the events of a mailbox: first those of acceptance, which others have recorded."""
+        rows = self._sql.execute(
+            "SELECT event, message, folder, sender FROM mail WHERE user = ? ORDER BY event != ?, rowid",
+            (user, EVENT["accepted"]),
+        )
+        for event, message, folder, sender in rows:
+            yield Event(EVENTS[event], message.decode("ascii"), folder, sender)
+
+    def take(self, user: int, judged: Judged) -> None:
+        """Keep the result of a mailbox, in place of an earlier one."""
+        with self._sql:
+            self._sql.execute("DELETE FROM fault WHERE user = ?", (user,))
+            self._sql.execute(
+                "REPLACE INTO box VALUES (?, ?, ?, ?, NULL)",
+                (user, judged.messages, judged.unknown, judged.keeps_keywords),
+            )
+            self._sql.executemany(
+                "INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (user, each.code.id, each.message.encode(), each.folder, each.wanted, each.sender, each.under_way)
+                    for each in judged.faults
+                ],
+            )
+
+    def unread(self, user: int, why: str) -> None:
+        with self._sql:
+            self._sql.execute("REPLACE INTO box VALUES (?, 0, 0, 0, ?)", (user, why))
+
+    def is_read(self, user: int) -> bool:
+        found = self._sql.execute("SELECT 1 FROM box WHERE user = ? AND why IS NULL", (user,))
+        return found.fetchone() is not None
+
+    def waits(self) -> list[int]:
+        """Return the users to whom accepted mail may still be under way."""
+        return [user for (user,) in self._sql.execute("SELECT DISTINCT user FROM fault WHERE under_way ORDER BY user")]
+
+    def settle(self, unsure_senders: Iterable[int]) -> Totals:
+        """Join the faults of all mailboxes, for `faults`. Return the totals.
+
+        A message without place in its mailbox was for others if the records name it, or if it is missing elsewhere,
+        which is then the same fault. Nothing is known of it if its sending failed, or if its sender's records are not
+        whole. Keywords are held against a server that keeps some.
+        """
+        sql = self._sql
+        misdelivered = Code.MAIL_MISDELIVERED.id
+        with sql:
+            sql.executescript(_SETTLED)
+            # 1. Messages that are missing elsewhere.
+            pairs = sql.execute(_PAIRS, (Code.MAIL_LOST.id,)).fetchall()
+            sql.executemany("DELETE FROM settled WHERE at = ?", [(missing,) for _, missing in pairs])
+            sql.executemany(
+                "UPDATE settled SET code = ?, stray = 0 WHERE at = ?", [(misdelivered, stray) for stray, _ in pairs]
+            )
+            # 2. Messages that the records name, in one pass over the records.
+            sql.execute(
+                "INSERT INTO known SELECT DISTINCT message, event FROM mail"
+                " WHERE message IN (SELECT message FROM settled WHERE stray)"
+            )
+            sql.execute(
+                "UPDATE settled SET code = ?, stray = 0 WHERE stray AND message IN"
+                " (SELECT message FROM known WHERE event IN (?, ?))",
+                (misdelivered, EVENT["accepted"], EVENT["saved"]),
+            )
+            # 3. Messages of which nothing is known.
+            sql.executemany("INSERT INTO unsure VALUES (?)", [(user,) for user in unsure_senders])
+            unknown = sql.execute(
+                "DELETE FROM settled WHERE stray AND (sender IN (SELECT user FROM unsure) OR message IN"
+                " (SELECT message FROM known WHERE event = ?))",
+                (EVENT["unsure"],),
+            ).rowcount
+            # 4. Keywords.
+            sql.execute(
+                "DELETE FROM settled WHERE code = ? AND wanted = ? AND NOT EXISTS (SELECT 1 FROM box WHERE keywords)",
+                (Code.FLAG_LOST.id, Flag.FORWARDED),
+            )
+        boxes = sql.execute("SELECT count(*), sum(why IS NOT NULL), sum(messages), sum(unknown) FROM box").fetchone()
+        mailboxes, unread, messages, before = (number or 0 for number in boxes)
+        return Totals(mailboxes - unread, unread, messages, before + unknown)
+
+    def counts(self) -> dict[Code, int]:
+        """Return the number of faults by code, in the order of the catalogue."""
+        found = dict(self._sql.execute("SELECT code, count(*) FROM settled GROUP BY code"))
+        return {code: found[code.id] for code in Code if code.id in found}
+
+    def faults(self, most: int = -1) -> Iterator[tuple[int, Fault]]:
+        """Yield users and faults in the order of their codes and users; at most this many of each code."""
+        for code in self.counts():
+            rows = self._sql.execute(
+                "SELECT user, message, folder, wanted FROM settled WHERE code = ? ORDER BY user, at LIMIT ?",
+                (code.id, most),
+            )
+            for user, message, folder, wanted in rows:
+                yield user, Fault(code, message.decode("ascii"), folder, wanted)
+
+    def failures(self, most: int) -> list[tuple[int, str]]:
+        """Return the first users whose mailboxes could not be read, and why."""
+        return self._sql.execute(
+            "SELECT user, why FROM box WHERE why IS NOT NULL ORDER BY user LIMIT ?", (most,)
+        ).fetchall()
+
+
+_SETTLED = """
+DROP TABLE IF EXISTS temp.settled;
+DROP TABLE IF EXISTS temp.known;
+DROP TABLE IF EXISTS temp.unsure;
+CREATE TEMP TABLE settled AS
+    SELECT rowid AS at, *, code = 'mail-unexpected' AND sender > 0 AS stray FROM fault;
+CREATE INDEX temp.by_message ON settled (message);
+CREATE UNIQUE INDEX temp.by_at ON settled (at);
+CREATE TEMP TABLE known (message BLOB, event INTEGER);
+CREATE TEMP TABLE unsure (user INTEGER PRIMARY KEY);
+"""
+
+_PAIRS = """
+SELECT strays.at, missing.at FROM
+    (SELECT at, message, row_number() OVER (PARTITION BY message ORDER BY at) AS nth FROM settled WHERE stray) AS strays
+JOIN
+    (SELECT at, message, row_number() OVER (PARTITION BY message ORDER BY at) AS nth FROM settled WHERE code = ?)
+    AS missing
+USING (message, nth)
+"""
+"""Messages without place in their mailbox, each with the same message that is missing in another."""
+
+
+@contextmanager
+def open_ledger(path: Path, log: TimingLog) -> Iterator[Ledger]:
+    """Yield the ledger in this file, which is made from the log unless an interrupted audit has left it.
+
+    Raises `ConfigError` if the file cannot be written.
+    """
+    try:
+        connection = sqlite3.connect(path)
+        try:
+            path.chmod(0o600)
+            connection.executescript("PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF")
+            if connection.execute("PRAGMA user_version").fetchone() != (_COMPLETE,):
+                _fill(connection, log)
+            (resumed,) = connection.execute("SELECT count(*) FROM box WHERE why IS NULL").fetchone()
+            yield Ledger(connection, resumed)
+        finally:
+            connection.close()
+    except sqlite3.Error as failure:
+        raise ConfigError(f"{path}: expected to keep the audit's records there, found: {failure}") from None
+
+
+def _fill(connection: sqlite3.Connection, log: TimingLog) -> None:
+    """Write the records of a log, without the copies that its lists leave out."""
+    connection.executescript(
+        "DROP TABLE IF EXISTS mail; DROP TABLE IF EXISTS box; DROP TABLE IF EXISTS fault;" + _SCHEMA
+    )
+    leaves_out = left_out(log) > 0
+    used = np.array(_USED)
+    with connection:
+        for mails in log.pieces("mails"):
+            kept = used[mails["event"]]
+            if leaves_out:
+                kept &= ~of_sender(log, mails)
+            some = mails.kept(kept)
+            folders = np.array(log.strings, dtype=object)[some["folder"]].tolist()
+            columns = [some[name].tolist() for name in ("user", "event", "message", "sender")]
+            connection.executemany(
+                "INSERT INTO mail (user, event, message, sender, folder) VALUES (?, ?, ?, ?, ?)",
+                zip(*columns, folders, strict=True),
+            )
+        connection.execute("CREATE INDEX mail_of_user ON mail (user)")
+        connection.execute(f"PRAGMA user_version = {_COMPLETE}")

@@ -1,0 +1,63 @@
+"""Reading a mailbox for the audit: all messages of the run and of the start state, and the digests of their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from loadsim.audit.judged import Found
+from loadsim.model.content.compose import least_bytes
+from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, body_digest, vouched
+from loadsim.model.ports import Account, Provisioning, Stored
+from loadsim.provisioning import manifest
+
+BATCH_MESSAGES = 64
+BATCH_BYTES = 1 << 20
+"""The most messages that are fetched at once, and their least size together: it bounds what a session holds."""
+
+
+async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> list[Found]:
+    """Return the messages of a mailbox that is logged on. It is left as it is."""
+    found: list[Found] = []
+    for folder in await mailbox.folders():
+        if folder == manifest.FOLDER:
+            continue
+        stored = (await mailbox.listing([folder]))[folder]
+        own = [(message, message.tag) for message in stored if message.tag and _is_own(account, message, run)]
+        for batch in _batches(own):
+            texts = await mailbox.texts([message.ref for message, _ in batch])
+            for message, tag in batch:
+                whole = message.ref in texts and _is_whole(texts[message.ref], tag)
+                found.append(Found(tag.id, folder, message.flags, whole, tag.sender))
+    return found
+
+
+def _is_own(account: Account, message: Stored, run: str) -> bool:
+    """Return whether a message is of this run, or of the start state, and no copy in others' words."""
+    tag = message.tag
+    if tag is None or tag.run not in (run, INITIAL_RUN) or manifest.is_manifest(message):
+        return False
+    named = tag.id.startswith(INITIAL) == (tag.run == INITIAL_RUN)
+    return named and vouched(tag, message.sender, message.message_id, account.domain)
+
+
+def _is_whole(text: bytes, tag: MessageTag) -> bool:
+    """Return whether a body has the digest of its tag. Servers may drop the last line's end, or add one."""
+    if body_digest(text) == tag.body:
+        return True
+    line = bytes(text).rstrip(b"\r\n")
+    return tag.body in (body_digest(line), body_digest(line + b"\r\n"))
+
+
+def _batches(messages: Sequence[tuple[Stored, MessageTag]]) -> Iterator[list[tuple[Stored, MessageTag]]]:
+    """Yield messages in batches that may be fetched at once; one whose size is not known is alone."""
+    batch: list[tuple[Stored, MessageTag]] = []
+    size_bytes = 0
+    for message in messages:
+        own_bytes = sum(least_bytes(message[1])) or BATCH_BYTES
+        if batch and (len(batch) == BATCH_MESSAGES or size_bytes + own_bytes > BATCH_BYTES):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(message)
+        size_bytes += own_bytes
+    if batch:
+        yield batch

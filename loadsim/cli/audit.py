@@ -1,0 +1,39 @@
+"""`loadsim audit`: hold the mailboxes of a server against the records of a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from loadsim.analysis.recorded_run import SCENARIO
+from loadsim.audit.audit import audit
+from loadsim.cli.live.progress import shown_progress
+from loadsim.cli.live.stderr_lines import print_line
+from loadsim.cli.options import add_set
+from loadsim.cli.shown_answer import shown
+from loadsim.engine.event_loop import run
+from loadsim.model.scenario import load_scenario
+from loadsim.provisioning.sessions import services_of
+from loadsim.report.audit import describe_audit
+from loadsim.timinglog.merge import read_logs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_directory", metavar="RUN", type=Path, help="run directory")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add_set(parser, "override a key of the run's scenario, such as accounts.password_env; repeatable")
+    parser.set_defaults(run=run_audit)
+
+
+def run_audit(args: argparse.Namespace) -> int:
+    """Audit a run, and print what was found. Return 0 for nothing, 1 for faults, 3 if mailboxes could not be read."""
+    directory: Path = args.run_directory
+    log = read_logs([directory])
+    scenario = load_scenario(str(directory / SCENARIO), args.overrides)
+    services = services_of(scenario)
+    with shown_progress() as progress:
+        record = run(audit(directory, log, scenario, services, progress))
+    print_line(json.dumps(record.document, indent=2) if args.json else shown(describe_audit(record)), sys.stdout)
+    return record.exit_status

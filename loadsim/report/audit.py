@@ -1,0 +1,43 @@
+"""The audit of a run's mail: the answer of `loadsim audit`, and a section of the report."""
+
+from __future__ import annotations
+
+from loadsim.findings.formats import count
+from loadsim.report.document import Block, Document, Listing, Section, item_of, table_of
+from loadsim.timinglog.audited import AuditRecord
+
+VERDICTS = {
+    0: "Each message is where it must be, as it was sent",
+    1: "Mail is not as it must be",
+    3: "Not all mailboxes could be read",
+}
+"""The verdicts by exit status."""
+
+
+def describe_audit(audit: AuditRecord) -> Document:
+    status = audit.exit_status
+    return Document(
+        title=f"Audit of run {audit.run}",
+        subtitle="",
+        verdict=VERDICTS[status],
+        tone="bad" if status else "good",
+        sections=(Section("Findings", audit_blocks(audit), brief=True),),
+        label="",
+    )
+
+
+def audit_blocks(audit: AuditRecord | None) -> tuple[Block, ...]:
+    """Return what the audit has read, its faults by code, and the first of each code; nothing without an audit."""
+    if audit is None:
+        return ()
+    numbers = {"Mailboxes read": audit.mailboxes, "Mailboxes not read": audit.unread, "Messages": audit.messages}
+    numbers |= {"Messages of unknown place": audit.unknown} | dict(audit.counts)
+    table = table_of(
+        "Audit", numbers.items(), ("Count of", None, lambda row: row[0]), ("Number", 0, lambda row: row[1])
+    )
+    if not audit.findings:
+        return (table,)
+    listed = len(audit.findings)
+    total = sum(audit.counts.values()) + audit.unread
+    caption = "Faults" if total == listed else f"The first of each kind of {count(total, 'fault')}: audit.csv has all"
+    return table, Listing(caption, tuple(map(item_of, audit.findings)))

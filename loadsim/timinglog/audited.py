@@ -1,0 +1,107 @@
+"""The result of an audit, `audit.json` in a run directory: counts, and some of the faults as findings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from loadsim.errors import LogError
+from loadsim.files import open_file
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
+from loadsim.model.documents.typed import Reads, Wrong
+from loadsim.timinglog.documents import Count, read_as, read_document
+
+NAME = "audit.json"
+MOST_BYTES = 1 << 24
+
+AUDITED = (
+    *(Code.MAIL_LOST, Code.MAIL_DUPLICATED, Code.MAIL_ALTERED, Code.MAIL_MISDELIVERED),
+    *(Code.MAIL_MISFILED, Code.FLAG_LOST, Code.MAIL_UNEXPECTED),
+)
+"""The codes of faults."""
+
+
+def _finding(document: Any) -> Finding:
+    try:
+        found = Finding.read(document)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        raise Wrong("a finding", document) from None
+    if found.code not in (*AUDITED, Code.MAILBOX_UNREAD) or found.severity is not found.code.severity:
+        raise Wrong("a finding of an audit", document)
+    return found
+
+
+def _counts(counts: Mapping[str, int]) -> Mapping[str, int]:
+    if not counts.keys() <= {code.id for code in AUDITED}:
+        raise Wrong("codes of an audit", counts)
+    return counts
+
+
+class AuditRecord(NamedTuple):
+    """The result of the audit of a run, which has read this number of `mailboxes` with these `messages`.
+
+    `unread` are the mailboxes that it could not read; of `unknown` messages, the records do not say where they must be.
+    `counts` has the number of faults by code, `findings` the first of each code.
+    """
+
+    run: str
+    mailboxes: Count
+    unread: Count
+    messages: Count
+    unknown: Count
+    counts: Annotated[Mapping[str, Count], _counts]
+    findings: tuple[Annotated[Finding, Reads(_finding)], ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self._asdict() | {"findings": [one.document for one in self.findings]}
+
+    @property
+    def judged(self) -> list[Finding]:
+        """The findings of the run's verdict: one for all faults, and what was left out."""
+        found = []
+        if self.unread:
+            why = next((str(one.values["why"]) for one in self.findings if one.code is Code.MAILBOX_UNREAD), "unknown")
+            total = self.mailboxes + self.unread
+            found.append(finding(Code.AUDIT_INCOMPLETE, unread=self.unread, mailboxes=total, why=why))
+        if faults := tuple(f"{count:,} {_word(code)}" for code, count in self.counts.items() if count):
+            found.append(finding(Code.MAIL_FAULTS, mailboxes=self.mailboxes, faults=faults))
+        if self.unknown:
+            found.append(finding(Code.MAIL_UNKNOWN, unknown=self.unknown))
+        return found
+
+    @property
+    def exit_status(self) -> int:
+        """3 if the audit is incomplete, 1 if it has found a fault, 0 if none."""
+        return 3 if self.unread else 1 if any(self.counts.values()) else 0
+
+
+def _word(code: str) -> str:
+    return code.removeprefix("mail-").replace("-", " ")
+
+
+def write_audit(directory: Path, record: AuditRecord) -> None:
+    (directory / NAME).write_text(json.dumps(record.document, indent=2) + "\n", encoding="utf-8")
+
+
+def audit_in(places: Sequence[str | Path], run: str) -> AuditRecord | None:
+    """Return the audit of this run in one of these directories; None without one. Raises `LogError`."""
+    for place in places:
+        path = Path(place) / NAME
+        if not path.is_file():
+            continue
+        try:
+            with open_file(path) as file:
+                text = file.read(MOST_BYTES + 1)
+        except OSError as failure:
+            raise LogError(f"{path}: expected to read it, found: {failure.strerror}") from None
+        if len(text) > MOST_BYTES:
+            raise LogError(f"{path}: expected at most {MOST_BYTES >> 20} MiB, found more")
+        record = read_as(AuditRecord, read_document(str(path), text), str(path))
+        if record.run != run:
+            raise LogError(f"{path}: run: expected {run!r}, found {record.run!r}")
+        return record
+    return None

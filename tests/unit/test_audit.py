@@ -1,0 +1,252 @@
+"""Audits in virtual time: healthy runs have no finding, and each fault of a server is named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited_runs import audited
+from virtual_runs import EVERYTHING, LISTS, Lived, live, scenario_of
+
+from loadsim.audit.expected import Event, Initial, Mailbox
+from loadsim.audit.judged import Found, judge
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.model.draws import draw
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, MessageRef
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, MailInMemory
+
+BUSY = EVERYTHING | {
+    "new_mail": {"per_day": 16, "recipients": 2, "list_chance": "30%"},
+    "process_inbox": {"per_day": 16},
+    "browse": {"per_day": 16},
+    "schedule": {"per_day": 6},
+    "after_browsing": {"reply": "15%", "forward": "15%", "move": "20%", "copy": "20%", "delete": "20%"},
+}
+USERS = 3
+
+
+def run(place: Path, seed: int = 1, profile: dict[str, Any] = BUSY, **options: Any) -> Lived:
+    times = {"day_length": "300s", "ramp_up": "1s", "warm_up": "0s", "window": "300s", "seed": seed}
+    return live(scenario_of(place, (profile, USERS), run=times, **LISTS), place, service_s=0.05, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("empties", [True, False])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_healthy_run_has_no_finding(tmp_path: Path, seed: int, empties: bool) -> None:
+    lived = run(tmp_path, seed, BUSY | {"empty_deleted_items_on_log_off": empties})
+    faults, totals = audited(lived, tmp_path)
+    assert (faults, totals.unknown) == ([], 0)
+    assert totals.mailboxes == USERS and totals.messages > 60
+    recorded = {mail["event"] for mail in lived.tape.mails}
+    assert recorded >= {"left", "answered", "forwarded", "moved", "copied", "deleted", "saved"}
+
+
+@pytest.mark.nightly(part="runs")
+def test_200_healthy_runs_have_no_finding(tmp_path: Path) -> None:
+    found = Counter[str]()
+    for seed in range(1, 201):
+        (tmp_path / str(seed)).mkdir()
+        faults, totals = audited(run(tmp_path / str(seed), seed), tmp_path / str(seed))
+        found.update([fault.code.id for _, fault in faults], unknown=totals.unknown)
+    assert found.total() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", [ServerRefused("NO"), ServerLost("reset"), ServerSilent("no answer")])
+def test_what_failed_is_unknown_and_no_fault(tmp_path: Path, failure: TaskFailed) -> None:
+    """Commands that fail at random have no effect; what is recorded of them says that it is not known."""
+
+    def fault(user: int, name: str, number: int) -> Exception | None:
+        acts = name not in ("IMAP AUTHENTICATE", "IMAP CAPABILITY", "SMTP CONNECT", "SMTP EHLO")
+        return failure if acts and draw(1, user, "fault", number) < 0.06 else None
+
+    lived = run(tmp_path, fault=fault)
+    faults, _ = audited(lived, tmp_path)
+    assert faults == []
+    assert lived.mails("unsure")
+
+
+class Lying(InMemoryMailbox):
+    """A mailbox that does wrong once its user has begun to work."""
+
+    @property
+    def begun(self) -> bool:
+        return self._commands > 30
+
+
+class MovesNothing(Lying):
+    async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
+        await self._about("IMAP UID MOVE", refs, 60, 100)
+
+
+class AppendsNothing(Lying):
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        await self._command("IMAP APPEND", len(message) + 60, 60)
+        return None
+
+
+class DropsFlags(Lying):
+    async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
+        await self._about("IMAP UID STORE", refs)
+
+
+class CopiesWithoutFlags(Lying):
+    async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
+        for message in await self._about("IMAP UID COPY", refs, 60, 100):
+            self.folder(folder).add(message.mail, frozenset())  # type: ignore[attr-defined]
+
+
+class ExpungesOneMore(Lying):
+    async def expunge(self, refs: Sequence[MessageRef]) -> None:
+        await super().expunge(refs)
+        sent = self.folder(SENT_ITEMS).messages
+        if sent:
+            del sent[min(sent)]
+
+
+class ExpungesNothing(Lying):
+    async def expunge(self, refs: Sequence[MessageRef]) -> None:
+        await self._about("IMAP UID STORE", refs)
+
+
+class DeliversTwice(Lying):
+    def receive(self, mail: MailInMemory) -> None:
+        super().receive(mail)
+        super().receive(mail)
+
+
+class DeliversNothing(Lying):
+    def receive(self, mail: MailInMemory) -> None:
+        if not self.begun:
+            super().receive(mail)
+
+
+class DeliversToOthers(Lying):
+    """A message for another goes to a user who may have one already: it is lost, and doubled."""
+
+    def receive(self, mail: MailInMemory) -> None:
+        self._system.mailboxes[1 if self._account.number != 1 else 2]._inbox.add(mail, frozenset())
+
+
+class LosesAll(Lying):
+    """It also stores no mail any more: the state after an unsynced disk has lost its power."""
+
+    async def log_off(self) -> None:
+        await super().log_off()
+        for folder in self._folders.values():
+            folder.messages.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("server", "codes", "folders"),
+    [
+        (MovesNothing, {Code.MAIL_MISFILED}, {INBOX, "Folder 01", "Folder 02", "Folder 03"}),
+        (AppendsNothing, {Code.MAIL_LOST}, {SENT_ITEMS, CALENDAR}),
+        (DropsFlags, {Code.FLAG_LOST}, None),
+        (CopiesWithoutFlags, {Code.FLAG_LOST}, {"Folder 01", "Folder 02", "Folder 03"}),
+        (ExpungesOneMore, {Code.MAIL_LOST}, {SENT_ITEMS}),
+        (ExpungesNothing, {Code.MAIL_UNEXPECTED}, {DELETED_ITEMS, CALENDAR}),
+        (DeliversTwice, {Code.MAIL_DUPLICATED}, None),
+        (DeliversNothing, {Code.MAIL_LOST}, {INBOX}),
+        (DeliversToOthers, {Code.MAIL_MISDELIVERED, Code.MAIL_LOST, Code.MAIL_DUPLICATED}, None),
+        (LosesAll, {Code.MAIL_LOST}, None),
+    ],
+)
+def test_a_lying_server_is_named_by_its_code(
+    tmp_path: Path, server: type[InMemoryMailbox], codes: set[Code], folders: set[str] | None
+) -> None:
+    def wrap(module: InMemoryDriver) -> InMemoryDriver:
+        module.mailbox_type = server
+        return module
+
+    faults, _ = audited(run(tmp_path, wrap=wrap), tmp_path)
+    found = Counter(fault.code.id for _, fault in faults)
+    assert found.keys() == {code.id for code in codes}
+    if folders is not None:
+        assert {fault.folder for _, fault in faults} <= folders
+
+
+START = [Initial("ia", INBOX, seen=False), Initial("ib", "Folder 01", seen=True)]
+
+
+def judged(events: Sequence[tuple[str, str, str]], found: Iterable[tuple[str, str, str]]) -> list[tuple[Any, ...]]:
+    """The faults of a mailbox; of what is found: id, folder, and letters of the flags, `!` for a body that differs."""
+    mailbox = Mailbox(START)
+    mailbox.replay(Event(*event, sender=2) for event in events)
+    names = {"S": "\\seen", "A": "\\answered", "F": "$forwarded"}
+    messages = [
+        Found(message, folder, frozenset(names[each] for each in flags if each != "!"), "!" not in flags, 2)
+        for message, folder, flags in found
+    ]
+    return [(fault.code, fault.message, fault.folder, fault.wanted) for fault in judge(mailbox, messages).faults]
+
+
+KEPT = [("ia", INBOX, ""), ("ib", "Folder 01", "S")]
+N1 = [("accepted", "n1", "individual"), ("seen", "n1", INBOX), ("read", "n1", INBOX)]
+
+
+@pytest.mark.parametrize(
+    ("events", "found", "faults"),
+    [
+        ([], KEPT, []),
+        ([], KEPT[:1], [(Code.MAIL_LOST, "ib", "Folder 01", "")]),
+        ([], [*KEPT, KEPT[1]], [(Code.MAIL_DUPLICATED, "ib", "Folder 01", "")]),
+        ([], [KEPT[0], ("ib", "Folder 01", "S!")], [(Code.MAIL_ALTERED, "ib", "Folder 01", "")]),
+        ([], [KEPT[0], ("ib", "Folder 02", "S")], [(Code.MAIL_MISFILED, "ib", "Folder 02", "Folder 01")]),
+        ([], [KEPT[0], ("ib", "Folder 01", "")], [(Code.FLAG_LOST, "ib", "Folder 01", Flag.SEEN)]),
+        ([], [*KEPT, ("iz", INBOX, "")], [(Code.MAIL_UNEXPECTED, "iz", INBOX, "")]),
+        (N1[:1], KEPT, [(Code.MAIL_LOST, "n1", INBOX, "")]),
+        (N1, [*KEPT, ("n1", INBOX, "S")], []),
+        (N1, [*KEPT, ("n1", INBOX, "")], [(Code.FLAG_LOST, "n1", INBOX, Flag.SEEN)]),
+        # A move takes the flags along, a copy leaves the message.
+        ([*N1, ("moved", "n1", "Folder 02")], [*KEPT, ("n1", "Folder 02", "S")], []),
+        ([*N1, ("moved", "n1", "Folder 02")], [*KEPT, ("n1", "Folder 02", "")],
+         [(Code.FLAG_LOST, "n1", "Folder 02", Flag.SEEN)]),
+        ([*N1, ("copied", "n1", "Folder 02")], [*KEPT, ("n1", "Folder 02", "S"), ("n1", INBOX, "S")], []),
+        # `left` names the source.
+        ([("left", "ib", "Folder 01"), ("moved", "ib", "Folder 02")], [KEPT[0], ("ib", "Folder 02", "S")], []),
+        # Emptied Deleted Items stay empty, also if there is a copy elsewhere.
+        ([*N1, ("deleted", "n1", DELETED_ITEMS), ("expunged", "n1", DELETED_ITEMS)], KEPT, []),
+        (
+            [*N1, ("copied", "n1", "Folder 02"), ("deleted", "n1", DELETED_ITEMS), ("expunged", "n1", DELETED_ITEMS)],
+            [*KEPT, ("n1", "Folder 02", "S"), ("n1", DELETED_ITEMS, "S")],
+            [(Code.MAIL_UNEXPECTED, "n1", DELETED_ITEMS, "")],
+        ),
+        # A copy that the server has made, and that its user has removed again.
+        ([*N1, ("seen", "n1", INBOX), ("deleted", "n1", DELETED_ITEMS)],
+         [*KEPT, ("n1", INBOX, "S"), ("n1", DELETED_ITEMS, "S")], [(Code.MAIL_DUPLICATED, "n1", INBOX, "")]),
+        ([*N1, ("seen", "n1", INBOX)], [*KEPT, ("n1", INBOX, "S")], [(Code.MAIL_DUPLICATED, "n1", INBOX, "")]),
+        # Of what has failed, nothing is known but the body.
+        ([*N1, ("unsure", "n1", "Folder 02")], KEPT, []),
+        ([*N1, ("unsure", "n1", "Folder 02")], [*KEPT, ("n1", INBOX, "!")], [(Code.MAIL_ALTERED, "n1", INBOX, "")]),
+        # The calendar has the last schedule, unless a change has failed since.
+        ([("saved", "s1", CALENDAR), ("saved", "s2", CALENDAR)], [*KEPT, ("s2", CALENDAR, "S")], []),
+        ([("saved", "s1", CALENDAR), ("saved", "s2", CALENDAR)], [*KEPT, ("s1", CALENDAR, "S")],
+         [(Code.MAIL_UNEXPECTED, "s1", CALENDAR, ""), (Code.MAIL_LOST, "s2", CALENDAR, "")]),
+        ([("saved", "s1", CALENDAR), ("unsure", "s2", CALENDAR)], KEPT, []),
+        ([("unsure", "s1", CALENDAR), ("saved", "s2", CALENDAR)], KEPT, [(Code.MAIL_LOST, "s2", CALENDAR, "")]),
+    ],
+)  # fmt: skip
+def test_what_each_action_implies(events: list[Any], found: list[Any], faults: list[Any]) -> None:
+    assert judged(events, found) == faults
+
+
+def test_without_a_known_start_state_only_mail_of_the_run_is_judged() -> None:
+    mailbox = Mailbox(None)
+    mailbox.replay([Event("deleted", "ia", DELETED_ITEMS, 2), Event("accepted", "n1", "list", 2)])
+    there = Found("ib", INBOX, frozenset(), whole=True, sender=2)
+    assert [fault.message for fault in judge(mailbox, [there]).faults] == ["n1"]
+
+
+def test_with_incomplete_records_only_bodies_are_judged() -> None:
+    mailbox = Mailbox(START)
+    there = Found("ib", "Folder 01", frozenset(), whole=False, sender=2)
+    result = judge(mailbox, [there], complete=False)
+    assert [fault.code for fault in result.faults] == [Code.MAIL_ALTERED]
+    assert result.unknown == 2  # one is lost, one has lost a flag
