@@ -87,7 +87,7 @@ class Auditor:
     def judge(self, user: int, found: Sequence[Found]) -> Judged:
         """Hold what was found in a mailbox against the records, and keep the result."""
         known = self._workload.scenario.initialise != "never"
-        expected = Mailbox(start_of(self._workload, user) if known else None)
+        expected = Mailbox(user, start_of(self._workload, user) if known else None)
         expected.replay(self._ledger.events(user))
         judged = judge(expected, found, complete=bool(self._complete[user]))
         self._ledger.take(user, judged)

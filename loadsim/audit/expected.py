@@ -79,16 +79,17 @@ class Expected:
         return taken
 
     def flag(self, folder: str, flag: Flag) -> None:
-        for at, (where, flags) in enumerate(self.copies):
-            if where == folder and flag not in flags:
-                self.copies[at] = folder, flags | {flag}
-                return
+        """Require the flag of one copy in a folder, unless one has it: several copies are not told apart."""
+        there = [at for at, (where, _) in enumerate(self.copies) if where == folder]
+        if there and not any(flag in self.copies[at][1] for at in there):
+            self.copies[there[0]] = folder, self.copies[there[0]][1] | {flag}
 
 
 class Mailbox:
-    """The expected messages of one mailbox by their ids. `start` is None if its start state is not known."""
+    """The expected messages of one user's mailbox by their ids. `start` is None if its start state is not known."""
 
-    def __init__(self, start: Iterable[Initial] | None) -> None:
+    def __init__(self, user: int, start: Iterable[Initial] | None) -> None:
+        self.user = user
         self.messages: dict[str, Expected] = {}
         self.knows_start = start is not None
         self._left = INBOX  # the folder that the next event takes a copy from

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from loadsim.audit.expected import Expected, Mailbox
 from loadsim.findings.catalogue import Code
 from loadsim.model.message_tag import INITIAL
-from loadsim.model.ports import CALENDAR, INBOX, Flag
+from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, Flag
 
 
 class Found(NamedTuple):
@@ -74,7 +74,7 @@ def judge(expected: Mailbox, found: Sequence[Found], complete: bool = True) -> J
             there = [each for each in there if each.folder != CALENDAR]
         if of.strange and not of.unsure:
             if expected.knows_start or not message.startswith(INITIAL):
-                faults += _strange(message, of, there)
+                faults += _strange(message, of, [each for each in there if not _saved_itself(expected.user, each)])
             continue
         wanted, have = Counter(folder for folder, _ in of.copies), Counter(each.folder for each in there)
         if of.unsure:
@@ -88,6 +88,11 @@ def judge(expected: Mailbox, found: Sequence[Found], complete: bool = True) -> J
     if not complete:
         return Judged(len(found), tuple(altered), unknown + len({fault.message for fault in faults}), keeps)
     return Judged(len(found), (*altered, *faults), unknown, keeps)
+
+
+def _saved_itself(user: int, found: Found) -> bool:
+    """Return whether a server has saved sent mail by itself, which is no fault."""
+    return found.folder == SENT_ITEMS and found.sender == user
 
 
 def _strange(message: str, of: Expected, there: Sequence[Found]) -> Iterator[Fault]:

@@ -18,7 +18,7 @@ from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.verdict import Verdict, server_failed
 from loadsim.errors import LogError
-from loadsim.findings.catalogue import Cause, Severity
+from loadsim.findings.catalogue import Cause, Code, Severity
 from loadsim.findings.finding import Finding
 from loadsim.model.documents.typed import Reads, value_of
 from loadsim.model.terms import MOST_USERS
@@ -203,7 +203,8 @@ class CampaignRun:
             delivered_per_min=60 * figures.delivery.delivered / figures.window_s.length_s,
             resources=tuple(figures.resources or ()),
             nearest=nearest_to_failure(summary.criteria, result),
-            broken=any(one.limits.get("max") == 0 and bool(one.figure) for one in summary.criteria),
+            broken=any(one.limits.get("max") == 0 and bool(one.figure) for one in summary.criteria)
+            or any(one.code is Code.MAIL_FAULTS for one in summary.verdict.findings),
             received_share=figures.received_share,
             taken_share=_taken_share(probes),
             shared_cores=any(

@@ -192,7 +192,7 @@ class Code(Enum):
 
     # The audit of the mail after a run.
     MAIL_FAULTS = _missed(
-        "the audit of {mailboxes:mailbox} found faults in their mail: {faults}", "read audit.csv in the run directory"
+        "the mail of {accounts:account} is not as it must be: {faults}", "read audit.csv in the run directory"
     )
     MAIL_LOST = _missed("{where}: message {message_id} is missing in {folder} of user {user}", LOOK_AT_LOG)
     MAIL_DUPLICATED = _missed("{where}: message {message_id} is in {folder} of user {user} once too often", LOOK_AT_LOG)
@@ -213,7 +213,7 @@ class Code(Enum):
     MAILBOX_UNREAD = _invalid(Cause.FAULT, "the audit could not read the mailbox of {where}: {why}", "audit it again")
     AUDIT_INCOMPLETE = _invalid(
         Cause.FAULT,
-        "the audit could not read {unread} of {mailboxes:mailbox}: {why}",
+        "the audit could not read the mail of {unread} of {accounts:account}: {why}",
         "audit the run again (loadsim audit)",
     )
     MAIL_UNKNOWN = _note(

@@ -82,6 +82,7 @@ class Scenario:
     probes: Mapping[str, Mapping[str, Any]]
     allow_hosts: tuple[str, ...]
     monitors: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    audit: bool | None = None
     exposed: tuple[Finding, ...] = field(default=(), compare=False)
     """A finding for each password that other users of this machine may read."""
 
@@ -251,6 +252,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "seed": run.seed,
             "mode": run.mode,
             **({"day_shape": list(run.day_shape)} if run.day_shape else {}),
+            **({} if scenario.audit is None else {"audit": scenario.audit}),
         },
         "client": {**asdict(scenario.client), "source_addresses": list(scenario.client.source_addresses)},
         "initialise": scenario.initialise,
@@ -354,6 +356,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         probes=document.probes,
         allow_hosts=document.allow_hosts,
         monitors=document.monitors,
+        audit=document.run.audit,
         exposed=exposed_passwords(document.accounts, origin, path.parent),
     )
 

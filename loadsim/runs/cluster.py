@@ -46,6 +46,7 @@ from loadsim.monitor.machine_needs import LOG_BYTES_PER_TASK
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
+from loadsim.runs.audit import audit_run
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
@@ -140,6 +141,8 @@ class _ClusterRun:
                 await forget(cluster, run_id, [assignment.name for assignment in assignments])
                 raise
             await self._collect(cluster, run_id, {each.name: each.name in lost for each in assignments})
+        if self.scenario.audit:
+            await audit_run(self.directory, self.scenario, services, self.watcher)
         if not {path.stem for path in self.directory.glob("logs/*.tlog")} - self.scenario.monitors.keys():
             raise RunInvalid("there is no summary yet: the clients still have all logs")
         return write_summary(self.directory, self.watcher)

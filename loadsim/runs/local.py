@@ -47,6 +47,7 @@ from loadsim.provisioning.preflight import (
     check_submission,
 )
 from loadsim.provisioning.sessions import accounts_on_server
+from loadsim.runs.audit import audit_run
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.needs import compared_needs, engine_count
@@ -145,7 +146,7 @@ class _LocalRun:
     watcher: Watcher
 
     async def execute(self) -> RunResult:
-        """Check and prepare the mailboxes, make the load, compute the summary.
+        """Check and prepare the mailboxes, make the load, audit the mail, compute the summary.
 
         Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
         """
@@ -159,6 +160,7 @@ class _LocalRun:
         accounts = [] if self.scenario.server == EMBEDDED else accounts_on_server(self.scenario)
         async with held(accounts, self.services, "run") as hold:
             await self._prepare_and_record(probes, hold)
+        await audit_run(self.directory, self.scenario, self.services, self.watcher)
         return write_summary(self.directory, self.watcher)
 
     async def _prepare_and_record(self, probes: tuple[OpenedProbe, ...], hold: Hold) -> None:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from loadsim.engine.snapshot import LiveSnapshot
 
-Stage = Literal["plan", "join", "prepare", "load", "collect", "analyse"]
-"""The stages of a run, in order. `join` and `collect` occur in cluster runs."""
+Stage = Literal["plan", "join", "prepare", "load", "collect", "audit", "analyse"]
+"""The stages of a run, in order. `join` and `collect` occur in cluster runs, `audit` in runs whose mail is."""
 
 
 class Watcher:
@@ -34,7 +34,7 @@ class Watcher:
         """Report the plan, if it is known: how many of each task are due in each of equal parts of the run."""
 
     def prepared(self, phase: str, done: int, total: int) -> None:
-        """Report how many accounts have passed a phase of the preparation."""
+        """Report how many accounts have passed a phase of the preparation, or of the audit."""
 
     def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
         """Report the state of the load, once a second; `clients` has that of each client machine of a cluster run."""

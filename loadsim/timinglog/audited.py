@@ -66,9 +66,9 @@ class AuditRecord(NamedTuple):
         if self.unread:
             why = next((str(one.values["why"]) for one in self.findings if one.code is Code.MAILBOX_UNREAD), "unknown")
             total = self.mailboxes + self.unread
-            found.append(finding(Code.AUDIT_INCOMPLETE, unread=self.unread, mailboxes=total, why=why))
+            found.append(finding(Code.AUDIT_INCOMPLETE, unread=self.unread, accounts=total, why=why))
         if faults := tuple(f"{count:,} {_word(code)}" for code, count in self.counts.items() if count):
-            found.append(finding(Code.MAIL_FAULTS, mailboxes=self.mailboxes, faults=faults))
+            found.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=faults))
         if self.unknown:
             found.append(finding(Code.MAIL_UNKNOWN, unknown=self.unknown))
         return found

@@ -177,7 +177,7 @@ START = [Initial("ia", INBOX, seen=False), Initial("ib", "Folder 01", seen=True)
 
 def judged(events: Sequence[tuple[str, str, str]], found: Iterable[tuple[str, str, str]]) -> list[tuple[Any, ...]]:
     """The faults of a mailbox; of what is found: id, folder, and letters of the flags, `!` for a body that differs."""
-    mailbox = Mailbox(START)
+    mailbox = Mailbox(1, START)
     mailbox.replay(Event(*event, sender=2) for event in events)
     names = {"S": "\\seen", "A": "\\answered", "F": "$forwarded"}
     messages = [
@@ -238,14 +238,14 @@ def test_what_each_action_implies(events: list[Any], found: list[Any], faults: l
 
 
 def test_without_a_known_start_state_only_mail_of_the_run_is_judged() -> None:
-    mailbox = Mailbox(None)
+    mailbox = Mailbox(1, None)
     mailbox.replay([Event("deleted", "ia", DELETED_ITEMS, 2), Event("accepted", "n1", "list", 2)])
     there = Found("ib", INBOX, frozenset(), whole=True, sender=2)
     assert [fault.message for fault in judge(mailbox, [there]).faults] == ["n1"]
 
 
 def test_with_incomplete_records_only_bodies_are_judged() -> None:
-    mailbox = Mailbox(START)
+    mailbox = Mailbox(1, START)
     there = Found("ib", "Folder 01", frozenset(), whole=False, sender=2)
     result = judge(mailbox, [there], complete=False)
     assert [fault.code for fault in result.faults] == [Code.MAIL_ALTERED]

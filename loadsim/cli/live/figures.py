@@ -26,7 +26,7 @@ MOST_PROBE_FIGURES = 1000
 
 RUN_PHASES = (
     *("plan", "join", "prepare", "log-on", "warm-up", "window", "after-window"),
-    *("finish", "drain", "log-off", "over", "collect", "analyse", "done"),
+    *("finish", "drain", "log-off", "over", "collect", "audit", "analyse", "done"),
 )
 """The phases of a run, in order."""
 
@@ -119,7 +119,7 @@ class LiveRun(Watcher):
         self._plan: PlannedLoad | None = None
 
     def stage(self, stage: Stage) -> None:
-        self._show(replace(self.figures, stage=stage, share=None))
+        self._show(replace(self.figures, stage=stage, share=None, prepared={}))
 
     def message(self, line: str) -> None:
         for view in self._views:

@@ -49,7 +49,7 @@ class RunView(View):
         if stage == "plan":
             share = self._shown.enter_context(shown_share("Planning"))
             return lambda figures: None if figures.share is None else share(figures.share)
-        if stage == "prepare":
+        if stage in ("prepare", "audit"):
             progress = self._shown.enter_context(shown_progress())
 
             def show_steps(figures: LiveFigures) -> None:

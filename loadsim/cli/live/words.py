@@ -36,7 +36,7 @@ WAITING: Mapping[str, str] = {
 def status(figures: LiveFigures) -> str:
     """Return a line on the phase of the load, or on the preparation."""
     load, duration_s = figures.load, figures.times.duration_s
-    if figures.stage == "prepare" and figures.prepared:
+    if figures.stage in ("prepare", "audit") and figures.prepared:
         step, (done, total) = list(figures.prepared.items())[-1]
         return f"{step}: {done:,} of {total:,} accounts"
     if figures.stage != "load" or load is None:

@@ -34,6 +34,7 @@ STAGES: Mapping[Stage, str] = {
     "prepare": "preparing the mailboxes",
     "load": "starting the engines",
     "collect": "collecting the logs",
+    "audit": "reading the mail of all users",
     "analyse": "computing the verdict from the logs",
 }
 

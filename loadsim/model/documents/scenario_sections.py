@@ -241,6 +241,9 @@ class RunSection:
     """Tasks come when they are due; with `stress`, each user's next activity begins at once, without a score."""
     day_shape: Annotated[tuple[float, ...], Reads(_day_shape, f"{FLAT}, or a list")] = ()
     """Activity over a day: weights of 2 to 1,440 equal parts, of which only ratios count. Default: `flat`."""
+    audit: Switch | None = None
+    """Read all mailboxes after the run, and account for each message. Default: up to 100,000 messages, and on one
+    machine."""
 
     def __post_init__(self) -> None:
         if self.days is not None and self.duration_s is not None:
