@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.delivery import in_any
-from loadsim.audit.expected import Initial, Mailbox
-from loadsim.audit.judged import Fault, Found, Judged, judge
-from loadsim.audit.ledger import NAME, Ledger, Totals, open_ledger
+from loadsim.audit.audit_file import NAME, AuditFile, AuditTotals, open_audit_file
+from loadsim.audit.expected import ExpectedMail, InitialMail
+from loadsim.audit.judged import Fault, HeldCopy, Judged, judge
 from loadsim.audit.reading import read_mailbox
 from loadsim.errors import ConfigError
 from loadsim.files import locked
@@ -50,8 +50,8 @@ async def audit(
     """
     accounts = accounts_on_server(scenario)
     run = log.sources[0].run
-    with locked(directory, "audit", "audit"), open_ledger(directory / NAME, log) as ledger:
-        auditor = Auditor(Workload(scenario), log, ledger)
+    with locked(directory, "audit", "audit"), open_audit_file(directory / NAME, log) as file:
+        auditor = Auditor(Workload(scenario), log, file)
 
         async def work(account: Account, mailbox: Provisioning) -> None:
             auditor.judge(account.number, await read_mailbox(account, mailbox, run))
@@ -60,16 +60,16 @@ async def audit(
             results = await visit(some, services, work, partial(progress, "audit"))
             for account, result in zip(some, results, strict=True):
                 if isinstance(result, ConfigError):
-                    ledger.unread(account.number, str(result))
+                    file.unread(account.number, str(result))
 
-        await read([account for account in accounts if not ledger.is_read(account.number)])
+        await read([account for account in accounts if not file.is_read(account.number)])
         deadline = asyncio.get_running_loop().time() + scenario.limits.drain_s
-        while (waiting := ledger.waits()) and asyncio.get_running_loop().time() < deadline:
+        while (waiting := file.waits()) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(PAUSE_S)
             await read([scenario.account(user) for user in waiting])
-        totals = ledger.settle(auditor.unsure_senders)
-        record = _record(run, scenario, totals, ledger)
-        _write_all(directory / "audit.csv", run, scenario, ledger)
+        totals = file.settle(auditor.unsure_senders)
+        record = _record(run, scenario, totals, file)
+        _write_all(directory / "audit.csv", run, scenario, file)
         write_audit(directory, record)
     if not record.unread:
         (directory / NAME).unlink()
@@ -79,18 +79,18 @@ async def audit(
 class Auditor:
     """Judges the mailboxes of a run by its log and its workload."""
 
-    def __init__(self, workload: Workload, log: TimingLog, ledger: Ledger) -> None:
+    def __init__(self, workload: Workload, log: TimingLog, file: AuditFile) -> None:
         self._workload = workload
         self._log = log
-        self._ledger = ledger
+        self._file = file
 
-    def judge(self, user: int, found: Sequence[Found]) -> Judged:
+    def judge(self, user: int, found: Sequence[HeldCopy]) -> Judged:
         """Hold what was found in a mailbox against the records, and keep the result."""
         known = self._workload.scenario.initialise != "never"
-        expected = Mailbox(user, start_of(self._workload, user) if known else None)
-        expected.replay(self._ledger.events(user))
+        expected = ExpectedMail(user, start_of(self._workload, user) if known else None)
+        expected.replay(self._file.events(user))
         judged = judge(expected, found, complete=bool(self._complete[user]))
-        self._ledger.take(user, judged)
+        self._file.take(user, judged)
         return judged
 
     @property
@@ -115,12 +115,12 @@ class Auditor:
         return in_any(users, good)
 
 
-def start_of(workload: Workload, user: int) -> Iterator[Initial]:
+def start_of(workload: Workload, user: int) -> Iterator[InitialMail]:
     """Yield the messages of a user's start state."""
     unread = workload.initially_unread(user)
     for folder, count in workload.start_state(user).items():
         for index in range(count):
-            yield Initial(initial_id(user, folder, index), folder, folder != INBOX or index < count - unread)
+            yield InitialMail(initial_id(user, folder, index), folder, folder != INBOX or index < count - unread)
 
 
 def _message_id(message: str, run: str, scenario: Scenario) -> str:
@@ -139,28 +139,28 @@ def _finding(user: int, fault: Fault, run: str, scenario: Scenario) -> Finding:
     )
 
 
-def _record(run: str, scenario: Scenario, totals: Totals, ledger: Ledger) -> AuditRecord:
+def _record(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) -> AuditRecord:
     unread = [
         finding(Code.MAILBOX_UNREAD, name_of(scenario.account(user)), why=why)
-        for user, why in ledger.failures(MOST_LISTED)
+        for user, why in file.failures(MOST_LISTED)
     ]
-    faults = [_finding(user, fault, run, scenario) for user, fault in ledger.faults(MOST_LISTED)]
+    faults = [_finding(user, fault, run, scenario) for user, fault in file.faults(MOST_LISTED)]
     return AuditRecord(
         run=run,
         mailboxes=totals.mailboxes,
         unread=totals.unread,
         messages=totals.messages,
         unknown=totals.unknown,
-        counts={code.id: count for code, count in ledger.counts().items()},
+        counts={code.id: count for code, count in file.counts().items()},
         findings=(*unread, *faults),
     )
 
 
-def _write_all(path: Path, run: str, scenario: Scenario, ledger: Ledger) -> None:
+def _write_all(path: Path, run: str, scenario: Scenario, kept: AuditFile) -> None:
     """Write all faults as CSV."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for user, fault in ledger.faults():
+        for user, fault in kept.faults():
             message_id = _message_id(fault.message, run, scenario)
             writer.writerow((fault.code.id, message_id, user, fault.folder, fault.wanted))

@@ -34,7 +34,7 @@ def common(flags: Sequence[Flags]) -> Flags:
     return flags[0].intersection(*flags[1:]) if flags else NONE
 
 
-class Event(NamedTuple):
+class MailEvent(NamedTuple):
     """An event of a message in one mailbox, in the words of `model.records.EVENTS`."""
 
     event: str
@@ -43,7 +43,7 @@ class Event(NamedTuple):
     sender: int
 
 
-class Initial(NamedTuple):
+class InitialMail(NamedTuple):
     """A message of the start state."""
 
     message: str
@@ -85,10 +85,10 @@ class Expected:
             self.copies[there[0]] = folder, self.copies[there[0]][1] | {flag}
 
 
-class Mailbox:
+class ExpectedMail:
     """The expected messages of one user's mailbox by their ids. `start` is None if its start state is not known."""
 
-    def __init__(self, user: int, start: Iterable[Initial] | None) -> None:
+    def __init__(self, user: int, start: Iterable[InitialMail] | None) -> None:
         self.user = user
         self.messages: dict[str, Expected] = {}
         self.knows_start = start is not None
@@ -97,7 +97,7 @@ class Mailbox:
         for message, folder, seen in start or ():
             self.messages[message] = Expected([(folder, SEEN if seen else NONE)], arrived=True)
 
-    def replay(self, events: Iterable[Event]) -> None:
+    def replay(self, events: Iterable[MailEvent]) -> None:
         """Apply the events, those of acceptance first, the others in the order in which they happened."""
         for event in events:
             self._apply(*event)

@@ -1,4 +1,4 @@
-"""What a mailbox holds against what it must hold: its faults, and what cannot be known."""
+"""The faults of a mailbox: what it holds against what it must hold, and what cannot be known."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from loadsim.audit.expected import Expected, Mailbox
+from loadsim.audit.expected import Expected, ExpectedMail
 from loadsim.findings.catalogue import Code
 from loadsim.model.message_tag import INITIAL
 from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, Flag
 
 
-class Found(NamedTuple):
+class HeldCopy(NamedTuple):
     """A message of this run or of the start state in a folder.
 
     `flags` are in lower case. `whole`: its body has the digest that its tag states.
@@ -55,13 +55,13 @@ class Judged:
     keeps_keywords: bool = False
 
 
-def judge(expected: Mailbox, found: Sequence[Found], complete: bool = True) -> Judged:
+def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = True) -> Judged:
     """Compare a mailbox with what it must hold.
 
     If the records of its user are not `complete`, only the bodies are judged.
     """
     unknown = int(expected.calendar_unsure)
-    by_message: dict[str, list[Found]] = {}
+    by_message: dict[str, list[HeldCopy]] = {}
     for each in found:
         if expected.knows_start or not each.message.startswith(INITIAL):
             by_message.setdefault(each.message, []).append(each)
@@ -90,12 +90,12 @@ def judge(expected: Mailbox, found: Sequence[Found], complete: bool = True) -> J
     return Judged(len(found), (*altered, *faults), unknown, keeps)
 
 
-def _saved_itself(user: int, found: Found) -> bool:
+def _saved_itself(user: int, found: HeldCopy) -> bool:
     """Return whether a server has saved sent mail by itself, which is no fault."""
     return found.folder == SENT_ITEMS and found.sender == user
 
 
-def _strange(message: str, of: Expected, there: Sequence[Found]) -> Iterator[Fault]:
+def _strange(message: str, of: Expected, there: Sequence[HeldCopy]) -> Iterator[Fault]:
     """Yield each copy of a message without place in this mailbox; if its user has removed all of them, one."""
     for each in there:
         yield Fault(Code.MAIL_UNEXPECTED, message, each.folder, sender=each.sender)
@@ -117,7 +117,7 @@ def _misplaced(message: str, of: Expected, wanted: Counter[str], have: Counter[s
         yield Fault(Code.MAIL_UNEXPECTED if again else Code.MAIL_DUPLICATED, message, folder)
 
 
-def _unflagged(message: str, of: Expected, there: Sequence[Found]) -> Iterator[Fault]:
+def _unflagged(message: str, of: Expected, there: Sequence[HeldCopy]) -> Iterator[Fault]:
     for folder in dict.fromkeys(folder for folder, _ in of.copies):
         needed = [flags for at, flags in of.copies if at == folder]
         present = [each.flags for each in there if each.folder == folder]

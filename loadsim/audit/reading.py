@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from loadsim.audit.judged import Found
+from loadsim.audit.judged import HeldCopy
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, body_digest, vouched
 from loadsim.model.ports import Account, Provisioning, Stored
@@ -15,9 +15,9 @@ BATCH_BYTES = 1 << 20
 """The most messages that are fetched at once, and their least size together: it bounds what a session holds."""
 
 
-async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> list[Found]:
+async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> list[HeldCopy]:
     """Return the messages of a mailbox that is logged on. It is left as it is."""
-    found: list[Found] = []
+    found: list[HeldCopy] = []
     for folder in await mailbox.folders():
         if folder == manifest.FOLDER:
             continue
@@ -27,7 +27,7 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> lis
             texts = await mailbox.texts([message.ref for message, _ in batch])
             for message, tag in batch:
                 whole = message.ref in texts and _is_whole(texts[message.ref], tag)
-                found.append(Found(tag.id, folder, message.flags, whole, tag.sender))
+                found.append(HeldCopy(tag.id, folder, message.flags, whole, tag.sender))
     return found
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from loadsim.analysis.recorded_run import SCENARIO
@@ -14,10 +16,15 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_set
 from loadsim.cli.shown_answer import shown
 from loadsim.engine.event_loop import run
-from loadsim.model.scenario import load_scenario
+from loadsim.errors import ConfigError
+from loadsim.model.accounts import MASK, AccountPattern
+from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.audit import describe_audit
 from loadsim.timinglog.merge import read_logs
+
+VARIABLE = "LOADSIM_PASSWORD"
+"""The environment variable with the pattern of the passwords, unless --set names another source."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +38,22 @@ def run_audit(args: argparse.Namespace) -> int:
     """Audit a run, and print what was found. Return 0 for nothing, 1 for faults, 3 if mailboxes could not be read."""
     directory: Path = args.run_directory
     log = read_logs([directory])
-    scenario = load_scenario(str(directory / SCENARIO), args.overrides)
+    scenario = _scenario(directory / SCENARIO, args.overrides)
     services = services_of(scenario)
     with shown_progress() as progress:
         record = run(audit(directory, log, scenario, services, progress))
     print_line(json.dumps(record.document, indent=2) if args.json else shown(describe_audit(record)), sys.stdout)
     return record.exit_status
+
+
+def _scenario(path: Path, overrides: Sequence[str]) -> Scenario:
+    """Read the scenario of a run directory, which has no passwords. Raises `ConfigError` without a source of them."""
+    scenario = load_scenario(str(path), overrides)
+    if not isinstance(scenario.accounts, AccountPattern) or scenario.accounts.password != MASK:
+        return scenario
+    if VARIABLE not in os.environ:
+        raise ConfigError(
+            f"{path}: accounts: expected a source of the passwords, which a run directory lacks, found none: set"
+            f" {VARIABLE}, or use --set accounts.password_env=NAME, or --set accounts.password_file=FILE"
+        )
+    return load_scenario(str(path), [*overrides, f"accounts.password_env={VARIABLE}"])

@@ -69,13 +69,15 @@ def test_every_figure_is_recomputed(small_run: tuple[Path, subprocess.CompletedP
 
 
 def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """Scenario, score, answer, events, the logs of engines, machine and server are there, and nothing else."""
+    """Scenario, score, answer, audit, events, the logs of engines, machine and server are there, and nothing else."""
     out, run = small_run
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     logs = [name for name in found if name.startswith("logs/")]
     assert [name.split(".", 1)[1] for name in logs] == ["1.tlog", "2.tlog", "machine.tlog"]
     assert set(found) - set(logs) == {
         "answer.txt",
+        "audit.csv",
+        "audit.json",
         "embedded-server.log",
         "events.jsonl",
         "report.html",
@@ -88,6 +90,14 @@ def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.Complet
     assert run.stdout.startswith(f"{verdict}\n")
     shown = run.stdout.partition("\n\nRun directory:")[0]
     assert max(map(len, shown.splitlines())) <= 80 < max(map(len, rest.splitlines()))
+
+
+def test_its_mail_was_audited_before_the_embedded_server_ended(
+    small_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    audit = json.loads((small_run[0] / "audit.json").read_text())
+    assert (audit["mailboxes"], audit["unread"], audit["unknown"], audit["findings"]) == (6, 0, 0, [])
+    assert audit["messages"] > 100
 
 
 def test_the_machine_was_watched(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

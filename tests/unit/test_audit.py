@@ -11,8 +11,8 @@ import pytest
 from audited_runs import audited
 from virtual_runs import EVERYTHING, LISTS, Lived, live, scenario_of
 
-from loadsim.audit.expected import Event, Initial, Mailbox
-from loadsim.audit.judged import Found, judge
+from loadsim.audit.expected import ExpectedMail, InitialMail, MailEvent
+from loadsim.audit.judged import HeldCopy, judge
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
@@ -34,7 +34,6 @@ def run(place: Path, seed: int = 1, profile: dict[str, Any] = BUSY, **options: A
     return live(scenario_of(place, (profile, USERS), run=times, **LISTS), place, service_s=0.05, **options)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("empties", [True, False])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_healthy_run_has_no_finding(tmp_path: Path, seed: int, empties: bool) -> None:
@@ -56,7 +55,6 @@ def test_200_healthy_runs_have_no_finding(tmp_path: Path) -> None:
     assert found.total() == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("failure", [ServerRefused("NO"), ServerLost("reset"), ServerSilent("no answer")])
 def test_what_failed_is_unknown_and_no_fault(tmp_path: Path, failure: TaskFailed) -> None:
     """Commands that fail at random have no effect; what is recorded of them says that it is not known."""
@@ -142,7 +140,6 @@ class LosesAll(Lying):
             folder.messages.clear()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("server", "codes", "folders"),
     [
@@ -172,16 +169,16 @@ def test_a_lying_server_is_named_by_its_code(
         assert {fault.folder for _, fault in faults} <= folders
 
 
-START = [Initial("ia", INBOX, seen=False), Initial("ib", "Folder 01", seen=True)]
+START = [InitialMail("ia", INBOX, seen=False), InitialMail("ib", "Folder 01", seen=True)]
 
 
 def judged(events: Sequence[tuple[str, str, str]], found: Iterable[tuple[str, str, str]]) -> list[tuple[Any, ...]]:
     """The faults of a mailbox; of what is found: id, folder, and letters of the flags, `!` for a body that differs."""
-    mailbox = Mailbox(1, START)
-    mailbox.replay(Event(*event, sender=2) for event in events)
+    mailbox = ExpectedMail(1, START)
+    mailbox.replay(MailEvent(*event, sender=2) for event in events)
     names = {"S": "\\seen", "A": "\\answered", "F": "$forwarded"}
     messages = [
-        Found(message, folder, frozenset(names[each] for each in flags if each != "!"), "!" not in flags, 2)
+        HeldCopy(message, folder, frozenset(names[each] for each in flags if each != "!"), "!" not in flags, 2)
         for message, folder, flags in found
     ]
     return [(fault.code, fault.message, fault.folder, fault.wanted) for fault in judge(mailbox, messages).faults]
@@ -238,15 +235,15 @@ def test_what_each_action_implies(events: list[Any], found: list[Any], faults: l
 
 
 def test_without_a_known_start_state_only_mail_of_the_run_is_judged() -> None:
-    mailbox = Mailbox(1, None)
-    mailbox.replay([Event("deleted", "ia", DELETED_ITEMS, 2), Event("accepted", "n1", "list", 2)])
-    there = Found("ib", INBOX, frozenset(), whole=True, sender=2)
+    mailbox = ExpectedMail(1, None)
+    mailbox.replay([MailEvent("deleted", "ia", DELETED_ITEMS, 2), MailEvent("accepted", "n1", "list", 2)])
+    there = HeldCopy("ib", INBOX, frozenset(), whole=True, sender=2)
     assert [fault.message for fault in judge(mailbox, [there]).faults] == ["n1"]
 
 
 def test_with_incomplete_records_only_bodies_are_judged() -> None:
-    mailbox = Mailbox(1, START)
-    there = Found("ib", "Folder 01", frozenset(), whole=False, sender=2)
+    mailbox = ExpectedMail(1, START)
+    there = HeldCopy("ib", "Folder 01", frozenset(), whole=False, sender=2)
     result = judge(mailbox, [there], complete=False)
     assert [fault.code for fault in result.faults] == [Code.MAIL_ALTERED]
     assert result.unknown == 2  # one is lost, one has lost a flag

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from loadsim.analysis.delivery import left_out, of_sender
-from loadsim.audit.expected import Event
+from loadsim.audit.expected import MailEvent
 from loadsim.audit.judged import Fault, Judged
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
@@ -37,7 +37,7 @@ _COMPLETE = 1
 _USED = [event not in ("missing", "doubled") for event in EVENTS]
 
 
-class Totals(NamedTuple):
+class AuditTotals(NamedTuple):
     """The mailboxes that were read, those that could not be, the messages, and those of unknown place."""
 
     mailboxes: int
@@ -46,21 +46,21 @@ class Totals(NamedTuple):
     unknown: int
 
 
-class Ledger:
+class AuditFile:
     """The open file, at `path`; `resumed` is the number of mailboxes that an earlier audit has read."""
 
     def __init__(self, connection: sqlite3.Connection, resumed: int) -> None:
         self._sql = connection
         self.resumed = resumed
 
-    def events(self, user: int) -> Iterator[Event]:
+    def events(self, user: int) -> Iterator[MailEvent]:
         """Yield the events of a mailbox: first those of acceptance, which others have recorded."""
         rows = self._sql.execute(
             "SELECT event, message, folder, sender FROM mail WHERE user = ? ORDER BY event != ?, rowid",
             (user, EVENT["accepted"]),
         )
         for event, message, folder, sender in rows:
-            yield Event(EVENTS[event], message.decode("ascii"), folder, sender)
+            yield MailEvent(EVENTS[event], message.decode("ascii"), folder, sender)
 
     def take(self, user: int, judged: Judged) -> None:
         """Keep the result of a mailbox, in place of an earlier one."""
@@ -90,7 +90,7 @@ class Ledger:
         """Return the users to whom accepted mail may still be under way."""
         return [user for (user,) in self._sql.execute("SELECT DISTINCT user FROM fault WHERE under_way ORDER BY user")]
 
-    def settle(self, unsure_senders: Iterable[int]) -> Totals:
+    def settle(self, unsure_senders: Iterable[int]) -> AuditTotals:
         """Join the faults of all mailboxes, for `faults`. Return the totals.
 
         A message without place in its mailbox was for others if the records name it, or if it is missing elsewhere,
@@ -131,7 +131,7 @@ class Ledger:
             )
         boxes = sql.execute("SELECT count(*), sum(why IS NOT NULL), sum(messages), sum(unknown) FROM box").fetchone()
         mailboxes, unread, messages, before = (number or 0 for number in boxes)
-        return Totals(mailboxes - unread, unread, messages, before + unknown)
+        return AuditTotals(mailboxes - unread, unread, messages, before + unknown)
 
     def counts(self) -> dict[Code, int]:
         """Return the number of faults by code, in the order of the catalogue."""
@@ -179,8 +179,8 @@ USING (message, nth)
 
 
 @contextmanager
-def open_ledger(path: Path, log: TimingLog) -> Iterator[Ledger]:
-    """Yield the ledger in this file, which is made from the log unless an interrupted audit has left it.
+def open_audit_file(path: Path, log: TimingLog) -> Iterator[AuditFile]:
+    """Yield the file in this file, which is made from the log unless an interrupted audit has left it.
 
     Raises `ConfigError` if the file cannot be written.
     """
@@ -192,7 +192,7 @@ def open_ledger(path: Path, log: TimingLog) -> Iterator[Ledger]:
             if connection.execute("PRAGMA user_version").fetchone() != (_COMPLETE,):
                 _fill(connection, log)
             (resumed,) = connection.execute("SELECT count(*) FROM box WHERE why IS NULL").fetchone()
-            yield Ledger(connection, resumed)
+            yield AuditFile(connection, resumed)
         finally:
             connection.close()
     except sqlite3.Error as failure:

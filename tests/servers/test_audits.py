@@ -1,0 +1,170 @@
+"""Audits of runs on Dovecot and Postfix: healthy runs have no finding, and each tampering is named by id and folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailservers import StartDovecotPostfix
+from small_runs import loadsim, on, population_of, written
+
+from loadsim.model.scenario import load_scenario
+from loadsim.servers.dovecot_postfix import DovecotPostfix
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.records import EVENT
+
+pytestmark = pytest.mark.system
+
+DOMAIN = "loadsim.test"
+PASSWORD = "accounts.password=secret-{index}"
+TAG = re.compile(rb"^X-LoadSim: run=([^;]+); from=(\d+); id=([^;]+); kind=([^;]+);", re.M)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A message in a Maildir++: its file, whose it is, its folder, and what its tag states."""
+
+    path: Path
+    user: int
+    folder: str
+    run: str
+    sender: int
+    id: str
+    kind: str
+
+    @property
+    def message_id(self) -> str:
+        return f"<{self.id}.{self.run}@{DOMAIN}>"
+
+
+def stored(mail: Path) -> Iterator[Stored]:
+    """All messages of all users that have a tag, without the calendars and the manifests."""
+    for path in sorted(mail.glob("user*/Maildir/**/cur/*")):
+        folder = path.parent.parent.name
+        name = "INBOX" if folder == "Maildir" else folder.removeprefix(".")
+        tag = TAG.search(path.read_bytes().partition(b"\n\n")[0].replace(b"\n ", b" ").replace(b"\r", b""))
+        if tag and name not in ("Calendar", "LoadSim"):
+            run, sender, message, kind = (part.decode() for part in tag.groups())
+            user = int(path.relative_to(mail).parts[0].removeprefix("user"))
+            yield Stored(path, user, name, run, int(sender), message, kind)
+
+
+def audited(out: Path, *options: str) -> tuple[int, dict[str, Any], str]:
+    ended = loadsim("audit", out, "--json", "--set", PASSWORD, *options)
+    assert ended.stdout, ended.stderr
+    return ended.returncode, json.loads(ended.stdout), ended.stderr
+
+
+def found(document: dict[str, Any]) -> set[tuple[str, str, int, str]]:
+    return {
+        (one["code"], one["values"]["message_id"], one["values"]["user"], one["values"]["folder"])
+        for one in document["findings"]
+    }
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has ended, on a server that still runs."""
+
+    server: DovecotPostfix
+    out: Path
+
+    @property
+    def mail(self) -> Path:
+        return self.server.layout.mail
+
+
+@pytest.fixture(scope="module")
+def ended(dovecot_postfix: StartDovecotPostfix, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    place = tmp_path_factory.mktemp("audited")
+    path = written(place / "small.yaml")
+    server = dovecot_postfix(*population_of(load_scenario(str(path))))
+    written(path, **on(server.services))
+    ran = loadsim("run", "--no-report", path, "--out", place / "out")
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    return Ended(server, place / "out")
+
+
+def test_a_run_is_audited_and_nothing_is_found(ended: Ended) -> None:
+    """By itself before its verdict, and again by the verb, which sees as many messages as lie there."""
+    by_itself = json.loads((ended.out / "audit.json").read_text())
+    status, document, _ = audited(ended.out)
+    assert (status, document["findings"], document["unknown"]) == (0, [], 0)
+    assert document == by_itself
+    calendars = len(list(ended.mail.glob("user*/Maildir/.Calendar/cur/*")))
+    assert document["messages"] == len(list(stored(ended.mail))) + calendars > 100
+    assert document["mailboxes"] == 6
+    assert (ended.out / "audit.csv").read_text() == "code,message_id,user,folder,wanted\n"
+
+
+def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:
+    """Files of a Maildir are changed as a fault of a disk or of an administrator would."""
+    mail = list(stored(ended.mail))
+    log = read_logs([ended.out])
+    expunged = {
+        (int(record["user"]), record["message"].decode())
+        for record in log.mails[log.mails["event"] == EVENT["expunged"]]
+    }
+    saved = {each.id: each for each in mail if each.folder == "Sent Items"}
+    own = (each for each in mail if each.folder.startswith("Folder") and ":2,S" in each.path.name)
+    deleted, doubled, unflagged, moved = (next(own) for _ in range(4))
+    altered = next(each for each in mail if each.kind in ("ups10Kat", "upsWDatt") and each.folder == "INBOX")
+    back_user, back = next((user, saved[message]) for user, message in sorted(expunged) if message in saved)
+    other = 1 + moved.user % 6
+
+    deleted.path.unlink()
+    shutil.copy2(doubled.path, doubled.path.with_name(f"1{doubled.path.name}"))
+    unflagged.path.rename(unflagged.path.with_name(unflagged.path.name.replace(":2,S", ":2,")))
+    raw = altered.path.read_bytes()
+    at = raw.rindex(b"base64")
+    at = raw.index(b"\n", raw.index(b"\n\n", at) + 40) - 9
+    altered.path.write_bytes(raw[:at] + (b"A" if raw[at : at + 1] != b"A" else b"B") + raw[at + 1 :])
+    moved.path.rename(ended.mail / f"user{other:05d}" / "Maildir" / "cur" / moved.path.name)
+    trash = ended.mail / f"user{back_user:05d}" / "Maildir" / ".Deleted Items" / "cur"
+    shutil.copy2(back.path, trash / back.path.name)
+    shutil.chown(trash / back.path.name, "dovecot", "dovecot")
+    shutil.chown(doubled.path.with_name(f"1{doubled.path.name}"), "dovecot", "dovecot")
+
+    status, document, _ = audited(ended.out)
+    assert status == 1
+    assert found(document) == {
+        ("mail-lost", deleted.message_id, deleted.user, deleted.folder),
+        ("mail-duplicated", doubled.message_id, doubled.user, doubled.folder),
+        ("mail-altered", altered.message_id, altered.user, altered.folder),
+        ("mail-misdelivered", moved.message_id, other, "INBOX"),
+        ("flag-lost", unflagged.message_id, unflagged.user, unflagged.folder),
+        ("mail-unexpected", back.message_id, back_user, "Deleted Items"),
+    }
+    assert sum(document["counts"].values()) == 6
+    lines = (ended.out / "audit.csv").read_text().splitlines()
+    assert len(lines) == 1 + 6
+
+    # The verdict of the run has it, computed again.
+    answer = loadsim("log", "answer", ended.out, "--json")
+    assert answer.returncode == 1
+    codes = [one["code"] for one in json.loads(answer.stdout)["findings"] if one["severity"] == "missed"]
+    assert codes == ["mail-faults"]
+
+
+def test_a_mailbox_that_cannot_be_read_is_a_finding_and_is_read_later(ended: Ended) -> None:
+    """The next audit reads this mailbox only."""
+    passwords = ended.server.layout.passwords
+    whole = passwords.read_text()
+    passwords.write_text("".join(line for line in whole.splitlines(keepends=True) if not line.startswith("user00002:")))
+    try:
+        status, document, _ = audited(ended.out)
+        assert (status, document["unread"], document["mailboxes"]) == (3, 1, 5)
+        (unread,) = [one for one in document["findings"] if one["code"] == "mailbox-unread"]
+        assert unread["where"] == f"account user00002 (user00002@{DOMAIN})"
+        assert loadsim("log", "answer", ended.out).returncode == 3
+    finally:
+        passwords.write_text(whole)
+    status, document, shown = audited(ended.out)
+    assert (status, document["unread"], document["mailboxes"]) == (1, 0, 6)
+    assert "audit: 1 of 1 accounts" in shown
