@@ -188,7 +188,7 @@ def open_audit_file(path: Path, log: TimingLog) -> Iterator[AuditFile]:
         connection = sqlite3.connect(path)
         try:
             path.chmod(0o600)
-            connection.executescript("PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF")
+            connection.execute("PRAGMA synchronous = OFF")
             if connection.execute("PRAGMA user_version").fetchone() != (_COMPLETE,):
                 _fill(connection, log)
             (resumed,) = connection.execute("SELECT count(*) FROM box WHERE why IS NULL").fetchone()

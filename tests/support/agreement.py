@@ -36,7 +36,7 @@ def mailboxes_by_log(workload: Workload, log: TimingLog) -> Mailboxes:
         elif event in ("moved", "deleted"):
             folders[INBOX][message] -= 1
             folders.setdefault(str(folder), Counter())[message] += 1
-        elif event in ("copied", "saved"):
+        elif event in ("copied", "saved") and folder != CALENDAR:
             folders.setdefault(str(folder), Counter())[message] += 1
         elif event == "expunged":
             folders[str(folder)][message] -= 1
