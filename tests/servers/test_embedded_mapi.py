@@ -279,11 +279,11 @@ def test_keeps_what_is_saved(peers: Callable[..., Peer]) -> None:
     stream = bytes((0x2B, 0, 2, 3)) + struct.pack("<IB", 0x37010102, 2)
     written = bytes((0x2D, 0, 3)) + struct.pack("<H", len(content)) + content + bytes((0x5D, 0, 3))
     attachment = bytes((0x23, 0, 1, 2)) + stream + written + set_properties(2, text(0x3707001F, "a.bin"))
-    answer = peer.execute(created(inbox, 1) + attachment + bytes((0x25, 0, 0, 2, 0x0A)) + saved(1))
+    answer = peer.execute(created(inbox, 1) + attachment + bytes((0x25, 0, 1, 2, 0x0A)) + saved(1))
     head = (
         ok(0x06, 1) + b"\0" + ok(0x23, 2) + bytes(4) + ok(0x2B, 3) + bytes(4) + ok(0x2D, 3) + b"\x00\x0a" + ok(0x5D, 3)
     )
-    head += ok(0x0A, 2) + b"\0\0" + ok(0x25, 0) + ok(0x0C, 0) + b"\1"
+    head += ok(0x0A, 2) + b"\0\0" + ok(0x25, 1) + ok(0x0C, 0) + b"\1"
     assert answer.startswith(head)
     number = answer[len(head) :]
     opened = bytes((0x03, 0, 0, 1)) + struct.pack("<HQ", 0x0FFF, inbox) + b"\0" + number
@@ -294,6 +294,9 @@ def test_keeps_what_is_saved(peers: Callable[..., Peer]) -> None:
     assert ok(0x15, 2) + b"\2\1\0\0" + bytes(4) + wide("a.bin") in answer
     ends = struct.pack("<H", 2000) + content[:2000] + ok(0x2C, 4) + struct.pack("<H", 560) + content[2000:]
     assert answer.endswith(ok(0x2B, 4) + struct.pack("<I", len(content)) + ok(0x2C, 4) + ends)
+    # The response of an attachment's save is of its message ([MS-OXCMSG] section 2.2.3.15).
+    misplaced = created(inbox, 5) + bytes((0x23, 0, 5, 6)) + bytes((0x25, 0, 0, 6, 0x0A))
+    assert peer.execute(misplaced).endswith(b"\x25\0\2\1\4\x80")
     denied = b"\0\x05\x00\x07\x80"
     assert peer.execute(set_properties(1, text(SUBJECT, "other"))) == b"\x0a\1" + denied[1:]
     assert peer.execute(saved(1)) == b"\x0c" + denied

@@ -229,7 +229,9 @@ def create_attachment(call: Call, message: OpenMessage) -> Answer:
 
 
 def save_attachment(call: Call, attachment: OpenAttachment, flags: int) -> Answer:
-    """Put an attachment into its message, which has yet to be saved."""
+    """Put an attachment into its message, which has yet to be saved ([MS-OXCMSG] section 2.2.3.15)."""
+    if call.parent is not attachment.message:
+        raise RopError(Error.NOT_SUPPORTED)
     _check_writable(attachment)
     attachment.values |= {0x0E210003: attachment.number, 0x0E200003: size_bytes(attachment.values)}
     attachment.message.draft.attachments[attachment.number] = dict(attachment.values)

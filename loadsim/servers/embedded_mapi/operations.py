@@ -10,12 +10,13 @@ from loadsim.servers.embedded_mapi.store import Mailbox, Store
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The context of an operation. `room_bytes` is left for its response."""
+    """The context of an operation. `parent` is the object at the index `r`; `room_bytes` is left for the response."""
 
     store: Store
     mailbox: Mailbox
     logon: int
     input_index: int
+    parent: object
     room_bytes: int
 
 

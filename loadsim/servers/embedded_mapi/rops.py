@@ -92,7 +92,8 @@ class Rops:
             inputs = [self._object(handles, places[place]) for place in "id" if place in places]
             if inputs and not isinstance(inputs[0], operation.types):
                 raise RopError(Error.NOT_SUPPORTED)
-            call = Call(self._store, self._mailbox, logon, places.get("i", 0), room_bytes)
+            parent = self._object(handles, places["r"]) if "r" in places else None
+            call = Call(self._store, self._mailbox, logon, places.get("i", 0), parent, room_bytes)
             answer = operation.act(call, *inputs, *fields)
             made, body = answer if isinstance(answer, tuple) else (None, answer)
         except RopError as refused:
