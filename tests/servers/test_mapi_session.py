@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 
 import faulty_mapi
 import pytest
 from faulty_mapi import FaultyServer, faulty_server
-from imap_script import Ear, skip
+from imap_script import Ear, certificate, skip
 from mailservers import numbered_accounts
 from patience import PATIENCE_S
 from skipping import run_watched, turns
 from virtual_runs import contents
 
-from loadsim.errors import ServerSilent
+from loadsim.errors import ServerLost, ServerSilent
 from loadsim.model.content.templates import KINDS
-from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Flag, Session
+from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Endpoint, Flag, Services, Session
 from loadsim.protocols.mapi.session import LONGEST_WAIT_S
 from loadsim.protocols.registry import open_driver
-from loadsim.servers.embedded_mapi.__main__ import Request
+from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
 
 LIMIT_S = 10 * PATIENCE_S
 OWN = numbered_accounts(1)[0]
@@ -148,5 +150,29 @@ def test_the_server_files_what_is_sent() -> None:
             assert (received.sender, received.to, received.seen) == (OWN.address, (accounts[1].address,), False)
             await other.log_off()
             await mailbox.log_off()
+
+    run_watched(scenario)
+
+
+def test_a_session_over_tls_checks_the_certificate(tmp_path: Path) -> None:
+    """Both connections are secured; a server of another name is not reached."""
+    certificate_file, context = certificate(tmp_path, "DNS:mail.example.test")
+
+    async def scenario() -> None:
+        server = FaultyServer([OWN])
+        listening = await asyncio.start_server(server.connection, "127.0.0.1", 0, ssl=context)
+        port = listening.sockets[0].getsockname()[1]
+        named = Endpoint("127.0.0.1", port, "implicit", str(certificate_file), path=EMSMDB)
+        endpoint = replace(named, tls_server_name="mail.example.test")
+        mailbox = open_driver("mapi", Services(mapi=endpoint, command_limit_s=LIMIT_S)).session(OWN, Ear()).mailbox
+        for _ in range(2):
+            await mailbox.log_on()
+            await mailbox.watch()
+            await mailbox.log_off()
+        stranger = open_driver("mapi", Services(mapi=named, command_limit_s=LIMIT_S)).session(OWN, Ear()).mailbox
+        with pytest.raises(ServerLost, match="TLS certificate"):
+            await stranger.log_on()
+        listening.close()
+        await server.end()
 
     run_watched(scenario)
