@@ -219,6 +219,7 @@ class MapiMailbox:
         return (
             *(tags.MID, tags.MESSAGE_DELIVERY_TIME, tags.MESSAGE_FLAGS, tags.LAST_VERB_EXECUTED),
             *(tags.SENT_REPRESENTING_SMTP_ADDRESS, tags.INTERNET_MESSAGE_ID, self.named["tag"]),
+            *(self.named["sent_id"], self.named["sent_tag"]),
             *(tags.MESSAGE_SIZE, tags.DISPLAY_TO, tags.SUBJECT),
         )
 
@@ -265,15 +266,15 @@ class MapiMailbox:
         headers: list[Header] = []
         for row in sorted(rows, key=lambda row: (number(row[1]) or 0, counter(row[0]))):
             stored = _stored(folder, row)
-            to = [addresses.get(name, name) for each in text(row[8]).split(";") if (name := each.strip())]
+            to = [addresses.get(name, name) for each in text(row[10]).split(";") if (name := each.strip())]
             headers.append(
                 Header(
                     ref=stored.ref,
                     flags=flags_among(stored.flags),
-                    size_bytes=number(row[7]) or 0,
+                    size_bytes=number(row[9]) or 0,
                     sender=stored.sender,
                     to=tuple([each for each in to if "@" in each]),
-                    subject=text(row[9]),
+                    subject=text(row[11]),
                     message_id=stored.message_id,
                     tag=stored.tag
                     if stored.tag and vouched(stored.tag, stored.sender, stored.message_id, domain)
@@ -562,11 +563,11 @@ class MapiMailbox:
                 batch = self.batch()
                 place, table = self._place_of(batch, await self._number(folder)), batch.place()
                 batch.add(rops.GetContentsTable(place, table, TABLE))
-                columns = (*self._columns[:7], tags.CREATION_TIME)
+                columns = (*self._columns[:9], tags.CREATION_TIME)
                 batch.add(rops.SetColumns(table, columns=columns))
                 rows, _ = await rows_of(self.session, "QueryRows", batch, table, columns)
                 self._unused += [handle for handle in batch.handles[place : table + 1] if handle != self._folder]
-                rows.sort(key=lambda row: (number(row[7]) or 0, counter(row[0])))
+                rows.sort(key=lambda row: (number(row[9]) or 0, counter(row[0])))
                 found[folder] = [_stored(folder, row) for row in rows]
         return found
 
@@ -594,7 +595,7 @@ def counter(message: object) -> int:
 
 
 def _stored(folder: str, row: Row) -> Stored:
-    """Return a message from a row with the first seven of the columns."""
+    """Return a message from a row with the first nine of the columns (see `submission` for the last two)."""
     message = identifier(row[0])
     if message is None:
         raise ServerRefused("a row without a number", folder)
@@ -603,13 +604,13 @@ def _stored(folder: str, row: Row) -> Stored:
         flags.add(Flag.SEEN)
     if verb := _VERBS.get(number(row[3]) or 0):
         flags.add(verb)
-    evidence = row[6]
+    evidence = row[6] if isinstance(row[6], str) else row[8]
     return Stored(
         Ref(folder, message),
         frozenset([flag.lower() for flag in flags]),
         MessageTag.parse(evidence) if isinstance(evidence, str) else None,
         text(row[4]),
-        text(row[5]),
+        text(row[7]) or text(row[5]),
     )
 
 

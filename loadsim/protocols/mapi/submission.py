@@ -19,7 +19,9 @@ from loadsim.protocols.mapi.recipients import smtp_recipient
 class MapiSubmission:
     """Implements `ports.Probing`, which includes `ports.Submission`, in the session of the mailbox.
 
-    The server files the sent message in Sent Items, as Outlook lets it.
+    The server files the sent message in Sent Items, as Outlook lets it. Evidence travels twice: gromox gives sent mail
+    a Message-ID of its own unless one is among the named headers, and of X-LoadSim it makes no property at the
+    recipient's, but of User-Agent.
     """
 
     mailbox: MapiMailbox
@@ -34,6 +36,10 @@ class MapiSubmission:
                 (tags.MESSAGE_FLAGS, tags.READ | tags.UNSENT),
                 (tags.SENT_MAIL_ENTRY_ID, _entry_id(logon, logon.folder_ids[rops.SENT_ITEMS])),
             ]
+            named, known = self.mailbox.named, dict(mail.properties)
+            for key, of in (("sent_id", tags.INTERNET_MESSAGE_ID), ("sent_tag", named["tag"])):
+                if of in known:
+                    properties.append((named[key], known[of]))
             rows = [smtp_recipient(address) for address in recipients]
             outbox = logon.folder_ids[rops.OUTBOX]
             batch = self.mailbox.batch()

@@ -78,6 +78,8 @@ _COMMON = UUID("00062008-0000-0000-c000-000000000046")
 
 NAMED: dict[str, tuple[PropertyName, int]] = {
     "tag": (PropertyName(_INTERNET_HEADERS, HEADER.lower()), STRING),
+    "sent_id": (PropertyName(_INTERNET_HEADERS, "Message-ID"), STRING),
+    "sent_tag": (PropertyName(_INTERNET_HEADERS, "User-Agent"), STRING),
     "busy": (PropertyName(_APPOINTMENT, 0x8205), INTEGER32),
     "location": (PropertyName(_APPOINTMENT, 0x8208), STRING),
     "begin": (PropertyName(_APPOINTMENT, 0x820D), TIME),
