@@ -86,10 +86,12 @@ nightly-drivers: $(VENV)/.installed-dev ## run all drivers and mail programs aga
 
 nightly-runs: $(VENV)/.installed-dev ## run real runs, searches and suites on Dovecot and Postfix
 	$(INSTALL)
+	$(INSTALL) e2fsprogs fio postmark
 	$(PYTEST) -m "nightly(part='runs')"
 
 nightly-tools: $(VENV)/.installed-dev ## open pages in a browser, and compare with tools such as iostat and slapadd
-	$(INSTALL) chromium mandoc groff man-db sysstat procps
+	$(INSTALL)
+	$(INSTALL) chromium mandoc groff man-db sysstat procps strace e2fsprogs
 	$(PYTEST) -m "nightly(part='tools')"
 
 nightly-hosts: $(VENV)/.installed-dev ## run clusters on several hosts, which are network namespaces

@@ -20,6 +20,7 @@ from bench.lateness import LATENESS
 from bench.logs import LOGS
 from bench.part import Effort, Part, Result, option_of
 from bench.processes import raise_open_files, share_cpus
+from bench.storage import STORAGE
 from bench.table import put_into
 from bench.tls import TLS
 from bench.users import ENGINES, LOAD, MANY, USERS
@@ -40,7 +41,7 @@ PAGES: Mapping[Path, Sequence[Part[Any]]] = {
 }
 """The pages that show tables, and the parts that they show."""
 
-UNSHOWN: Sequence[Part[Any]] = [ENGINES, LATENESS, CLUSTER_MANY, CLUSTER_PULL, CLUSTER_LOG_BYTES, WITNESS]
+UNSHOWN: Sequence[Part[Any]] = [ENGINES, LATENESS, CLUSTER_MANY, CLUSTER_PULL, CLUSTER_LOG_BYTES, WITNESS, STORAGE]
 """The parts whose tables are on no page."""
 
 PARTS = {part.name: part for parts in [*PAGES.values(), UNSHOWN] for part in parts}

@@ -26,10 +26,11 @@ PERIOD_US = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a group: cores, and write requests per second to the disk of a directory. None means no limit."""
+    """Limits of a group: cores, and requests per second to the disk of a directory. None means no limit."""
 
     cores: float | None = None
     writes_per_s: int | None = None
+    reads_per_s: int | None = None
 
     def settings(self, directory: Path) -> Mapping[str, Mapping[str, str]]:
         """Return the content of the group's files by controller and file."""
@@ -39,6 +40,8 @@ class Limits:
             found["cpu"]["cpu.cfs_quota_us"] = str(round(self.cores * PERIOD_US))
         if self.writes_per_s is not None:
             found["blkio"]["blkio.throttle.write_iops_device"] = f"{disk_of(directory)} {self.writes_per_s}"
+        if self.reads_per_s is not None:
+            found["blkio"]["blkio.throttle.read_iops_device"] = f"{disk_of(directory)} {self.reads_per_s}"
         return found
 
 

@@ -632,11 +632,6 @@ class Code(Enum):
         "the machine was started again during a load: messages were verified by their checksums only, and lost ones"
         " would not be noticed",
     )
-    CACHE_BETWEEN = _invalid(
-        Cause.TERMS,
-        "the file system does not allow direct reads: the cache of the operating system may hide the disks",
-        "use a file system that allows them, such as ext4 or XFS",
-    )
 
     # What to do after a run without faults.
     EMBEDDED = _note(

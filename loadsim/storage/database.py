@@ -61,7 +61,6 @@ class DatabaseStore:
         self.io = IoTimes()
         self._writing = threading.Lock()
         self._pages = Pages(self._path, self.io, settings.cache_bytes)
-        self.direct = self._pages.file.direct
         self._log = Log(self._path.with_name(FILE_NAME + "-wal"), self.io)
         self._log.drop()
         self._files = TimedFiles(f"loadsim-{os.getpid()}-{next(_SERIAL)}", self._pages, self._log)

@@ -12,14 +12,11 @@ _BLOCK_BYTES = 4096
 
 
 class DirectFile:
-    """A file that is read and written past the cache of the operating system, as far as its file system allows."""
+    """A file that is read and written past the cache of the operating system. `OSError` if that is impossible."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self._buffers = threading.local()
-        try:
-            self._file, self.direct = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600), True
-        except OSError:
-            self._file, self.direct = os.open(path, flags | os.O_CLOEXEC, 0o600), False
+        self._file = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600)
 
     def read(self, size_bytes: int, offset: int) -> bytes:
         """Return the bytes at an offset, fewer at the end of the file."""
@@ -28,8 +25,6 @@ class DirectFile:
         begin = offset // _BLOCK_BYTES * _BLOCK_BYTES
         buffer = self._buffer(-(-(offset + size_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES - begin)
         got = os.preadv(self._file, [buffer], begin)
-        if not self.direct:
-            os.posix_fadvise(self._file, begin, got, os.POSIX_FADV_DONTNEED)
         return bytes(buffer[offset - begin : min(got, offset - begin + size_bytes)])
 
     def write(self, content: bytes, offset: int) -> None:

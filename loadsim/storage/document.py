@@ -63,7 +63,6 @@ def storage_json(recording: Recording) -> dict[str, Any]:
         "machine": header.machine,
         "store": header.scenario["store"],
         "scenario": header.scenario,
-        "direct": recording.direct,
         "window_s": recording.window_s,
         "target_iops": recording.scenario.target_iops,
         "achieved_iops": recording.together.iops,
@@ -113,8 +112,7 @@ def verdict_words(recording: Recording, verdict: Verdict) -> str:
 def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Block]:
     scenario, header = recording.scenario, recording.header
     size, message_size = _size(scenario.mailbox_size), _size(scenario.message_size)
-    around = "" if recording.direct else ", and that of the operating system"
-    cache = f"cache of {_size(scenario.cache)} each{around}"
+    cache = f"cache of {_size(scenario.cache)} each"
     facts = [
         ("Mailboxes", f"{scenario.mailboxes:,} of {size}, messages of {message_size}"),
         ("Store", f"{scenario.store}, {count(scenario.databases, 'database')}, {cache}"),
@@ -223,7 +221,7 @@ def _charts(recording: Recording) -> Iterator[Chart]:
     by_sample = [summed([told[at]["io"] for told in recording.samples.values()]) for at in range(len(starts))]
     means = {kind: tuple(each[kind].mean_ms for each in by_sample) for kind in (Io.READ, Io.WRITE, Io.LOG_WRITE)}
     latencies = tuple(Line(NAMES[kind], line) for kind, line in means.items() if any(line))
-    limits = tuple(Limit(f"{NAMES[kind].lower()}, mean", limit) for kind, limit in AVERAGE_MS.items())
+    limits = tuple(Limit(f"limit of {NAMES[kind].lower()}", limit) for kind, limit in AVERAGE_MS.items())
     if latencies:
         iops = tuple((each[Io.READ].count + each[Io.WRITE].count) / sample_s for each in by_sample)
         target = Limit("target", recording.scenario.target_iops)

@@ -91,7 +91,6 @@ class FileStore(Store, ABC):
 
     def __init__(self, settings: StoreSettings) -> None:
         self.io = IoTimes()
-        self.direct = True
         self.settings = settings
         self.warm = RecentlyUsed[Place](settings.cache_bytes)
         """The messages that the page cache of the system may keep."""
@@ -168,12 +167,9 @@ class FileStore(Store, ABC):
         """Read what the page cache has, and return its length."""
         try:
             return os.preadv(file, [view], offset, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return 0
         except OSError as failure:
-            if failure.errno != errno.EOPNOTSUPP:
+            if failure.errno not in (errno.EAGAIN, errno.EOPNOTSUPP):
                 raise
-            self.direct = False
             return 0
 
     def write_pieces(self, file: int, message: bytes) -> None:

@@ -116,7 +116,6 @@ class StoreLoad:
                 "cpu_s": cpu_s - self._cpu_s,
                 "io": self._store.io.take(),
                 "warm_share": self._store.warm_share,
-                "direct": self._store.direct,
             }
             self._cpu_s = cpu_s
             self._operations, self._failures, self._damaged, self._damages = Counter(), Counter(), 0, []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -11,13 +12,15 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.files import locked, read_text
+from loadsim.monitor.system.filesystems import run_storage
 from loadsim.storage.ledger import FILLING, is_filled
-from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.scenario import OF_FILES, StorageScenario
 
 ROOT, MARK = "loadsim-storage", "loadsim-storage.json"
 """The directory that is made in each of the given ones, and the file that marks it."""
 
 STORE = "store"  # the directory of a store, next to its ledger
+IN_MEMORY = ("tmpfs", "ramfs")
 OVERHEAD = 1.15  # the files of a store by the bytes of its messages
 
 
@@ -70,9 +73,13 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
                 with locked(root, "directories", "storage test"):
                     shutil.rmtree(root)
                 found = stored
-        if not root.exists():
+        if is_new := not root.exists():
             root.mkdir(mode=0o700)
             (root / MARK).write_text(stored, encoding="utf-8")
+        if not _direct(root / MARK, scenario.store in OF_FILES):
+            if is_new:
+                shutil.rmtree(root)
+            raise ConfigError(f"{name}: expected a file system with direct reads, such as ext4 or XFS, found none")
     except OSError as failure:
         raise ConfigError(f"{name}: expected a directory to write to, found: {failure.strerror}") from None
     if found != stored:
@@ -80,6 +87,23 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
             f"{name}: expected a store of this scenario, found another one (remove it, or take other directories)"
         )
     return root
+
+
+def _direct(path: Path, of_files: bool) -> bool:
+    """Return True if a file can be read past the page cache, from a device; of messages, it must tell what it has."""
+    system = run_storage(path)
+    if system and system["type"] in IN_MEMORY:
+        return False
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC))
+        if of_files:
+            with path.open("rb", buffering=0) as file:
+                os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+    except OSError as failure:
+        if failure.errno not in (errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+        return failure.errno == errno.EAGAIN
+    return True
 
 
 def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:
@@ -98,7 +122,7 @@ def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -
             )
 
 
-def size_bytes(places: Sequence[Path]) -> int:
+def used_bytes(places: Sequence[Path]) -> int:
     return sum(path.stat().st_size for place in places for path in place.rglob("*") if path.is_file())
 
 

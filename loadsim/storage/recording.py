@@ -19,7 +19,7 @@ RECORDING = "storage.jsonl"
 
 
 class TestedTerms(NamedTuple):
-    """The terms of a test. `direct`, `survived`: of all databases, as in their `State`."""
+    """The terms of a test. `survived`: of all databases, as in their `State`."""
 
     software: str
     test: str
@@ -30,7 +30,6 @@ class TestedTerms(NamedTuple):
     """Names and directories."""
     file_systems: list[str]
     """Those of the databases."""
-    direct: bool
     survived: bool
     sample_s: float
 
@@ -104,11 +103,6 @@ class Recording:
             return None
         begin_s = self.load_at_s + self.counted.start * self.header.sample_s
         return begin_s, begin_s + self.window_s
-
-    @property
-    def direct(self) -> bool:
-        """Reads and writes bypass the cache of the operating system, or it is known which do."""
-        return self.header.direct and all(each["direct"] for told in self.samples.values() for each in told)
 
     @property
     def together(self) -> DatabaseFigures:

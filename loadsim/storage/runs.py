@@ -29,12 +29,12 @@ from loadsim.runs.directory import create_directory, dated, discard
 from loadsim.storage.figures import Sample
 from loadsim.storage.io_times import Io, summed
 from loadsim.storage.kernel_log import KernelLog
-from loadsim.storage.places import check_room, marked_places, room_bytes, size_bytes
+from loadsim.storage.places import check_room, marked_places, room_bytes, used_bytes
 from loadsim.storage.recording import RECORDING, End, Recording, RecordingWriter, TestedTerms, read_recording
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Pass
 from loadsim.storage.verdict import LOADED, STRICT_S
-from loadsim.storage.worker import State
+from loadsim.storage.worker import EACH_S, State
 from loadsim.timinglog.facts import FileSystem
 from loadsim.version import __version__
 
@@ -46,12 +46,9 @@ Listener = Callable[["Database", Message], None]
 COMMAND = (sys.executable, "-P", "-m", "loadsim.storage.worker")
 
 LOG_BYTES = 20 << 20  # the size of the log when changed pages are written: the checkpoint depth of Exchange
-EACH_S = 60.0  # the interval of the words on the load
 LONGEST_SAMPLE_S = 15.0  # the interval of the published samples
 SAMPLES = 30  # short tests have as many samples, so that a mean of one is a mean of many
 RECOVERED_BYTES = 500 << 20  # the most log that is replayed: the 500 logs of 1 MB of the published test
-IN_MEMORY = ("tmpfs", "ramfs")
-
 CAMPAIGN = ".campaign"  # the file that marks the directory of a tuning or a queue
 LEAST_SAMPLE_S = 1.0
 LEAST_WARM_UP_S = 60.0
@@ -112,10 +109,18 @@ async def databases(
         await asyncio.gather(*(each.channel.wait() for each in started))
 
 
-async def of_all(started: Sequence[Database], do: str) -> list[Message]:
-    """Give all databases an order at the same time, and return the results. Raises `RunInvalid`."""
+async def of_all(started: Sequence[Database], do: str, tell: Tell = lambda _: None) -> list[Message]:
+    """Give all databases an order at the same time, and return the results. Raises `RunInvalid`.
+
+    `tell` receives the progress of the first one.
+    """
+
+    def listen(database: Database, message: Message) -> None:
+        if database is started[0]:
+            tell(f"{database.name}: {message['share']:.0%}")
+
     async with task_group() as group:
-        tasks = [group.create_task(each.order(do)) for each in started]
+        tasks = [group.create_task(each.order(do, listen)) for each in started]
     return [task.result() for task in tasks]
 
 
@@ -191,8 +196,7 @@ async def _test(
             )
         if empty and not crashed:
             tell("Filling the databases")
-            await of_all(empty, "fill")
-        systems = {FileSystem(**each) for each in map(run_storage, places) if each}
+            await of_all(empty, "fill", tell)
         header = TestedTerms(
             software=__version__,
             test=test,
@@ -200,8 +204,7 @@ async def _test(
             machine=f"{platform.node()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
             scenario=asdict(scenario),
             databases=[(each.name, str(each.place)) for each in started],
-            file_systems=sorted(map(file_system, systems)),
-            direct=all(each.state.direct for each in started) and not any(each.type in IN_MEMORY for each in systems),
+            file_systems=sorted({file_system(FileSystem(**each)) for each in map(run_storage, places) if each}),
             survived=all(each.state.survived for each in started),
             sample_s=min(LONGEST_SAMPLE_S, max(LEAST_SAMPLE_S, scenario.duration_s / SAMPLES)),
         )
@@ -210,9 +213,9 @@ async def _test(
             try:
                 if test != "recovery":
                     if test in LOADED:
-                        before = size_bytes(places)
+                        before = used_bytes(places)
                         end = await LoadRun(scenario, started, recorder, tell).run()
-                        recorder.add("sizes", (before, size_bytes(places)))
+                        recorder.add("sizes", (before, used_bytes(places)))
                     if not end.stopped:
                         await _verify(started, recorder, tell)
                 elif not crashed:
@@ -233,9 +236,9 @@ async def _verify(started: Sequence[Database], recorder: RecordingWriter, tell: 
         recorder.add("checked", [asdict(each) for each in opened])
         return False
     tell("Verifying checksums")
-    recorder.add("checked", await of_all(started, "check"))
+    recorder.add("checked", await of_all(started, "check", tell))
     tell("Verifying messages")
-    recorder.add("proved", await of_all(started, "verify"))
+    recorder.add("proved", await of_all(started, "verify", tell))
     return True
 
 

@@ -56,8 +56,6 @@ class Store(Protocol):
     """
 
     io: IoTimes
-    direct: bool
-    """Reads and writes bypass the cache of the operating system."""
     transactional: bool
     """A message is replaced by another version, and durable deletions last. Else, flags change, and only insertions
     wait for the device."""

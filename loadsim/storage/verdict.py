@@ -42,8 +42,6 @@ def judge(recording: Recording) -> Verdict:
     found += _integrity(recording)
     if not recording.header.survived:
         found.append(finding(Code.MACHINE_RESTARTED))
-    if not recording.direct:
-        found.append(finding(Code.CACHE_BETWEEN))
     if any(each.code in DISKS_FAILED for each in found):  # even if the times say nothing
         found = [replace(each, severity=Severity.WARNING) if each.cause else each for each in found]
     return Verdict(tuple(sorted(found, key=lambda each: list(Severity).index(each.severity))))

@@ -26,13 +26,14 @@ from loadsim.plugins import plugin
 from loadsim.storage.ledger import Ledger, Live, compare, is_filled, live_of
 from loadsim.storage.load import MOST_DAMAGES, StoreLoad
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
-from loadsim.storage.places import STORE
+from loadsim.storage.places import STORE, used_bytes
 from loadsim.storage.scenario import read_storage
 from loadsim.storage.store import Damaged, Pass, Store, StoreSettings
 
 SWITCH_INTERVAL_S = 0.0005
 """The time that a thread may keep the interpreter's lock from one whose read or write has ended; usually 5 ms."""
 
+EACH_S = 60.0  # the interval of the words on progress
 PR_SET_PDEATHSIG = 1  # prctl(2): the signal at the end of the process that started this one
 
 
@@ -44,8 +45,6 @@ class State:
     clean: bool = False
     survived: bool = True
     """The machine has not been started again since its last load began."""
-    direct: bool = True
-    """Reads and writes bypass the cache of the operating system."""
     damaged: str = ""
     """The damage that kept it from being opened."""
 
@@ -55,6 +54,7 @@ class Worker:
 
     def __init__(self, orders: FileIO) -> None:
         self._orders = orders
+        self._told_s = time.monotonic()
 
     def open(self, scenario: dict[str, Any], number: int, directory: str, log_bytes: int) -> dict[str, Any]:
         """Open a database, and return its `State`."""
@@ -81,7 +81,7 @@ class Worker:
         except Damaged as damage:
             return asdict(replace(state, damaged=str(damage)))
         self._opening_s = time.monotonic() - began_s
-        return asdict(replace(state, direct=self._store.direct))
+        return asdict(state)
 
     def _opened(self) -> Store:
         kind = plugin("store", self._scenario.store)
@@ -97,7 +97,8 @@ class Worker:
         """Store all messages."""
         numbers = product(range(self._settings.mailboxes), range(self._scenario.messages_per_mailbox))
         keys = [mailbox << MAILBOX_BITS | number for mailbox, number in numbers]
-        for key in keys:
+        for number, key in enumerate(keys):
+            self._tell(number / len(keys))
             self._store.insert(key, self._messages.make(key, 0), durable=False)
             self._store.settle()
         self._end(live_of((key, 0) for key in keys))
@@ -128,7 +129,9 @@ class Worker:
         """Read all files and verify their checksums."""
         began_s, size_bytes, damages = time.monotonic(), 0, [*self._cut]
         try:
+            whole_bytes = max(1, used_bytes([self._settings.directory]))
             for checked in self._store.check():
+                self._tell(size_bytes / whole_bytes)
                 size_bytes += checked.bytes
                 damages += [checked.damaged] if checked.damaged else []
         except OSError as failure:
@@ -138,10 +141,12 @@ class Worker:
     def verify(self) -> dict[str, Any]:
         """Read all messages, and hold them against the ledger."""
         began_s, damages = time.monotonic(), []
+        expected = len(self._ledger.live() if self._live is None else self._live)
         entries: list[tuple[int, int]] = []
         altered = set()
         try:
             for key in self._store.stored_keys():
+                self._tell(len(entries) / max(1, expected))
                 message = None
                 with suppress(Damaged, OSError):
                     message = self._store.read(key)
@@ -170,6 +175,12 @@ class Worker:
         """Take the messages that `verify` has found for those that there must be."""
         self._ledger.write(self._found, self._store.log_sizes())
         return {}
+
+    def _tell(self, share: float) -> None:
+        """Say, once a minute, how much has been done."""
+        if (now_s := time.monotonic()) - self._told_s >= EACH_S:
+            self._told_s = now_s
+            _say(share=min(1.0, share))
 
     def _end(self, live: Live) -> None:
         """Close the store cleanly, record what it must have, and open it again with an empty cache."""

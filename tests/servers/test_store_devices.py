@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 import pytest
-from patience import PATIENCE_S
 
+from bench.loop_device import LoopDevice, loop_device
 from loadsim.plugins import plugin
 from loadsim.storage.io_times import Io, IoTotals, summed
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages
@@ -25,52 +23,16 @@ MAILBOXES = 4
 STORES = ("database", *OF_FILES)
 
 
-def command(*words: str) -> str:
-    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout.strip()
-
-
-class Device:
-    """A loop device with an ext4 without a journal, whose writes the kernel would count, too."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place / "mounted"
-        self.place.mkdir()
-        with (place / "disk").open("wb") as disk:
-            disk.truncate(2 << 30)
-        self.name = command("losetup", "--find", "--show", "--direct-io=on", str(place / "disk"))
-
-    def mount(self) -> None:
-        command("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard", self.name)
-        command("mount", self.name, str(self.place))
-
-    def remove(self) -> None:
-        if self.place.is_mount():
-            command("umount", str(self.place))
-        command("losetup", "--detach", self.name)
-
-    def counts(self) -> dict[str, int]:
-        """Return the counters since the start (`Documentation/admin-guide/iostats.rst` of Linux)."""
-        name = Path(self.name).name
-        lines = (line.split() for line in Path("/proc/diskstats").read_text().splitlines())
-        of = next([int(each) for each in line[3:]] for line in lines if line[2] == name)
-        return {"reads": of[0], "read": 512 * of[2], "writes": of[4], "written": 512 * of[6], "flushes": of[15]}
-
-
 @pytest.fixture
-def device() -> Iterator[Device]:
-    with TemporaryDirectory(dir="/var/tmp") as directory:
-        made = Device(Path(directory))
-        try:
-            made.mount()
-            yield made
-        finally:
-            made.remove()
+def device() -> Iterator[LoopDevice]:
+    with loop_device() as made:
+        yield made
 
 
 class Counted:
     """What a store and the kernel have counted in a block."""
 
-    def __init__(self, device: Device, store: Store) -> None:
+    def __init__(self, device: LoopDevice, store: Store) -> None:
         self._device, self._store = device, store
 
     def __enter__(self) -> Counted:
@@ -107,7 +69,7 @@ def opened(kind: str, place: Path, *, new: bool) -> Store:
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_each_read_reaches_the_device(kind: str, device: Device) -> None:
+def test_each_read_reaches_the_device(kind: str, device: LoopDevice) -> None:
     """Of a store that was closed, so that its messages are in no cache."""
     place, messages = device.place / "store", StoredMessages(1, 110_000)
     with closing(opened(kind, place, new=True)) as store:
@@ -119,15 +81,15 @@ def test_each_read_reaches_the_device(kind: str, device: Device) -> None:
             for key in Random(1).sample(keys(0, 200), 200):
                 store.read(key)
         assert counted.kernel["reads"] == within_5_percent(counted.count(Io.READ))
-        assert counted.kernel["read"] == within_5_percent(counted.bytes(Io.READ))
+        assert counted.kernel["read_bytes"] == within_5_percent(counted.bytes(Io.READ))
         with Counted(device, store) as counted:
             for _ in range(100):
                 store.maintain()
-        assert counted.kernel["read"] == within_5_percent(counted.bytes(Io.MAINTENANCE))
+        assert counted.kernel["read_bytes"] == within_5_percent(counted.bytes(Io.MAINTENANCE))
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_each_durable_change_is_written_and_flushed(kind: str, device: Device) -> None:
+def test_each_durable_change_is_written_and_flushed(kind: str, device: LoopDevice) -> None:
     """The metadata of files is not counted: large messages have little of it."""
     messages = StoredMessages(1, 1_000_000)
     with closing(opened(kind, device.place / "store", new=True)) as store:
@@ -141,10 +103,10 @@ def test_each_durable_change_is_written_and_flushed(kind: str, device: Device) -
                 store.delete(key, durable=True)
         for counted in (inserted, deleted):
             assert counted.kernel["flushes"] == within_5_percent(counted.count(Io.WRITE, Io.LOG_WRITE, Io.SYNC))
-        assert inserted.kernel["written"] == within_5_percent(inserted.bytes(Io.WRITE, Io.LOG_WRITE))
+        assert inserted.kernel["written_bytes"] == within_5_percent(inserted.bytes(Io.WRITE, Io.LOG_WRITE))
 
 
-def test_each_changed_page_is_written(device: Device) -> None:
+def test_each_changed_page_is_written(device: LoopDevice) -> None:
     messages = StoredMessages(1, 200_000)
     with closing(opened("database", device.place / "store", new=True)) as store:
         for key in keys(0, 200):
@@ -152,4 +114,4 @@ def test_each_changed_page_is_written(device: Device) -> None:
         with Counted(device, store) as counted:
             store.recover()
         assert counted.kernel["writes"] == within_5_percent(counted.count(Io.WRITE))
-        assert counted.kernel["written"] == within_5_percent(counted.bytes(Io.WRITE))
+        assert counted.kernel["written_bytes"] == within_5_percent(counted.bytes(Io.WRITE))

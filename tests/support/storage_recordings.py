@@ -40,7 +40,6 @@ def sample(rates: Mapping[Io, tuple[float, float]] = GOOD, sample_s: float = 15.
         "cpu_s": 0.2 * sample_s,
         "io": io(rates, sample_s),
         "warm_share": 1.0,
-        "direct": True,
         **other,
     }
 
@@ -53,7 +52,6 @@ def recording(
     warm: bool = True,
     sample_s: float = 15.0,
     end: tuple[bool, bool, str | None] | None = (False, False, None),
-    direct: bool = True,
 ) -> Recording:
     """Return a recording of databases with these samples, all of which count; its length is theirs."""
     length_s = len(samples[0]) * sample_s if scenario is SCENARIO else scenario.duration_s
@@ -68,7 +66,6 @@ def recording(
             asdict(scenario),
             names,
             ["ext4 on /dev/sda"],
-            direct,
             True,
             sample_s,
         )

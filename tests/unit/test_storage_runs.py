@@ -23,7 +23,7 @@ SMALL = ["mailboxes=4", "mailbox_size=2M", "databases=2", "cache=1M", "duration=
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A directory on a disk: /tmp may be in memory, of which no test is valid."""
+    """A directory on a disk: /tmp may be in memory, which is refused."""
     with TemporaryDirectory(dir="/var/tmp") as directory:
         yield Path(directory)
 
@@ -166,11 +166,13 @@ def test_the_reserve_of_the_file_system_stays_free(tmp_path: Path) -> None:
         check_room(scenario, [(tmp_path, False)])
 
 
-def test_a_file_system_in_memory_is_no_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["database", "maildir"])
+def test_a_file_system_in_memory_is_no_disk(store: str, tmp_path: Path) -> None:
     with TemporaryDirectory(dir="/dev/shm") as memory:
-        given = ("storage-quickstart", "--set", f"directories=[{memory}]", "--out")
-        assert storage("backup", *given, str(tmp_path / "1")) == 3
-    assert "cache-between" in str(result(tmp_path / "1")["verdict"]["findings"])
+        given = ("storage-quickstart", "--set", f"directories=[{memory}]", "--set", f"store={store}", "--out")
+        assert storage("backup", *given, str(tmp_path / "1")) == 2
+        assert list(Path(memory).iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_queue_makes_each_test_once_and_removes_its_own_stores_only(tmp_path: Path) -> None:

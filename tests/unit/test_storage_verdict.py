@@ -109,7 +109,6 @@ def restarted() -> Recording:
         (recording([with_times()], warm=False), Code.CACHE_NOT_FULL),
         (unverified(), Code.STORE_UNVERIFIED),
         (recording([[sample({**GOOD, Io.READ: (0.01, 1.0)})] * TWO_HOURS]), Code.FEW_READS),
-        (recording([with_times()], direct=False), Code.CACHE_BETWEEN),
         (restarted(), Code.MACHINE_RESTARTED),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -144,3 +145,14 @@ def test_operations_are_those_of_the_mix(mix: Mix, tmp_path: Path) -> None:
     parts = asdict(mix)
     expected = {name: done.total() * part / sum(parts.values()) for name, part in parts.items()}
     assert sum((done[name] - each) ** 2 / each for name, each in expected.items()) < 27.9
+
+
+def test_long_work_tells_its_progress(
+    orders: tuple[FileIO, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once a minute."""
+    worker = opened(orders[0], tmp_path, "maildir")
+    for work in (worker.fill, worker.check, worker.verify):
+        worker._told_s = -60.0
+        work()
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"share": 0.0}] * 3
