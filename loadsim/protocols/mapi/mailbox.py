@@ -187,12 +187,10 @@ class MapiMailbox:
 
     async def _opened(self, folder: str) -> None:
         if self._open != folder:
-            batch, _ = await self._view(folder)
-            await self.session.execute("GetContentsTable", batch)
-            self._take_view(folder, batch)
+            await self._view(folder, 0)
 
-    async def _view(self, folder: str) -> tuple[Batch, rops.Request[rops.OpenedTable]]:
-        """Return a batch that opens a folder with a new table, whose places are the last two.
+    async def _view(self, folder: str, most: int | None) -> list[Row]:
+        """Open a folder with a new table, and return at most so many rows from its end (None: all).
 
         The events of the Inbox are subscribed to when a session first opens it.
         """
@@ -202,17 +200,18 @@ class MapiMailbox:
         batch = self.batch()
         if folder == INBOX and not self._registered:
             batch.add(rops.RegisterNotification(0, batch.place(), NEW_MAIL | CREATED, (folder_id, 0)))
-        place = self._place_of(batch, folder_id)
-        table = batch.place()
+        place, table = self._place_of(batch, folder_id), batch.place()
         opened = batch.add(rops.GetContentsTable(place, table, TABLE))
         batch.add(rops.SetColumns(table, columns=self._columns))
         by_time = rops.SortOrder(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING)
         batch.add(rops.SortTable(table, keys=(by_time,)))
-        return batch, opened
-
-    def _take_view(self, folder: str, batch: Batch) -> None:
-        self._open, (self._folder, self._table) = folder, batch.handles[-2:]
+        name = "GetContentsTable" if most == 0 else "QueryRows"
+        rows, done = await rows_of(self.session, name, batch, table, self._columns, most)
+        self._open, self._folder, self._table = folder, batch.handles[place], batch.handles[table]
         self._registered = self._registered or folder == INBOX
+        answer = done.answer(opened)
+        self.messages = answer.rows if isinstance(answer, rops.OpenedTable) else 0
+        return rows
 
     @property
     def _columns(self) -> tuple[int, ...]:
@@ -227,12 +226,7 @@ class MapiMailbox:
         """QueryRows of a new table, or at its end (MS-OXCTABL section 2.2.2.5)."""
         folder = canonical(folder)
         with self.session:
-            batch, opened = await self._view(folder)
-            table = len(batch.handles) - 1
-            rows, done = await rows_of(self.session, "QueryRows", batch, table, self._columns, newest)
-            self._take_view(folder, batch)
-            answer = done.answer(opened)
-            self.messages = answer.rows if isinstance(answer, rops.OpenedTable) else 0
+            rows = await self._view(folder, newest)
             if not rows and self.messages and newest != 0:
                 raise ServerRefused("QueryRows without rows", f"none of {self.messages} messages of {folder}")
             if folder == INBOX:
@@ -307,21 +301,24 @@ class MapiMailbox:
     async def structure(self, ref: Hashable) -> Structure:
         """OpenMessage, the table of attachments, and the size of the text's stream (MS-OXCMSG section 2.2.3)."""
         with self.session:
-            batch, message = await self._opening(ref)
-            table, stream = batch.place(), batch.place()
-            batch.add(rops.GetAttachmentTable(message, table, 0x40))
-            columns = (tags.ATTACH_NUMBER, tags.ATTACH_SIZE, tags.ATTACH_LONG_FILENAME, tags.ATTACH_MIME_TAG)
-            batch.add(rops.SetColumns(table, columns=columns))
-            opened = batch.add(rops.OpenStream(message, stream, tags.BODY))
-            with _may_be_missing():
-                rows, done = await rows_of(self.session, "OpenMessage", batch, table, columns, optional=(opened,))
-            self._unused.append(batch.handles[table])
-            self._shown, self._message, self._stream = ref, batch.handles[message], batch.handles[stream]
-            size = done.answer(opened)
-            shown = None
-            if isinstance(size, rops.OpenedStream):
-                shown = Part(_TEXT_PART, "text/plain", size.size_bytes // 2)
-            return Structure(shown, tuple([_attachment(row) for row in rows]))
+            return await self._structure(ref)
+
+    async def _structure(self, ref: Hashable) -> Structure:
+        batch, message = await self._opening(ref)
+        table, stream = batch.place(), batch.place()
+        batch.add(rops.GetAttachmentTable(message, table, 0x40))
+        columns = (tags.ATTACH_NUMBER, tags.ATTACH_SIZE, tags.ATTACH_LONG_FILENAME, tags.ATTACH_MIME_TAG)
+        batch.add(rops.SetColumns(table, columns=columns))
+        opened = batch.add(rops.OpenStream(message, stream, tags.BODY))
+        with _may_be_missing():
+            rows, done = await rows_of(self.session, "OpenMessage", batch, table, columns, optional=(opened,))
+        self._unused.append(batch.handles[table])
+        self._shown, self._message, self._stream = ref, batch.handles[message], batch.handles[stream]
+        size = done.answer(opened)
+        shown = None
+        if isinstance(size, rops.OpenedStream):
+            shown = Part(_TEXT_PART, "text/plain", size.size_bytes // 2)
+        return Structure(shown, tuple([_attachment(row) for row in rows]))
 
     async def _opening(self, ref: Hashable) -> tuple[Batch, int]:
         """Return a batch that opens a message in place of the one that is open, and its place."""
@@ -337,12 +334,12 @@ class MapiMailbox:
     async def part(self, ref: Hashable, part: Part) -> bytes:
         """ReadStream of the text, or of a file (MS-OXCPRPT section 2.2.15), encoded as `composition` says."""
         with self.session:
-            if part.name == _WHOLE_TEXT:
-                return await self._whole_text(ref)
+            if part.name == _WHOLE_TEXT and (await self._structure(ref)).attachments:
+                raise ServerRefused("no MIME", "a message with files has no body as it was composed")
+            if part.name in (_TEXT_PART, _WHOLE_TEXT):
+                return await self._text(ref)
             if not part.name.isdecimal():
                 raise MailMissing("no such part", part.name)
-            if part.name == _TEXT_PART:
-                return await self._text(ref)
             batch, message = await self._message_in(ref)
             attachment, stream = batch.place(), batch.place()
             batch.add(rops.OpenAttachment(message, attachment, number=int(part.name) - 2))
@@ -365,20 +362,6 @@ class MapiMailbox:
             data = await stream_of(self.session, batch, stream)
         self._unused.append(batch.handles[stream])
         return encoded_text(data.decode("utf-16-le", "replace").removesuffix("\0"))
-
-    async def _whole_text(self, ref: Hashable) -> bytes:
-        """Return the body of a message of one text. Raises `ServerRefused` for others: MAPI keeps no MIME."""
-        batch, message = await self._opening(ref)
-        table, columns = batch.place(), (tags.ATTACH_NUMBER,)
-        batch.add(rops.GetAttachmentTable(message, table, 0x40))
-        batch.add(rops.SetColumns(table, columns=columns))
-        with _may_be_missing():
-            rows, _ = await rows_of(self.session, "OpenMessage", batch, table, columns)
-        self._take_message(ref, batch, message)
-        self._unused.append(batch.handles[table])
-        if rows:
-            raise ServerRefused("no MIME", "a message with files has no body as it was composed")
-        return await self._text(ref)
 
     async def _message_in(self, ref: Hashable) -> tuple[Batch, int]:
         """Return a batch and the place of a message in it, which it opens unless it is open."""

@@ -53,6 +53,8 @@ async def rows_of(
     optional: Sequence[rops.Request[Any]] = (),
 ) -> tuple[list[Row], Executed]:
     """Execute a batch that opens a table, and return its rows, or at most so many from its end."""
+    if most == 0:
+        return [], await session.execute(name, batch, optional, lists=True)
     if most is not None:
         batch.add(rops.SeekRow(table, rops.END, -most))
     rows: list[Row] = []
