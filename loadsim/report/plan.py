@@ -1,4 +1,4 @@
-"""The answer of a plan: the load by hour, and the tasks of each profile compared with its published figures."""
+"""The answer of a plan: its load, and the tasks of each profile compared with its published figures."""
 
 from __future__ import annotations
 
@@ -38,9 +38,6 @@ RATES = {
 }
 """The rates, with their titles and the factor between the figure and the unit shown."""
 
-MOST_HOURS = 24
-"""A run of more hours has no table of them: the busiest ones are in that of the rates."""
-
 
 def describe_plan(figures: Mapping[str, Any], needs: Sequence[str] = (), *, lists: bool = True) -> Document:
     """Return the answer of `loadsim plan` from its figures, with the needs of the run.
@@ -51,7 +48,6 @@ def describe_plan(figures: Mapping[str, Any], needs: Sequence[str] = (), *, list
         facts_table("The load", _facts(figures, lists)),
         *needs,
         _rates(figures),
-        *_rates_by_hour(figures),
         *_profiles(figures),
         f"Plan digest: {figures['plan_digest']}",
     )
@@ -110,19 +106,6 @@ def _rates(figures: Mapping[str, Any]) -> Table:
 
 def _in_unit(per_s: float | None, unit: float) -> float | None:
     return None if per_s is None else per_s / unit
-
-
-def _rates_by_hour(figures: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the rates of each hour of the profiles' day, unless it has many hours."""
-    inside = [hour for hour in figures["by_hour"] if hour["seconds"]]
-    if len(inside) <= MOST_HOURS:
-        shown = {rate: found for rate, found in RATES.items() if rate != "smtp_connections"}
-        columns = (Column(title.removesuffix(" commands"), 2) for title, _ in shown.values())
-        rows = (
-            (number, *(_in_unit(hour[f"{rate}_per_s"], unit) for rate, (_, unit) in shown.items()))
-            for number, hour in enumerate(inside, 1)
-        )
-        yield Table("Rates by hour", (Column("In hour", 0), *columns), tuple(rows))
 
 
 def _profiles(figures: Mapping[str, Any]) -> Iterator[Table]:

@@ -237,13 +237,11 @@ def test_what_a_plan_does_not_know_has_no_figure() -> None:
     figures = planned("topology=[{profile: loadsim-5.5/light, users: 2, program: phone}]", "run={day_length: 20s}")
     assert (figures["rates_per_s"]["imap_commands"], figures["peaks"]["imap_commands"]) == (None, None)
     assert {hour["imap_commands_per_s"] for hour in figures["by_hour"]} == {None}
-    long = [{**figures["by_hour"][0], "seconds": 1.0}] * 25  # more hours than are shown
-    given = {**figures, "failures": {"READ: NO": 3}, "received_share": 0.25, "by_hour": long}
+    given = {**figures, "failures": {"READ: NO": 3}, "received_share": 0.25}
     shown = to_text(describe_plan(given, lists=False), 200)
     assert "READ: NO (3)" in shown and " 25 % " in shown
     rows = {line[:13].strip(): line[13:].split() for line in shown.splitlines()}
     assert set(rows["IMAP commands"]) == {"-"}
-    assert "In hour" not in shown and "In hour" in to_text(describe_plan(figures))
 
 
 def test_the_received_share_is_weighted_by_users() -> None:
