@@ -253,11 +253,6 @@ class DriverFigures:
             tasks=tasks,
         )
 
-    @property
-    def read_p95_ms(self) -> float | None:
-        """The 95th percentile of READ; None without a hit."""
-        return next((task.service.p95_ms for task in self.tasks if task.task == "READ"), None)
-
 
 @dataclass(frozen=True, slots=True)
 class CommandFigures:

@@ -61,13 +61,9 @@ def runs_table(runs: Sequence[RecordedRun], names: Sequence[str], second: Column
         ("Failed (%)", 2, lambda one: _percent(one[0].figures.failed_share)),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
         ("Response score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.response_score_ms)),
-        ("READ, 95th (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.read_p95_ms)),
         ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], one[0].figures.delivery.took.p95_ms)),
-        ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
         ("Load made (%)", 1, lambda one: _percent(load.share) if (load := one[0].figures.load) else None),
-        ("Came due (tasks/s)", 1, lambda one: one[0].figures.offered_per_s),
         ("Achieved (tasks/s)", 1, lambda one: one[0].figures.tasks_per_s),
-        ("Engine CPU (%)", 0, lambda one: _percent(one[0].figures.generator.cpu_share)),
         ("Begun", None, lambda one: one[0].begun),
     )
 
