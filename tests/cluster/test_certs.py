@@ -1,13 +1,12 @@
 """The certificate of a cluster, held against OpenSSL, and against Dask's own scheduler, worker and client."""
 
 import asyncio
-import logging
 import os
 import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from dask_clusters import quiet_dask
 from distributed import Client, Scheduler, Worker
 from distributed.security import Security
 from patience import PATIENCE_S
@@ -33,6 +33,10 @@ from loadsim.cluster.agent import serve
 from loadsim.cluster.scheduler import scheduler_at
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, access_to, mutual_tls
 from loadsim.errors import ConfigError
+
+__all__ = ["quiet_dask"]
+
+pytestmark = pytest.mark.usefixtures("quiet_dask")
 
 
 @pytest.fixture(scope="module")
@@ -186,16 +190,6 @@ async def scheduler(directory: Path) -> AsyncIterator[Scheduler]:
 
 def worker(address: str, security: Security) -> Worker:
     return Worker(address, nthreads=1, host="127.0.0.1", dashboard_address=PAGES_ADDRESS, security=security)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Dask tells of every connection; what it warns of here is what is meant to happen."""
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
 
 
 def test_members_get_in(place: Path) -> None:

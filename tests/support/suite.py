@@ -9,6 +9,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keeper
@@ -51,6 +52,13 @@ LONG_FIRST = ("tests/cluster", "bench/tests", "tests/servers", "tests/hostile", 
 
 _left_open: list[str] = []
 """The connections on which an event loop of this test was closed."""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the test, which is its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def pytest_configure(config: pytest.Config) -> None:

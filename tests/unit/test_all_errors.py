@@ -16,12 +16,9 @@ from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.documents.yaml_reader import SourceLines
 from loadsim.model.scenario import load_scenario
 
+pytestmark = pytest.mark.usefixtures("place")
+
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def printed(capsys: Capture, *words: str) -> list[str]:

@@ -32,7 +32,7 @@ from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
 from loadsim.errors import LONGEST_SERVER_LINE, ServerLost, ServerRefused, printable
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("place")]
 
 PASSWORD = "hunter2-{index}"
 SMALL = {"window": "1s", "hits": 1}
@@ -41,12 +41,6 @@ GROUP = "topology: [{profile: loadsim-5.5/light, users: 2}]\n"
 FEW: dict[str, Any] = {"topology": [{"profile": "loadsim-5.5/light", "users": 2}], "run": {"day_length": "20s"}}
 
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def written(**changes: Any) -> str:

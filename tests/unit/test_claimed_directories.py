@@ -13,14 +13,10 @@ from loadsim.model.scenario import load_scenario
 from loadsim.runs.directory import make_directories, recorded_events, run_directory
 from loadsim.runs.watcher import Watcher
 
+pytestmark = pytest.mark.usefixtures("place")
+
 BEGAN = datetime(2026, 1, 5, tzinfo=UTC)
 OUT = Path("out")
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -18,13 +18,9 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.tls import TlsContexts, tls_context
 from loadsim.timinglog.merge import read_logs
 
+pytestmark = pytest.mark.usefixtures("place")
+
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def scenario(imap: Any = None, smtp: Any = None, accounts: Any = None, **keys: Any) -> Scenario:

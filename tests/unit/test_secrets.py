@@ -24,16 +24,10 @@ from loadsim.model.ports import Account
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.sasl.masking import without_password
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("place")]
 
 SECRET = "hunter2-{index}"
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def written(accounts: Any, **changes: Any) -> str:
