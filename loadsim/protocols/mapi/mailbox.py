@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from loadsim.errors import MailMissing, ServerRefused
-from loadsim.model.message_tag import MessageTag, vouched
 from loadsim.model.ports import (
     CALENDAR,
     INBOX,
@@ -24,7 +22,6 @@ from loadsim.model.ports import (
     ServerOffer,
     Stored,
     Structure,
-    flags_among,
 )
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.address_book import AddressBook
@@ -32,7 +29,6 @@ from loadsim.protocols.mapi.composition import (
     Composed,
     NamedTags,
     composed,
-    encoded_bytes,
     encoded_file,
     encoded_text,
     message_id_of,
@@ -41,10 +37,20 @@ from loadsim.protocols.mapi.composition import (
 from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, SEPARATOR, Folders, read_folders
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.notifications import CREATED, NEW_MAIL, Notified
-from loadsim.protocols.mapi.objects import TABLE, Row, identifier, number, rows_of, stream_of, text, write_message
+from loadsim.protocols.mapi.objects import TABLE, Row, number, rows_of, stream_of, write_message
 from loadsim.protocols.mapi.properties import Value, tag, time_of
 from loadsim.protocols.mapi.recipients import smtp_recipient
 from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed
+from loadsim.protocols.mapi.rows import (
+    ATTACHMENTS,
+    Ref,
+    counter,
+    header_columns,
+    header_of,
+    part_of,
+    stored_columns,
+    stored_of,
+)
 from loadsim.protocols.mapi.session import Batch, MapiSession
 
 MARGIN = 8
@@ -53,22 +59,12 @@ MARGIN = 8
 MOST_IDS = 1000
 """The most messages that one operation moves, copies, deletes or marks."""
 
-_VERBS = {102: Flag.ANSWERED, 103: Flag.ANSWERED, 104: Flag.FORWARDED}
-"""Flags by PidTagLastVerbExecuted (MS-OXOMSG section 2.2.1.9): a message has at most one of them, the last."""
-
 _MARKS = {Flag.ANSWERED: (102, 0x105), Flag.FORWARDED: (104, 0x106), None: (0, 0x100)}
 """PidTagLastVerbExecuted and PidTagIconIndex (MS-OXOMSG section 2.2.1.10) of a flag; None: of neither."""
 
 _TEXT_PART = "1"
 _WHOLE_TEXT = "TEXT"
 """The name of a part that is all behind the header (RFC 9051 section 6.4.5.1)."""
-
-
-class Ref(NamedTuple):
-    """A message, by its number in this mailbox."""
-
-    folder: str
-    message: int
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -200,27 +196,18 @@ class MapiMailbox:
         batch = self.batch()
         if folder == INBOX and not self._registered:
             batch.add(rops.RegisterNotification(0, batch.place(), NEW_MAIL | CREATED, (folder_id, 0)))
-        place, table = self._place_of(batch, folder_id), batch.place()
+        place, table, columns = self._place_of(batch, folder_id), batch.place(), header_columns(self.named)
         opened = batch.add(rops.GetContentsTable(place, table, TABLE))
-        batch.add(rops.SetColumns(table, columns=self._columns))
+        batch.add(rops.SetColumns(table, columns=columns))
         by_time = rops.SortOrder(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING)
         batch.add(rops.SortTable(table, keys=(by_time,)))
         name = "GetContentsTable" if most == 0 else "QueryRows"
-        rows, done = await rows_of(self.session, name, batch, table, self._columns, most)
+        rows, done = await rows_of(self.session, name, batch, table, columns, most)
         self._open, self._folder, self._table = folder, batch.handles[place], batch.handles[table]
         self._registered = self._registered or folder == INBOX
         answer = done.answer(opened)
         self.messages = answer.rows if isinstance(answer, rops.OpenedTable) else 0
         return rows
-
-    @property
-    def _columns(self) -> tuple[int, ...]:
-        return (
-            *(tags.MID, tags.MESSAGE_DELIVERY_TIME, tags.MESSAGE_FLAGS, tags.LAST_VERB_EXECUTED),
-            *(tags.SENT_REPRESENTING_SMTP_ADDRESS, tags.INTERNET_MESSAGE_ID, self.named["tag"]),
-            *(self.named["sent_id"], self.named["sent_tag"]),
-            *(tags.MESSAGE_SIZE, tags.DISPLAY_TO, tags.SUBJECT),
-        )
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """QueryRows of a new table, or at its end (MS-OXCTABL section 2.2.2.5)."""
@@ -245,7 +232,7 @@ class MapiMailbox:
                 await self._opened(INBOX)
                 batch = self.batch()
                 table = batch.place(self._table)
-                rows, _ = await rows_of(self.session, "QueryRows", batch, table, self._columns, most)
+                rows, _ = await rows_of(self.session, "QueryRows", batch, table, header_columns(self.named), most)
                 new = [row for row in rows if news.is_new(row, reopen)]
                 if len(new) < len(rows) or len(rows) < most:
                     break
@@ -257,25 +244,8 @@ class MapiMailbox:
 
     def _headers(self, folder: str, rows: Sequence[Row]) -> list[Header]:
         domain, addresses = self.session.account.domain, self.book.addresses
-        headers: list[Header] = []
-        for row in sorted(rows, key=lambda row: (number(row[1]) or 0, counter(row[0]))):
-            stored = _stored(folder, row)
-            to = [addresses.get(name, name) for each in text(row[10]).split(";") if (name := each.strip())]
-            headers.append(
-                Header(
-                    ref=stored.ref,
-                    flags=flags_among(stored.flags),
-                    size_bytes=number(row[9]) or 0,
-                    sender=stored.sender,
-                    to=tuple([each for each in to if "@" in each]),
-                    subject=text(row[11]),
-                    message_id=stored.message_id,
-                    tag=stored.tag
-                    if stored.tag and vouched(stored.tag, stored.sender, stored.message_id, domain)
-                    else None,
-                )
-            )
-        return headers
+        in_order = sorted(rows, key=lambda row: (number(row[1]) or 0, counter(row[0])))
+        return [header_of(folder, row, domain, addresses) for row in in_order]
 
     async def watch(self) -> None:
         """Open the Inbox, and wait by NotificationWait; the wait goes on during the next calls."""
@@ -285,7 +255,8 @@ class MapiMailbox:
             await self.session.wait()
 
     def _on_events(self, events: Sequence[Notified]) -> None:
-        inbox = self._folders.numbers.get(INBOX)
+        logon = self.session.logon
+        inbox = None if logon is None else logon.folder_ids[rops.INBOX]
         for event in events:
             if event.event & (NEW_MAIL | CREATED) and event.folder_id == inbox and event.message_id is not None:
                 self._news.event(event.message_id)
@@ -307,18 +278,17 @@ class MapiMailbox:
         batch, message = await self._opening(ref)
         table, stream = batch.place(), batch.place()
         batch.add(rops.GetAttachmentTable(message, table, 0x40))
-        columns = (tags.ATTACH_NUMBER, tags.ATTACH_SIZE, tags.ATTACH_LONG_FILENAME, tags.ATTACH_MIME_TAG)
-        batch.add(rops.SetColumns(table, columns=columns))
+        batch.add(rops.SetColumns(table, columns=ATTACHMENTS))
         opened = batch.add(rops.OpenStream(message, stream, tags.BODY))
         with _may_be_missing():
-            rows, done = await rows_of(self.session, "OpenMessage", batch, table, columns, optional=(opened,))
+            rows, done = await rows_of(self.session, "OpenMessage", batch, table, ATTACHMENTS, optional=(opened,))
         self._unused.append(batch.handles[table])
         self._shown, self._message, self._stream = ref, batch.handles[message], batch.handles[stream]
         size = done.answer(opened)
         shown = None
         if isinstance(size, rops.OpenedStream):
             shown = Part(_TEXT_PART, "text/plain", size.size_bytes // 2)
-        return Structure(shown, tuple([_attachment(row) for row in rows]))
+        return Structure(shown, tuple(map(part_of, rows)))
 
     async def _opening(self, ref: Hashable) -> tuple[Batch, int]:
         """Return a batch that opens a message in place of the one that is open, and its place."""
@@ -346,7 +316,7 @@ class MapiMailbox:
             batch.add(rops.OpenStream(attachment, stream, tags.ATTACH_DATA))
             with _may_be_missing():
                 data = await stream_of(self.session, batch, stream)
-            self._take_message(ref, batch, message)
+            self._shown, self._message = ref, batch.handles[message]
             self._unused += [batch.handles[stream], batch.handles[attachment]]
             return encoded_file(data)
 
@@ -369,9 +339,6 @@ class MapiMailbox:
             batch = self.batch()
             return batch, batch.place(self._message)
         return await self._opening(ref)
-
-    def _take_message(self, ref: Hashable, batch: Batch, place: int) -> None:
-        self._shown, self._message = ref, batch.handles[place]
 
     # --- changing ---
 
@@ -456,7 +423,7 @@ class MapiMailbox:
 
     async def _append(self, folder: str, message: Composed, flags: Sequence[Flag], received_us: int | None) -> Ref:
         folder_id = await self._number(folder)
-        verb = next((each for each in (Flag.FORWARDED, Flag.ANSWERED) if each in flags), None)
+        verb = _verb_among(flags)
         properties: list[tuple[int, Value]] = [
             *sender_properties(message.sender),
             (tags.MESSAGE_FLAGS, tags.READ if Flag.SEEN in flags else 0),
@@ -476,8 +443,7 @@ class MapiMailbox:
     async def create(self, folder: str) -> None:
         """CreateFolder (MS-OXCFOLD section 2.2.1.2); a calendar gets its class."""
         with self.session as logon:
-            parent, _, name = self.path(folder).rpartition(SEPARATOR)
-            above = await self._number(self.folder_at(parent)) if parent else logon.folder_ids[rops.IPM_SUBTREE]
+            above, name = await self._parent(logon, folder)
             batch = self.batch()
             place, made = self._place_of(batch, above), batch.place()
             batch.add(rops.CreateFolder(place, made, name=name.replace("%2F", SEPARATOR).replace("%25", "%")))
@@ -490,8 +456,9 @@ class MapiMailbox:
         """DeleteFolder with its messages (MS-OXCFOLD section 2.2.1.3)."""
         with self.session as logon:
             folder_id = await self._number(folder)
-            parent = self.path(folder).rpartition(SEPARATOR)[0]
-            above = await self._number(self.folder_at(parent)) if parent else logon.folder_ids[rops.IPM_SUBTREE]
+            above, _ = await self._parent(logon, folder)
+            if self._open == folder:
+                self._open = None
             batch = self.batch()
             place = self._place_of(batch, above)
             batch.add(deleted := rops.DeleteFolder(place, 0x01 | 0x10, folder_id))
@@ -499,6 +466,11 @@ class MapiMailbox:
             if isinstance(answer, rops.Completed) and answer.partial:
                 raise ServerRefused("partial DeleteFolder", folder)
             self._forget_numbers()
+
+    async def _parent(self, logon: rops.LoggedOn, folder: str) -> tuple[int, str]:
+        """Return the number of the folder that a folder is in, and its name there."""
+        parent, _, name = self.path(folder).rpartition(SEPARATOR)
+        return await self._number(self.folder_at(parent)) if parent else logon.folder_ids[rops.IPM_SUBTREE], name
 
     def _forget_numbers(self) -> None:
         """Let the next call that needs a folder's number ask for all."""
@@ -546,12 +518,12 @@ class MapiMailbox:
                 batch = self.batch()
                 place, table = self._place_of(batch, await self._number(folder)), batch.place()
                 batch.add(rops.GetContentsTable(place, table, TABLE))
-                columns = (*self._columns[:9], tags.CREATION_TIME)
+                columns = (*stored_columns(self.named), tags.CREATION_TIME)
                 batch.add(rops.SetColumns(table, columns=columns))
                 rows, _ = await rows_of(self.session, "QueryRows", batch, table, columns)
                 self._unused += [handle for handle in batch.handles[place : table + 1] if handle != self._folder]
-                rows.sort(key=lambda row: (number(row[9]) or 0, counter(row[0])))
-                found[folder] = [_stored(folder, row) for row in rows]
+                rows.sort(key=lambda row: (number(row[-1]) or 0, counter(row[0])))
+                found[folder] = [stored_of(folder, row) for row in rows]
         return found
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
@@ -565,42 +537,15 @@ class MapiMailbox:
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
         with self.session:
             await self._mark_read(refs, Flag.SEEN in flags)
-            await self._mark(refs, next((each for each in (Flag.FORWARDED, Flag.ANSWERED) if each in flags), None))
+            await self._mark(refs, _verb_among(flags))
 
 
 def canonical(folder: str) -> str:
     return INBOX if folder.upper() == INBOX else folder
 
 
-def counter(message: object) -> int:
-    """Return the part of a message's number that counts (MS-OXCDATA section 2.2.1.2), big-endian behind two bytes."""
-    return int.from_bytes((identifier(message) or 0).to_bytes(8, "little")[2:])
-
-
-def _stored(folder: str, row: Row) -> Stored:
-    """Return a message from a row with the first nine of the columns (see `submission` for the last two)."""
-    message = identifier(row[0])
-    if message is None:
-        raise ServerRefused("a row without a number", folder)
-    flags = set()
-    if (number(row[2]) or 0) & tags.READ:
-        flags.add(Flag.SEEN)
-    if verb := _VERBS.get(number(row[3]) or 0):
-        flags.add(verb)
-    evidence = row[6] if isinstance(row[6], str) else row[8]
-    return Stored(
-        Ref(folder, message),
-        frozenset([flag.lower() for flag in flags]),
-        MessageTag.parse(evidence) if isinstance(evidence, str) else None,
-        text(row[4]),
-        text(row[7]) or text(row[5]),
-    )
-
-
-def _attachment(row: Row) -> Part:
-    place = number(row[0])
-    content_type = text(row[3]) or "application/octet-stream"
-    return Part(str((place or 0) + 2), content_type, encoded_bytes(number(row[1]) or 0), text(row[2]) or None, "base64")
+def _verb_among(flags: Sequence[Flag]) -> Flag | None:
+    return next((each for each in (Flag.FORWARDED, Flag.ANSWERED) if each in flags), None)
 
 
 @contextmanager

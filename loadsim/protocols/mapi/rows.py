@@ -1,0 +1,93 @@
+"""Rows of contents tables and tables of attachments as values of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from loadsim.errors import ServerRefused
+from loadsim.model.message_tag import MessageTag, vouched
+from loadsim.model.ports import Flag, Header, Part, Stored, flags_among
+from loadsim.protocols.mapi import tags
+from loadsim.protocols.mapi.composition import NamedTags, encoded_bytes
+from loadsim.protocols.mapi.objects import Row, identifier, number, text
+
+_VERBS = {102: Flag.ANSWERED, 103: Flag.ANSWERED, 104: Flag.FORWARDED}
+"""Flags by PidTagLastVerbExecuted (MS-OXOMSG section 2.2.1.9): a message has at most one of them, the last."""
+
+ATTACHMENTS = (tags.ATTACH_NUMBER, tags.ATTACH_SIZE, tags.ATTACH_LONG_FILENAME, tags.ATTACH_MIME_TAG)
+"""The columns of `part_of`."""
+
+
+class Ref(NamedTuple):
+    """A message, by its number in this mailbox."""
+
+    folder: str
+    message: int
+
+
+def stored_columns(named: NamedTags) -> tuple[int, ...]:
+    """Return the columns of `stored_of`, after which others may follow."""
+    return (
+        *(tags.MID, tags.MESSAGE_DELIVERY_TIME, tags.MESSAGE_FLAGS, tags.LAST_VERB_EXECUTED),
+        *(tags.SENT_REPRESENTING_SMTP_ADDRESS, tags.INTERNET_MESSAGE_ID),
+        *(named["tag"], named["sent_id"], named["sent_tag"]),
+    )
+
+
+def header_columns(named: NamedTags) -> tuple[int, ...]:
+    return (*stored_columns(named), tags.MESSAGE_SIZE, tags.DISPLAY_TO, tags.SUBJECT)
+
+
+def stored_of(folder: str, row: Row) -> Stored:
+    """Return a message; `submission` says why a tag and a Message-ID may be in either of two columns."""
+    message, _, flags, verb, sender, message_id, tag, sent_id, sent_tag, *_ = row
+    known = identifier(message)
+    if known is None:
+        raise ServerRefused("a row without a number", folder)
+    evidence = tag if isinstance(tag, str) else sent_tag
+    return Stored(
+        Ref(folder, known),
+        frozenset(
+            [flag.lower() for flag in (_VERBS.get(number(verb) or 0), _seen(number(flags) or 0)) if flag is not None]
+        ),
+        MessageTag.parse(evidence) if isinstance(evidence, str) else None,
+        text(sender),
+        text(sent_id) or text(message_id),
+    )
+
+
+def _seen(flags: int) -> Flag | None:
+    return Flag.SEEN if flags & tags.READ else None
+
+
+def header_of(folder: str, row: Row, domain: str, addresses: Mapping[str, str]) -> Header:
+    """Return a line of a message list. `addresses` has those of names: a list shows names of recipients only.
+
+    A tag that was copied into another message, or is of another domain, is left out.
+    """
+    size_bytes, to, subject = row[-3:]
+    ref, flags, tag, sender, message_id = stored_of(folder, row)
+    people = [addresses.get(name, name) for each in text(to).split(";") if (name := each.strip())]
+    return Header(
+        ref,
+        flags_among(flags),
+        number(size_bytes) or 0,
+        sender,
+        tuple([address for address in people if "@" in address]),
+        text(subject),
+        message_id,
+        tag if tag and vouched(tag, sender, message_id, domain) else None,
+    )
+
+
+def part_of(row: Row) -> Part:
+    """Return an attachment, whose name counts on from that of the text, "1"."""
+    place, size_bytes, filename, content_type = row
+    kind = text(content_type) or "application/octet-stream"
+    return Part(str((number(place) or 0) + 2), kind, encoded_bytes(number(size_bytes) or 0), text(filename), "base64")
+
+
+def counter(message: object) -> int:
+    """Return the part of a message's number that counts (MS-OXCDATA section 2.2.1.2), big-endian behind two bytes."""
+    return int.from_bytes((identifier(message) or 0).to_bytes(8, "little")[2:])
