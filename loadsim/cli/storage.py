@@ -17,7 +17,6 @@ from loadsim.cli.options import add_set
 from loadsim.cli.report_file import REPORT_NAME, check_place, write
 from loadsim.cli.shown_answer import add_wide, shown
 from loadsim.errors import ConfigError
-from loadsim.findings.catalogue import Severity
 
 if TYPE_CHECKING:
     from loadsim.report.document import Document, Section
@@ -91,7 +90,7 @@ def _tune(args: argparse.Namespace) -> int:
     from loadsim.storage.document import describe_tuning
     from loadsim.storage.runs import campaign_directory, run_once, run_test
     from loadsim.storage.scenario import load_storage
-    from loadsim.storage.tune import Try, best_of, tune
+    from loadsim.storage.tune import Try, exit_status, tune
 
     scenario, tries = load_storage(args.scenario, args.overrides), list[Try]()
 
@@ -101,10 +100,7 @@ def _tune(args: argparse.Namespace) -> int:
     with campaign_directory(args.out, scenario.name) as directory:
         ended = tune(scenario, lambda one: run_once(one, "performance", directory, run), tries)
         _show(describe_tuning(scenario, tries, ended), directory / REPORT_NAME, args)
-    best = best_of(tries)
-    if ended.severity is Severity.INVALID:
-        return 3
-    return 0 if best and best.iops >= scenario.target_iops else 1
+    return exit_status(scenario, tries, ended)
 
 
 def _report(args: argparse.Namespace) -> int:

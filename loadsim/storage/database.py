@@ -12,16 +12,14 @@ from contextlib import contextmanager
 
 import apsw
 
-from loadsim.storage.direct_file import DirectFile
-from loadsim.storage.io_times import Io, IoTimes
 from loadsim.storage.messages import MAILBOX_BITS
+from loadsim.storage.page_cache import DirectFile
 from loadsim.storage.pages import CHECKSUM_BYTES, PAGE_BYTES, Log, Pages, TimedFiles, is_sound
-from loadsim.storage.store import Checked, Damaged, StoreSettings
+from loadsim.storage.store import STRIDE_BYTES, Checked, Damaged, Io, IoTimes, StoreSettings
 
 FILE_NAME = "mail.db"
 
 FRAME_HEADER_BYTES = 24  # in the log, in front of each page: SQLite's file format, section 4.1
-STRIDE_BYTES = 256 * 1024  # the reads of maintenance and backup
 LONGEST_BUSY_MS = 1_000_000  # the longest wait for SQLite's own locks: that they are held is no fault of the disk
 _SERIAL = itertools.count()
 

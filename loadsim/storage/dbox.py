@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from loadsim.storage.file_store import FileStore, LogRecord, Place, opened, records
-from loadsim.storage.io_times import Io
 from loadsim.storage.messages import MAILBOX_BITS
-from loadsim.storage.store import StoreSettings
+from loadsim.storage.store import Io, StoreSettings
 
 INDEX, MAP = "dovecot.index.log", "dovecot.map.index.log"
 
@@ -55,8 +54,6 @@ class DboxStore(FileStore):
 
 
 class Sdbox(DboxStore):
-    """A file for each message."""
-
     record_bytes: Mapping[str, int] = {INDEX: 72}
 
     def _file(self, key: int) -> Path:

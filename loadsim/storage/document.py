@@ -32,11 +32,11 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.storage.figures import DatabaseFigures
-from loadsim.storage.io_times import Io, summed
 from loadsim.storage.load import OPERATIONS
 from loadsim.storage.recording import Recording
 from loadsim.storage.scenario import StorageScenario
-from loadsim.storage.tune import Try, best_of
+from loadsim.storage.store import Io, summed
+from loadsim.storage.tune import Try, best_of, exit_status
 from loadsim.storage.verdict import AVERAGE_MS, LOADED, judge
 
 NAMES = {
@@ -48,7 +48,6 @@ NAMES = {
     Io.REPLICATION: "Log replication",
 }
 
-RESULTS = {0: "passed", 1: "failed", 3: "invalid"}
 TONES: Mapping[int, Tone] = {0: "good", 1: "bad", 3: "doubtful"}  # by exit status
 RATED = {"pass": PASSED, "fail": FAILED}
 
@@ -80,7 +79,6 @@ def storage_json(recording: Recording) -> dict[str, Any]:
 
 
 def describe_storage(recording: Recording) -> Document:
-    """Return the report."""
     verdict, databases, header = judge(recording), recording.databases, recording.header
     return Document(
         title=f"Storage: {header.scenario['name']}",
@@ -254,7 +252,7 @@ def describe_tuning(scenario: StorageScenario, tries: Sequence[Try], why: Code) 
         verdict=f"{best.iops:,.1f} reads and writes per second, {target}, with {setting(*best.setting)}"
         if best
         else f"no run passed, {target}",
-        tone="good" if best and best.iops >= scenario.target_iops else "bad",
+        tone=TONES[exit_status(scenario, tries, why)],
         sections=(
             Section("Findings", tuple(findings([finding(why)])), brief=True),
             Section("Runs", (runs,), brief=True),

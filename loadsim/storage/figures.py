@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadsim.engine.latency_histogram import about_ms
-from loadsim.storage.io_times import Io, IoTotals, summed
+from loadsim.storage.store import Io, IoTotals, summed
 
 Sample = Mapping[str, Any]
 """A worker's figures of an interval; see `StoreLoad.take`."""
@@ -19,12 +19,9 @@ class IoFigures:
     """One kind of input or output in the window."""
 
     per_s: float
-    ms: float | None
-    """The mean."""
-    max_ms: float | None
-    """The largest mean of a sample, as the published logs have it."""
-    slowest_ms: float | None
-    """The slowest single one."""
+    ms: float | None  # the mean
+    max_ms: float | None  # the largest mean of a sample, as the published logs have it
+    slowest_ms: float | None  # the slowest single one
     bytes: float | None
 
     @classmethod
@@ -50,8 +47,7 @@ class DatabaseFigures:
     directory: str
     io: Mapping[Io, IoFigures]
     operations: Mapping[str, int]
-    cpu_share: float
-    """The part of a core that its process used."""
+    cpu_share: float  # the part of a core that its process used
     lag_p99_ms: float | None
     """The wait of its process for the interpreter, 99th percentile."""
 

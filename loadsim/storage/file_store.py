@@ -18,14 +18,11 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from loadsim.storage.direct_file import DirectFile
-from loadsim.storage.io_times import Io, IoTimes
 from loadsim.storage.messages import proved
-from loadsim.storage.recently_used import RecentlyUsed
-from loadsim.storage.store import Checked, Store, StoreSettings
+from loadsim.storage.page_cache import DirectFile, RecentlyUsed
+from loadsim.storage.store import STRIDE_BYTES, Checked, Io, IoTimes, Store, StoreSettings
 
 LOG_ROTATE_BYTES = 1 << 20  # a log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`
-STRIDE_BYTES = 256 * 1024
 PIECE_BYTES = 8192  # the writes of Dovecot's output streams
 
 
@@ -83,17 +80,14 @@ class FileStore(Store, ABC):
 
     transactional = False
 
-    record_bytes: Mapping[str, int]
-    """The logs by name, and the bytes of a record of each: those of Dovecot."""
-    folders: Sequence[str] = ("",)
-    """The directories of a mailbox."""
+    record_bytes: Mapping[str, int]  # the logs by name, and the bytes of a record of each: those of Dovecot
+    folders: Sequence[str] = ("",)  # the directories of a mailbox
     head_bytes = tail_bytes = 0
 
     def __init__(self, settings: StoreSettings) -> None:
         self.io = IoTimes()
         self.settings = settings
-        self.warm = RecentlyUsed[Place](settings.cache_bytes)
-        """The messages that the page cache of the system may keep."""
+        self.warm = RecentlyUsed[Place](settings.cache_bytes)  # the messages that the page cache of the system may keep
         self._unread: Iterator[int] = iter(())
         for mailbox, folder in product(self.mailboxes(), self.folders):
             (mailbox / folder).mkdir(parents=True, exist_ok=True)
@@ -183,7 +177,6 @@ class FileStore(Store, ABC):
             self.io.add(kind, began_ns, size_bytes)
 
     def append(self, path: Path, record: LogRecord, *, durable: bool) -> None:
-        """Append a record to a log."""
         packed = record.packed(self.record_bytes[path.name])
         with opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
             began_ns = time.perf_counter_ns()

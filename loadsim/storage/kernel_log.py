@@ -12,8 +12,6 @@ ERROR = 3
 
 
 class KernelLog:
-    """The kernel's messages from now on."""
-
     def __init__(self, device: str = DEVICE) -> None:
         self._file: int | None = None
         with suppress(OSError):

@@ -36,8 +36,6 @@ def _boot() -> str:
 
 
 class Noted(IntEnum):
-    """The state of a change."""
-
     BEGUN = 0
     LAZY = 1
     DURABLE = 2

@@ -40,7 +40,6 @@ class Held:
         self._next = int((live["key"] & ((1 << MAILBOX_BITS) - 1)).max(initial=0)) + 1
 
     def new(self, mailbox: int) -> int:
-        """Return the key of a new message."""
         with self._lock:
             self._next += 1
             return mailbox << MAILBOX_BITS | self._next
@@ -81,10 +80,8 @@ class StoreLoad:
         self._damaged = 0
         self._damages: list[str] = []
         self._lag = LatencyHistogram()
-        self.failed = False
-        """An operation failed, or found damage, so that not all messages are known."""
-        self.full = False
-        """The disk took no more."""
+        self.failed = False  # an operation failed, or found damage, so that not all messages are known
+        self.full = False  # the disk took no more
         works: list[tuple[Callable[[], None], float]] = [(store.settle, SETTLE_S), (self._tick, 0.0)]
         works += [(self._maintain, MAINTAIN_S)] if scenario.maintenance else []
         self._threads = [threading.Thread(target=self._operate, args=(number,)) for number in range(scenario.threads)]

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from loadsim.storage.file_store import FileStore, LogRecord, Place, opened
-from loadsim.storage.io_times import Io
 from loadsim.storage.messages import MAILBOX_BITS
+from loadsim.storage.store import Io
 
 SEEN = ":2,S"
 INDEX, LIST = "dovecot.index.log", "dovecot-uidlist"

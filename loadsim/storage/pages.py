@@ -15,10 +15,8 @@ from pathlib import Path
 
 import apsw
 
-from loadsim.storage.direct_file import DirectFile
-from loadsim.storage.io_times import Io, IoTimes
-from loadsim.storage.recently_used import RecentlyUsed
-from loadsim.storage.store import Damaged
+from loadsim.storage.page_cache import DirectFile, RecentlyUsed
+from loadsim.storage.store import Damaged, Io, IoTimes
 
 PAGE_BYTES = 32 * 1024  # as the pages of Exchange 2010 and later
 LOCK_BYTE_OFFSET = 1 << 30
@@ -44,8 +42,7 @@ class Pages:
     def __init__(self, path: Path, io: IoTimes, cache_bytes: int) -> None:
         self.file = DirectFile(path, os.O_RDWR | os.O_CREAT)
         self.cache = RecentlyUsed[bytes](max(PAGE_BYTES, cache_bytes))
-        self.writing = threading.Lock()
-        """Held while a page is written."""
+        self.writing = threading.Lock()  # held while a page is written
         self._io = io
         self._name = path.name
 
@@ -89,8 +86,7 @@ class Log:
         self._file: int | None = None
         self._io = io
         self._lock = threading.Lock()
-        self.written_bytes = 0
-        """All that was ever written, in this process."""
+        self.written_bytes = 0  # all that was ever written, in this process
         self._synced_bytes = 0
 
     def sync(self) -> None:

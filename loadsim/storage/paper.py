@@ -12,7 +12,7 @@ from loadsim.model.documents.yaml_reader import read_document
 from loadsim.report.answer import findings
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import FAILED, PASSED, Block, Document, Listing, Section, table_of
-from loadsim.storage.document import RESULTS, TONES, describe_storage, setting, verdict_words
+from loadsim.storage.document import TONES, describe_storage, setting, verdict_words
 from loadsim.storage.recording import Recording
 from loadsim.storage.verdict import LOADED, judge
 
@@ -67,7 +67,7 @@ def describe_tests(tests: Sequence[Recording], paper: Sequence[Section] = ()) ->
     return Document(
         title="Storage",
         subtitle="",
-        verdict=f"{passed} of {len(tests)} tests passed" + (f", {RESULTS[status]} together" if apart(tests) else ""),
+        verdict=f"{passed} of {len(tests)} tests passed" + (", invalid together" if apart(tests) else ""),
         tone=TONES[status],
         sections=(
             *paper,

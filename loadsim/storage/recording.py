@@ -26,10 +26,8 @@ class TestedTerms(NamedTuple):
     began: str
     machine: str
     scenario: dict[str, Any]
-    databases: list[tuple[str, str]]
-    """Names and directories."""
-    file_systems: list[str]
-    """Those of the databases."""
+    databases: list[tuple[str, str]]  # names and directories
+    file_systems: list[str]  # those of the databases
     survived: bool
     sample_s: float
 
@@ -48,24 +46,17 @@ class Recording:
 
     header: TestedTerms
     samples: dict[str, list[Sample]] = field(default_factory=dict)
-    rests: dict[str, list[Sample]] = field(default_factory=dict)
-    """The shorter samples after the last whole ones."""
+    rests: dict[str, list[Sample]] = field(default_factory=dict)  # the shorter samples after the last whole ones
     host: list[tuple[float, float]] = field(default_factory=list)
     """The busy share of the machine's cores, and the used share of its memory, in each sample."""
-    load_at_s: float | None = None
-    """When the load began, by the wall clock."""
-    sizes: tuple[int, int] | None = None
-    """The bytes of all databases before and after the load."""
+    load_at_s: float | None = None  # when the load began, by the wall clock
+    sizes: tuple[int, int] | None = None  # the bytes of all databases before and after the load
     window: tuple[int, bool] | None = None
     end: End | None = None
-    checked: tuple[Pass, ...] = ()
-    """The checksums of all files, by database."""
-    proved: tuple[Pass, ...] = ()
-    """All messages held against the ledger, by database."""
-    kernel_errors: tuple[str, ...] | None = None
-    """Errors that the kernel logged; None if its log cannot be read."""
-    recovered: tuple[Pass, ...] = ()
-    """The logs that were replayed after the processes were killed, by database."""
+    checked: tuple[Pass, ...] = ()  # the checksums of all files, by database
+    proved: tuple[Pass, ...] = ()  # all messages held against the ledger, by database
+    kernel_errors: tuple[str, ...] | None = None  # errors that the kernel logged; None if its log cannot be read
+    recovered: tuple[Pass, ...] = ()  # the logs that were replayed after the processes were killed, by database
 
     @property
     def scenario(self) -> StorageScenario:
@@ -73,7 +64,6 @@ class Recording:
 
     @property
     def machine(self) -> str:
-        """Its name."""
         return self.header.machine.partition(",")[0]
 
     @property
@@ -106,7 +96,6 @@ class Recording:
 
     @property
     def together(self) -> DatabaseFigures:
-        """All databases as one."""
         return self._figures("all", "", [name for name, _ in self.header.databases])
 
     def told_by(self, name: str) -> list[Sample]:

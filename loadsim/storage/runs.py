@@ -27,12 +27,11 @@ from loadsim.monitor.system.filesystems import run_storage
 from loadsim.report.test_environment import file_system
 from loadsim.runs.directory import create_directory, dated, discard
 from loadsim.storage.figures import Sample
-from loadsim.storage.io_times import Io, summed
 from loadsim.storage.kernel_log import KernelLog
 from loadsim.storage.places import check_room, marked_places, room_bytes, used_bytes
 from loadsim.storage.recording import RECORDING, End, Recording, RecordingWriter, TestedTerms, read_recording
 from loadsim.storage.scenario import StorageScenario
-from loadsim.storage.store import Pass
+from loadsim.storage.store import Io, Pass, summed
 from loadsim.storage.verdict import LOADED, STRICT_S
 from loadsim.storage.worker import EACH_S, State
 from loadsim.timinglog.facts import FileSystem
@@ -84,10 +83,6 @@ class Database:
                 raise RunInvalid(f"{self.name}: {message['failed']}")
             listen(self, message)
         raise RunInvalid(f"{self.name}: its process ended ({await self.channel.wait()})")
-
-    def stop(self) -> None:
-        """End the load."""
-        self.channel.send(b"\n")
 
 
 @asynccontextmanager
@@ -319,7 +314,7 @@ class LoadRun:
         if not self.ending:
             self.ending = True
             for each in self.started:
-                each.stop()
+                each.channel.send(b"\n")  # the end of its load
 
     def _listen(self, database: Database, message: Message) -> None:
         """Record a sample; the first database's decides on the window."""

@@ -83,6 +83,14 @@ def best_of(tries: Sequence[Try]) -> Try | None:
     return max((each for each in tries if each.result == "pass"), key=lambda each: each.iops, default=None)
 
 
+def exit_status(scenario: StorageScenario, tries: Sequence[Try], why: Code) -> int:
+    """Return 0 if a run reached the target, 1 if the disks kept it from that, 3 if something else did."""
+    best = best_of(tries)
+    if best and best.iops >= scenario.target_iops and why is not Code.STOPPED:
+        return 0
+    return 1 if why in (Code.TUNING_FOUND, Code.TUNING_NONE) else 3
+
+
 def tune(scenario: StorageScenario, make: Callable[[StorageScenario], Recording], tries: list[Try]) -> Code:
     """Add runs to `tries` until the rules end it; return why."""
     while not isinstance(setting := next_setting(tries), Code):

@@ -13,8 +13,8 @@ from dataclasses import replace
 from loadsim.analysis.verdict import Verdict
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
-from loadsim.storage.io_times import Io, summed
 from loadsim.storage.recording import Recording
+from loadsim.storage.store import Io, summed
 
 LOADED = ("performance", "stress")  # the tests with a load
 STRICT_MS, LENIENT_MS = 100.0, 200.0  # the largest mean of a sample, in tests of up to `STRICT_S` and in longer ones

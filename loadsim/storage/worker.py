@@ -43,10 +43,8 @@ class State:
 
     filled: bool = False
     clean: bool = False
-    survived: bool = True
-    """The machine has not been started again since its last load began."""
-    damaged: str = ""
-    """The damage that kept it from being opened."""
+    survived: bool = True  # the machine has not been started again since its last load began
+    damaged: str = ""  # the damage that kept it from being opened
 
 
 class Worker:
@@ -70,10 +68,8 @@ class Worker:
         if not filled and (place / STORE).exists():  # filling was interrupted
             shutil.rmtree(place / STORE)
         (place / STORE).mkdir(exist_ok=True)
-        self._live: Live | None = None
-        """The messages that must be there, by this process: a disk cannot change them."""
-        self._cut: list[str] = []
-        """The logs that were longer at the last clean end."""
+        self._live: Live | None = None  # the messages that must be there, by this process: a disk cannot change them
+        self._cut: list[str] = []  # the logs that were longer at the last clean end
         state = State(filled, self._ledger.is_clean, not filled or self._ledger.survived)
         began_s = time.monotonic()
         try:
@@ -94,7 +90,6 @@ class Worker:
         return store
 
     def fill(self) -> dict[str, Any]:
-        """Store all messages."""
         numbers = product(range(self._settings.mailboxes), range(self._scenario.messages_per_mailbox))
         keys = [mailbox << MAILBOX_BITS | number for mailbox, number in numbers]
         for number, key in enumerate(keys):
@@ -126,7 +121,6 @@ class Worker:
         return {"rest": rest, "full": load.full}
 
     def check(self) -> dict[str, Any]:
-        """Read all files and verify their checksums."""
         began_s, size_bytes, damages = time.monotonic(), 0, [*self._cut]
         try:
             whole_bytes = max(1, used_bytes([self._settings.directory]))

@@ -12,10 +12,9 @@ import pytest
 
 from bench.loop_device import LoopDevice, loop_device
 from loadsim.plugins import plugin
-from loadsim.storage.io_times import Io, IoTotals, summed
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages
 from loadsim.storage.scenario import OF_FILES
-from loadsim.storage.store import Store, StoreSettings
+from loadsim.storage.store import Io, IoTotals, Store, StoreSettings, summed
 
 pytestmark = pytest.mark.nightly(part="tools")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from loadsim.storage.io_times import Io
 from loadsim.storage.recording import Recording, TestedTerms
 from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.store import Io
 
 SCENARIO = StorageScenario(mailboxes=4000, mailbox_size=3 << 30, iops_per_mailbox=0.1, headroom=0.0, databases=1)
 

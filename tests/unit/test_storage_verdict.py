@@ -17,9 +17,9 @@ from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
 from loadsim.report.text import to_text
 from loadsim.storage.document import describe_storage, storage_json
-from loadsim.storage.io_times import Io
 from loadsim.storage.paper import apart, describe_tests, exit_status, load_paper
 from loadsim.storage.recording import Recording
+from loadsim.storage.store import Io
 from loadsim.storage.verdict import judge
 
 TWO_HOURS = 480

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from loadsim.storage.database import DatabaseStore
 from loadsim.storage.dbox import ROTATE_BYTES, Mdbox, Sdbox
-from loadsim.storage.io_times import Io, summed
 from loadsim.storage.maildir import Maildir
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
 from loadsim.storage.pages import PAGE_BYTES, is_sound
-from loadsim.storage.store import Damaged, Store, StoreSettings
+from loadsim.storage.store import Damaged, Io, Store, StoreSettings, summed
 
 OPENERS = {"database": DatabaseStore, "maildir": Maildir, "sdbox": Sdbox, "mdbox": Mdbox}
 MESSAGES = StoredMessages(7, 20_000)

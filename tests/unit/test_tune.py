@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from storage_recordings import GOOD, SCENARIO, recording, sample
 
 from loadsim.findings.catalogue import Code
-from loadsim.storage.io_times import Io
 from loadsim.storage.recording import RECORDING, RecordingWriter
 from loadsim.storage.runs import run_once
 from loadsim.storage.scenario import StorageScenario
-from loadsim.storage.tune import MOST_THREADS, Result, Setting, Try, best_of, next_setting, tune
+from loadsim.storage.store import Io
+from loadsim.storage.tune import MOST_THREADS, Result, Setting, Try, best_of, exit_status, next_setting, tune
 
 MOST_RUNS = 40
 
@@ -76,6 +76,26 @@ def test_the_order_of_the_runs_is_by_the_rules() -> None:
 def test_it_gives_up_with_a_reason(result_of: Callable[[Setting], tuple[Result, float]], code: Code, runs: int) -> None:
     tries, ended = tuned(result_of)
     assert (ended, len(tries)) == (code, runs)
+
+
+@pytest.mark.parametrize(
+    ("iops", "why", "status"),
+    [
+        (400.0, Code.TUNING_FOUND, 0),
+        (400.0, Code.TUNING_NO_LIMIT, 0),
+        (400.0, Code.TUNING_GENERATOR, 0),
+        (400.0, Code.STOPPED, 3),
+        (399.0, Code.TUNING_FOUND, 1),
+        (399.0, Code.TUNING_NO_LIMIT, 3),
+        (399.0, Code.TUNING_GENERATOR, 3),
+        (None, Code.TUNING_NONE, 1),
+        (None, Code.TUNING_GENERATOR, 3),
+        (None, Code.TUNING_VOID, 3),
+    ],
+)
+def test_only_what_disks_did_fails_a_tuning(iops: float | None, why: Code, status: int) -> None:
+    tries = [] if iops is None else [Try((1, 0.0), "pass", iops, 1.0)]
+    assert exit_status(SCENARIO, [Try((2, 0.0), "fail", 500.0, 1.0), *tries], why) == status
 
 
 def made(scenario: StorageScenario, directory: Path) -> None:

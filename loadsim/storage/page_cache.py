@@ -1,0 +1,97 @@
+"""Files past the cache of the operating system, and what a cache of a stated size has in its place."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+_BLOCK_BYTES = 4096
+
+
+class DirectFile:
+    """A file that is read and written past the cache of the operating system. `OSError` if that is impossible."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._buffers = threading.local()
+        self._file = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+
+    def read(self, size_bytes: int, offset: int) -> bytes:
+        """Return the bytes at an offset, fewer at the end of the file."""
+        if not size_bytes:
+            return b""
+        begin = offset // _BLOCK_BYTES * _BLOCK_BYTES
+        buffer = self._buffer(-(-(offset + size_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES - begin)
+        got = os.preadv(self._file, [buffer], begin)
+        return bytes(buffer[offset - begin : min(got, offset - begin + size_bytes)])
+
+    def write(self, content: bytes, offset: int) -> None:
+        buffer = self._buffer(len(content))
+        buffer[:] = content
+        if os.pwritev(self._file, [buffer], offset) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part
+
+    def sync(self) -> None:
+        os.fdatasync(self._file)
+
+    def size(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _buffer(self, size_bytes: int) -> memoryview:
+        """Return an aligned buffer of the calling thread."""
+        held: mmap.mmap | None = getattr(self._buffers, "held", None)
+        if held is None or len(held) < size_bytes:
+            held = self._buffers.held = mmap.mmap(-1, size_bytes)
+        return memoryview(held)[:size_bytes]
+
+
+class RecentlyUsed(Generic[V]):
+    """Values by key, each with a size. The least recently used ones go first. All threads may use it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._values: OrderedDict[int, tuple[V, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: int) -> V | None:
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+    def put(self, key: int, value: V, size_bytes: int) -> list[V]:
+        """Add a value, and return those that it displaces."""
+        displaced: list[V] = []
+        with self._lock:
+            self._remove(key)
+            self._values[key] = value, size_bytes
+            self._bytes += size_bytes
+            while self._bytes > self._most_bytes:
+                _, (old, old_bytes) = self._values.popitem(last=False)
+                self._bytes -= old_bytes
+                displaced.append(old)
+        return displaced
+
+    def remove(self, key: int) -> None:
+        with self._lock:
+            self._remove(key)
+
+    def _remove(self, key: int) -> None:
+        self._bytes -= self._values.pop(key, (None, 0))[1]
+
+    @property
+    def filled_share(self) -> float:
+        """The filled part; 1 if there is no room for another value of the mean size."""
+        with self._lock:
+            return min(1.0, self._bytes * (1 + 1 / max(1, len(self._values))) / self._most_bytes)
