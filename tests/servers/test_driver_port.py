@@ -730,6 +730,15 @@ async def test_a_message_is_sent_to_all_recipients_or_to_none(stage: Stage) -> N
     await submission.close()
 
 
+@on_each_site
+async def test_a_message_is_sent_without_a_session_of_the_mailbox(stage: Stage) -> None:
+    submission, own = stage.submissions[0], stage.account.address
+    await submission.send(own, [own], message(1, own, "sent"))
+    await submission.close()
+    mailbox = await stage.logged_on()
+    assert [each.subject for each in await mailbox.headers(INBOX, None)] == ["sent"]
+
+
 @pytest.mark.parametrize("driver", ["imap", "aioimaplib", "mapi"])
 def test_a_port_without_a_server_is_lost(driver: str) -> None:
     """Log-on, check and message raise `ServerLost`."""

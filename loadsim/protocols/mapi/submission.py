@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loadsim.errors import ServerLost
 from loadsim.model.ports import ServerOffer
@@ -15,20 +15,24 @@ from loadsim.protocols.mapi.properties import Value
 from loadsim.protocols.mapi.recipients import smtp_recipient
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class MapiSubmission:
     """Implements `ports.Probing`, which includes `ports.Submission`, in the session of the mailbox.
 
-    The server files the sent message in Sent Items, as Outlook lets it. Evidence travels twice: gromox gives sent mail
-    a Message-ID of its own unless one is among the named headers, and of X-LoadSim it makes no property at the
-    recipient's, but of User-Agent.
+    Where the mailbox was not logged on, a session lasts from the first message until `close`. The server files the sent
+    message in Sent Items, as Outlook lets it. Evidence travels twice: gromox gives sent mail a Message-ID of its own
+    unless one is among the named headers, and of X-LoadSim it makes no property at the recipient's, but of User-Agent.
     """
 
     mailbox: MapiMailbox
+    _logged_on: bool = field(default=False, init=False)  # by a message
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """ResolveNames, then SubmitMessage. Raises `ServerRefused` if any recipient is unknown; then it is not sent."""
         session, book = self.mailbox.session, self.mailbox.book
+        if session.logon is None and session.failure is None:
+            await self.mailbox.log_on()
+            self._logged_on = True
         with session as logon:
             await book.resolve(session, recipients)
             mail = composed(message, self.mailbox.named)
@@ -64,7 +68,10 @@ class MapiSubmission:
         return self.mailbox.offer
 
     async def close(self) -> None:
-        """Do nothing: the session is the mailbox's."""
+        """End a session of its own."""
+        if self._logged_on and self.mailbox.session.is_on:
+            await self.mailbox.log_off()
+        self._logged_on = False
 
 
 def _entry_id(logon: rops.LoggedOn, folder_id: int) -> bytes:
