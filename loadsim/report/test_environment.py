@@ -22,11 +22,12 @@ def disclosure(run: RecordedRun) -> dict[str, str]:
 def _server(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     figures, facts = run.figures, _machine_facts(run)
     yield "Server", figures.server
-    yield "IMAP greeting", facts.imap_greeting
-    yield "IMAP capabilities before log-on", _words(facts.imap_capabilities)
-    yield "IMAP server's identity", facts.imap_identity
-    yield "SMTP greeting", facts.smtp_greeting
-    yield "SMTP extensions before TLS and log-on", _words(facts.smtp_extensions)
+    if figures.submission is not None:  # else users contact neither IMAP nor SMTP
+        yield "IMAP greeting", facts.imap_greeting
+        yield "IMAP capabilities before log-on", _words(facts.imap_capabilities)
+        yield "IMAP server's identity", facts.imap_identity
+        yield "SMTP greeting", facts.smtp_greeting
+        yield "SMTP extensions before TLS and log-on", _words(facts.smtp_extensions)
     systems = {file_system(one) for source in run.log.sources for one in source.facts.server_file_systems or ()}
     storage = "the embedded server keeps mail in memory" if figures.embedded else "; ".join(sorted(systems))
     yield "Storage and file system", storage
@@ -43,7 +44,8 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     yield "Duration", length(header.duration_s) if header.duration_s else None
     yield "Window", window_words(figures)
     yield "Drivers", ", ".join(run.figures.by_protocol)
-    yield "Submission", figures.submission
+    if figures.submission is not None:
+        yield "Submission", figures.submission
     if header.programs:
         yield "Mail programs", header.programs
     if header.plugins:

@@ -731,6 +731,19 @@ async def test_a_message_is_sent_to_all_recipients_or_to_none(stage: Stage) -> N
 
 
 @on_each_site
+async def test_sent_messages_are_saved_once(stage: Stage) -> None:
+    """In any order: a server may file them itself."""
+    mailbox, own, submission = await stage.logged_on(), stage.account.address, stage.submissions[0]
+    sent = [message(number, own, f"sent {number}") for number in (1, 2)]
+    for each in sent:
+        await submission.send(own, [own], each)
+    for each in sent:
+        await mailbox.append(SENT_ITEMS, each, [Flag.SEEN])
+    await submission.close()
+    assert sorted(each.subject for each in await mailbox.headers(SENT_ITEMS, None)) == ["sent 1", "sent 2"]
+
+
+@on_each_site
 async def test_a_message_is_sent_without_a_session_of_the_mailbox(stage: Stage) -> None:
     submission, own = stage.submissions[0], stage.account.address
     await submission.send(own, [own], message(1, own, "sent"))

@@ -79,7 +79,7 @@ class MapiMailbox:
     book: AddressBook
     settings: FolderSettings = OF_SERVER
     messages: int = field(default=0, init=False)
-    sent_id: str = field(default="", init=False)  # the Message-ID of the last message that was submitted
+    sent_ids: set[str] = field(default_factory=set, init=False)  # Message-IDs, until they are saved
     named: NamedTags = field(default_factory=dict, init=False)
     _folders: Folders = field(default_factory=Folders, init=False)
     _news: News = field(default_factory=News, init=False)
@@ -416,8 +416,8 @@ class MapiMailbox:
         """
         folder = canonical(folder)
         with self.session:
-            if folder == SENT_ITEMS and self.sent_id and message_id_of(message) == self.sent_id:
-                self.sent_id = ""
+            if folder == SENT_ITEMS and (sent := message_id_of(message)) in self.sent_ids:
+                self.sent_ids.discard(sent)
                 return None
             return await self._append(folder, composed(message, self.named), flags, None)
 

@@ -48,7 +48,7 @@ class MapiSubmission:
             outbox = logon.folder_ids[rops.OUTBOX]
             batch = self.mailbox.batch()
             await write_message(session, batch, "SubmitMessage", outbox, mail, properties, rows, submits=True)
-            self.mailbox.sent_id = mail.message_id
+            self.mailbox.sent_ids.add(mail.message_id)
 
     async def check(self) -> None:
         """Log on and off; in a session, check the own name."""

@@ -1,0 +1,68 @@
+"""`loadsim run` with the driver mapi on the embedded server, which then speaks MAPI over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import recomputed
+import yaml
+from patience import PATIENT_CRITERIA
+from recompute import recompute
+from recomputed import exports_of, printed, status_of
+from small_runs import loadsim, written
+
+from loadsim.findings.catalogue import Code
+
+HOURS = {"day_length": "16s", "ramp_up": "1s", "warm_up": "2s", "window": "14s"}
+
+pytestmark = pytest.mark.slow
+
+
+def run_by(place: Path, driver: str) -> Path:
+    topology = [
+        {"profile": f"loadsim-5.5/{kind}", "users": 2, "protocol": driver} for kind in ("light", "medium", "heavy")
+    ]
+    small = written(place / f"{driver}.yaml", run=HOURS, topology=topology, criteria=PATIENT_CRITERIA)
+    run = loadsim("run", small, "--out", place / driver, "--no-report")
+    assert run.returncode == 0, run.stderr + run.stdout
+    return place / driver
+
+
+@pytest.fixture(scope="module")
+def by_mapi(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_by(tmp_path_factory.mktemp("runs"), "mapi")
+
+
+def test_every_planned_task_is_done(by_mapi: Path) -> None:
+    """None fails, all mail arrives, and all that is stored is found again."""
+    score = json.loads((by_mapi / "score.json").read_text(encoding="utf-8"))
+    assert set(score["by_protocol"]) == {"mapi"}
+    assert [task["task"] for task in score["tasks"] if task["planned"] and not task["hits"]] == []
+    assert score["failed"] == 0 and len(score["covers"]["scored"]) >= 8
+    assert score["submission"] is None  # by SMTP
+    delivery = score["delivery"]
+    assert (delivery["undelivered_at_end"], delivery["missing"], delivery["duplicates"]) == (0, 0, 0)
+
+
+def test_every_figure_is_recomputed(by_mapi: Path) -> None:
+    resolved = yaml.safe_load((by_mapi / "scenario.yaml").read_text(encoding="utf-8"))
+    figures = recompute(exports_of(by_mapi, resolved, by_mapi / "scenario.yaml"))
+    answer = json.loads(printed("log", "answer", by_mapi, "--commands", "--json", statuses=[status_of(figures)]))
+    assert recomputed.differences(answer, figures) == []
+
+
+@pytest.mark.nightly(part="runs")
+def test_one_load_by_imap_and_by_mapi(by_mapi: Path) -> None:
+    """Compared on request only: the users' plan and the start state are the same."""
+    by_imap = run_by(by_mapi.parent, "imap")
+    arguments = ("compare", "--base", by_imap, "--new", by_mapi)
+    refused = loadsim(*arguments)
+    assert refused.returncode == 2 and Code.COMPARED_UNLIKE.name.lower().replace("_", "-") in refused.stderr
+    compared = loadsim(*arguments, "--across-drivers", "--json")
+    assert compared.returncode == 0, compared.stderr
+    document = json.loads(compared.stdout)
+    assert document["ignored"] == []
+    assert [one["code"] for one in document["unequal_conditions"]] == ["drivers-differ"]
+    assert {one["name"] for one in document["tasks"]} >= {"LOGON", "READ", "SEND", "SYNC", "BROWSE", "LOGOFF"}
