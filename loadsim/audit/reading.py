@@ -40,9 +40,12 @@ def _is_own(account: Account, message: Stored, run: str) -> bool:
     return named and vouched(tag, message.sender, message.message_id, account.domain)
 
 
-def _is_whole(text: bytes, tag: MessageTag) -> bool:
-    """Return whether a body has the digest of its tag. Servers may drop the last line's end, or add one."""
-    if body_digest(text) == tag.body:
+def _is_whole(text: bytes | None, tag: MessageTag) -> bool:
+    """Return whether a body has the digest of its tag. Servers may drop the last line's end, or add one.
+
+    A message is taken to be whole if its mailbox has no MIME.
+    """
+    if text is None or body_digest(text) == tag.body:
         return True
     line = bytes(text).rstrip(b"\r\n")
     return tag.body in (body_digest(line), body_digest(line + b"\r\n"))

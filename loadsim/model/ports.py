@@ -556,8 +556,11 @@ class Provisioning(Mailbox, Protocol):
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
         """Return all messages of these folders, each folder's in the order of their arrival."""
 
-    async def texts(self, refs: Sequence[MessageRef]) -> Mapping[MessageRef, bytes]:
-        """Return what follows the header of messages of one folder, which are few; without those that are gone."""
+    async def texts(self, refs: Sequence[MessageRef]) -> Mapping[MessageRef, bytes | None]:
+        """Return what follows the header of messages of one folder, which are few; without those that are gone.
+
+        None stands for a text that the mailbox does not keep as it was composed.
+        """
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[MessageRef | None]:
         """Store messages in a folder, in this order. Return their references, each as from `append`."""

@@ -44,6 +44,8 @@ def test_every_planned_task_is_done(by_mapi: Path) -> None:
     assert score["submission"] is None  # by SMTP
     delivery = score["delivery"]
     assert (delivery["undelivered_at_end"], delivery["missing"], delivery["duplicates"]) == (0, 0, 0)
+    audit = json.loads((by_mapi / "audit.json").read_text(encoding="utf-8"))
+    assert (audit["mailboxes"], audit["counts"]) == (6, {})
 
 
 def test_every_figure_is_recomputed(by_mapi: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from loadsim.errors import MailMissing, ServerRefused
@@ -524,6 +524,16 @@ class MapiMailbox:
                 self._unused += [handle for handle in batch.handles[place : table + 1] if handle != self._folder]
                 rows.sort(key=lambda row: (number(row[-1]) or 0, counter(row[0])))
                 found[folder] = [stored_of(folder, row) for row in rows]
+        return found
+
+    async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes | None]:
+        """OpenMessage and ReadStream of each message."""
+        found: dict[Hashable, bytes | None] = {}
+        with self.session:
+            for ref in refs:
+                with suppress(MailMissing):
+                    has_files = bool((await self._structure(ref)).attachments)
+                    found[ref] = None if has_files else await self._text(ref)
         return found
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
