@@ -13,11 +13,12 @@ from patience import PATIENCE_S
 from skipping import run_watched
 
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.ports import INBOX
+from loadsim.model.ports import DELETED_ITEMS, INBOX, Flag
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EXPIRY_S
 
 LIMIT_S = 10 * PATIENCE_S
+MESSAGE = b"From: user1@example.test\r\nTo: user1@example.test\r\nSubject: Plan\r\n\r\nHello\r\n"
 
 FAULTS: dict[str, tuple[Fault, type[TaskFailed], str]] = {
     "unauthorized": (faulty_mapi.UNAUTHORIZED, ServerLost, "401"),
@@ -131,6 +132,36 @@ def test_an_idle_session_expires() -> None:
             skip(EXPIRY_S + 1)
             with pytest.raises(ServerLost, match="10"):
                 await mailbox.folders()
+            mailbox.abandon()
+
+    run_watched(scenario)
+
+
+def test_releases_what_it_opens() -> None:
+    """A user's objects on the server do not grow with what they do ([MS-OXCROPS] section 3.1.5.3)."""
+
+    async def scenario() -> None:
+        async with faulty_server(numbered_accounts(1), LIMIT_S) as (server, services):
+            account = numbered_accounts(1)[0]
+            session = open_driver("mapi", services).session(account, Ear())
+            mailbox = session.mailbox
+            await mailbox.log_on()
+            await mailbox.folders()
+            counts = set()
+            for _ in range(4):
+                await mailbox.append(INBOX, MESSAGE)
+                *_, newest = await mailbox.headers(INBOX, 10)
+                structure = await mailbox.structure(newest.ref)
+                assert structure.text is not None
+                await mailbox.part(newest.ref, structure.text)
+                await mailbox.flag([newest.ref], Flag.SEEN)
+                await mailbox.move([newest.ref], DELETED_ITEMS)
+                await mailbox.expunge([each.ref for each in await mailbox.headers(DELETED_ITEMS, None)])
+                await session.submission.send(account.address, [account.address], MESSAGE)
+                await session.calendar.replace(MESSAGE)
+                (rops,) = [each.rops for each in server.sessions.values() if each.rops is not None]
+                counts.add(len(rops.objects))
+            assert len(counts) == 1
             mailbox.abandon()
 
     run_watched(scenario)

@@ -34,7 +34,7 @@ class Rops:
         self.waiting: deque[bytes] = deque(maxlen=MOST_NOTIFICATIONS)
         self._store = store
         self._mailbox = mailbox
-        self._objects: dict[int, object] = {}
+        self.objects: dict[int, object] = {}
         self._logons: set[int] = set()
         self._arrived = arrived
         self._last_handle = 0
@@ -106,25 +106,25 @@ class Rops:
         return struct.pack("<BBI", number, place, code) + body
 
     def _object(self, handles: list[int], index: int) -> object:
-        if index >= len(handles) or handles[index] not in self._objects:
+        if index >= len(handles) or handles[index] not in self.objects:
             raise RopError(Error.NULL_OBJECT)
-        return self._objects[handles[index]]
+        return self.objects[handles[index]]
 
     def _handle(self, made: object) -> int:
         self._last_handle += 1
-        self._objects[self._last_handle] = made
+        self.objects[self._last_handle] = made
         return self._last_handle
 
     def _release(self, handles: list[int], index: int, logon: int) -> None:
         """Release an object, and with a logon all others."""
-        released = self._objects.pop(handles[index], None) if index < len(handles) else None
+        released = self.objects.pop(handles[index], None) if index < len(handles) else None
         if isinstance(released, Mailbox):
             self._logons.discard(logon)
-            self._objects.clear()
+            self.objects.clear()
 
     def _notify(self, event: int, folder: Folder, message: Message) -> None:
         """Keep a notification for each subscription to this event ([MS-OXCNOTIF] section 2.2.1.4.1.2)."""
-        for handle, found in self._objects.items():
+        for handle, found in self.objects.items():
             if not isinstance(found, folders.Subscription) or not found.events & event:
                 continue
             if found.folder in (None, folder.number):
