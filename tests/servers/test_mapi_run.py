@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from recomputed import exports_of, printed, status_of
 from small_runs import loadsim, written
 
 from loadsim.findings.catalogue import Code
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload
+from loadsim.provisioning.clean import clean
+from loadsim.provisioning.initialise import Initialised, initialise
+from loadsim.runs.server import server_under_test
 
 HOURS = {"day_length": "16s", "ramp_up": "1s", "warm_up": "2s", "window": "14s"}
 
@@ -53,6 +59,26 @@ def test_every_figure_is_recomputed(by_mapi: Path) -> None:
     figures = recompute(exports_of(by_mapi, resolved, by_mapi / "scenario.yaml"))
     answer = json.loads(printed("log", "answer", by_mapi, "--commands", "--json", statuses=[status_of(figures)]))
     assert recomputed.differences(answer, figures) == []
+
+
+def test_mailboxes_are_filled_once_and_cleaned(tmp_path: Path) -> None:
+    """The record of each is found again, and with it all that `clean` removes."""
+    groups = [{"profile": "loadsim-5.5/heavy", "users": 2, "protocol": "mapi"}]
+    scenario = load_scenario(str(written(tmp_path / "own.yaml", topology=groups)))
+    workload = Workload(scenario)
+    with server_under_test(scenario, tmp_path) as (services, _):
+
+        def fill() -> Initialised:
+            return asyncio.run(initialise(workload, services, "auto", lambda *_: None))
+
+        for _ in range(2):  # the second time, with numbers that fill eight bytes
+            put = fill().put
+            again = fill()
+            assert put and (again.changed, again.kept) == (0, 0)
+            cleaned = asyncio.run(clean(scenario, services, False, lambda *_: None))
+            assert sum(sum(each.messages.values()) for each in cleaned) == put + 2  # and the manifests
+        empty = asyncio.run(clean(scenario, services, True, lambda *_: None))
+        assert not any(each.messages or each.folders or each.kept for each in empty)
 
 
 @pytest.mark.nightly(part="runs")

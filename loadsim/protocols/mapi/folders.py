@@ -13,6 +13,7 @@ from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Fold
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.objects import Row, identifier, number, text
 from loadsim.protocols.mapi.rops import LoggedOn
+from loadsim.protocols.mapi.rows import counter
 
 SEPARATOR = "/"
 ASIDE = "%="
@@ -88,8 +89,11 @@ def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings)
 
 
 def _status(folder_id: int, row: Row) -> FolderStatus | None:
-    """Return the status: the time of the last change stands for the numbers that IMAP counts up."""
+    """Return the status: the time of the last change stands for the numbers that IMAP counts up.
+
+    Of a folder's number, only the part that counts fits into the signed numbers of a manifest.
+    """
     messages, unseen, changed = map(number, row[4:7])
     if messages is None or unseen is None or changed is None:
         return None
-    return FolderStatus(folder_id, changed, messages, unseen, changed)
+    return FolderStatus(counter(folder_id), changed, messages, unseen, changed)
