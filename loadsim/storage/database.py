@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import apsw
 
 from loadsim.storage.messages import MAILBOX_BITS
-from loadsim.storage.page_cache import DirectFile
+from loadsim.storage.page_cache import DirectFile, drop
 from loadsim.storage.pages import CHECKSUM_BYTES, PAGE_BYTES, Log, Pages, TimedFiles, is_sound
 from loadsim.storage.store import STRIDE_BYTES, Checked, Damaged, Io, IoTimes, StoreSettings
 
@@ -60,7 +60,7 @@ class DatabaseStore:
         self._writing = threading.Lock()
         self._pages = Pages(self._path, self.io, settings.cache_bytes)
         self._log = Log(self._path.with_name(FILE_NAME + "-wal"), self.io)
-        self._log.drop()
+        drop(self._log.path, written=True)  # so that a recovery reads it from the device
         self._files = TimedFiles(f"loadsim-{os.getpid()}-{next(_SERIAL)}", self._pages, self._log)
         self._at, self._checkpointed_bytes = 0, 0
         self._local, self._connections = threading.local(), list[apsw.Connection]()

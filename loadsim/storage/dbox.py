@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from loadsim.storage.file_store import FileStore, LogRecord, Place, opened, records
+from loadsim.storage.file_store import FileStore, LogRecord, Place, records
 from loadsim.storage.messages import MAILBOX_BITS
+from loadsim.storage.page_cache import opened
 from loadsim.storage.store import Io, StoreSettings
 
 INDEX, MAP = "dovecot.index.log", "dovecot.map.index.log"

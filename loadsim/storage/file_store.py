@@ -13,13 +13,13 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 from loadsim.storage.messages import proved
-from loadsim.storage.page_cache import DirectFile, RecentlyUsed
+from loadsim.storage.page_cache import DirectFile, RecentlyUsed, drop, opened
 from loadsim.storage.store import STRIDE_BYTES, Checked, Io, IoTimes, Store, StoreSettings
 
 LOG_ROTATE_BYTES = 1 << 20  # a log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`
@@ -32,21 +32,6 @@ class Place(NamedTuple):
     path: Path
     offset: int = 0
     size: int | None = None
-
-
-def drop(place: Place) -> None:
-    """Take a message out of the page cache, unless it is still to be written."""
-    with suppress(FileNotFoundError), opened(place.path, os.O_RDONLY) as file:
-        os.posix_fadvise(file, place.offset, place.size or 0, os.POSIX_FADV_DONTNEED)
-
-
-@contextmanager
-def opened(path: Path, flags: int) -> Iterator[int]:
-    file = os.open(path, flags | os.O_CLOEXEC, 0o600)
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 _RECORD = struct.Struct("<IQqq")  # checksum, key, and two numbers
@@ -135,7 +120,7 @@ class FileStore(Store, ABC):
     def keep(self, key: int, place: Place, size_bytes: int) -> None:
         """Keep a message in the page cache, and drop those that exceed its size."""
         for each in self.warm.put(key, place, size_bytes):
-            drop(each)
+            drop(each.path, each.offset, each.size or 0)
 
     def content(self, key: int) -> bytes | None:
         """Return a message with its frame; what comes from the device is timed."""
@@ -241,7 +226,7 @@ class FileStore(Store, ABC):
         """Write everything, and drop it from the page cache."""
         os.sync()
         for place in filter(None, map(self.place, self.stored_keys())):
-            drop(place)
+            drop(place.path, place.offset, place.size or 0)
 
 
 def _write(file: int, content: bytes) -> None:

@@ -11,6 +11,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -66,10 +67,15 @@ class Ledger:
 
     def begin(self) -> None:
         """Record durably that changes follow, and in which session of the machine: they are not synced."""
-        with (self._directory / _IN_USE).open("w") as file:
-            file.write(_boot())
+        self._replace(_IN_USE, _boot().encode())
+
+    def _replace(self, name: str, content: bytes) -> None:
+        new = self._directory / "new"
+        with new.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        new.replace(self._directory / name)
         self._sync()
 
     def _sync(self) -> None:
@@ -99,17 +105,10 @@ class Ledger:
 
     def write(self, live: Live, sizes: Mapping[str, int]) -> None:
         """Record the messages and the logs of a store that has ended cleanly."""
-        new = self._directory / "new"
-        with new.open("w") as file:
-            json.dump(sizes, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._directory / _SIZES)
-        with new.open("wb") as binary:
-            np.save(binary, live)
-            binary.flush()
-            os.fsync(binary.fileno())
-        new.replace(self._directory / _LIVE)
+        self._replace(_SIZES, json.dumps(sizes).encode())
+        packed = BytesIO()
+        np.save(packed, live)
+        self._replace(_LIVE, packed.getvalue())
         os.ftruncate(self._file, 0)
         for name in (_IN_USE, FILLING):
             (self._directory / name).unlink(missing_ok=True)

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from loadsim.storage.file_store import FileStore, LogRecord, Place, opened
+from loadsim.storage.file_store import FileStore, LogRecord, Place
 from loadsim.storage.messages import MAILBOX_BITS
+from loadsim.storage.page_cache import opened
 from loadsim.storage.store import Io
 
 SEEN = ":2,S"

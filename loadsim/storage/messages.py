@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from binascii import b2a_base64
-from functools import cached_property
 
 import numpy as np
 
@@ -34,6 +33,9 @@ class StoredMessages:
         self.seed = seed
         self._mean_bytes = mean_bytes
         self._log_median = math.log(mean_bytes) - SPREAD**2 / 2
+        texts = (text(seed, "new", variant, _TEXT_BYTES) for variant in range(_TEXTS))
+        self._lines = [line + b"\r\n" for each in texts for line in each.split(b"\r\n") if line]
+        self._line_bytes = sum(map(len, self._lines)) // len(self._lines)
 
     def make(self, key: int, version: int) -> bytes:
         """Return a message (RFC 5322, CRLF) of a log-normal size."""
@@ -56,16 +58,8 @@ class StoredMessages:
 
     def _text(self, random: np.random.Generator, size_bytes: int) -> bytes:
         """Return lines of the texts in an order of its own, of about this size."""
-        lines, mean_bytes = self._lines
-        chosen = random.integers(len(lines), size=max(1, size_bytes // mean_bytes)).tolist()
-        return b"".join([lines[at] for at in chosen])
-
-    @cached_property
-    def _lines(self) -> tuple[list[bytes], int]:
-        """The lines of texts, and their mean length."""
-        texts = (text(self.seed, "new", variant, _TEXT_BYTES) for variant in range(_TEXTS))
-        lines = [line + b"\r\n" for each in texts for line in each.split(b"\r\n") if line]
-        return lines, sum(map(len, lines)) // len(lines)
+        chosen = random.integers(len(self._lines), size=max(1, size_bytes // self._line_bytes)).tolist()
+        return b"".join([self._lines[at] for at in chosen])
 
 
 def _file(random: np.random.Generator, size_bytes: int) -> bytes:

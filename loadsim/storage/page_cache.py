@@ -7,12 +7,31 @@ import mmap
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
 _BLOCK_BYTES = 4096
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    file = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def drop(path: Path, offset: int = 0, size_bytes: int = 0, *, written: bool = False) -> None:
+    """Take a part of a file, or all of it, out of the page cache; what is still to be written, only when `written`."""
+    with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as file:
+        if written:
+            os.fdatasync(file)
+        os.posix_fadvise(file, offset, size_bytes, os.POSIX_FADV_DONTNEED)
 
 
 class DirectFile:

@@ -10,7 +10,6 @@ import os
 import threading
 import time
 import zlib
-from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -102,14 +101,6 @@ class Log:
             os.fdatasync(self._file)
             self._io.add(Io.LOG_WRITE, began_ns, now - self._synced_bytes)
             self._synced_bytes = now
-
-    def drop(self) -> None:
-        """Take a log that another process left out of the page cache, so that a recovery reads it from the device."""
-        with suppress(FileNotFoundError):
-            file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            os.fdatasync(file)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(file)
 
     def close(self) -> None:
         if self._file is not None:
