@@ -130,7 +130,7 @@ class Contents:
                 content = self._pool.plain(style, _ANSWER_TEXT_BYTES, variant)
             else:
                 text = self._pool.text(style, _ANSWER_TEXT_BYTES, variant)
-                content = templates.enclose("multipart/mixed", id, text, _forwarded(attachment))
+                content = templates.enclose("multipart/mixed", id, text, forwarded(attachment))
         tag = MessageTag(
             run=run, sender=sender, id=id, kind=headers.dotted("kind", kind), sent_us=sent_us, body=content.digest
         )
@@ -211,7 +211,7 @@ def _head(tag: MessageTag, domain: str, sender: str, to: Sequence[str], subject:
     ).encode("ascii")
 
 
-def _forwarded(attachment: Attachment) -> templates.Entity:
+def forwarded(attachment: Attachment) -> templates.Entity:
     lines = f"Content-Type: {attachment.content_type}\r\nContent-Transfer-Encoding: {attachment.encoding}\r\n"
     return templates.Entity(
         (lines + headers.disposition("attachment", attachment.filename)).encode(), attachment.encoded

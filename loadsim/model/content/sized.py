@@ -6,7 +6,7 @@ from base64 import encodebytes
 from functools import cached_property
 
 from loadsim.model.content.prose import DATA
-from loadsim.model.content.templates import KINDS, TEXTS, Content, Entity, Pool, enclose
+from loadsim.model.content.templates import KINDS, TEXTS, Content, Entity, Pool, enclose, text_header
 from loadsim.model.draws import pick
 from loadsim.model.message_tag import body_digest
 
@@ -16,14 +16,17 @@ TEXT_ONLY_BYTES = 8192
 _LEAST_TEXT_BYTES = 1024
 """The least text with an attachment."""
 
+MARK = "sized"
+"""The mark in the boundary of a multipart of a stated size."""
+
 _CHUNK_BYTES, _LINE_BYTES = 57, 78
 """RFC 2045 section 6.8: 57 bytes make a line of 76 characters, and CRLF."""
 
 _SAMPLES = 16
 """The texts of 4 KB of which texts are cut."""
 
-TEXT_HEADER = b"Content-Type: text/plain; charset=us-ascii\r\nContent-Transfer-Encoding: 7bit\r\n"
-_FILE_HEADER = (
+TEXT_HEADER = text_header(foreign=False)
+FILE_HEADER = (
     b"Content-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n"
     b'Content-Disposition: attachment; filename="archive.bin"\r\n'
 )
@@ -32,7 +35,7 @@ MEDIA_TYPE = "application/octet-stream"
 
 def multipart(text: bytes, file: bytes, digest: str | None = None) -> Content:
     """Return a text with an attached file in base64; `digest` is that of the body, if known."""
-    return enclose("multipart/mixed", "sized", Entity(TEXT_HEADER, text), Entity(_FILE_HEADER, file), digest)
+    return enclose("multipart/mixed", MARK, Entity(TEXT_HEADER, text), Entity(FILE_HEADER, file), digest)
 
 
 def _size_bytes(content: Content) -> int:

@@ -12,6 +12,9 @@ from loadsim.model.content.prose import DATA
 from loadsim.model.draws import pick
 from loadsim.model.message_tag import body_digest
 
+BOUNDARY = "=_loadsim_"
+"""The begin of the boundary of a multipart."""
+
 TEXTS = {1024: 256, 2048: 128, 4096: 128}
 """The number of different texts by size in bytes."""
 
@@ -131,9 +134,7 @@ class Pool:
         """Return a text of exactly this decoded size, including CRLF; style as in `prose.text`."""
         foreign = variant % _FOREIGN_EVERY == _FOREIGN_EVERY - 1
         body = self.prose(style, variant, size_bytes, foreign)
-        charset, encoding = ("utf-8", "quoted-printable") if foreign else ("us-ascii", "7bit")
-        header = f"Content-Type: text/plain; charset={charset}\r\nContent-Transfer-Encoding: {encoding}\r\n"
-        return Entity(header.encode(), quoted_printable(body) if foreign else body)
+        return Entity(text_header(foreign), quoted_printable(body) if foreign else body)
 
     def prose(self, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
         """Return a text by `prose.text`; planning overrides this."""
@@ -145,12 +146,27 @@ class Pool:
         name = spec.filename.format(variant + 1)
         made = spec.made_bytes
         content = self.prose("notes", variant, made) if made else (DATA / name).read_bytes()
-        lines = f"Content-Type: {spec.content_type}\r\nContent-Transfer-Encoding: base64\r\n"
-        lines += headers.disposition(spec.disposition, name)
-        if spec.disposition == "inline":
-            lines += f"Content-ID: <{blake2b(content, digest_size=10).hexdigest()}@loadsim.invalid>\r\n"
-        # RFC 2045 section 6.8: lines of 76 characters, with CRLF between them and none after the last.
-        return Entity(lines.encode(), encodebytes(content)[:-1].replace(b"\n", b"\r\n"))
+        return file_entity(spec, name, content)
+
+
+def text_header(foreign: bool) -> bytes:
+    """Return the header of a text: ASCII, or `foreign` in quoted-printable UTF-8."""
+    charset, encoding = ("utf-8", "quoted-printable") if foreign else ("us-ascii", "7bit")
+    return f"Content-Type: text/plain; charset={charset}\r\nContent-Transfer-Encoding: {encoding}\r\n".encode()
+
+
+def file_entity(spec: Attached, name: str, content: bytes) -> Entity:
+    """Return the file of a kind of message, in base64."""
+    lines = f"Content-Type: {spec.content_type}\r\nContent-Transfer-Encoding: base64\r\n"
+    lines += headers.disposition(spec.disposition, name)
+    if spec.disposition == "inline":
+        lines += f"Content-ID: <{blake2b(content, digest_size=10).hexdigest()}@loadsim.invalid>\r\n"
+    return Entity(lines.encode(), base64_lines(content))
+
+
+def base64_lines(content: bytes) -> bytes:
+    """Encode by RFC 2045 section 6.8: lines of 76 characters, with CRLF between them and none after the last."""
+    return encodebytes(content)[:-1].replace(b"\n", b"\r\n")
 
 
 def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | None = None) -> Content:
@@ -158,7 +174,7 @@ def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | No
 
     The boundary contains "=_", which neither base64 nor quoted-printable can. `digest` is that of the body, if known.
     """
-    boundary = f"=_loadsim_{mark}"
+    boundary = BOUNDARY + mark
     delimiter = f"\r\n--{boundary}".encode()
     pieces = (
         delimiter[2:] + b"\r\n" + text.header + b"\r\n",

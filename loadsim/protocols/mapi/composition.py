@@ -1,15 +1,14 @@
 """Messages of loadsim (RFC 5322) as properties and attachments, and what is read back as parts of a message.
 
 MAPI keeps no MIME: a text is Unicode, a file is bytes. Read back, a text has the transfer encoding that loadsim gives
-to such texts, and a file is in base64. So the digest of a tag can be checked for a message of one text. That of a
-multipart covers boundaries and headers of parts, which no property keeps.
+to such texts, and a file is in base64.
 """
 
 from __future__ import annotations
 
 import binascii
 import re
-from base64 import b64decode, encodebytes
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from functools import lru_cache
 from quopri import decodestring
 
 from loadsim.model.content.headers import one_line
-from loadsim.model.content.templates import quoted_printable
+from loadsim.model.content.templates import BOUNDARY, quoted_printable
 from loadsim.model.message_tag import HEADER
 from loadsim.protocols.mapi import tags
 from loadsim.protocols.mapi.properties import Value, time_of
@@ -82,6 +81,9 @@ def composed(message: bytes, named: NamedTags) -> Composed:
         (tags.CLIENT_SUBMIT_TIME, time_of(date_us)),
         (tags.INTERNET_CODEPAGE, 65001),
     ]
+    boundary = _parameter(content_type, "boundary") or ""
+    if boundary.startswith(BOUNDARY) and HEADER.lower() in fields:
+        fields[HEADER.lower()] += f"; mark={boundary.removeprefix(BOUNDARY)}"  # for `whole_body`
     for name, tag in (
         ("message-id", tags.INTERNET_MESSAGE_ID),
         ("in-reply-to", tags.IN_REPLY_TO_ID),
@@ -114,11 +116,6 @@ def sender_properties(address: str) -> list[tuple[int, Value]]:
 def encoded_text(text: str) -> bytes:
     """Return a text as loadsim encodes it: ASCII as it is, other texts in quoted-printable UTF-8."""
     return text.encode() if text.isascii() else quoted_printable(text.encode())
-
-
-def encoded_file(content: bytes) -> bytes:
-    """Return a file in base64 (RFC 2045 section 6.8), without a line end after its last line."""
-    return encodebytes(content)[:-1].replace(b"\n", b"\r\n")
 
 
 def encoded_bytes(size_bytes: int) -> int:

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from loadsim.errors import MailMissing, ServerRefused
+from loadsim.model.content.templates import base64_lines
 from loadsim.model.ports import (
     CALENDAR,
     INBOX,
@@ -29,7 +30,6 @@ from loadsim.protocols.mapi.composition import (
     Composed,
     NamedTags,
     composed,
-    encoded_file,
     encoded_text,
     message_id_of,
     sender_properties,
@@ -318,7 +318,7 @@ class MapiMailbox:
                 data = await stream_of(self.session, batch, stream)
             self._shown, self._message = ref, batch.handles[message]
             self._unused += [batch.handles[stream], batch.handles[attachment]]
-            return encoded_file(data)
+            return base64_lines(data)
 
     async def _text(self, ref: Hashable) -> bytes:
         if self._shown == ref and self._stream != NO_HANDLE:
