@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import faulty_mapi
 import pytest
@@ -17,7 +18,8 @@ from virtual_runs import contents
 
 from loadsim.errors import ServerLost, ServerSilent
 from loadsim.model.content.templates import KINDS
-from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Endpoint, Flag, Services, Session
+from loadsim.model.message_tag import body_digest
+from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Endpoint, Flag, Provisioning, Services, Session
 from loadsim.protocols.mapi.session import LONGEST_WAIT_S
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
@@ -96,12 +98,12 @@ def test_a_wait_that_never_ends_is_a_lost_session(fault: faulty_mapi.Fault, afte
 
 
 def test_messages_of_each_kind_are_read_back() -> None:
-    """Those above one request are written and read through streams."""
+    """Those above one request are written and read through streams; their bodies have the digests of their tags."""
 
     async def scenario() -> None:
         async with faulty_server([OWN], LIMIT_S) as (_, services):
             session = open_driver("mapi", services).session(OWN, Ear())
-            mailbox = session.mailbox
+            mailbox = cast(Provisioning, session.mailbox)
             await mailbox.log_on()
             sent = {f"n1.{number}": message_of(kind, f"n1.{number}") for number, kind in enumerate(KINDS)}
             for number, message in enumerate(sent.values()):
@@ -121,6 +123,12 @@ def test_messages_of_each_kind_are_read_back() -> None:
                     data = bytes(await mailbox.part(header.ref, part))
                     assert len(data) > 1000
                     assert data.removesuffix(b"\r\n") in sent[header.tag.id]
+            bodies = await mailbox.texts([header.ref for header in headers])
+            assert {header.ref: header.tag and header.tag.body for header in headers} == {
+                ref: body and body_digest(body) for ref, body in bodies.items()
+            }
+            await mailbox.expunge([headers[0].ref])
+            assert headers[0].ref not in await mailbox.texts([headers[0].ref])
             await mailbox.log_off()
 
     run_watched(scenario)

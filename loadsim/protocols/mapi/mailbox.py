@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.templates import base64_lines
+from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import (
     CALENDAR,
     INBOX,
@@ -52,6 +53,7 @@ from loadsim.protocols.mapi.rows import (
     stored_of,
 )
 from loadsim.protocols.mapi.session import Batch, MapiSession
+from loadsim.protocols.mapi.whole_body import whole_body
 
 MARGIN = 8
 """The rows that are listed beyond the announced ones: some mail is not announced, or not in the order of arrival."""
@@ -304,23 +306,41 @@ class MapiMailbox:
     async def part(self, ref: Hashable, part: Part) -> bytes:
         """ReadStream of the text, or of a file (MS-OXCPRPT section 2.2.15), encoded as `composition` says."""
         with self.session:
-            if part.name == _WHOLE_TEXT and (await self._structure(ref)).attachments:
-                raise ServerRefused("no MIME", "a message with files has no body as it was composed")
-            if part.name in (_TEXT_PART, _WHOLE_TEXT):
-                return await self._text(ref)
+            if part.name == _WHOLE_TEXT:
+                if (body := await self._body(ref)) is None:
+                    raise ServerRefused("no MIME", "not a message of loadsim")
+                return body
+            if part.name == _TEXT_PART:
+                return encoded_text(await self._text(ref))
             if not part.name.isdecimal():
                 raise MailMissing("no such part", part.name)
-            batch, message = await self._message_in(ref)
-            attachment, stream = batch.place(), batch.place()
-            batch.add(rops.OpenAttachment(message, attachment, number=int(part.name) - 2))
-            batch.add(rops.OpenStream(attachment, stream, tags.ATTACH_DATA))
-            with _may_be_missing():
-                data = await stream_of(self.session, batch, stream)
-            self._shown, self._message = ref, batch.handles[message]
-            self._unused += [batch.handles[stream], batch.handles[attachment]]
-            return base64_lines(data)
+            return base64_lines(await self._file(ref, part))
 
-    async def _text(self, ref: Hashable) -> bytes:
+    async def _body(self, ref: Hashable) -> bytes | None:
+        """Return the body as it was composed; None for a message with files that loadsim does not compose."""
+        structure = await self._structure(ref)
+        text = await self._text(ref)
+        files = [(part, await self._file(ref, part)) for part in structure.attachments]
+        batch, message = await self._message_in(ref)
+        asked = batch.add(rops.GetPropertiesSpecific(message, columns=(self.named["tag"], self.named["sent_tag"])))
+        answer = (await self.session.execute("GetPropertiesSpecific", batch)).answer(asked)
+        values = answer.values if isinstance(answer, rops.Properties) else ()
+        evidence = next((each for each in values if isinstance(each, str)), "")
+        tag = MessageTag.parse(evidence)
+        return None if tag is None else whole_body(evidence, tag, text, files)
+
+    async def _file(self, ref: Hashable, part: Part) -> bytes:
+        batch, message = await self._message_in(ref)
+        attachment, stream = batch.place(), batch.place()
+        batch.add(rops.OpenAttachment(message, attachment, number=int(part.name) - 2))
+        batch.add(rops.OpenStream(attachment, stream, tags.ATTACH_DATA))
+        with _may_be_missing():
+            data = await stream_of(self.session, batch, stream)
+        self._shown, self._message = ref, batch.handles[message]
+        self._unused += [batch.handles[stream], batch.handles[attachment]]
+        return data
+
+    async def _text(self, ref: Hashable) -> str:
         if self._shown == ref and self._stream != NO_HANDLE:
             batch = self.batch()
             stream, self._stream = batch.place(self._stream), NO_HANDLE
@@ -331,7 +351,7 @@ class MapiMailbox:
         with _may_be_missing():
             data = await stream_of(self.session, batch, stream)
         self._unused.append(batch.handles[stream])
-        return encoded_text(data.decode("utf-16-le", "replace").removesuffix("\0"))
+        return data.decode("utf-16-le", "replace").removesuffix("\0")
 
     async def _message_in(self, ref: Hashable) -> tuple[Batch, int]:
         """Return a batch and the place of a message in it, which it opens unless it is open."""
@@ -527,13 +547,12 @@ class MapiMailbox:
         return found
 
     async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes | None]:
-        """OpenMessage and ReadStream of each message."""
+        """The bodies as they were composed, from the text and the file of each message."""
         found: dict[Hashable, bytes | None] = {}
         with self.session:
             for ref in refs:
                 with suppress(MailMissing):
-                    has_files = bool((await self._structure(ref)).attachments)
-                    found[ref] = None if has_files else await self._text(ref)
+                    found[ref] = await self._body(ref)
         return found
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
