@@ -17,6 +17,8 @@ PRIVATE, USE_PER_MDB_REPLID_MAPPING = 0x01, 0x01000000
 """Flags of a logon ([MS-OXCSTOR] section 2.2.1.1.1)."""
 TABLE_BYTES = 510
 """Where tables cut strings ([MS-OXCTABL] section 2.2.2.5)."""
+CURRENT, END = 1, 2
+"""Places in a table ([MS-OXCTABL] section 2.2.2.1.1)."""
 DEPTH, ASSOCIATED = 0x04, 0x02
 """Flags of tables: all folders below, associated messages ([MS-OXCFOLD] sections 2.2.1.13.1 and 2.2.1.14.1)."""
 
@@ -98,20 +100,16 @@ def open_folder(call: Call, on: object, number: int, mode: int) -> Answer:
     return call.mailbox.folder(number), bytes(2)
 
 
-def create_folder(call: Call, parent: Folder, kind: int, wanted: tuple[int, str]) -> Answer:
-    existing, name = wanted
+def create_folder(call: Call, parent: Folder, kind: int, name: str) -> Answer:
+    """Create a folder, unless there is one of this name; comment and OpenExisting are left out."""
     if kind != 1:
         raise RopError(Error.NOT_SUPPORTED)
     if not name:
         raise RopError(Error.INVALID)
-    children = {child.own[DISPLAY_NAME].lower(): child for child in parent.children.values()}
-    same = children.get(name.lower())
-    if same is None:
-        folder = call.mailbox.add(parent, name)
-        return folder, struct.pack("<QB", folder.number, 0)
-    if not existing:
+    if name.lower() in {child.own[DISPLAY_NAME].lower() for child in parent.children.values()}:
         raise RopError(Error.DUPLICATE_NAME)
-    return same, struct.pack("<QBBB", same.number, 1, 0, 0)
+    folder = call.mailbox.add(parent, name)
+    return folder, struct.pack("<QB", folder.number, 0)
 
 
 def delete_folder(call: Call, parent: Folder, flags: int, number: int) -> Answer:
@@ -191,26 +189,22 @@ def sort_table(call: Call, table: Table, flags: int, wanted: tuple[int, list[tup
 def query_rows(call: Call, table: Table, flags: int, forward: int, count: int) -> Answer:
     if not table.columns:
         raise RopError(Error.NULL_OBJECT)
-    if flags > 1 or forward > 1:
-        raise RopError(Error.INVALID)
+    if flags or not forward:
+        raise RopError(Error.NOT_SUPPORTED)
     rows = table.rows()
-    position = min(table.position, len(rows))
-    left = rows[position : position + count] if forward else rows[max(position - count, 0) : position][::-1]
+    left = rows[table.position : table.position + count]
     sent: list[bytes] = []
     room = call.room_bytes - 9
     for row in left:
-        encoded = encode_row(row, table.columns, TABLE_BYTES, cuts=True)
+        encoded = encode_row(row, table.columns, TABLE_BYTES)
         room -= len(encoded)
         if room < 0:
             break
         sent.append(encoded)
     if left and not sent:
         return bytes(call.room_bytes + 1)  # too large: the client asks again
-    position += len(sent) if forward else -len(sent)
-    if not flags:
-        table.position = position
-    origin = 2 if position == len(rows) and forward else 0 if position == 0 else 1
-    return struct.pack("<BH", origin, len(sent)) + b"".join(sent)
+    table.position += len(sent)
+    return struct.pack("<BH", END if table.position >= len(rows) else CURRENT, len(sent)) + b"".join(sent)
 
 
 def seek_row(call: Call, table: Table, origin: int, wanted: int, count: int) -> Answer:

@@ -1,4 +1,4 @@
-"""Operations on messages, attachments and streams, and on the properties of all objects."""
+"""Operations on messages, attachments and streams, and on properties."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import itertools
 import struct
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from loadsim.servers.embedded_mapi.folders import Table
 from loadsim.servers.embedded_mapi.operations import Answer, Call, Operation
 from loadsim.servers.embedded_mapi.store import (
     CHANGE_NUMBER,
     COMPUTED,
-    DELETE_AFTER_SUBMIT,
     MESSAGE_FLAGS,
     NORMALIZED_SUBJECT,
     READ,
@@ -38,7 +36,6 @@ from loadsim.servers.embedded_mapi.wire import (
     Values,
     decode_text,
     encode_recipient,
-    encode_row,
     encode_text,
     find,
     sized,
@@ -164,7 +161,7 @@ def _check_writable(on: OpenMessage | OpenAttachment) -> None:
 
 
 def submit_message(call: Call, message: OpenMessage, flags: int) -> Answer:
-    """Deliver a message, then copy and delete it as its properties state ([MS-OXOMSG] section 3.2.4.2)."""
+    """Deliver a message, then move it to the folder that it names ([MS-OXOMSG] section 3.2.4.2)."""
     _check_writable(message)
     draft, folder = message.draft, message.folder
     if not draft.recipients:
@@ -175,19 +172,10 @@ def submit_message(call: Call, message: OpenMessage, flags: int) -> Answer:
     draft.values[MESSAGE_FLAGS] = (draft.flags | READ | UNMODIFIED) & ~UNSENT
     if target is not None:
         target.take(draft)
-    if target is not None or draft.values.get(DELETE_AFTER_SUBMIT):
         folder.drop(draft.number)
     else:
         _save(message, force=True)
     return b""
-
-
-def get_properties(call: Call, on: Any, limit: int, unicode: int, tags: tuple[int, ...]) -> Answer:
-    """Return the values of these properties; those above the limit, or together too large, need a stream."""
-    row = encode_row(on.values, tags, limit or 0xFFFF)
-    if len(row) > call.room_bytes - 6:
-        row = encode_row(on.values, tags, (call.room_bytes - 6 - 7 * len(tags)) // max(len(tags), 1))
-    return row
 
 
 def set_properties(call: Call, on: Folder | OpenMessage | OpenAttachment, encoded: bytes) -> Answer:
@@ -291,7 +279,6 @@ OPERATIONS = {
     0x0E: Operation("i", "R", (OpenMessage,), modify_recipients),
     0x0C: Operation("ri", "B", (OpenMessage,), save_changes),
     0x32: Operation("i", "B", (OpenMessage,), submit_message),
-    0x07: Operation("i", "HHT", (Mailbox, Folder, OpenMessage, OpenAttachment), get_properties),
     0x0A: Operation("i", "D", (Folder, OpenMessage, OpenAttachment), set_properties),
     0x21: Operation("io", "B", (OpenMessage,), get_attachment_table),
     0x22: Operation("io", "BI", (OpenMessage,), open_attachment),

@@ -22,7 +22,7 @@ MESSAGE_FLAGS, READ, UNMODIFIED, UNSENT, HAS_ATTACHMENTS = 0x0E070003, 1, 2, 8, 
 """PidTagMessageFlags, and its bits ([MS-OXCMSG] section 2.2.1.6)."""
 MESSAGE_CLASS, SUBJECT, SUBJECT_PREFIX, NORMALIZED_SUBJECT = 0x001A001F, 0x0037001F, 0x003D001F, 0x0E1D001F
 CHANGE_NUMBER, CONTAINER_CLASS, ENTRY_ID, DELIVERY_TIME = 0x67A40014, 0x3613001F, 0x0FFF0102, 0x0E060040
-SENT_MAIL_ENTRY_ID, DELETE_AFTER_SUBMIT = 0x0E0A0102, 0x0E01000B
+SENT_MAIL_ENTRY_ID = 0x0E0A0102
 _SHOWN = {1: 0x0E04001F, 2: 0x0E03001F, 3: 0x0E02001F}
 """The names of recipients by their type: to, cc, bcc."""
 COMPUTED = {*_SHOWN.values(), 0x0E080003, 0x0E1B000B, 0x67480014, 0x674A0014, CHANGE_NUMBER}
@@ -34,9 +34,8 @@ _RECEIVER = 0x0076001F, 0x0075001F, 0x0040001F, 0x5D07001F
 """Properties of a message's sender, of whom they represent, and of its receiver: address, its type, name, SMTP."""
 
 INTERNET_HEADERS = uuid.UUID("00020386-0000-0000-c000-000000000046").bytes_le
-PS_MAPI = uuid.UUID("00020328-0000-0000-c000-000000000046").bytes_le
 FIRST_NAMED = 0x8000
-"""Sets of named properties, and their first identifier ([MS-OXPROPS] section 1.3.2)."""
+"""A set of named properties, and their first identifier ([MS-OXPROPS] section 1.3.2)."""
 
 NEW_MAIL, CREATED = 2, 4
 """Events ([MS-OXCNOTIF] section 2.2.1.2.1.1)."""
@@ -178,7 +177,6 @@ class Mailbox:
         self.login = login
         self.address = address
         self.dn = DOMAIN_DN + login
-        self.values: Values = {DISPLAY_NAME: login, 0x661C001F: login}
         self.guid, self.replica = uuid.uuid4().bytes_le, uuid.uuid4().bytes_le
         self.listeners: set[Callable[[int, Folder, Message], None]] = set()
         self.folders: dict[int, Folder] = {}
@@ -224,8 +222,6 @@ class Mailbox:
 
     def named(self, group: bytes, name: int | str, create: bool) -> int:
         """Return the identifier of a named property in this mailbox; 0 if it has none."""
-        if group == PS_MAPI:
-            return name if isinstance(name, int) else 0
         key = group, name.lower() if isinstance(name, str) and group == INTERNET_HEADERS else name
         if key not in self._identifiers and create:
             self._identifiers[key] = FIRST_NAMED + len(self._identifiers)
@@ -274,27 +270,21 @@ class Store:
         return next((mailbox for mailbox in found if mailbox.dn.lower() == dn.lower()), None)
 
     def submit(self, sender: Mailbox, message: Message) -> None:
-        """Deliver a message once to each member of its recipients; the sender gets a report on those that are unknown.
+        """Deliver a message once to each member of its recipients, of whom none may be unknown.
 
         The properties are those of [MS-OXOMSG] sections 3.2.4.2 and 3.2.5.1.
         """
+        names = [each.get(EMAIL_ADDRESS, "").lower() for each in message.recipients.values()]
+        if not all(name in self._members for name in names):
+            raise RopError(Error.UNKNOWN_USER)
+        targets = dict.fromkeys(mailbox for name in names for mailbox in self._members[name])
         values = message.values
         values |= dict(zip(_SENDER, identity(sender), strict=True)) | {0x00390040: now()}
         if _REPRESENTED[0] not in values:
             values |= zip(_REPRESENTED, identity(sender), strict=True)
         values.setdefault(0x1035001F, f"<{uuid.uuid4()}@{sender.address.rpartition('@')[2]}>")
-        targets: dict[Mailbox, None] = {}
-        unknown = []
-        for recipient in message.recipients.values():
-            names = [recipient[tag] for tag in (SMTP_ADDRESS, EMAIL_ADDRESS, DISPLAY_NAME) if tag in recipient]
-            found = next((self._members[name.lower()] for name in names if name.lower() in self._members), None)
-            targets |= dict.fromkeys(found or ())
-            unknown += names[:1] if found is None else []
         for mailbox in targets:
             deliver(mailbox, sender, message)
-        if unknown:
-            texts = {SUBJECT: f"Undeliverable: {values.get(SUBJECT, '')}", 0x1000001F: "\r\n".join(unknown)}
-            deliver(sender, sender, Message(0, {MESSAGE_CLASS: "REPORT.IPM.Note.NDR"} | texts))
 
 
 def identity(mailbox: Mailbox) -> tuple[str, ...]:
@@ -305,7 +295,7 @@ def deliver(mailbox: Mailbox, sender: Mailbox, message: Message) -> None:
     """Put a copy of a message into an Inbox, unread, without blind recipients and the sender's own properties."""
     copy = message.copy(mailbox.next_number())
     copy.values = mailbox.translated(copy.values, sender)
-    for left_out in (DELETE_AFTER_SUBMIT, SENT_MAIL_ENTRY_ID, 0x30070040):
+    for left_out in (SENT_MAIL_ENTRY_ID, 0x30070040):
         copy.values.pop(left_out, None)
     copy.values |= dict(zip(_RECEIVER, identity(mailbox), strict=True)) | {DELIVERY_TIME: now()}
     copy.values[MESSAGE_FLAGS] = UNMODIFIED

@@ -13,7 +13,7 @@ from typing import Any
 Values = dict[int, Any]
 """Properties of an object by their tags: identifier and type ([MS-OXCDATA] section 2.9)."""
 
-STRING_8, STRING, BINARY, GUID = 0x1E, 0x1F, 0x0102, 0x48
+STRING_8, STRING, BINARY = 0x1E, 0x1F, 0x0102
 _FIXED = {0x02: "h", 0x03: "i", 0x04: "f", 0x05: "d", 0x06: "q", 0x07: "d", 0x0A: "I", 0x0B: "?", 0x14: "Q", 0x40: "Q"}
 """Types of properties ([MS-OXCDATA] section 2.11.1): strings of 8 and 16 bits, sized bytes, and those of fixed size."""
 _CODE_PAGE = "cp1252"
@@ -44,7 +44,6 @@ class Error(IntEnum):
     DUPLICATE_NAME = 0x80040604
     NO_RECIPIENTS = 0x80040607
     ACCESS_DENIED = 0x80070005
-    NO_MEMORY = 0x8007000E
     INVALID = 0x80070057
 
 
@@ -103,8 +102,6 @@ class Reader:
             return self.one(_FIXED[kind])
         if kind in (STRING, STRING_8):
             return self.text(kind)
-        if kind == GUID:
-            return self.take(16)
         if kind == BINARY:
             return self.one("D")
         raise MalformedError
@@ -128,19 +125,16 @@ class Reader:
         return values
 
     def recipient(self, columns: Sequence[int]) -> Values:
-        """Return the properties of a recipient row (section 2.8.3.2). Raises `RopError` for a forbidden column."""
+        """Return the properties of a recipient with an SMTP address (section 2.8.3.2).
+
+        Raises `RopError` for others, and for a forbidden column.
+        """
         if _STANDARD_OF_RECIPIENTS & {tag >> 16 for tag in columns}:
             raise RopError(Error.INVALID)
         flags, values = self.one("H"), Values()
-        if flags & 7 == 1:
-            self.unpack("BB")
-            values |= {ADDRESS_TYPE: "EX", EMAIL_ADDRESS: self.text(STRING_8)}
-        elif flags & 7 == 3:
-            values[ADDRESS_TYPE] = "SMTP"
-        elif flags & 7 == 0 and flags & 0x8000:
-            values[ADDRESS_TYPE] = self.text(STRING_8)
-        elif flags & 7:
+        if flags & 7 != 3:
             raise RopError(Error.NOT_SUPPORTED)
+        values[ADDRESS_TYPE] = "SMTP"
         for flag, tag in ((8, EMAIL_ADDRESS), (16, DISPLAY_NAME), (0x400, SIMPLE_NAME), (32, TRANSMITTABLE_NAME)):
             if flags & flag:
                 values[tag] = self.text(STRING if flags & 0x200 else STRING_8)
@@ -169,11 +163,11 @@ class Reader:
         columns = self.one("T")
         return columns, [(*self.unpack("IB"), self.one("D")) for _ in range(self.one("H"))]
 
-    def new_folder(self) -> tuple[int, str]:
-        """Return OpenExisting and the name; the comment is left out ([MS-OXCROPS] section 2.2.4.2.1)."""
-        unicode, existing, _ = self.unpack("3B")
+    def new_folder(self) -> str:
+        """Return the name; the comment is left out ([MS-OXCROPS] section 2.2.4.2.1)."""
+        unicode, _, _ = self.unpack("3B")
         name, _ = [self.text(STRING if unicode else STRING_8) for _ in range(2)]
-        return existing, name
+        return name
 
 
 _FIELDS: dict[str, Callable[[Reader], Any]] = {
@@ -217,28 +211,24 @@ def encode(kind: int, value: Any) -> bytes:
         return struct.pack("<" + _FIXED[kind], value)
     if kind in (STRING, STRING_8):
         return encode_text(kind, value + "\0")
-    return bytes(value) if kind == GUID else sized(value)
+    return sized(value)
 
 
 def sized(content: bytes) -> bytes:
     return struct.pack("<H", len(content)) + content
 
 
-def encode_row(values: Values, tags: Iterable[int], largest_bytes: int, *, cuts: bool = False) -> bytes:
-    """Return a property row (section 2.8.1). A value that is larger is cut, or an error that asks for a stream."""
-    cells: list[bytes | Error] = []
+def encode_row(values: Values, tags: Iterable[int], largest_bytes: int) -> bytes:
+    """Return a property row (section 2.8.1), with values cut at a size."""
+    cells = []
     for tag in tags:
         value = find(values, tag)
-        most = largest_bytes // (2 if tag & 0xFFFF == STRING else 1)
-        if isinstance(value, str | bytes) and len(value) > most:
-            cells.append(encode(tag & 0xFFFF, value[:most]) if cuts else Error.NO_MEMORY)
-        else:
-            cells.append(Error.NOT_FOUND if value is None else encode(tag & 0xFFFF, value))
-    if not any(isinstance(cell, Error) for cell in cells):
-        return b"\0" + b"".join(cell for cell in cells if isinstance(cell, bytes))
-    return b"\1" + b"".join(
-        b"\x0a" + struct.pack("<I", cell) if isinstance(cell, Error) else b"\0" + cell for cell in cells
-    )
+        if isinstance(value, str | bytes):
+            value = value[: largest_bytes // (2 if tag & 0xFFFF == STRING else 1)]
+        cells.append(b"" if value is None else encode(tag & 0xFFFF, value))
+    if all(cells):
+        return b"\0" + b"".join(cells)
+    return b"\1" + b"".join(b"\0" + cell if cell else b"\x0a" + struct.pack("<I", Error.NOT_FOUND) for cell in cells)
 
 
 def typed_string(text: str) -> bytes:
@@ -249,10 +239,7 @@ def typed_string(text: str) -> bytes:
 def encode_recipient(values: Values) -> bytes:
     """Return a row of an open message's recipients ([MS-OXCROPS] section 2.2.6.1.2.1)."""
     address = values.get(EMAIL_ADDRESS, "")
-    if values.get(ADDRESS_TYPE) == "EX":
-        row = struct.pack("<HBB", 0x0211, 0, 0) + encode(STRING_8, address)
-    else:
-        row = struct.pack("<H", 0x021B) + encode(STRING, address)
-    row += encode(STRING, values.get(DISPLAY_NAME, address)) + struct.pack("<H", len(RECIPIENT_COLUMNS))
+    row = struct.pack("<H", 0x021B) + encode(STRING, address) + encode(STRING, values.get(DISPLAY_NAME, address))
+    row += struct.pack("<H", len(RECIPIENT_COLUMNS))
     row += encode_row(values, RECIPIENT_COLUMNS, 0xFFFF)
     return struct.pack("<BHH", values[RECIPIENT_TYPE], 1252, 0) + sized(row)
