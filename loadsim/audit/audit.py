@@ -54,7 +54,9 @@ async def audit(
         auditor = Auditor(Workload(scenario), log, file)
 
         async def work(account: Account, mailbox: Provisioning) -> None:
-            auditor.judge(account.number, await read_mailbox(account, mailbox, run))
+            found, bounces = await read_mailbox(account, mailbox, run)
+            auditor.judge(account.number, found)
+            file.bounced(account.number, bounces)
 
         async def read(some: Sequence[Account]) -> None:
             results = await visit(some, services, work, partial(progress, "audit"))
@@ -108,7 +110,7 @@ class Auditor:
             for source in engines
             if source.started and source.ended and not (source.facts.own_faults or source.facts.users_given_up)
         ]
-        if self._log.damages:
+        if self._log.damages or self._workload.scenario.plugin_tasks:  # which may do anything, unrecorded
             good = []
         if None in good:
             return np.full(len(users), len(good) == len(engines))
@@ -151,6 +153,7 @@ def _record(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) 
         unread=totals.unread,
         messages=totals.messages,
         unknown=totals.unknown,
+        bounces=file.bounces(),
         counts={code.id: count for code, count in file.counts().items()},
         findings=(*unread, *faults),
     )

@@ -6,7 +6,7 @@ A million messages make some six million records, about 400 MB. The file also le
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ NAME = "audit.sqlite"
 _SCHEMA = """
 CREATE TABLE mail (user INTEGER, event INTEGER, message BLOB, folder TEXT, sender INTEGER);
 CREATE TABLE box (user INTEGER PRIMARY KEY, messages INTEGER, unknown INTEGER, keywords INTEGER, why TEXT);
+CREATE TABLE bounce (user INTEGER, status TEXT, times INTEGER);
 CREATE TABLE fault (user INTEGER, code TEXT, message BLOB, folder TEXT, wanted TEXT, sender INTEGER, under_way INTEGER);
 """
 
@@ -77,6 +78,17 @@ class AuditFile:
                     for each in judged.faults
                 ],
             )
+
+    def bounced(self, user: int, bounces: Mapping[str, int]) -> None:
+        """Keep the bounces in a mailbox, in place of earlier ones."""
+        with self._sql:
+            self._sql.execute("DELETE FROM bounce WHERE user = ?", (user,))
+            rows = [(user, status, times) for status, times in bounces.items()]
+            self._sql.executemany("INSERT INTO bounce VALUES (?, ?, ?)", rows)
+
+    def bounces(self) -> dict[str, int]:
+        """Return the number of bounces by status."""
+        return dict(self._sql.execute("SELECT status, sum(times) FROM bounce GROUP BY status ORDER BY status"))
 
     def unread(self, user: int, why: str) -> None:
         with self._sql:
@@ -202,7 +214,8 @@ def open_audit_file(path: Path, log: TimingLog) -> Iterator[AuditFile]:
 def _fill(connection: sqlite3.Connection, log: TimingLog) -> None:
     """Write the records of a log, without the copies that its lists leave out."""
     connection.executescript(
-        "DROP TABLE IF EXISTS mail; DROP TABLE IF EXISTS box; DROP TABLE IF EXISTS fault;" + _SCHEMA
+        "DROP TABLE IF EXISTS mail; DROP TABLE IF EXISTS box; DROP TABLE IF EXISTS bounce;"
+        "DROP TABLE IF EXISTS fault;" + _SCHEMA
     )
     leaves_out = left_out(log) > 0
     used = np.array(_USED)

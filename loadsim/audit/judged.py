@@ -105,11 +105,12 @@ def _strange(message: str, of: Expected, there: Sequence[HeldCopy]) -> Iterator[
 
 def _misplaced(message: str, of: Expected, wanted: Counter[str], have: Counter[str]) -> Iterator[Fault]:
     missing, extra = [*(wanted - have).elements()], [*(have - wanted).elements()]
+    missing.sort(key=SENT_ITEMS.__eq__)  # what is elsewhere was rather not moved than not saved
     both = min(len(missing), len(extra))
     for folder, place in zip(extra, missing, strict=False):
         yield Fault(Code.MAIL_MISFILED, message, folder, place)
     for folder in missing[both + of.surplus :]:  # a copy too many may be gone again
-        yield Fault(Code.MAIL_LOST, message, folder, under_way=not of.arrived)
+        yield Fault(Code.MAIL_LOST, message, folder, under_way=folder == INBOX and not of.arrived)
     for _ in range(of.surplus):
         yield Fault(Code.MAIL_DUPLICATED, message, next(iter(have), INBOX))
     for folder in extra[both:]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loadsim.audit.judged import HeldCopy
@@ -9,26 +10,32 @@ from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, body_digest, vouched
 from loadsim.model.ports import Account, Provisioning, Stored
 from loadsim.provisioning import manifest
+from loadsim.provisioning.inspect import bounce_status
 
 BATCH_MESSAGES = 64
 BATCH_BYTES = 1 << 20
 """The most messages that are fetched at once, and their least size together: it bounds what a session holds."""
 
 
-async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> list[HeldCopy]:
-    """Return the messages of a mailbox that is logged on. It is left as it is."""
+async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tuple[list[HeldCopy], Counter[str]]:
+    """Return the messages of a mailbox that is logged on, and the number of bounces by status. It is left as it is."""
     found: list[HeldCopy] = []
+    bounces: Counter[str] = Counter()
     for folder in await mailbox.folders():
         if folder == manifest.FOLDER:
             continue
         stored = (await mailbox.listing([folder]))[folder]
+        for message in stored:
+            status = await bounce_status(account, mailbox, message)
+            if status is not None:
+                bounces[status or "unknown"] += 1
         own = [(message, message.tag) for message in stored if message.tag and _is_own(account, message, run)]
         for batch in _batches(own):
             texts = await mailbox.texts([message.ref for message, _ in batch])
             for message, tag in batch:
                 whole = message.ref in texts and _is_whole(texts[message.ref], tag)
                 found.append(HeldCopy(tag.id, folder, message.flags, whole, tag.sender))
-    return found
+    return found, bounces
 
 
 def _is_own(account: Account, message: Stored, run: str) -> bool:

@@ -32,6 +32,7 @@ LARGEST_HEADER_BYTES = 1 << 16
 LONGEST_FIELD = 1000
 
 _REPORT = re.compile(r"multipart/report\s*;(?:.*;)?\s*report-type\s*=\s*\"?delivery-status\"?\s*(?:;.*)?", re.I)
+_STATUS = re.compile(rb"^Status:[ \t]*([245]\.\d{1,3}\.\d{1,3})", re.M | re.I)
 _FROM = re.compile(r"(?:[^<>]*<)?([^<>@\s]+@[^<>@\s]+)>?\s*")
 _FOLD = re.compile(r"\r?\n(?=[ \t])")
 
@@ -130,8 +131,23 @@ async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> b
     """Return whether a message is ours. Only a possible delivery report is fetched."""
     if message.tag is not None:
         return vouched(message.tag, message.sender, message.message_id, account.domain)
+    return await bounce_status(account, mailbox, message) is not None
+
+
+async def bounce_status(account: Account, mailbox: Provisioning, message: Stored) -> str | None:
+    """Return the status of a delivery report that returns a message of ours, such as 5.2.2; None for other messages.
+
+    It is "" if the report has none (RFC 3464 section 2.3.4).
+    """
     reporter = message.sender.partition("@")[0].lower().startswith(_REPORTERS)
-    return reporter and await returns_ours(mailbox, message.ref, account.domain)
+    if message.tag is not None or not reporter or not await returns_ours(mailbox, message.ref, account.domain):
+        return None
+    structure = await mailbox.structure(message.ref)
+    for part in structure.attachments:
+        if part.content_type in _STATUS_TYPES and part.size_bytes <= LARGEST_HEADER_BYTES:
+            found = _STATUS.search(bytes(await mailbox.part(message.ref, part))[: LARGEST_HEADER_BYTES + 1])
+            return found[1].decode("ascii") if found else ""
+    return ""
 
 
 async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> bool:

@@ -31,7 +31,8 @@ def audit_blocks(audit: AuditRecord | None) -> tuple[Block, ...]:
     if audit is None:
         return ()
     numbers = {"Mailboxes read": audit.mailboxes, "Mailboxes not read": audit.unread, "Messages": audit.messages}
-    numbers |= {"Messages of unknown place": audit.unknown} | dict(audit.counts)
+    numbers |= {"Messages of unknown place": audit.unknown}
+    numbers |= {f"Bounces with status {status}": times for status, times in audit.bounces.items()} | dict(audit.counts)
     table = table_of(
         "Audit", numbers.items(), ("Count of", None, lambda row: row[0]), ("Number", 0, lambda row: row[1])
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -40,11 +41,18 @@ def _counts(counts: Mapping[str, int]) -> Mapping[str, int]:
     return counts
 
 
+def _statuses(bounces: Mapping[str, int]) -> Mapping[str, int]:
+    if wrong := [status for status in bounces if not re.fullmatch(r"[245]\.\d{1,3}\.\d{1,3}|unknown", status)]:
+        raise Wrong("a status such as 5.2.2", wrong[0])
+    return bounces
+
+
 class AuditRecord(NamedTuple):
     """The result of the audit of a run, which has read this number of `mailboxes` with these `messages`.
 
     `unread` are the mailboxes that it could not read; of `unknown` messages, the records do not say where they must be.
-    `counts` has the number of faults by code, `findings` the first of each code.
+    `bounces` are delivery reports about loadsim's messages by their status (RFC 3463), or `unknown`. `counts` has the
+    number of faults by code, `findings` the first of each code.
     """
 
     run: str
@@ -54,6 +62,7 @@ class AuditRecord(NamedTuple):
     unknown: Count
     counts: Annotated[Mapping[str, Count], _counts]
     findings: tuple[Annotated[Finding, Reads(_finding)], ...]
+    bounces: Annotated[Mapping[str, Count], _statuses] = {}
 
     @property
     def document(self) -> dict[str, Any]:

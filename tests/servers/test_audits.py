@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mailservers import StartDovecotPostfix
+from lying_proxy import altered, lying_proxy, stores_nothing
+from maildirs import DOMAIN, stored
+from mailservers import StartDovecotPostfix, logged_on
+from provisioning import delivery_report, own_message
 from small_runs import loadsim, on, population_of, written
 
+from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import DovecotPostfix
 from loadsim.timinglog.merge import read_logs
@@ -21,38 +23,7 @@ from loadsim.timinglog.records import EVENT
 
 pytestmark = pytest.mark.system
 
-DOMAIN = "loadsim.test"
 PASSWORD = "accounts.password=secret-{index}"
-TAG = re.compile(rb"^X-LoadSim: run=([^;]+); from=(\d+); id=([^;]+); kind=([^;]+);", re.M)
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A message in a Maildir++: its file, whose it is, its folder, and what its tag states."""
-
-    path: Path
-    user: int
-    folder: str
-    run: str
-    sender: int
-    id: str
-    kind: str
-
-    @property
-    def message_id(self) -> str:
-        return f"<{self.id}.{self.run}@{DOMAIN}>"
-
-
-def stored(mail: Path) -> Iterator[Stored]:
-    """All messages of all users that have a tag, without the calendars and the manifests."""
-    for path in sorted(mail.glob("user*/Maildir/**/cur/*")):
-        folder = path.parent.parent.name
-        name = "INBOX" if folder == "Maildir" else folder.removeprefix(".")
-        tag = TAG.search(path.read_bytes().partition(b"\n\n")[0].replace(b"\n ", b" ").replace(b"\r", b""))
-        if tag and name not in ("Calendar", "LoadSim"):
-            run, sender, message, kind = (part.decode() for part in tag.groups())
-            user = int(path.relative_to(mail).parts[0].removeprefix("user"))
-            yield Stored(path, user, name, run, int(sender), message, kind)
 
 
 def audited(out: Path, *options: str) -> tuple[int, dict[str, Any], str]:
@@ -168,3 +139,37 @@ def test_a_mailbox_that_cannot_be_read_is_a_finding_and_is_read_later(ended: End
     status, document, shown = audited(ended.out)
     assert (status, document["unread"], document["mailboxes"]) == (1, 0, 6)
     assert "audit: 1 of 1 accounts" in shown
+
+
+def test_a_server_that_lies_is_named(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
+    """Through a proxy that says OK to MOVE, APPEND and STORE, and does nothing; then one that alters bodies."""
+    path = written(tmp_path / "small.yaml")
+    server = dovecot_postfix(*population_of(load_scenario(str(path))))
+    with lying_proxy(server.services.imap.port, answers=stores_nothing) as port:
+        lying = on(server.services)
+        lying["server"]["imap"]["port"] = port
+        written(path, **lying)
+        ran = loadsim("run", "--no-report", path, "--out", tmp_path / "out")
+    assert ran.returncode == 1, ran.stderr + ran.stdout
+    with lying_proxy(server.services.imap.port, alters=altered) as port:
+        status, document, _ = audited(tmp_path / "out", "--set", f"server.imap.port={port}")
+    assert status == 1
+    shown_again = {"mail-duplicated"}  # if a user lists the whole Inbox once more
+    codes = {"mail-lost", "mail-misfiled", "flag-lost", "mail-altered"}
+    assert document["counts"].keys() - shown_again == codes
+    assert document["counts"]["mail-altered"] == document["messages"]
+    assert {folder for code, _, _, folder in found(document) if code == "mail-lost"} == {"Sent Items"}
+    assert {folder for code, _, _, folder in found(document) if code == "mail-misfiled"} == {"INBOX"}
+
+
+def test_bounces_are_counted_by_their_reason(ended: Ended) -> None:
+    """A report about a message of loadsim counts; one about another message, and a mail from others, do not."""
+    before = audited(ended.out)[1]
+    account = Account(1, "user00001", f"user00001@{DOMAIN}", "secret-1")
+    ours = own_message(1).replace(b"@example.test", f"@{DOMAIN}".encode())
+    for message in (delivery_report(ours), delivery_report(ours.replace(b"X-LoadSim", b"X-Other"))):
+        with logged_on(ended.server, account) as client:
+            assert client.append("INBOX", "", "", message)[0] == "OK"
+    document = audited(ended.out)[1]
+    assert document["bounces"] == {"5.1.1": 1}
+    assert document | {"bounces": {}} == before
