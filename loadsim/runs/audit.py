@@ -18,7 +18,8 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT
 
 MOST_MESSAGES = 100_000
-"""The most messages that are audited by default: on Dovecot, that takes about a minute of one core."""
+"""The most messages that are audited by default: from Dovecot, they take 10 s of CPU time here, and a minute on a busy
+machine."""
 
 
 async def audit_run(directory: Path, scenario: Scenario, services: Services, watcher: Watcher) -> None:

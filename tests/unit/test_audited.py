@@ -1,0 +1,101 @@
+"""The audit in a run directory: it decides with the verdict, and what loadsim does not write is rejected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import write_run
+from documents import listed
+
+from loadsim.analysis.recorded_run import read_run
+from loadsim.analysis.summary import summarise
+from loadsim.cli import main
+from loadsim.errors import LogError
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
+from loadsim.report.audit import describe_audit
+from loadsim.report.one_run import describe_run
+from loadsim.timinglog.audited import AuditRecord, audit_in, write_audit
+from loadsim.timinglog.merge import read_logs
+
+LOST = finding(Code.MAIL_LOST, "user00002", message_id="<n1.0.r@loadsim.test>", user=2, folder="INBOX")
+UNREAD = finding(Code.MAILBOX_UNREAD, "account user00003", why="refused")
+
+
+def of_run(place: Path, **changes: Any) -> AuditRecord:
+    """The audit of the run in a directory, which it is written to."""
+    run = read_logs([place]).sources[0].run
+    record = AuditRecord(run=run, mailboxes=9, unread=0, messages=90, unknown=0, counts={}, findings=())
+    record = record._replace(**changes)
+    write_audit(place, record)
+    return record
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_run(tmp_path, "run")
+    assert summarise([tmp_path / "run"]).exit_status == 0
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "codes"),
+    [
+        ({}, 0, set()),
+        ({"unknown": 3}, 0, {Code.MAIL_UNKNOWN}),
+        ({"counts": {"mail-lost": 1}, "findings": (LOST,)}, 1, {Code.MAIL_FAULTS}),
+        ({"counts": {"flag-lost": 1}}, 1, {Code.MAIL_FAULTS}),
+        ({"unread": 1, "findings": (UNREAD,)}, 3, {Code.AUDIT_INCOMPLETE}),
+        ({"unread": 1, "counts": {"mail-lost": 1}}, 3, {Code.AUDIT_INCOMPLETE, Code.MAIL_FAULTS}),
+    ],
+)
+def test_the_audit_decides_with_the_verdict(place: Path, changes: Any, status: int, codes: set[Code]) -> None:
+    """Of `loadsim run` and its answer; `loadsim audit` ends with the same status."""
+    before = {one.code for one in summarise([place]).verdict.findings}
+    record = of_run(place, **changes)
+    verdict = summarise([place]).verdict
+    assert {one.code for one in verdict.findings} - before == codes
+    assert verdict.exit_status == record.exit_status == status
+    assert audit_in([place], record.run) == record
+
+
+def test_report_and_answer_list_the_faults(place: Path) -> None:
+    record = of_run(place, counts={"mail-lost": 30}, findings=(LOST,))
+    for document in (describe_audit(record), describe_run(read_run(str(place)))):
+        assert listed(document, "The first of each kind of 30 faults") == (LOST.text,)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda document: document | {"run": "another"},
+        lambda document: document | {"messages": -1},
+        lambda document: document | {"counts": {"short-window": 1}},
+        lambda document: document | {"bounces": {"a reason": 1}},
+        lambda document: document | {"findings": [{"code": "mail-lost"}]},
+        lambda document: document | {"findings": [LOST.document | {"severity": "note"}]},
+        lambda document: document | {"findings": [finding(Code.ONE_RUN).document]},
+        lambda document: [document],
+    ],
+)
+def test_an_audit_that_loadsim_does_not_write_is_rejected(place: Path, damage: Any) -> None:
+    document = of_run(place, findings=(LOST,)).document
+    (place / "audit.json").write_text(json.dumps(damage(document)))
+    with pytest.raises(LogError, match=r"audit\.json: .*expected"):
+        summarise([place])
+
+
+def test_a_scenario_without_a_password_names_the_sources(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run directory has none; on the embedded server, there is nothing to read any more."""
+    server = {"imap": {"host": "127.0.0.1", "port": 1}, "smtp": {"host": "127.0.0.1", "port": 1}}
+    group = {"profile": "loadsim-5.5/medium", "users": 1}
+    for scenario, said in (
+        ({"server": server, "accounts": {"user": "u{index}", "password": "***"}}, "set LOADSIM_PASSWORD, or use --set"),
+        ({"server": "embedded"}, "found embedded, which runs only during loadsim run"),
+    ):
+        (place / "scenario.yaml").write_text(json.dumps({"name": "x", "topology": [group], **scenario}))
+        assert main(["audit", str(place)]) == 2
+        assert said in capsys.readouterr().err
