@@ -339,6 +339,22 @@ def test_changes_messages_of_folders(peers: Callable[..., Peer]) -> None:
     )
 
 
+def test_large_properties_need_a_stream(peers: Callable[..., Peer]) -> None:
+    """A value above the limit, or beyond the buffer, is an error that says so ([MS-OXCPRPT] section 2.2.2)."""
+    peer = peers(5)
+    inbox = peer.logged_on("user5")[INBOX]
+    peer.execute(created(inbox, 1) + set_properties(1, text(SUBJECT, "Plan"), text(BODY, "x" * 8000)))
+
+    def asked(limit: int) -> bytes:
+        return bytes((0x07, 0, 1)) + struct.pack("<HHHIII", limit, 1, 3, SUBJECT, BODY, MESSAGE_ID)
+
+    missing, large = b"\x0a\x0f\1\4\x80", b"\x0a\x0e\0\7\x80"
+    head, subject = ok(0x07, 1) + b"\1", b"\0" + wide("Plan")
+    assert peer.execute(asked(0)) == head + subject + b"\0" + wide("x" * 8000) + missing
+    assert peer.execute(asked(100)) == head + subject + large + missing
+    assert peer.execute(asked(0), most_bytes=1000) == head + subject + large + missing
+
+
 def test_sorts_and_seeks(peers: Callable[..., Peer]) -> None:
     peer = peers(5)
     drafts = peer.logged_on("user5")[OUTBOX]

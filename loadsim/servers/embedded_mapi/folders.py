@@ -196,7 +196,7 @@ def query_rows(call: Call, table: Table, flags: int, forward: int, count: int) -
     sent: list[bytes] = []
     room = call.room_bytes - 9
     for row in left:
-        encoded = encode_row(row, table.columns, TABLE_BYTES)
+        encoded = encode_row(row, table.columns, TABLE_BYTES, cuts=True)
         room -= len(encoded)
         if room < 0:
             break

@@ -36,6 +36,7 @@ from loadsim.servers.embedded_mapi.wire import (
     Values,
     decode_text,
     encode_recipient,
+    encode_row,
     encode_text,
     find,
     sized,
@@ -178,6 +179,16 @@ def submit_message(call: Call, message: OpenMessage, flags: int) -> Answer:
     return b""
 
 
+def get_properties(
+    call: Call, on: Folder | OpenMessage | OpenAttachment, limit: int, unicode: int, tags: tuple[int, ...]
+) -> Answer:
+    """Return the values of these properties; those above the limit, or together too large, need a stream."""
+    row = encode_row(on.values, tags, limit or 0xFFFF)
+    if len(row) > call.room_bytes - 6:
+        row = encode_row(on.values, tags, (call.room_bytes - 6 - 7 * len(tags)) // max(len(tags), 1))
+    return row
+
+
 def set_properties(call: Call, on: Folder | OpenMessage | OpenAttachment, encoded: bytes) -> Answer:
     """Set properties, and return those that only the server sets as problems ([MS-OXCPRPT] section 2.2.5)."""
     reader = Reader(encoded)
@@ -279,6 +290,7 @@ OPERATIONS = {
     0x0E: Operation("i", "R", (OpenMessage,), modify_recipients),
     0x0C: Operation("ri", "B", (OpenMessage,), save_changes),
     0x32: Operation("i", "B", (OpenMessage,), submit_message),
+    0x07: Operation("i", "HHT", (Folder, OpenMessage, OpenAttachment), get_properties),
     0x0A: Operation("i", "D", (Folder, OpenMessage, OpenAttachment), set_properties),
     0x21: Operation("io", "B", (OpenMessage,), get_attachment_table),
     0x22: Operation("io", "BI", (OpenMessage,), open_attachment),

@@ -44,6 +44,7 @@ class Error(IntEnum):
     DUPLICATE_NAME = 0x80040604
     NO_RECIPIENTS = 0x80040607
     ACCESS_DENIED = 0x80070005
+    NO_MEMORY = 0x8007000E
     INVALID = 0x80070057
 
 
@@ -218,17 +219,21 @@ def sized(content: bytes) -> bytes:
     return struct.pack("<H", len(content)) + content
 
 
-def encode_row(values: Values, tags: Iterable[int], largest_bytes: int) -> bytes:
-    """Return a property row (section 2.8.1), with values cut at a size."""
-    cells = []
+def encode_row(values: Values, tags: Iterable[int], largest_bytes: int, *, cuts: bool = False) -> bytes:
+    """Return a property row (section 2.8.1). A value that is larger is cut, or an error that asks for a stream."""
+    cells: list[bytes | Error] = []
     for tag in tags:
         value = find(values, tag)
-        if isinstance(value, str | bytes):
-            value = value[: largest_bytes // (2 if tag & 0xFFFF == STRING else 1)]
-        cells.append(b"" if value is None else encode(tag & 0xFFFF, value))
-    if all(cells):
-        return b"\0" + b"".join(cells)
-    return b"\1" + b"".join(b"\0" + cell if cell else b"\x0a" + struct.pack("<I", Error.NOT_FOUND) for cell in cells)
+        most = largest_bytes // (2 if tag & 0xFFFF == STRING else 1)
+        if isinstance(value, str | bytes) and len(value) > most:
+            cells.append(encode(tag & 0xFFFF, value[:most]) if cuts else Error.NO_MEMORY)
+        else:
+            cells.append(Error.NOT_FOUND if value is None else encode(tag & 0xFFFF, value))
+    if not any(isinstance(cell, Error) for cell in cells):
+        return b"\0" + b"".join(cell for cell in cells if isinstance(cell, bytes))
+    return b"\1" + b"".join(
+        b"\x0a" + struct.pack("<I", cell) if isinstance(cell, Error) else b"\0" + cell for cell in cells
+    )
 
 
 def typed_string(text: str) -> bytes:
