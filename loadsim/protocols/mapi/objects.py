@@ -11,7 +11,7 @@ from loadsim.protocols.mapi.composition import Composed
 from loadsim.protocols.mapi.properties import Value
 from loadsim.protocols.mapi.recipients import TO, ModifiedRecipient, RecipientRow
 from loadsim.protocols.mapi.rop_buffer import Executed
-from loadsim.protocols.mapi.session import LARGEST_BATCH_BYTES, Batch, MapiSession
+from loadsim.protocols.mapi.session import Batch, MapiSession
 
 TABLE = 0x40 | 0x10
 """The flags of tables: strings in Unicode, and no events of rows, which nothing here uses."""
@@ -21,6 +21,9 @@ INLINE_BYTES = 8192
 
 PIECE_BYTES = 28_672
 """The most bytes of a stream that one operation reads or writes."""
+
+LARGEST_BATCH_BYTES = 31_000
+"""The most bytes of operations that are sent together: a buffer has at most 32 KiB (MS-OXCRPC section 3.1.4.2)."""
 
 MOST_ROWS = 500
 """The most rows that one operation asks for; a server returns as many as fit its buffer."""
@@ -108,7 +111,7 @@ async def write_message(
     await writing.properties(made, [*message.properties, *properties], tags.BODY, message.body)
     if recipients:
         rows = tuple([ModifiedRecipient(at, TO, row) for at, row in enumerate(recipients)])
-        await writing.add(rops.ModifyRecipients(made, (), rows))
+        await writing.add(rops.ModifyRecipients(made, (), rows), 64 + 8 * sum([len(row.address) for row in recipients]))
     for file in message.files:
         attachment = batch.place()
         await writing.add(rops.CreateAttachment(made, attachment))
@@ -116,10 +119,10 @@ async def write_message(
         await writing.add(rops.SaveChangesAttachment(made, attachment))
         await writing.add(rops.Release(attachment))
     save = rops.SaveChangesMessage(made, made, 0x02 if submits else 0x00)
-    await writing.add(save)
+    await writing.add(save, 256)  # the rest is in the same batch
     if submits:
-        await writing.add(rops.SubmitMessage(made))
-    await writing.add(rops.Release(made))
+        await writing.add(rops.SubmitMessage(made), 0)
+    await writing.add(rops.Release(made), 0)
     saved = (await writing.flush(name)).answer(save)
     assert isinstance(saved, rops.SavedMessage)
     return saved.message_id
@@ -131,16 +134,18 @@ class _Writing:
     def __init__(self, session: MapiSession, batch: Batch) -> None:
         self._session = session
         self._batch = batch
+        self._size_bytes = 0
 
-    async def add(self, request: rops.Request[Any], size_bytes: int = 512) -> None:
-        """Add a request, after the batch is executed if it would grow too large."""
-        if self._batch.size_bytes + size_bytes > LARGEST_BATCH_BYTES:
+    async def add(self, request: rops.Request[Any], most_bytes: int = 64) -> None:
+        """Add a request of at most this size, after the batch is executed if it would grow too large."""
+        if self._size_bytes + most_bytes > LARGEST_BATCH_BYTES:
             await self.flush("WriteStream")
         self._batch.add(request)
+        self._size_bytes += most_bytes
 
     async def flush(self, name: str) -> Executed:
         """Execute the batch. Raises `ServerRefused` if the server did not take all of it."""
-        done = await self._session.execute(name, self._batch)
+        done, self._size_bytes = await self._session.execute(name, self._batch), 0
         for request, answer in zip(done.requests, done.answers, strict=True):
             if isinstance(answer, rops.Problems) and answer.problems:
                 problem = answer.problems[0]
@@ -154,7 +159,8 @@ class _Writing:
         """Set properties, and one that may be large (MS-OXCPRPT section 2.2.14)."""
         data = content.encode("utf-16-le", "replace") if isinstance(content, str) else content
         inline = [(large, content)] if len(data) <= INLINE_BYTES else []
-        await self.add(rops.SetProperties(of, (*properties, *inline)), 4096 + len(data) * len(inline))
+        texts = sum([2 * len(value) for _, value in properties if isinstance(value, str | bytes)])
+        await self.add(rops.SetProperties(of, (*properties, *inline)), 1024 + texts + len(data) * len(inline))
         if inline:
             return
         stream = self._batch.place()

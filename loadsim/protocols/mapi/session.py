@@ -33,9 +33,6 @@ from loadsim.protocols.sasl.masking import without_password
 ADDRESS_BOOK_PATH = "/mapi/nspi"
 """The path of the address book, unless that of the mailbox ends in emsmdb."""
 
-LARGEST_BATCH_BYTES = 30_000
-"""The most bytes of operations that are sent together: a buffer has at most 32 KiB (MS-OXCRPC section 3.1.4.2)."""
-
 LONGEST_WAIT_S = 1800.0
 """The longest NotificationWait; servers end one after five minutes (MS-OXCMAPIHTTP section 3.2.5.5)."""
 
@@ -59,7 +56,6 @@ class Batch:
 
     handles: list[int] = field(default_factory=list)
     requests: list[Request[Any]] = field(default_factory=list)
-    size_bytes: int = 0
 
     def place(self, handle: int = NO_HANDLE) -> int:
         """Return the place of a handle in the table, or of one that an operation will put there."""
@@ -68,7 +64,6 @@ class Batch:
 
     def add(self, request: Request[R]) -> Request[R]:
         self.requests.append(request)
-        self.size_bytes += 2 + len(encode(request))
         return request
 
     def release(self, *handles: int) -> None:
@@ -226,7 +221,7 @@ class MapiSession:
             raise
         if len(done.handles) == len(batch.handles):
             batch.handles[:] = done.handles
-        batch.requests, batch.size_bytes = [], 0
+        batch.requests = []
         self._events += done.notifications
         for each, result in zip(done.requests, done.answers, strict=True):
             if isinstance(result, Failed) and not any(each is other for other in optional):
