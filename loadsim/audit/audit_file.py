@@ -32,9 +32,6 @@ CREATE TABLE bounce (user INTEGER, status TEXT, times INTEGER);
 CREATE TABLE fault (user INTEGER, code TEXT, message BLOB, folder TEXT, wanted TEXT, sender INTEGER, under_way INTEGER);
 """
 
-_COMPLETE = 1
-"""The `user_version` of a file with all records."""
-
 _USED = [event not in ("missing", "doubled") for event in EVENTS]
 
 
@@ -201,7 +198,7 @@ def open_audit_file(path: Path, log: TimingLog) -> Iterator[AuditFile]:
         try:
             path.chmod(0o600)
             connection.execute("PRAGMA synchronous = OFF")
-            if connection.execute("PRAGMA user_version").fetchone() != (_COMPLETE,):
+            if connection.execute("PRAGMA user_version").fetchone() != (_version(log),):
                 _fill(connection, log)
             (resumed,) = connection.execute("SELECT count(*) FROM box WHERE why IS NULL").fetchone()
             yield AuditFile(connection, resumed)
@@ -209,6 +206,11 @@ def open_audit_file(path: Path, log: TimingLog) -> Iterator[AuditFile]:
             connection.close()
     except sqlite3.Error as failure:
         raise ConfigError(f"{path}: expected to keep the audit's records there, found: {failure}") from None
+
+
+def _version(log: TimingLog) -> int:
+    """Return the `user_version` of a file with all records: logs may be added to a run (`loadsim cluster collect`)."""
+    return 1 + sum(stream.count for stream in log.streams["mails"]) % (1 << 30)
 
 
 def _fill(connection: sqlite3.Connection, log: TimingLog) -> None:
@@ -232,4 +234,4 @@ def _fill(connection: sqlite3.Connection, log: TimingLog) -> None:
                 zip(*columns, folders, strict=True),
             )
         connection.execute("CREATE INDEX mail_of_user ON mail (user)")
-        connection.execute(f"PRAGMA user_version = {_COMPLETE}")
+        connection.execute(f"PRAGMA user_version = {_version(log)}")

@@ -60,7 +60,7 @@ class Expected:
     """
 
     copies: list[tuple[str, Flags]] = field(default_factory=list)
-    expunged: set[str] = field(default_factory=set)
+    expunged: tuple[str, ...] = ()
     surplus: int = 0
     strange: bool = False
     unsure: bool = False
@@ -134,11 +134,11 @@ class ExpectedMail:
                     for other in self.messages.values():
                         if any(at == CALENDAR for at, _ in other.copies):
                             other.take(CALENDAR)
-                            other.expunged.add(CALENDAR)
+                            other.expunged += (CALENDAR,)
                 of.copies.append((folder, SEEN))
             case "expunged":
                 of.take(folder)
-                of.expunged.add(folder)
+                of.expunged += (folder,)
             case "unsure":
                 of.unsure = True
             case _:

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 from audited_runs import audited
+from timing_samples import write_sample
 from virtual_runs import EVERYTHING, LISTS, Lived, live, scenario_of
 
+from loadsim.audit.audit_file import open_audit_file
 from loadsim.audit.expected import ExpectedMail, InitialMail, MailEvent
-from loadsim.audit.judged import HeldCopy, judge
+from loadsim.audit.judged import HeldCopy, Judged, judge
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, MessageRef
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, MailInMemory
+from loadsim.timinglog.reader import read_log
 
 BUSY = EVERYTHING | {
     "new_mail": {"per_day": 16, "recipients": 2, "list_chance": "30%"},
@@ -247,3 +250,18 @@ def test_with_incomplete_records_only_bodies_are_judged() -> None:
     result = judge(mailbox, [there], complete=False)
     assert [fault.code for fault in result.faults] == [Code.MAIL_ALTERED]
     assert result.unknown == 2  # one is lost, one has lost a flag
+
+
+def test_an_interrupted_audit_goes_on_unless_there_are_more_records(tmp_path: Path) -> None:
+    """As after `loadsim cluster collect`: what was judged without them may be wrong."""
+    mail = {"message": "n1", "user": 2, "sender": 1, "folder": "individual", "event": "accepted", "at_ns": 0}
+    path = tmp_path / "audit.sqlite"
+    resumed = []
+    for records in (1, 1, 2):
+        write_sample(tmp_path / f"{len(resumed)}.tlog", [], [mail] * records)
+        with open_audit_file(path, read_log(tmp_path / f"{len(resumed)}.tlog")) as file:
+            resumed.append(file.resumed)
+            assert len(list(file.events(2))) == records
+            file.take(2, Judged(1))
+            assert file.is_read(2) and not file.is_read(1)
+    assert resumed == [0, 1, 0]
