@@ -231,7 +231,8 @@ AGENDA = row(20, TOP, "Kalender", "IPF.Appointment")
 
 
 def test_special_folders_are_known_by_the_logon_and_the_calendar_by_its_class() -> None:
-    rows = (*MAIL, AGENDA, row(21, 20, "Mine", "IPF.Appointment"), row(22, TOP, "Folder 01", messages=7))
+    number = int.from_bytes(b"\1\0" + (222).to_bytes(6, "big"), "little")  # MS-OXCDATA section 2.2.1.1
+    rows = (*MAIL, AGENDA, row(21, 20, "Mine", "IPF.Appointment"), row(number, TOP, "Folder 01", messages=7))
     folders = read_folders((*rows, row(30, 1, "Elsewhere")), LOGON, FolderSettings())
     assert folders.numbers == {
         INBOX: INBOX_ID,
@@ -239,12 +240,12 @@ def test_special_folders_are_known_by_the_logon_and_the_calendar_by_its_class() 
         DELETED_ITEMS: DELETED_ID,
         CALENDAR: 20,
         "Kalender/Mine": 21,
-        "Folder 01": 22,
+        "Folder 01": number,
     }
     assert folders.path(SENT_ITEMS) == "Gesendet"
     assert folders.folder_at("Gesendet") == SENT_ITEMS
     assert folders.path("Folder 01") == folders.folder_at("Folder 01") == "Folder 01"
-    assert folders.status["Folder 01"] == FolderStatus(22, 922, 7, 1, 922)
+    assert folders.status["Folder 01"] == FolderStatus(222, 900 + number, 7, 1, 900 + number)
 
 
 def test_names_that_are_taken_stand_aside_and_settings_name_others() -> None:
