@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.control_groups import Limits, limited
+from bench.control_groups import ROOT, Limits, limited
 from bench.loop_device import LoopDevice, loop_device
 from bench.part import Part
 from bench.processes import LONGEST_S, Cpus
@@ -43,7 +44,8 @@ def measure(_: Cpus, size: Size) -> dict[str, list[dict[str, Any]]]:
         if shutil.which(program) is None:
             raise ConfigError(f"storage: expected {program} (a package of Debian), found none")
     with loop_device() as device:
-        disks = [row for per_s in (None, size.slow_per_s) for row in _on_disk(device, size.seconds, per_s)]
+        limits_per_s = (None, size.slow_per_s) if (ROOT / "blkio").is_dir() else (None,)
+        disks = [row for per_s in limits_per_s for row in _on_disk(device, size.seconds, per_s)]
     return {"disks": disks, "generator": [*_on_ram_disk(size), _postmark(size.transactions)]}
 
 
@@ -62,28 +64,25 @@ def _storage(out: Path, directory: Path, seconds: int, **keys: object) -> dict[s
 def _on_disk(device: LoopDevice, seconds: int, per_s: int | None) -> list[dict[str, Any]]:
     """Return a row of loadsim and one of fio, which make at most so many reads per second."""
     keys = {"databases": 1, "mailboxes": MAILBOXES, "mailbox_size": f"{MAILBOX_MIB}M", "maintenance": "no"}
-    with TemporaryDirectory() as place, limited("loadsim-bench", Limits(reads_per_s=per_s), device.place) as group:
-        _filled(Path(place) / "filled", device.place, keys)
-        with group.joined():
-            before = device.counts()
-            found = _storage(Path(place) / "out", device.place, seconds, **keys)
-            row = _row("loadsim", per_s, before, device.counts())
-            (database,) = found["databases"]
-            codes = [each["code"] for each in found["verdict"]["findings"]]
-            slow = "disk-reads-slow" in codes
-            row |= {name: database[name] for name in ("reads_per_s", "read_ms", "writes_per_s")}
-            before = device.counts()
-            job = _fio(device.place, seconds, database["reads_per_s"], database["writes_per_s"])
-            of_fio = _row("fio", per_s, before, device.counts())
-            of_fio |= {"reads_per_s": job["read"]["iops"], "read_ms": job["read"]["clat_ns"]["mean"] / 1e6}
-            of_fio |= {"writes_per_s": job["write"]["iops"]}
+    with TemporaryDirectory() as place, ExitStack() as stack:
+        _storage(Path(place) / "filled", device.place, 1, **keys)  # before the disk is slow
+        if per_s:
+            group = stack.enter_context(limited("loadsim-bench", Limits(reads_per_s=per_s), device.place))
+            stack.enter_context(group.joined())
+        before = device.counts()
+        found = _storage(Path(place) / "out", device.place, seconds, **keys)
+        row = _row("loadsim", per_s, before, device.counts())
+        (database,) = found["databases"]
+        codes = [each["code"] for each in found["verdict"]["findings"]]
+        slow = "disk-reads-slow" in codes
+        row |= {name: database[name] for name in ("reads_per_s", "read_ms", "writes_per_s")}
+        before = device.counts()
+        job = _fio(device.place, seconds, database["reads_per_s"], database["writes_per_s"])
+        of_fio = _row("fio", per_s, before, device.counts())
+        of_fio |= {"reads_per_s": job["read"]["iops"], "read_ms": job["read"]["clat_ns"]["mean"] / 1e6}
+        of_fio |= {"writes_per_s": job["write"]["iops"]}
     shutil.rmtree(device.place / "loadsim-storage")
     return [row | {"verdict": "too slow" if slow else "fast enough"}, of_fio]
-
-
-def _filled(out: Path, directory: Path, keys: Mapping[str, object]) -> None:
-    """Fill the databases before the disk is slow."""
-    _storage(out, directory, 1, **keys)
 
 
 def _row(program: str, per_s: int | None, before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, Any]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from random import Random
 
 import pytest
+from patience import PATIENCE_S
 
+from bench.control_groups import ROOT, Limits, limited
 from bench.loop_device import LoopDevice, loop_device
+from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
 from loadsim.plugins import plugin
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages
 from loadsim.storage.scenario import OF_FILES
 from loadsim.storage.store import Io, IoTotals, Store, StoreSettings, summed
+from loadsim.storage.verdict import AVERAGE_MS
 
 pytestmark = pytest.mark.nightly(part="tools")
 
@@ -114,3 +122,25 @@ def test_each_changed_page_is_written(device: LoopDevice) -> None:
             store.recover()
         assert counted.kernel["writes"] == within_5_percent(counted.count(Io.WRITE))
         assert counted.kernel["written_bytes"] == within_5_percent(counted.bytes(Io.WRITE))
+
+
+def test_a_slow_disk_fails_by_its_reads(device: LoopDevice, tmp_path: Path) -> None:
+    """Three threads that share 20 reads per second wait 150 ms for each, less the rest of their work."""
+    keys = ["databases=1", "mailboxes=4", "mailbox_size=1M", "cache=1M", "threads=3", "duration=5s", "maintenance=no"]
+    settings = [word for key in (*keys, f"directories=[{device.place}]") for word in ("--set", key)]
+    command = [sys.executable, "-m", "loadsim", "storage", "run", "storage-quickstart", *settings, "--out"]
+    subprocess.run([*command, str(tmp_path / "fast")], check=False, timeout=PATIENCE_S)
+    if not (ROOT / "blkio").is_dir():
+        with pytest.raises(ConfigError, match="version 1"), limited("loadsim-slow", Limits(), device.place):
+            pass
+        return
+    with limited("loadsim-slow", Limits(reads_per_s=20), device.place) as group, group.joined():
+        subprocess.run([*command, str(tmp_path / "slow")], check=False, timeout=PATIENCE_S)
+    figures = json.loads((tmp_path / "slow" / "storage.json").read_text())
+    (database,) = figures["databases"]
+    codes = {each["code"] for each in figures["verdict"]["findings"]}
+    assert database["reads_per_s"] <= 20 * 1.05
+    assert database["read_ms"] > AVERAGE_MS[Io.READ]
+    assert Code.DISK_READS_SLOW.id in codes
+    assert not {Code.STORED_DAMAGED.id, Code.DISK_FAILED.id} & codes
+    assert (tmp_path / "slow" / "report.html").exists()
