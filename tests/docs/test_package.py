@@ -72,6 +72,12 @@ def files_below(directory: Path) -> set[str]:
     return {path.relative_to(directory).as_posix() for path in files}
 
 
+def test_every_kind_of_shipped_file_reaches_wheel_and_image() -> None:
+    included = SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included == {kind: f"loadsim/{kind}" for kind in SHIPPED_FILES}
+    assert {f"!{kind}" for kind in SHIPPED_FILES} <= set((ROOT / ".containerignore").read_text().splitlines())
+
+
 @pytest.mark.nightly(part="package")
 def test_the_wheel_has_the_package_and_what_is_shipped(built: tuple[Path, Path]) -> None:
     """Code with its type marker, all that is shipped, the manual page and the licence; nothing for developers."""
