@@ -89,6 +89,8 @@ def limits(workload: Workload, places: Sequence[CheckPlace], smtp_offer: ServerO
         if limit is not None:
             found.append(of_size(name, limit, planned))
     full = [(place, quota) for place in places for quota in place.quotas]
+    if not full and not offer.features:  # MAPI states no capabilities
+        return found
     if not full:
         stated = "none stated" if "QUOTA" in offer.features else "not offered"
         return [*found, Observation("quota", stated)]
