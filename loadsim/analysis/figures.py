@@ -135,7 +135,7 @@ class Figures:
     server: str | None
     embedded: bool
     submission: str | None
-    """The server, true for the embedded one, and `client.submission`."""
+    """The server, true for the embedded one, and `client.submission` (null if no user submits by SMTP)."""
     profile_day_s: float
     day_s: float
     night_s: float

@@ -62,11 +62,11 @@ def shown(key: str, values: Sequence[Any]) -> list[str]:
 
 
 def _words(key: str, value: Any) -> str:
-    """Return a value in words. None stands for a default, such as the default mail program."""
+    """Return a value in words. None stands for a default, such as the default mail program, or for no SMTP."""
     if key == "day_shape":
         return shape_words(value)
     if value is None or value == ABSENT:
-        return "the default" if value is None else "not set"
+        return "not set" if value is not None else "not by SMTP" if key == "submission" else "the default"
     if key == "window_s" and isinstance(value, list | tuple) and len(value) == 2:
         begin_s, end_s = map(float, value)
         return f"{length(end_s - begin_s)} from {length(begin_s)} on"
