@@ -46,12 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tuning.set_defaults(run=_tune)
     report = commands.add_parser("report", help="report on one or several tests: HTML or Markdown")
     report.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="directories of tests")
-    report.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="file to write, .html or .md; default: report.html"
-    )
-    report.add_argument(
-        "--paper", type=Path, metavar="FILE", help="write an ESRP paper with the texts of this file (YAML)"
-    )
+    report.add_argument("-o", "--out", type=Path, metavar="FILE", help="file, .html or .md; default: report.html")
+    report.add_argument("--paper", type=Path, metavar="FILE", help="put the sections of this file (YAML) in front")
     add_wide(report)
     report.set_defaults(run=_report)
 

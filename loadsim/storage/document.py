@@ -49,7 +49,6 @@ NAMES = {
 }
 
 TONES: Mapping[int, Tone] = {0: "good", 1: "bad", 3: "doubtful"}  # by exit status
-RATED = {"pass": PASSED, "fail": FAILED}
 
 
 def storage_json(recording: Recording) -> dict[str, Any]:
@@ -66,9 +65,7 @@ def storage_json(recording: Recording) -> dict[str, Any]:
         "target_iops": recording.scenario.target_iops,
         "achieved_iops": recording.together.iops,
         "databases": [each.document for each in databases],
-        "checked": [asdict(each) for each in recording.checked],
-        "proved": [asdict(each) for each in recording.proved],
-        "recovered": [asdict(each) for each in recording.recovered],
+        **{kind: [asdict(each) for each in getattr(recording, kind)] for kind in ("checked", "proved", "recovered")},
         "verdict": {
             "validity": verdict.validity,
             "passed": verdict.passed,
@@ -190,7 +187,7 @@ def _integrity(recording: Recording) -> Iterator[Block]:
         messages, damaged = sum(each.messages for each in passes), sum(each.damaged for each in passes)
         rows.append(("Messages, as acknowledged", f"{messages:,}", None, damaged))
     if recording.kernel_errors is None:
-        rows.append(("Log of the kernel", "not readable", None, None))
+        rows.append(("Errors in the kernel's log", "not known", None, None))
     if rows:
         columns = (Column("Verified"), Column("Amount"), Column("Speed"), Column("damaged", 0))
         yield Table("Verified afterwards", columns, tuple(rows))
@@ -244,7 +241,7 @@ def describe_tuning(scenario: StorageScenario, tries: Sequence[Try], why: Code) 
         ("Threads and pause", None, lambda each: setting(*each.setting)),
         ("reads and writes/s", 1, lambda each: each.iops),
         ("operations/s", 1, lambda each: each.operations_per_s),
-        ("Result", None, lambda each: RATED.get(each.result, each.result)),
+        ("Result", None, lambda each: {"pass": PASSED, "fail": FAILED}.get(each.result, each.result)),
     )
     return Document(
         title=f"Tuning: {scenario.name}",

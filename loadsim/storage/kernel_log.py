@@ -19,15 +19,18 @@ class KernelLog:
             os.lseek(self._file, 0, os.SEEK_END)
 
     def errors(self) -> list[str] | None:
-        """Return the first errors since the start, and end. None where only others may read them."""
+        """Return the first errors since the start, and end. None if unknown: unreadable, or already overwritten."""
         if self._file is None:
             return None
-        found: list[str] = []
-        with suppress(OSError):  # EAGAIN at the end
+        found, overwritten = list[str](), False
+        with suppress(BlockingIOError):  # at the end
             while len(found) < MOST_ERRORS:
-                with suppress(BrokenPipeError):  # the kernel has overwritten messages, and goes on with the next one
+                try:
                     prefix, _, text = os.read(self._file, 8192).decode("utf-8", "replace").partition(";")
-                    if int(prefix.partition(",")[0]) <= ERROR:
-                        found.append(text.partition("\n")[0])
+                except BrokenPipeError:  # the next read goes on with the oldest message that is left
+                    overwritten = True
+                    continue
+                if int(prefix.partition(",")[0]) <= ERROR:
+                    found.append(text.partition("\n")[0])
         os.close(self._file)
-        return found
+        return None if overwritten and not found else found

@@ -28,11 +28,10 @@ OVERHEAD = 1.15  # the files of a store by the bytes of its messages
 def marked_places(
     scenario: StorageScenario, temporary: Path, queue: Sequence[StorageScenario] = ()
 ) -> Iterator[list[Path]]:
-    """Yield a directory for each database, which no other process uses. Without directories, they are `temporary`.
+    """Yield a directory for each database, which no other process uses; without directories, in `temporary`.
 
-    A store of another scenario of the `queue` is removed.
-
-    Raises `ConfigError` if one has anything that loadsim did not make, or a store with other terms or no ledger.
+    A store of another scenario of the `queue` is removed. Raises `ConfigError` if one has anything that loadsim did
+    not make, or a store with other terms or no ledger.
     """
     bases = [Path(each) for each in scenario.directories] or [temporary]
     if not scenario.directories:

@@ -124,10 +124,8 @@ def run_test(
 ) -> Path:
     """Make a test, record it in the new directory `out` (None: one in `runs`), and return the directory.
 
-    It takes the place of the stores of a `queue`.
-
-    `tell` receives what begins, and every minute of load what the databases do together. Raises `ConfigError` before
-    anything was changed, and `RunInvalid` if the databases cannot be opened or filled.
+    It takes the place of the stores of a `queue`. `tell` receives what begins, and its progress each minute. Raises
+    `ConfigError` before anything was changed, and `RunInvalid` if the databases cannot be opened or filled.
     """
     test = _kind(scenario, test)
     began = datetime.now(UTC)

@@ -49,10 +49,6 @@ class IoTotals:
         return self.slowest_ns / 1e6 if self.count else None
 
 
-Counted = dict[str, dict[str, int]]
-"""IoTotals by kind, as JSON."""
-
-
 class IoTimes:
     """The inputs and outputs of one store, which its threads add to."""
 
@@ -66,7 +62,8 @@ class IoTimes:
         with self._lock:
             self._totals[kind].add(IoTotals(1, size_bytes, took_ns, took_ns))
 
-    def take(self) -> Counted:
+    def take(self) -> dict[str, dict[str, int]]:
+        """Return the totals by kind since the last call, as JSON."""
         with self._lock:
             totals, self._totals = self._totals, {kind: IoTotals() for kind in Io}
         return {kind.value: asdict(each) for kind, each in totals.items() if each.count}

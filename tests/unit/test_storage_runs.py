@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ import pytest
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
+from loadsim.storage.kernel_log import KernelLog
 from loadsim.storage.ledger import FILLING
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import MARK, ROOT, check_room
@@ -244,3 +246,18 @@ def test_a_lost_ledger_is_not_a_new_store(tmp_path: Path, capsys: pytest.Capture
     assert storage("verify", *given, str(tmp_path / "2")) == 2
     assert "db-001" in capsys.readouterr().err
     assert whole(disk).read_bytes() == stored
+
+
+@pytest.mark.parametrize(("level", "errors"), [(3, ["I/O error, dev sda"]), (4, []), (11, [])])
+def test_errors_are_those_of_the_kernel(level: int, errors: list[str], tmp_path: Path) -> None:
+    """Not warnings, and not what programs (facility 1) write to its log."""
+    os.mkfifo(tmp_path / "kmsg")
+    log = KernelLog(str(tmp_path / "kmsg"))
+    writer = os.open(tmp_path / "kmsg", os.O_WRONLY)
+    os.write(writer, b"%d,5140,3919,-;I/O error, dev sda\n SUBSYSTEM=block\n" % level)
+    assert log.errors() == errors
+    os.close(writer)
+
+
+def test_errors_in_a_log_that_cannot_be_read_are_not_known(tmp_path: Path) -> None:
+    assert KernelLog(str(tmp_path / "kmsg")).errors() is None

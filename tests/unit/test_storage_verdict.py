@@ -137,6 +137,7 @@ def test_a_test_without_load_is_judged_by_what_it_read() -> None:
     assert judge(of).validity == "valid"
     assert judge(of).passed
     assert "500 MB/s" in to_text(describe_storage(of))
+    assert "not known" in to_text(describe_storage(of))  # the errors in the kernel's log
 
 
 def test_all_renderers_have_the_same_codes() -> None:
