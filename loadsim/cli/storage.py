@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,8 +117,10 @@ def _report(args: argparse.Namespace) -> int:
 def _several(tests: Sequence[Recording], out: Path, args: argparse.Namespace, paper: Sequence[Section] = ()) -> int:
     from loadsim.storage.paper import describe_tests, exit_status
 
-    _show(describe_tests(tests, paper), out, args)
-    return exit_status(tests)
+    with _sound("DIR"):
+        document, status = describe_tests(tests, paper), exit_status(tests)
+    _show(document, out, args)
+    return status
 
 
 def _answer(directory: Path, args: argparse.Namespace, out: Path | None = None) -> int:
@@ -127,13 +130,20 @@ def _answer(directory: Path, args: argparse.Namespace, out: Path | None = None) 
     from loadsim.storage.verdict import judge
 
     recording = read_recording(directory)
-    try:
+    with _sound(str(directory)):
         figures, document, verdict = storage_json(recording), describe_storage(recording), judge(recording)
-    except DAMAGED:
-        raise ConfigError(f"{directory}: expected the recording of a storage test, found a damaged one") from None
     (directory / JSON_NAME).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     _show(document, out or directory / REPORT_NAME, args)
     return verdict.exit_status
+
+
+@contextmanager
+def _sound(name: str) -> Iterator[None]:
+    """Raise `ConfigError` for a recording whose values are not as expected."""
+    try:
+        yield
+    except DAMAGED:
+        raise ConfigError(f"{name}: expected the recording of a storage test, found a damaged one") from None
 
 
 def _show(document: Document, out: Path, args: argparse.Namespace) -> None:

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from finished_searches import WHOLE
 from hostile_logs import Parts, write_engine, write_machine
+from storage_recordings import recording, sample
 
 from loadsim.analysis.criteria import criteria_of
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
 from loadsim.campaign.file import FILE_NAME, read_campaign, resumed
-from loadsim.campaign.runs import CampaignRun, HookResult
+from loadsim.campaign.runs import DAMAGED, CampaignRun, HookResult
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.document import describe_capacity
 from loadsim.errors import ConfigError, LogError
@@ -34,6 +35,9 @@ from loadsim.model.suite import load_suite
 from loadsim.report.markdown import to_markdown
 from loadsim.report.one_run import describe_run
 from loadsim.report.text import to_text
+from loadsim.storage.document import describe_storage, storage_json
+from loadsim.storage.paper import describe_tests
+from loadsim.storage.recording import RECORDING, read_recording
 from loadsim.suite.cells import scenarios_of, terms_of
 from loadsim.suite.document import describe_suite
 from loadsim.suite.runs import run_name
@@ -223,6 +227,29 @@ def _campaign(data: bytes) -> None:
         resumed(replace(WHOLE, directory=place()), may_change=())
 
 
+def _odd_recording(random: Random) -> bytes:
+    """A sound `storage.jsonl` with odd values."""
+    of = recording([[sample()] * 3, [sample()] * 3])
+    lines: list[Any] = [list(of.header), ["load", 1.0], ["window", [1, True]], ["host", [0.5, 0.5]], ["sizes", [1, 2]]]
+    lines += [["sample", {"database": name, "sample": each}] for name, all_of in of.samples.items() for each in all_of]
+    lines += [["checked", [{"bytes": 1, "took_s": 1.0}] * 2], ["kernel_errors", []], ["end", [False, False, None]]]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in odd_document(random, lines, LOG_WORDS))
+
+
+def _storage(data: bytes) -> None:
+    """Report on a storage test, as `loadsim storage report` does with one directory and with two."""
+    _file(RECORDING, data)
+    found = read_recording(place())
+    try:
+        figures, documents = storage_json(found), (describe_storage(found), describe_tests([found, found]))
+    except DAMAGED:
+        raise ConfigError("damaged") from None
+    json.dumps(figures)
+    for document in documents:
+        to_markdown(document)
+        to_text(document, 80)
+
+
 def _profile(data: bytes) -> None:
     load_profile(str(_file("profile.yaml", data)))
 
@@ -351,6 +378,7 @@ TARGETS = (
     _document("scenario", _first(mutated((OWN,), YAML_WORDS), _odd_yaml((OWN, *SCENARIOS))), _scenario),
     _document("suite", _first(mutated(SUITES, YAML_WORDS), _odd_yaml(SUITES)), _suite),
     Target("campaign", _odd_state, _campaign, BAD_INPUT, memory_per_byte=4000),
+    Target("storage", _odd_recording, _storage, BAD_INPUT, memory_per_byte=4000),
     _document("profile", _first(mutated(PROFILES, YAML_WORDS), _odd_yaml(PROFILES)), _profile, share=0.5),
     _document("set", mutated(SETTINGS, SETTING_WORDS), _settings),
     Target("accounts", mutated(TABLES, TABLE_WORDS), _table, BAD_INPUT),
