@@ -119,3 +119,70 @@ def test_what_a_killed_server_loses_is_what_is_on_no_disk_and_in_no_spool(tmp_pa
         if code == "mail-lost" and folder == INBOX
     }
     assert named == lost
+
+
+def test_mdbox_that_is_tampered_with_is_named(tmp_path: Path) -> None:
+    """By doveadm, as an administrator would; a byte of an attachment is changed in the file of the store."""
+    path = written(tmp_path / "small.yaml")
+    population = population_of(load_scenario(str(path)))
+    with short_directory() as place:
+        (place / "dovecot").mkdir(mode=0o755)
+        (place / "dovecot" / "extra.conf").write_text("mail_location = mdbox:~/mdbox\n")
+        server = start_dovecot_postfix(*population, place)
+        try:
+            written(path, **on(server.services), run=DAY)
+            ran = loadsim("run", "--no-report", path, "--out", tmp_path / "out")
+            assert ran.returncode == 0, ran.stderr + ran.stdout
+            assert json.loads((tmp_path / "out" / "audit.json").read_text())["findings"] == []
+            expected = _tampered(server, {account.login for account in population[0]}, tmp_path / "out")
+            ended = loadsim("audit", tmp_path / "out", "--json", "--set", PASSWORD)
+        finally:
+            server.stop()
+    assert ended.returncode == 1, ended.stderr
+    lines = [line.split(",") for line in (tmp_path / "out" / "audit.csv").read_text().splitlines()[1:]]
+    assert Counter((code, message, int(user), folder) for code, message, user, folder, _ in lines) == Counter(expected)
+
+
+def _tampered(server: DovecotPostfix, logins: set[str], out: Path) -> list[tuple[str, str, int, str]]:
+    """Do each of six kinds of harm to one message; return the faults."""
+    held = []  # login, folder, uid, id, run, kind
+    for login in sorted(logins):
+        told = server.doveadm("-f", "tab", "fetch", "-u", login, "mailbox uid hdr.x-loadsim", "ALL")
+        for line in told.splitlines()[1:]:
+            folder, uid, tag = line.split("\t")
+            fields = dict(part.strip().partition("=")[::2] for part in tag.split(";"))
+            held.append((login, folder, uid, fields["id"], fields["run"], fields["kind"]))
+    filed = (each for each in held if each[1].startswith("Folder"))
+    lost, doubled, moved, unflagged = (next(filed) for _ in range(4))
+    altered = next(each for each in held if each[1] == INBOX and each[5] == "ups10Kat")
+    saved = {each[3]: each for each in held if each[1] == "Sent Items"}
+    log = read_logs([out])
+    gone = [(int(mail["user"]), mail["message"].decode()) for mail in log.mails if EVENTS[mail["event"]] == "expunged"]
+    back_user, back = next((user, saved[message]) for user, message in gone if message in saved)
+    other = f"user{1 + int(moved[0][4:]) % 6:05d}"
+
+    server.doveadm("expunge", "-u", lost[0], "mailbox", lost[1], "uid", lost[2])
+    server.doveadm("copy", "-u", doubled[0], doubled[1], "mailbox", doubled[1], "uid", doubled[2])
+    server.doveadm("copy", "-u", other, INBOX, "user", moved[0], "mailbox", moved[1], "uid", moved[2])
+    server.doveadm("expunge", "-u", moved[0], "mailbox", moved[1], "uid", moved[2])
+    server.doveadm("flags", "remove", "-u", unflagged[0], "\\Seen", "mailbox", unflagged[1], "uid", unflagged[2])
+    trash = f"user{back_user:05d}"
+    server.doveadm("copy", "-u", trash, "Deleted Items", "user", back[0], "mailbox", back[1], "uid", back[2])
+    for store in (server.layout.mail / altered[0] / "mdbox" / "storage").glob("m.*"):
+        raw = store.read_bytes()
+        if (begin := raw.find(f"id={altered[3]};".encode())) >= 0:
+            at = raw.index(b"\n", raw.index(b"\n\n", raw.index(b"base64", begin)) + 40) - 9
+            store.write_bytes(raw[:at] + (b"A" if raw[at : at + 1] != b"A" else b"B") + raw[at + 1 :])
+    return [
+        *(
+            (code, f"<{each[3]}.{each[4]}@loadsim.test>", int(each[0][4:]), each[1])
+            for code, each in (
+                ("mail-lost", lost),
+                ("mail-duplicated", doubled),
+                ("flag-lost", unflagged),
+                ("mail-altered", altered),
+            )
+        ),
+        ("mail-misdelivered", f"<{moved[3]}.{moved[4]}@loadsim.test>", int(other[4:]), INBOX),
+        ("mail-unexpected", f"<{back[3]}.{back[4]}@loadsim.test>", back_user, "Deleted Items"),
+    ]
