@@ -197,7 +197,7 @@ _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH b
 """Kinds of failure of a port that does not do TLS as the scenario states."""
 
 
-_ABOUT_PASSWORD = re.compile(r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$")
+_ABOUT_PASSWORD = re.compile(r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$|401 ")
 """Kinds of failure after a wrong password."""
 
 
@@ -227,19 +227,21 @@ def no_access(service: str, services: Services, account: Account, failure: TaskF
     advice = ""
     if failure.kind == "TLS certificate":
         advice = f"; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
-    elif failure.kind in _ABOUT_TLS or (endpoint.tls == "none" and isinstance(failure, ServerSilent)):
-        stated = "server.mapi.url" if service == "mapi" else f"tls: {endpoint.tls}"
-        advice = f"; is {stated} right for this port?"
-    elif failure.kind == "LOGINDISABLED":
-        advice = f"; it may require TLS first: server.{service}.tls"
     elif _about_password(account, failure):
         advice = f"; {_about_account(account)}"
+    elif service == "mapi" and not isinstance(failure, ServerRefused):
+        advice = "; is the server running, and is server.mapi.url right?"
+    elif service == "mapi" and failure.kind.startswith(("404", "X-ResponseCode")):
+        advice = "; is server.mapi.url right?"
+    elif service == "mapi" and failure.kind.endswith(" ResolveNames"):
+        advice = "; is domain right?"
+    elif failure.kind in _ABOUT_TLS or (endpoint.tls == "none" and isinstance(failure, ServerSilent)):
+        advice = f"; is tls: {endpoint.tls} right for this port?"
+    elif failure.kind == "LOGINDISABLED":
+        advice = f"; it may require TLS first: server.{service}.tls"
     elif failure.kind == REFUSED:
-        startable = is_loopback(endpoint.host) and service != "mapi"
-        starts = " (loadsim server dovecot-postfix SCENARIO starts one)" if startable else ""
-        advice = (
-            f"; is the server running{starts}, and is server.{service}.{'url' if service == 'mapi' else 'port'} right?"
-        )
+        startable = " (loadsim server dovecot-postfix SCENARIO starts one)" if is_loopback(endpoint.host) else ""
+        advice = f"; is the server running{startable}, and is server.{service}.port right?"
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):
         return ConfigError(f"{name_of(account)}: server.{service}.auth: {failure.line}")
     if failure.outcome == "generator":
@@ -248,7 +250,7 @@ def no_access(service: str, services: Services, account: Account, failure: TaskF
         action = "submit mail" if service == "smtp" else "log on"
         if service == "smtp" and _about_password(account, failure):
             action = "log on over SMTP"
-        answer = failure.line or failure.kind
+        answer = str(failure) if service == "mapi" else failure.line or failure.kind
         return ConfigError(f"{name_of(account)}: expected to {action}, the server answered: {answer}{advice}")
     where = f"{endpoint.host}:{endpoint.port}"
     if other := _other_service(service, failure):

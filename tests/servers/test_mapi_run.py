@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import recomputed
 import yaml
-from patience import PATIENT_CRITERIA
+from patience import PATIENCE_S, PATIENT_CRITERIA
 from recompute import recompute
 from recomputed import exports_of, printed, status_of
 from small_runs import loadsim, written
 
+from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
+from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import Initialised, initialise
+from loadsim.provisioning.preflight import nothing
+from loadsim.provisioning.sessions import visit
 from loadsim.runs.server import server_under_test
+from loadsim.servers.embedded import start_embedded_mapi
 
 HOURS = {"day_length": "16s", "ramp_up": "1s", "warm_up": "2s", "window": "14s"}
 
@@ -34,6 +42,15 @@ def run_by(place: Path, driver: str) -> Path:
     run = loadsim("run", small, "--out", place / driver, "--no-report")
     assert run.returncode == 0, run.stderr + run.stdout
     return place / driver
+
+
+ACCOUNT = Account(1, "user00001", "user00001@loadsim.test", "secret-1", password_source="accounts")
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    with start_embedded_mapi([ACCOUNT], {}, tmp_path_factory.mktemp("server")) as server:
+        yield replace(server.services, command_limit_s=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +96,24 @@ def test_mailboxes_are_filled_once_and_cleaned(tmp_path: Path) -> None:
             assert sum(sum(each.messages.values()) for each in cleaned) == put + 2  # and the manifests
         empty = asyncio.run(clean(scenario, services, True, lambda *_: None))
         assert not any(each.messages or each.folders or each.kept for each in empty)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"password": "wrong"}, "its password is not the one in accounts"),
+        ({"address": "user00001@other.test"}, "is domain right?"),
+        ({"path": "/other"}, "is server.mapi.url right?"),
+        ({"port": 1}, "is the server running, and is server.mapi.url right?"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_in_the_scenario_is_named(embedded: Services, change: dict[str, Any], named: str) -> None:
+    keys = {field.name for field in fields(Endpoint)}
+    endpoint = replace(embedded.endpoint("mapi"), **{key: change[key] for key in change.keys() & keys})
+    account = replace(ACCOUNT, **{key: change[key] for key in change.keys() - keys})
+    (failure,) = asyncio.run(visit([account], replace(embedded, mapi=endpoint), nothing, lambda *_: None))
+    assert isinstance(failure, ConfigError) and str(failure).endswith(named)
 
 
 @pytest.mark.nightly(part="runs")
