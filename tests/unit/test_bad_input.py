@@ -90,7 +90,10 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("chek",), "loadsim: argument COMMAND: invalid choice: 'chek' (perhaps check); see loadsim --help"),
         (("log", "answer", "a", "--commandos"), "unrecognized arguments: --commandos (perhaps --commands); see"),
         (("server", "dovecot-postfix", "quickstart", "--imap-port", "0"), "a whole number from 1 to 65535, found '0'"),
-        (("run", "quickest"), "scenario: expected one of dovecot-postfix, medium, mixed, quickstart, or the path"),
+        (
+            ("run", "quickest"),
+            "scenario: expected one of dovecot-postfix, mapi-quickstart, medium, mixed, quickstart, or the path",
+        ),
         (("run", "none.yaml"), "none.yaml: expected a file that can be read, found: No such file or directory"),
         (("plan", "quickstart", "--set", "topology.0.users=0"), "topology.0.users: expected a whole number of at"),
         (("plan", "quickstart", "--set", "topology=[{profile: loadsim-5.0/light, users: 1}]"), "expected at least 2"),
