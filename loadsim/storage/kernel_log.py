@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-DEVICE = "/dev/kmsg"
 MOST_ERRORS = 20
-ERROR = 3
-"""The kernel's errors (RFC 5424 section 6.2.1): more urgent ones have lower numbers, other facilities higher ones."""
+ERROR = 3  # RFC 5424 section 6.2.1: more urgent ones have lower numbers, other facilities higher ones
 
 
 class KernelLog:
-    def __init__(self, device: str = DEVICE) -> None:
+    def __init__(self, device: str = "/dev/kmsg") -> None:
         self._file: int | None = None
         with suppress(OSError):
             self._file = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

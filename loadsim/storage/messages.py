@@ -16,8 +16,6 @@ from loadsim.model.content.templates import Content
 from loadsim.model.message_tag import HEADER, MessageTag, body_digest
 
 RUN = "storage"  # the run in the tags of these messages
-KIND = "stored"
-
 LEAST_BYTES, MOST_TIMES_MEAN = 1024, 20  # the smallest message, and the largest as a multiple of the mean
 SPREAD = 1.0  # the standard deviation of the natural logarithm of sizes: half of the messages are below 0.6 of the mean
 MOST_TEXT_BYTES = 8192  # the longest text; what a message has above it is an attached file
@@ -74,7 +72,7 @@ def _file(random: np.random.Generator, size_bytes: int) -> bytes:
 
 def _tag_line(key: int, version: int, rest: bytes) -> bytes:
     """Return the first line of a message, with the digest of the rest."""
-    tag = MessageTag(RUN, (key >> MAILBOX_BITS) + 1, f"{key:x}.{version}", KIND, 0, body_digest(rest))
+    tag = MessageTag(RUN, (key >> MAILBOX_BITS) + 1, f"{key:x}.{version}", "stored", 0, body_digest(rest))
     return f"{HEADER}: {tag.header()}\r\n".encode()
 
 

@@ -18,9 +18,7 @@ from loadsim.storage.page_cache import DirectFile, RecentlyUsed
 from loadsim.storage.store import Damaged, Io, IoTimes
 
 PAGE_BYTES = 32 * 1024  # as the pages of Exchange 2010 and later
-LOCK_BYTE_OFFSET = 1 << 30
-"""SQLite's file format, section 1.4: the page with this byte is for locks of old systems, and never used."""
-
+LOCK_BYTE_OFFSET = 1 << 30  # SQLite's file format, section 1.4: the page with this byte is never used
 CHECKSUM_BYTES = 8
 
 

@@ -16,11 +16,8 @@ from loadsim.monitor.system.filesystems import run_storage
 from loadsim.storage.ledger import FILLING, is_filled
 from loadsim.storage.scenario import OF_FILES, StorageScenario
 
-ROOT, MARK = "loadsim-storage", "loadsim-storage.json"
-"""The directory that is made in each of the given ones, and the file that marks it."""
-
+ROOT, MARK = "loadsim-storage", "loadsim-storage.json"  # the directory in each given one, and what marks it
 STORE = "store"  # the directory of a store, next to its ledger
-IN_MEMORY = ("tmpfs", "ramfs")
 OVERHEAD = 1.15  # the files of a store by the bytes of its messages
 
 
@@ -91,7 +88,7 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
 def _direct(path: Path, of_files: bool) -> bool:
     """Return True if a file can be read past the page cache, from a device; of messages, it must tell what it has."""
     system = run_storage(path)
-    if system and system["type"] in IN_MEMORY:
+    if system and system["type"] in ("tmpfs", "ramfs"):
         return False
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC))

@@ -21,16 +21,10 @@ STRICT_MS, LENIENT_MS = 100.0, 200.0  # the largest mean of a sample, in tests o
 STRICT_S = 6 * 3600.0
 PUBLISHED_S = 2 * 3600.0  # the length of the published performance test
 AVERAGE_MS = {Io.READ: 20.0, Io.LOG_WRITE: 10.0}  # the limits of the averages over the test
-MOST_CPU_SHARE = 0.8
-"""Above it, the threads of a database wait for the interpreter, and their times are those of the wait."""
-
+MOST_CPU_SHARE = 0.8  # above it, the threads of a database wait for the interpreter
 MOST_LAG_MS = 10.0
-DISKS_FAILED = (Code.STORED_DAMAGED, Code.DISK_FAILED)
-"""A test that finds these has failed, even if its times say nothing."""
-
-MOST_SINGLE_MS = 1000.0
-"""For a single read, write or sync, at any time of the load: the mean of a sample hides a disk that stalls."""
-
+DISKS_FAILED = (Code.STORED_DAMAGED, Code.DISK_FAILED)  # even if the times say nothing
+MOST_SINGLE_MS = 1000.0  # of a single read, write or sync: the mean of a sample hides a disk that stalls
 LEAST_READS = 100  # fewer reads of a database make no average
 
 

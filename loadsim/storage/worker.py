@@ -30,9 +30,7 @@ from loadsim.storage.places import STORE, used_bytes
 from loadsim.storage.scenario import read_storage
 from loadsim.storage.store import Damaged, Pass, Store, StoreSettings
 
-SWITCH_INTERVAL_S = 0.0005
-"""The time that a thread may keep the interpreter's lock from one whose read or write has ended; usually 5 ms."""
-
+SWITCH_INTERVAL_S = 0.0005  # a thread may keep the interpreter's lock from one whose read has ended; usually 5 ms
 EACH_S = 60.0  # the interval of the words on progress
 PR_SET_PDEATHSIG = 1  # prctl(2): the signal at the end of the process that started this one
 
