@@ -246,7 +246,7 @@ def test_delivers_a_message_to_a_list(peers: Callable[..., Peer]) -> None:
     opened = bytes((0x03, 0, 0, 3)) + struct.pack("<HQBQ", 0x0FFF, inbox, 0, message)
     stream = bytes((0x2B, 0, 3, 4)) + struct.pack("<IB", BODY, 0) + bytes((0x2C, 0, 4)) + struct.pack("<H", 100)
     answer = reader.execute(opened + stream)
-    start = ok(0x03, 3) + b"\1" + b"\1" + b"\4" + wide("Plan") + struct.pack("<HH", 2, 3)
+    start = ok(0x03, 3) + b"\1" + b"\1" + b"\4" + wide("Plan") + struct.pack("<HH", 2, 0)
     assert answer.startswith(start)
     assert wide(LIST) in answer
     assert answer.endswith(ok(0x2B, 4) + struct.pack("<I", 10) + ok(0x2C, 4) + b"\x0a\0" + wide("Hello")[:-2])

@@ -14,25 +14,22 @@ from loadsim.protocols.mapi.layout import (
     I32,
     U32,
     Ansi,
-    Guid,
     Maybe,
     Reader,
     Several,
     Sized,
-    Unicode,
     layout_of,
     malformed,
     structure,
     uint32,
     unicode,
 )
-from loadsim.protocols.mapi.properties import Columns, row_from
+from loadsim.protocols.mapi.properties import Row
 
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
 Data = Annotated[bytes, Sized(uint32)]
-Tags = Annotated[tuple[int, ...], Columns(uint32)]
 
 LONGEST_HEADER_BYTES = 16384
 """The most bytes of meta-tags and header fields before a response's body."""
@@ -51,22 +48,24 @@ class BodyRequest(Protocol[R_co]):
     def request_type(self) -> str: ...
 
 
-@structure
-class Connected:
-    """A session; `retry_delay_ms` and `polls_max_ms` are the server's wishes."""
+class Rest:
+    """All bytes that are left."""
 
-    polls_max_ms: U32
-    retry_count: U32
-    retry_delay_ms: U32
-    dn_prefix: Ansi
-    display_name: Unicode
-    auxiliary: Data
+    def read(self, reader: Reader) -> bytes:
+        return reader.take(reader.left)
+
+
+@structure
+class Accepted:
+    """A response of which only the codes matter."""
+
+    rest: Annotated[bytes, Rest()]
 
 
 @structure
 class Connect:
     request_type: ClassVar[str] = "Connect"
-    response: ClassVar = Connected
+    response: ClassVar = Accepted
     user_dn: Ansi
     flags: U32 = 0
     code_page: U32 = 1252
@@ -94,16 +93,9 @@ class Execute:
 
 
 @structure
-class Ended:
-    """The response of a Disconnect or an Unbind."""
-
-    auxiliary: Data
-
-
-@structure
 class Disconnect:
     request_type: ClassVar[str] = "Disconnect"
-    response: ClassVar = Ended
+    response: ClassVar = Accepted
     auxiliary: Data = b""
 
 
@@ -138,19 +130,13 @@ class Stat:
     sort_locale: U32 = 1033
 
 
-State = Annotated[Stat | None, Maybe(layout_of(Stat))]
-
-
-@structure
-class Bound:
-    server: Guid
-    auxiliary: Data
+State = Annotated[Stat, Maybe(layout_of(Stat))]
 
 
 @structure
 class Bind:
     request_type: ClassVar[str] = "Bind"
-    response: ClassVar = Bound
+    response: ClassVar = Accepted
     flags: U32 = 0
     state: State = Stat()
     auxiliary: Data = b""
@@ -159,27 +145,25 @@ class Bind:
 @structure
 class Unbind:
     request_type: ClassVar[str] = "Unbind"
-    response: ClassVar = Ended
+    response: ClassVar = Accepted
     reserved: U32 = 0
     auxiliary: Data = b""
 
 
-class AddressBookRow:
-    """The kind of an AddressBookPropertyRow (section 2.2.1.7) with the columns of its reader."""
+class Columns:
+    """Property tags, which are the columns of the rows behind them."""
 
-    def write(self, value: Any) -> bytes:
-        raise NotImplementedError("only servers write it")
-
-    def read(self, reader: Reader) -> tuple[Any, ...]:
-        return row_from(reader, reader.columns, address_book=True)
+    def read(self, reader: Reader) -> tuple[int, ...]:
+        reader.columns = tags = Several(uint32, uint32).read(reader)
+        return tags
 
 
 @structure
 class Entries:
     """The entries of names that were resolved, in the names' order: their values in the order of the columns."""
 
-    columns: Tags
-    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint32, AddressBookRow())]
+    columns: Annotated[tuple[int, ...], Columns()]
+    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint32, Row(address_book=True))]
 
 
 UNRESOLVED, AMBIGUOUS, RESOLVED = range(3)
@@ -202,8 +186,8 @@ class ResolveNames:
     _: KW_ONLY
     reserved: U32 = 0
     state: State = Stat()
-    columns: Annotated[tuple[int, ...] | None, Maybe(Columns(uint32))]
-    names: Annotated[tuple[str, ...] | None, Maybe(Several(uint32, unicode))]
+    columns: Annotated[tuple[int, ...], Maybe(Several(uint32, uint32))]
+    names: Annotated[tuple[str, ...], Maybe(Several(uint32, unicode))]
     auxiliary: Data = b""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from struct import Struct, error
-from typing import Annotated, Any, Protocol, TypeVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 from loadsim.errors import ProtocolError
 
@@ -56,12 +56,8 @@ class Reader:
             raise malformed("the end", self.at)
 
 
-class Kind(Protocol):
-    """The way to write and read values of one type."""
-
-    def write(self, value: Any) -> bytes: ...
-
-    def read(self, reader: Reader) -> Any: ...
+Kind = Any
+"""The form of values of one type: `write(value)` returns bytes, `read(reader)` a value. Many go one way only."""
 
 
 class Number:
@@ -121,9 +117,9 @@ Unicode = Annotated[str, unicode]
 
 
 class Sized:
-    """Bytes after their size, or a value of some kind after its size in bytes."""
+    """Bytes after their size, or a value of some kind after its size in bytes: this is only written."""
 
-    def __init__(self, size: Number, kind: Kind | None = None) -> None:
+    def __init__(self, size: Number, kind: Kind = None) -> None:
         self.size = size
         self.kind = kind
 
@@ -131,14 +127,8 @@ class Sized:
         data: bytes = value if self.kind is None else self.kind.write(value)
         return self.size.write(len(data)) + data
 
-    def read(self, reader: Reader) -> Any:
-        data = reader.take(self.size.read(reader))
-        if self.kind is None:
-            return data
-        inner = Reader(data, 0, reader.columns)
-        value = self.kind.read(inner)
-        inner.end()
-        return value
+    def read(self, reader: Reader) -> bytes:
+        return reader.take(self.size.read(reader))
 
 
 class Several:
@@ -172,19 +162,6 @@ class Maybe:
 
     def read(self, reader: Reader) -> Any:
         return self.kind.read(reader) if boolean.read(reader) else None
-
-
-class Optional:
-    """A value, or nothing for None, that ends its bytes."""
-
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-
-    def write(self, value: Any) -> bytes:
-        return b"" if value is None else self.kind.write(value)
-
-    def read(self, reader: Reader) -> Any:
-        return self.kind.read(reader) if reader.left else None
 
 
 class Sequential:
@@ -228,27 +205,18 @@ class Layout:
 
     def __init__(self, structure: type) -> None:
         hints = get_type_hints(structure, include_extras=True)
-        named = [(each, _kind_of(hints[each.name])) for each in fields(structure)]
+        metadata = {each.name: getattr(hints[each.name], "__metadata__", None) for each in fields(structure)}
         self.structure = structure
-        self.kinds = {each.name: kind for each, kind in named if kind is not None}
+        self.kinds = {name: each[0] for name, each in metadata.items() if each is not None}
         self.sequence = Sequential(self.kinds.values())
         take = attrgetter(*self.kinds) if self.kinds else lambda _: ()
         self.values: Callable[[Any], tuple[Any, ...]] = take if len(self.kinds) != 1 else lambda value: (take(value),)
-        self.make: Callable[..., Any] = structure
-        if any(each.kw_only for each, _ in named):
-            self.make = lambda *values: structure(**dict(zip(self.kinds, values, strict=True)))
 
     def write(self, value: Any) -> bytes:
         return self.sequence.write(self.values(value))
 
     def read(self, reader: Reader) -> Any:
-        return self.make(*self.sequence.read(reader))
-
-
-def _kind_of(hint: Any) -> Kind | None:
-    """Return the kind of a field; None if it is not on the wire."""
-    kind: Kind | None = getattr(hint, "__metadata__", (None,))[0]
-    return kind
+        return self.structure(*self.sequence.read(reader))
 
 
 _layouts: dict[type, Layout] = {}
@@ -270,11 +238,3 @@ def structure(cls: type[T]) -> type[T]:
 def encode(value: object) -> bytes:
     """Return a structure as bytes."""
     return layout_of(type(value)).write(value)
-
-
-def decode(structure: type[T], data: bytes) -> T:
-    """Return the structure that is all of these bytes."""
-    reader = Reader(data)
-    value: T = layout_of(structure).read(reader)
-    reader.end()
-    return value

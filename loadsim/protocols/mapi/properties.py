@@ -5,7 +5,7 @@ A tag is 32 bits: the identifier in the upper half, the type in the lower.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,9 +19,7 @@ from loadsim.protocols.mapi.layout import (
     Number,
     Reader,
     Sequential,
-    Several,
     Sized,
-    ansi,
     boolean,
     int32,
     malformed,
@@ -32,20 +30,16 @@ from loadsim.protocols.mapi.layout import (
     unicode,
 )
 
-Value = int | float | str | bytes | tuple[Any, ...] | Failed | None
+Value = int | str | bytes | Failed | None
 """A value of a property; None or `Failed` if the server has none to return."""
 
 INTEGER32 = 0x0003
 ERROR = 0x000A
 BOOLEAN = 0x000B
 INTEGER64 = 0x0014
-STRING8 = 0x001E
 STRING = 0x001F
 TIME = 0x0040
-GUID = 0x0048
-SERVER_ID = 0x00FB
 BINARY = 0x0102
-MULTIPLE = 0x1000
 
 MOST_COLUMNS = 1000
 """The most columns of a row that a server describes; loadsim asks for a few."""
@@ -66,47 +60,18 @@ def time_of(microseconds: int) -> int:
 class _Code:
     """A PtypErrorCode."""
 
-    def write(self, value: Any) -> bytes:
-        return uint32.write(value.code)
-
     def read(self, reader: Reader) -> Failed:
         return Failed(uint32.read(reader))
 
 
 _code = _Code()
 
-_FIXED: Mapping[int, Kind] = {
-    0x0002: Number("h"),
-    INTEGER32: int32,
-    0x0004: Number("f"),
-    0x0005: Number("d"),
-    0x0006: Number("q"),
-    0x0007: Number("d"),
-    BOOLEAN: boolean,
-    INTEGER64: Number("q"),
-    TIME: uint64,
-    GUID: Number("16s"),
-}
-_SINGLE: Mapping[int, Kind] = {**_FIXED, STRING8: ansi, STRING: unicode, BINARY: Sized(uint16)}
-
 Kinds = Mapping[int, Kind]
-"""The kinds of values by the types of properties."""
+"""The kinds of values by the types of properties: those of `tags`, and the error."""
 
-IN_ROPS: Kinds = {
-    **_SINGLE,
-    **{MULTIPLE | each: Several(uint32, kind) for each, kind in _SINGLE.items() if each != BOOLEAN},
-    ERROR: _code,
-    SERVER_ID: Sized(uint16),
-}
-
-IN_ADDRESS_BOOK: Kinds = {
-    **_FIXED,
-    STRING8: Maybe(ansi),
-    STRING: Maybe(unicode),
-    BINARY: Maybe(Sized(uint32)),
-    ERROR: _code,
-}
-"""AddressBookPropertyValue: values of variable size may be left out."""
+_FIXED: Kinds = {INTEGER32: int32, BOOLEAN: boolean, INTEGER64: Number("q"), TIME: uint64, ERROR: _code}
+IN_ROPS: Kinds = {**_FIXED, STRING: unicode, BINARY: Sized(uint16)}
+IN_ADDRESS_BOOK: Kinds = {**_FIXED, STRING: Maybe(unicode), BINARY: Maybe(Sized(uint32))}
 
 
 def kind_of(property_tag: int, kinds: Kinds = IN_ROPS) -> Kind:
@@ -121,11 +86,6 @@ class _Flagged:
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-
-    def write(self, value: Any) -> bytes:
-        if value is None:
-            return b"\1"
-        return b"\x0a" + _code.write(value) if isinstance(value, Failed) else b"\0" + self.kind.write(value)
 
     def read(self, reader: Reader) -> Any:
         flag = uint8.read(reader)
@@ -143,43 +103,21 @@ def _sequences(columns: tuple[int, ...], address_book: bool) -> tuple[Sequential
     return Sequential(kinds), Sequential(map(_Flagged, kinds))
 
 
-def row_bytes(columns: Sequence[int], values: Sequence[Value]) -> bytes:
-    """Return a row (MS-OXCDATA section 2.8.1) of these values."""
-    lacks = any(value is None or isinstance(value, Failed) for value in values)
-    return bytes([lacks]) + _sequences(tuple(columns), False)[lacks].write(values)
-
-
-def row_from(reader: Reader, columns: Sequence[int], address_book: bool = False) -> tuple[Any, ...]:
-    """Return the values of a row in the order of the columns."""
-    sequences = _sequences(tuple(columns), address_book)
-    lacks = uint8.read(reader)
-    if lacks > 1:
-        raise malformed("a row", reader.at - 1)
-    return tuple(sequences[lacks].read(reader))
-
-
 class Row:
-    """The kind of a row with the columns of its reader."""
+    """The kind of a row with the columns of its reader: a tuple of values.
 
-    def write(self, value: Any) -> bytes:
-        raise NotImplementedError("the columns are unknown: row_bytes")
+    The source is MS-OXCDATA section 2.8.1, of the address book MS-OXCMAPIHTTP section 2.2.1.7.
+    """
+
+    def __init__(self, address_book: bool = False) -> None:
+        self.address_book = address_book
 
     def read(self, reader: Reader) -> tuple[Any, ...]:
-        return row_from(reader, reader.columns)
-
-
-class Columns:
-    """The kind of property tags, which are the columns of the rows behind them."""
-
-    def __init__(self, count: Number) -> None:
-        self.tags = Several(count, uint32)
-
-    def write(self, value: Any) -> bytes:
-        return self.tags.write(value)
-
-    def read(self, reader: Reader) -> tuple[int, ...]:
-        reader.columns = tags = self.tags.read(reader)
-        return tags
+        sequences = _sequences(tuple(reader.columns), self.address_book)
+        lacks = uint8.read(reader)
+        if lacks > 1:
+            raise malformed("a row", reader.at - 1)
+        return tuple(sequences[lacks].read(reader))
 
 
 class Tagged:
@@ -187,11 +125,7 @@ class Tagged:
 
     def write(self, value: Any) -> bytes:
         property_tag, content = value
-        return uint32.write(property_tag) + kind_of(property_tag).write(content)
-
-    def read(self, reader: Reader) -> tuple[int, Value]:
-        property_tag = uint32.read(reader)
-        return property_tag, kind_of(property_tag).read(reader)
+        return bytes(uint32.write(property_tag) + kind_of(property_tag).write(content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +143,3 @@ class Named:
         if isinstance(value.name, int):
             return b"".join((b"\0", value.set.bytes_le, uint32.write(value.name)))
         return b"".join((b"\1", value.set.bytes_le, Sized(uint8, unicode).write(value.name)))
-
-    def read(self, reader: Reader) -> PropertyName:
-        begin, kind = reader.at, uint8.read(reader)
-        if kind > 1:
-            raise malformed("a name of a property", begin)
-        return PropertyName(UUID(bytes_le=reader.take(16)), (Sized(uint8, unicode) if kind else uint32).read(reader))

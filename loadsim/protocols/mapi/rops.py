@@ -25,17 +25,17 @@ from loadsim.protocols.mapi.layout import (
     Sized,
     Unicode,
     ansi,
-    boolean,
     layout_of,
     malformed,
     structure,
     uint8,
     uint16,
+    uint32,
     uint64,
     unicode,
 )
-from loadsim.protocols.mapi.properties import Columns, Named, PropertyName, Row, Tagged, Value
-from loadsim.protocols.mapi.recipients import ModifiedRecipient, StoredRecipient
+from loadsim.protocols.mapi.properties import Named, PropertyName, Row, Tagged, Value
+from loadsim.protocols.mapi.recipients import ModifiedRecipient
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -59,7 +59,7 @@ class Request(Protocol[R_co]):
 
 
 Ids = Annotated[tuple[int, ...], Several(uint16, uint64)]
-Tags = Annotated[tuple[int, ...], Columns(uint16)]
+Tags = Annotated[tuple[int, ...], Several(uint16, uint32)]
 
 
 @structure
@@ -83,18 +83,6 @@ class ShortString:
             raise malformed("a type of string", reader.at - 1)
         return "" if type_ < 2 else (unicode if type_ == 4 else ansi).read(reader)
 
-
-class Scope:
-    """The identifiers of a folder and a message, or a byte 1 for None."""
-
-    def write(self, value: Any) -> bytes:
-        return b"\1" if value is None else b"\0" + pair.write(value)
-
-    def read(self, reader: Reader) -> Any:
-        return None if boolean.read(reader) else tuple(pair.read(reader))
-
-
-pair = Sequential((uint64, uint64))
 
 # Logons: MS-OXCSTOR section 2.2.1.
 
@@ -321,14 +309,14 @@ class SeekRow:
 
 @structure
 class OpenedMessage:
-    """A message; `recipients` are the first of `recipient_count`, with properties of these columns."""
+    """A message; `recipients` are the first of `recipient_count`, in rows that are not parsed."""
 
     has_named_properties: Bool
     subject_prefix: Annotated[str, ShortString()]
     subject: Annotated[str, ShortString()]
     recipient_count: U16
     columns: Tags
-    recipients: Annotated[tuple[StoredRecipient, ...], Several(uint8, layout_of(StoredRecipient))]
+    recipients: Annotated[tuple[Any, ...], Several(uint8, Sequential((Number("5s"), Sized(uint16))))]
 
 
 @structure
@@ -379,7 +367,7 @@ class SaveChangesMessage:
 
 @structure
 class ModifyRecipients:
-    """The recipients to add, or to change by their `row_id`."""
+    """The recipients to add, without further columns."""
 
     rop: ClassVar = Rop(0x0E, Done)
     input: U8
@@ -561,10 +549,10 @@ class CommitStream:
 
 @structure
 class RegisterNotification:
-    """Events of a folder, a message, or with None of the whole mailbox (MS-OXCNOTIF section 2.2.1.2.1)."""
+    """Events of a folder and a message, whose identifiers follow a byte 0 (MS-OXCNOTIF section 2.2.1.2.1)."""
 
     rop: ClassVar = Rop(0x29, Done)
     input: U8
     output: U8
     events: U16
-    scope: Annotated[tuple[int, int] | None, Scope()] = None
+    scope: Annotated[tuple[int, int], Sequential((Number("xQ"), uint64))]

@@ -20,7 +20,7 @@ from http import HTTPStatus
 from loadsim.servers.child import BACKLOG, listen, run_child, until_end
 from loadsim.servers.embedded_mapi.rops import Rops
 from loadsim.servers.embedded_mapi.store import Store
-from loadsim.servers.embedded_mapi.wire import STRING, STRING_8, Error, MalformedError, Reader, Values, encode, find
+from loadsim.servers.embedded_mapi.wire import STRING, Error, MalformedError, Reader, Values, encode
 from loadsim.version import __version__
 
 EMSMDB, NSPI = "/mapi/emsmdb", "/mapi/nspi"
@@ -226,7 +226,7 @@ class MapiServer:
         error = 0 if named is mailbox else Error.UNKNOWN_USER if named is None else Error.ACCESS_DENIED
         session = None if error else self._begin(request, lambda begun: Rops(self.store, mailbox, begun.news.set))
         limits = struct.pack("<5I", 0, error, 60_000, 3, 1_000)
-        return session, limits + encode(STRING_8, "/o=loadsim") + encode(STRING, mailbox.login)
+        return session, limits + b"/o=loadsim\0" + encode(STRING, mailbox.login)
 
     def execute(self, request: Request, reader: Reader) -> Answer:
         """Perform ROPs (section 2.2.4.2)."""
@@ -273,8 +273,10 @@ class MapiServer:
         """Resolve names to entries of the address book (section 2.2.5.14, [MS-OXNSPI] section 3.1.4.1.17)."""
         reader.one("I")
         code_page = _state(reader)
-        tags = reader.unpack(f"{reader.one('I')}I") if reader.one("B") else _DEFAULT_COLUMNS
-        names = [reader.one("w") for _ in range(reader.one("I"))] if reader.one("B") else []
+        if not reader.one("B"):
+            raise MalformedError
+        tags = reader.unpack(f"{reader.one('I')}I")
+        names = [reader.text() for _ in range(reader.one("I"))] if reader.one("B") else []
         _auxiliary(reader)
         session = self._session(request)
         if code_page != 1252:
@@ -301,7 +303,6 @@ TYPES: dict[str, dict[str, Callable[[MapiServer, Request, Reader], Answer]]] = {
 }
 _ECHOED = "X-RequestType", "X-RequestId", "X-ClientInfo"
 _NO_AUXILIARY = bytes(4)
-_DEFAULT_COLUMNS = 0x39000003, 0x3001001F, 0x3003001F, 0x39FE001F
 _UNRESOLVED, _AMBIGUOUS, _RESOLVED = range(3)
 """Minimal identifiers that tell how a name was resolved ([MS-OXNSPI] section 2.2.1.8)."""
 
@@ -317,7 +318,7 @@ def _state(reader: Reader) -> int:
 
 def _address_book_row(values: Values, tags: Sequence[int]) -> bytes:
     """Return an AddressBookPropertyRow ([MS-OXCMAPIHTTP] section 2.2.1.7)."""
-    found = [find(values, tag) for tag in tags]
+    found = [values.get(tag) for tag in tags]
     flagged = None in found
     row = b"\1" if flagged else b"\0"
     for tag, value in zip(tags, found, strict=True):
@@ -325,7 +326,7 @@ def _address_book_row(values: Values, tags: Sequence[int]) -> bytes:
         if value is None:
             row += b"\x0a" + struct.pack("<I", Error.NOT_FOUND)
         else:
-            row += (b"\0" if flagged else b"") + (b"\xff" if kind in (STRING, STRING_8) else b"") + encode(kind, value)
+            row += (b"\0" if flagged else b"") + (b"\xff" if kind == STRING else b"") + encode(kind, value)
     return row
 
 

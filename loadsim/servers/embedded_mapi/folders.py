@@ -1,4 +1,4 @@
-"""Operations on a mailbox, its folders, and tables of rows."""
+"""The form of remote operations, and those on a mailbox, its folders, and tables of rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from loadsim.servers.embedded_mapi.operations import Answer, Call, Operation
-from loadsim.servers.embedded_mapi.store import CREATED, NEW_MAIL, Folder, Mailbox
-from loadsim.servers.embedded_mapi.wire import DISPLAY_NAME, Error, RopError, Values, encode_row, find
+from loadsim.servers.embedded_mapi.store import CREATED, NEW_MAIL, Folder, Mailbox, Store
+from loadsim.servers.embedded_mapi.wire import DISPLAY_NAME, Error, RopError, Values, encode_row
 
 PRIVATE, USE_PER_MDB_REPLID_MAPPING = 0x01, 0x01000000
 """Flags of a logon ([MS-OXCSTOR] section 2.2.1.1.1)."""
@@ -21,6 +20,37 @@ CURRENT, END = 1, 2
 """Places in a table ([MS-OXCTABL] section 2.2.2.1.1)."""
 DEPTH, ASSOCIATED = 0x04, 0x02
 """Flags of tables: all folders below, associated messages ([MS-OXCFOLD] sections 2.2.1.13.1 and 2.2.1.14.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The context of an operation. `parent` is the object at the index `r`; `room_bytes` is left for the response."""
+
+    store: Store
+    mailbox: Mailbox
+    logon: int
+    input_index: int
+    parent: object
+    room_bytes: int
+
+
+Answer = bytes | tuple[object, bytes]
+"""The response behind its error code; in a pair, behind the object that was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A ROP: its handle indexes in their order, its fields by the letters of `Reader.one`, and its function.
+
+    Indexes are `i` (input), `o` (output), `r` (of the response) and `d` (destination). The input is one of `types`.
+    Each response of a `partial` one ends with PartialCompletion.
+    """
+
+    indexes: str
+    fields: str
+    types: tuple[type, ...]
+    act: Callable[..., Answer]
+    partial: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +89,7 @@ class Subscription:
 
 
 def _sort_key(tag: int, row: Values) -> tuple[bool, Any]:
-    value = find(row, tag)
+    value = row.get(tag)
     return value is not None, value.lower() if isinstance(value, str) else 0 if value is None else value
 
 

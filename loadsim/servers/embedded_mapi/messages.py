@@ -7,8 +7,7 @@ import struct
 from dataclasses import dataclass
 from functools import partial
 
-from loadsim.servers.embedded_mapi.folders import Table
-from loadsim.servers.embedded_mapi.operations import Answer, Call, Operation
+from loadsim.servers.embedded_mapi.folders import Answer, Call, Operation, Table
 from loadsim.servers.embedded_mapi.store import (
     CHANGE_NUMBER,
     COMPUTED,
@@ -26,22 +25,16 @@ from loadsim.servers.embedded_mapi.store import (
 )
 from loadsim.servers.embedded_mapi.wire import (
     BINARY,
-    RECIPIENT_COLUMNS,
     RECIPIENT_TYPE,
     STRING,
-    STRING_8,
     Error,
     Reader,
     RopError,
     Values,
-    decode_text,
     encode_recipient,
     encode_row,
-    encode_text,
-    find,
     sized,
     typed_string,
-    wide,
 )
 
 LARGEST_STREAM_BYTES = 32 * 1024 * 1024
@@ -83,7 +76,7 @@ class Stream:
 
 def open_message(call: Call, on: object, code_page: int, folder_number: int, mode: int, number: int) -> Answer:
     folder = call.mailbox.folder(folder_number)
-    if mode not in (0, 1, 3):
+    if mode > 1:
         raise RopError(Error.INVALID)
     if number not in folder.messages:
         raise RopError(Error.NOT_FOUND)
@@ -92,7 +85,7 @@ def open_message(call: Call, on: object, code_page: int, folder_number: int, mod
     subject = [typed_string(draft.values.get(tag, "")) for tag in (SUBJECT_PREFIX, NORMALIZED_SUBJECT)]
     head = bytes((any(tag >> 31 for tag in draft.values),)) + b"".join(subject)
     recipients = draft.recipients.values()
-    head += struct.pack(f"<HH{len(RECIPIENT_COLUMNS)}I", len(recipients), len(RECIPIENT_COLUMNS), *RECIPIENT_COLUMNS)
+    head += struct.pack("<HH", len(recipients), 0)
     rows = _that_fit([encode_recipient(each) for each in recipients], call.room_bytes - 7 - len(head))
     return message, head + bytes((len(rows),)) + b"".join(rows)
 
@@ -121,18 +114,16 @@ def modify_recipients(
 ) -> Answer:
     columns, rows = wanted
     _check_writable(message)
-    changes: dict[int, Values | None] = {}
+    if columns:
+        raise RopError(Error.NOT_SUPPORTED)
+    changes: dict[int, Values] = {}
     for row, kind, encoded in rows:
         reader = Reader(encoded)
-        changes[row] = reader.recipient(columns) | {RECIPIENT_TYPE: kind} if encoded else None
+        changes[row] = reader.recipient() | {RECIPIENT_TYPE: kind}
         reader.end()
-        if kind & 0x0F not in (1, 2, 3):
+        if kind not in (1, 2, 3):
             raise RopError(Error.INVALID)
-    for row, values in changes.items():
-        if values is None:
-            message.draft.recipients.pop(row, None)
-        else:
-            message.draft.recipients[row] = values
+    message.draft.recipients |= changes
     return b""
 
 
@@ -214,10 +205,9 @@ def get_attachment_table(call: Call, message: OpenMessage, flags: int) -> Answer
 def open_attachment(call: Call, message: OpenMessage, mode: int, number: int) -> Answer:
     if number not in message.draft.attachments:
         raise RopError(Error.NOT_FOUND)
-    if mode == 1:
-        _check_writable(message)
-    values = dict(message.draft.attachments[number])
-    return OpenAttachment(message, number, values, writable=mode in (1, 3) and message.writable), b""
+    if mode:
+        raise RopError(Error.NOT_SUPPORTED)
+    return OpenAttachment(message, number, dict(message.draft.attachments[number]), writable=False), b""
 
 
 def create_attachment(call: Call, message: OpenMessage) -> Answer:
@@ -240,17 +230,17 @@ def save_attachment(call: Call, attachment: OpenAttachment, flags: int) -> Answe
 
 def open_stream(call: Call, on: OpenMessage | OpenAttachment, tag: int, mode: int) -> Answer:
     """Open a property as a stream to read (0), to change (1), or from nothing (2) ([MS-OXCPRPT] section 2.2.14)."""
-    if tag & 0xFFFF not in (BINARY, STRING, STRING_8):
+    if tag & 0xFFFF not in (BINARY, STRING):
         raise RopError(Error.NOT_SUPPORTED)
     if mode > 2:
         raise RopError(Error.INVALID)
     if mode and not on.writable:
         raise RopError(Error.STREAM_ACCESS)
-    value = b"" if mode == 2 else find(on.values, tag)
+    value = b"" if mode == 2 else on.values.get(tag)
     if value is None:
         raise RopError(Error.NOT_FOUND)
     if isinstance(value, str):
-        value = encode_text(tag & 0xFFFF, value)
+        value = value.encode("utf-16-le", "replace")
     return Stream(on, tag, bytearray(value), writable=mode > 0), struct.pack("<I", len(value))
 
 
@@ -262,25 +252,22 @@ def read_stream(call: Call, stream: Stream, count: int) -> Answer:
 
 
 def write_stream(call: Call, stream: Stream, written: bytes) -> Answer:
-    _check_stream(stream, stream.position + len(written))
+    if not stream.writable:
+        raise RopError(Error.STREAM_ACCESS)
+    if stream.position + len(written) > LARGEST_STREAM_BYTES:
+        raise RopError(Error.TOO_BIG)
     stream.content[stream.position : stream.position + len(written)] = written
     stream.position += len(written)
     return struct.pack("<H", len(written))
 
 
-def _check_stream(stream: Stream, size: int) -> None:
-    if not stream.writable:
-        raise RopError(Error.STREAM_ACCESS)
-    if size > LARGEST_STREAM_BYTES:
-        raise RopError(Error.TOO_BIG)
-
-
 def commit_stream(call: Call, stream: Stream) -> Answer:
     """Set the property from the stream's bytes; a string may end with its terminator."""
     if stream.writable:
-        kind, content = stream.tag & 0xFFFF, bytes(stream.content)
-        value = content if kind == BINARY else decode_text(kind, content).removesuffix("\0")
-        stream.owner.values[wide(stream.tag)] = value
+        content = bytes(stream.content)
+        is_text = stream.tag & 0xFFFF == STRING
+        value = content.decode("utf-16-le", "replace").removesuffix("\0") if is_text else content
+        stream.owner.values[stream.tag] = value
     return b""
 
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 
 from loadsim.servers.embedded_mapi import folders, messages
-from loadsim.servers.embedded_mapi.operations import Call
 from loadsim.servers.embedded_mapi.store import CREATED, MESSAGE_CLASS, NEW_MAIL, Folder, Mailbox, Message, Store
 from loadsim.servers.embedded_mapi.wire import STRING, Error, MalformedError, Reader, RopError, encode
 
@@ -93,7 +92,7 @@ class Rops:
             if inputs and not isinstance(inputs[0], operation.types):
                 raise RopError(Error.NOT_SUPPORTED)
             parent = self._object(handles, places["r"]) if "r" in places else None
-            call = Call(self._store, self._mailbox, logon, places.get("i", 0), parent, room_bytes)
+            call = folders.Call(self._store, self._mailbox, logon, places.get("i", 0), parent, room_bytes)
             answer = operation.act(call, *inputs, *fields)
             made, body = answer if isinstance(answer, tuple) else (None, answer)
         except RopError as refused:

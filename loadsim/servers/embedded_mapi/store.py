@@ -54,11 +54,6 @@ def now() -> int:
     return time.time_ns() // 100 + 116_444_736_000_000_000
 
 
-def global_counter(number: int) -> bytes:
-    """Return the counter in a folder's or message's identifier ([MS-OXCDATA] section 2.2.1)."""
-    return number.to_bytes(8, "little")[2:]
-
-
 @dataclass(slots=True, eq=False)
 class Message:
     """A message: properties, recipients by row, attachments by number."""
@@ -119,14 +114,14 @@ class Folder:
     def entry(self) -> bytes:
         """The entry identifier ([MS-OXCDATA] section 2.2.4.1)."""
         store = bytes(4) + self.mailbox.guid + b"\x01\0" + self.mailbox.replica
-        return store + global_counter(self.number) + bytes(2)
+        return store + self.number.to_bytes(8, "little")[2:] + bytes(2)
 
     def put(self, message: Message) -> None:
         """Store a message, new or changed, with the properties that the server computes."""
         values, parts = message.values, (*message.recipients.values(), *message.attachments.values())
         for kind, tag in _SHOWN.items():
-            names = (each for each in message.recipients.values() if each[RECIPIENT_TYPE] & 0x0F == kind)
-            values[tag] = "; ".join(each.get(DISPLAY_NAME) or each.get(EMAIL_ADDRESS, "") for each in names)
+            shown = [each for each in message.recipients.values() if each[RECIPIENT_TYPE] == kind]
+            values[tag] = "; ".join(each[DISPLAY_NAME] or each[EMAIL_ADDRESS] for each in shown)
         stamp, subject = now(), values.get(SUBJECT, "")
         values |= {
             MESSAGE_FLAGS: message.flags & ~HAS_ATTACHMENTS | (HAS_ATTACHMENTS if message.attachments else 0),
@@ -274,7 +269,7 @@ class Store:
 
         The properties are those of [MS-OXOMSG] sections 3.2.4.2 and 3.2.5.1.
         """
-        names = [each.get(EMAIL_ADDRESS, "").lower() for each in message.recipients.values()]
+        names = [each[EMAIL_ADDRESS].lower() for each in message.recipients.values()]
         if not all(name in self._members for name in names):
             raise RopError(Error.UNKNOWN_USER)
         targets = dict.fromkeys(mailbox for name in names for mailbox in self._members[name])

@@ -6,24 +6,21 @@ Written from [MS-OXCDATA], apart from the codec of the driver: two readings of t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
 Values = dict[int, Any]
 """Properties of an object by their tags: identifier and type ([MS-OXCDATA] section 2.9)."""
 
-STRING_8, STRING, BINARY = 0x1E, 0x1F, 0x0102
-_FIXED = {0x02: "h", 0x03: "i", 0x04: "f", 0x05: "d", 0x06: "q", 0x07: "d", 0x0A: "I", 0x0B: "?", 0x14: "Q", 0x40: "Q"}
-"""Types of properties ([MS-OXCDATA] section 2.11.1): strings of 8 and 16 bits, sized bytes, and those of fixed size."""
-_CODE_PAGE = "cp1252"
+STRING, BINARY = 0x1F, 0x0102
+_FIXED = {0x03: "i", 0x0B: "?", 0x14: "Q", 0x40: "Q"}
+"""Types of properties ([MS-OXCDATA] section 2.11.1): strings in Unicode, sized bytes, and those of fixed size."""
 
 RECIPIENT_TYPE, DISPLAY_NAME, ADDRESS_TYPE, EMAIL_ADDRESS = 0x0C150003, 0x3001001F, 0x3002001F, 0x3003001F
-SMTP_ADDRESS, SIMPLE_NAME, TRANSMITTABLE_NAME = 0x39FE001F, 0x39FF001F, 0x3A20001F
-_STANDARD_OF_RECIPIENTS = {0x3002, 0x3001, 0x3003, 0x0FFF, 0x0FF6, 0x0C15, 0x300B, 0x3A40, 0x3A20}
-"""Properties that no further column of a recipient may have ([MS-OXCMSG] section 2.2.3.5.1)."""
-RECIPIENT_COLUMNS = (0x0FFE0003, 0x39000003, SMTP_ADDRESS)
-"""The further columns that this server sends: object type, display type, SMTP address."""
+SMTP_ADDRESS = 0x39FE001F
+_SMTP_RECIPIENT = 0x021B
+"""The flags of a recipient with an SMTP address and a name, both in Unicode ([MS-OXCDATA] section 2.8.3.1)."""
 
 
 class Error(IntEnum):
@@ -83,15 +80,14 @@ class Reader:
         """Return one field: a number by its letter in `struct`, or one of `_FIELDS`."""
         return _FIELDS[letter](self) if letter in _FIELDS else self.unpack(letter)[0]
 
-    def text(self, kind: int) -> str:
-        """Return a string, and skip its terminator, which is as wide as its characters."""
-        width = 1 if kind == STRING_8 else 2
+    def text(self, width: int = 2) -> str:
+        """Return a string in Unicode, or in code page 1252, and skip its terminator, which has this width."""
         end = self.data.find(bytes(width), self.at)
         while end >= 0 and (end - self.at) % width:
             end = self.data.find(bytes(width), end + 1)
         if end < 0:
             raise MalformedError
-        return decode_text(kind, self.take(end + width - self.at)[:-width])
+        return self.take(end + width - self.at)[:-width].decode("cp1252" if width == 1 else "utf-16-le", "replace")
 
     def end(self) -> None:
         if self.at != len(self.data):
@@ -101,8 +97,8 @@ class Reader:
         """Return a property value of this type; in ROPs, sizes have 16 bits (section 2.11.1.1)."""
         if kind in _FIXED:
             return self.one(_FIXED[kind])
-        if kind in (STRING, STRING_8):
-            return self.text(kind)
+        if kind == STRING:
+            return self.text()
         if kind == BINARY:
             return self.one("D")
         raise MalformedError
@@ -110,39 +106,19 @@ class Reader:
     def tagged_value(self) -> tuple[int, Any]:
         """Return tag and value (section 2.11.4)."""
         tag = self.one("I")
-        return wide(tag), self.value(tag & 0xFFFF)
+        return tag, self.value(tag & 0xFFFF)
 
-    def row(self, tags: Iterable[int]) -> Values:
-        """Return the present values of a property row (section 2.8.1)."""
-        flagged, values = self.one("B"), {}
-        for tag in tags:
-            flag = self.one("B") if flagged else 0
-            if flag == 0:
-                values[wide(tag)] = self.value(tag & 0xFFFF)
-            elif flag == 0x0A:
-                self.one("I")
-            elif flag != 1:
-                raise MalformedError
-        return values
+    def recipient(self) -> Values:
+        """Return the properties of a recipient with an SMTP address and a name (section 2.8.3.2).
 
-    def recipient(self, columns: Sequence[int]) -> Values:
-        """Return the properties of a recipient with an SMTP address (section 2.8.3.2).
-
-        Raises `RopError` for others, and for a forbidden column.
+        Raises `RopError` for others, and for further properties.
         """
-        if _STANDARD_OF_RECIPIENTS & {tag >> 16 for tag in columns}:
-            raise RopError(Error.INVALID)
-        flags, values = self.one("H"), Values()
-        if flags & 7 != 3:
+        if self.one("H") != _SMTP_RECIPIENT:
             raise RopError(Error.NOT_SUPPORTED)
-        values[ADDRESS_TYPE] = "SMTP"
-        for flag, tag in ((8, EMAIL_ADDRESS), (16, DISPLAY_NAME), (0x400, SIMPLE_NAME), (32, TRANSMITTABLE_NAME)):
-            if flags & flag:
-                values[tag] = self.text(STRING if flags & 0x200 else STRING_8)
-        count = self.one("H")
-        if count > len(columns):
-            raise MalformedError
-        return values | self.row(columns[:count])
+        values: Values = {ADDRESS_TYPE: "SMTP", EMAIL_ADDRESS: self.text(), DISPLAY_NAME: self.text()}
+        if self.unpack("HB") != (0, 0):
+            raise RopError(Error.NOT_SUPPORTED)
+        return values
 
     def names(self) -> list[tuple[bytes, int | str]]:
         """Return named properties: their sets, and names or numbers ([MS-OXCDATA] section 2.6.1)."""
@@ -151,7 +127,7 @@ class Reader:
             kind, group = self.one("B"), self.take(16)
             if kind > 1:
                 raise MalformedError
-            names.append((group, Reader(self.take(self.one("B"))).text(STRING) if kind else self.one("I")))
+            names.append((group, Reader(self.take(self.one("B"))).text() if kind else self.one("I")))
         return names
 
     def sort_orders(self) -> tuple[int, list[tuple[int, int]]]:
@@ -167,13 +143,14 @@ class Reader:
     def new_folder(self) -> str:
         """Return the name; the comment is left out ([MS-OXCROPS] section 2.2.4.2.1)."""
         unicode, _, _ = self.unpack("3B")
-        name, _ = [self.text(STRING if unicode else STRING_8) for _ in range(2)]
+        name, _ = self.text(), self.text()
+        if not unicode:
+            raise MalformedError
         return name
 
 
 _FIELDS: dict[str, Callable[[Reader], Any]] = {
-    "z": lambda reader: reader.text(STRING_8),
-    "w": lambda reader: reader.text(STRING),
+    "z": lambda reader: reader.text(1),
     "D": lambda reader: reader.take(reader.one("H")),
     "T": lambda reader: reader.unpack(f"{reader.one('H')}I"),
     "M": lambda reader: reader.unpack(f"{reader.one('H')}Q"),
@@ -189,29 +166,12 @@ _FIELDS: dict[str, Callable[[Reader], Any]] = {
 """
 
 
-def wide(tag: int) -> int:
-    """Return the tag under which a property is kept: strings are in Unicode."""
-    return tag | 1 if tag & 0xFFFF == STRING_8 else tag
-
-
-def find(values: Values, tag: int, default: Any = None) -> Any:
-    return values.get(wide(tag), default)
-
-
-def decode_text(kind: int, content: bytes) -> str:
-    return content.decode(_CODE_PAGE if kind == STRING_8 else "utf-16-le", "replace")
-
-
-def encode_text(kind: int, text: str) -> bytes:
-    return text.encode(_CODE_PAGE if kind == STRING_8 else "utf-16-le", "replace")
-
-
 def encode(kind: int, value: Any) -> bytes:
     """Return a property value of this type ([MS-OXCDATA] section 2.11.1)."""
     if kind in _FIXED:
         return struct.pack("<" + _FIXED[kind], value)
-    if kind in (STRING, STRING_8):
-        return encode_text(kind, value + "\0")
+    if kind == STRING:
+        return bytes((value + "\0").encode("utf-16-le", "replace"))
     return sized(value)
 
 
@@ -223,7 +183,7 @@ def encode_row(values: Values, tags: Iterable[int], largest_bytes: int, *, cuts:
     """Return a property row (section 2.8.1). A value that is larger is cut, or an error that asks for a stream."""
     cells: list[bytes | Error] = []
     for tag in tags:
-        value = find(values, tag)
+        value = values.get(tag)
         most = largest_bytes // (2 if tag & 0xFFFF == STRING else 1)
         if isinstance(value, str | bytes) and len(value) > most:
             cells.append(encode(tag & 0xFFFF, value[:most]) if cuts else Error.NO_MEMORY)
@@ -243,8 +203,6 @@ def typed_string(text: str) -> bytes:
 
 def encode_recipient(values: Values) -> bytes:
     """Return a row of an open message's recipients ([MS-OXCROPS] section 2.2.6.1.2.1)."""
-    address = values.get(EMAIL_ADDRESS, "")
-    row = struct.pack("<H", 0x021B) + encode(STRING, address) + encode(STRING, values.get(DISPLAY_NAME, address))
-    row += struct.pack("<H", len(RECIPIENT_COLUMNS))
-    row += encode_row(values, RECIPIENT_COLUMNS, 0xFFFF)
+    row = struct.pack("<H", _SMTP_RECIPIENT) + encode(STRING, values[EMAIL_ADDRESS])
+    row += encode(STRING, values[DISPLAY_NAME]) + bytes(3)  # no further properties
     return struct.pack("<BHH", values[RECIPIENT_TYPE], 1252, 0) + sized(row)
