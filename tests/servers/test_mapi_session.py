@@ -97,6 +97,47 @@ def test_a_wait_that_never_ends_is_a_lost_session(fault: faulty_mapi.Fault, afte
     run_watched(scenario)
 
 
+@pytest.mark.parametrize("ends", ["log off", "log on again"])
+def test_a_session_may_end_while_the_wait_fetches_events(ends: str) -> None:
+    """The log-off comes after them; a new session does not suffer from the end of the old one."""
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (server, services):
+            driver, ear, let = open_driver("mapi", services), Ear(), asyncio.Event()
+            session, other = driver.session(OWN, ear), driver.session(OWN, Ear())
+            await session.mailbox.log_on()
+            await session.mailbox.watch()
+            await other.mailbox.log_on()
+            await other.mailbox.folders()
+
+            async def held(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+                await let.wait()
+                await server.answer(request, writer)
+
+            async def held_but_one(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+                server.fail("Execute", held)
+                await server.answer(request, writer)
+
+            server.fail("Execute", held_but_one)
+            await other.mailbox.append(INBOX, message_of("ups1K", "n1.0"))
+            await server.met.wait()
+            if ends == "log off":
+                leaving = asyncio.create_task(session.mailbox.log_off())
+                await turns()
+                let.set()
+                await leaving
+            else:
+                session.mailbox.abandon()
+                let.set()
+                await session.mailbox.log_on()
+                assert len(await session.mailbox.headers(INBOX, None)) == 1
+            assert not ear.losses
+            session.mailbox.abandon()
+            other.mailbox.abandon()
+
+    run_watched(scenario)
+
+
 def test_messages_of_each_kind_are_read_back() -> None:
     """Those above one request are written and read through streams; their bodies have the digests of their tags."""
 

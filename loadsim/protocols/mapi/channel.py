@@ -147,7 +147,7 @@ class Channel:
             raise
         finally:
             if outcome not in ("ok", "refused"):
-                self.close()
+                self._drop(connection)
             if not is_reported:
                 report()
         remember(self.account.number, connection.transport)
@@ -169,15 +169,20 @@ class Channel:
             raise
         finally:
             if outcome != "ok":
-                self.close()
+                self._drop(made)
             self.observer.command(CONNECT, since, outcome, 0, 0)
         if not made.is_open:  # by `close`, meanwhile
             made.close()
             raise ServerLost("closed")
         return made
 
+    def _drop(self, connection: _Connection) -> None:
+        """Close a connection; a cancelled request may end when there is another one already."""
+        connection.close()
+        if self._connection is connection:
+            self._connection = None
+
     def close(self) -> None:
         """Close the connection at once; a request under way fails."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        if self._connection is not None:
+            self._drop(self._connection)

@@ -84,8 +84,9 @@ def header_of(folder: str, row: Row, domain: str, addresses: Mapping[str, str]) 
 def part_of(row: Row) -> Part:
     """Return an attachment, whose name counts on from that of the text, "1"."""
     place, size_bytes, filename, content_type = row
+    name = str(((number(place) or 0) & 0x7FFF_FFFF) + 2)
     kind = text(content_type) or "application/octet-stream"
-    return Part(str((number(place) or 0) + 2), kind, encoded_bytes(number(size_bytes) or 0), text(filename), "base64")
+    return Part(name, kind, encoded_bytes(number(size_bytes) or 0), text(filename), "base64")
 
 
 def counter(message: object) -> int:

@@ -147,12 +147,13 @@ class MapiSession:
     async def log_off(self) -> None:
         """Disconnect (MS-OXCMAPIHTTP section 3.1.5.4), after an Unbind from the address book if it was used."""
         with self:
-            self._stop_waiting()
-            self.logon = None
             try:
-                if self._address_book.cookies:
-                    await self._ask(self._address_book, bodies.Unbind())
-                await self._ask(self._mailbox, bodies.Disconnect())
+                async with self._executing:  # the wait may be fetching events
+                    self._stop_waiting()
+                    self.logon = None
+                    if self._address_book.cookies:
+                        await self._ask(self._address_book, bodies.Unbind())
+                    await self._ask(self._mailbox, bodies.Disconnect())
             finally:
                 self.abandon()
 
