@@ -18,7 +18,7 @@ from loadsim.audit.expected import MailEvent
 from loadsim.audit.judged import Fault, Judged
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
-from loadsim.model.ports import Flag
+from loadsim.model.ports import INBOX, Flag
 from loadsim.model.records import EVENTS
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT
@@ -103,8 +103,8 @@ class AuditFile:
         """Join the faults of all mailboxes, for `faults`. Return the totals.
 
         A message without place in its mailbox was for others if the records name it, or if it is missing elsewhere,
-        which is then the same fault. Nothing is known of it if its sending failed, or if its sender's records are not
-        whole. Keywords are held against a server that keeps some.
+        which is then the same fault. Nothing is known of it if its sender's records are not whole. Keywords are held
+        against a server that keeps some.
         """
         sql = self._sql
         misdelivered = Code.MAIL_MISDELIVERED.id
@@ -116,23 +116,15 @@ class AuditFile:
             sql.executemany(
                 "UPDATE settled SET code = ?, stray = 0 WHERE at = ?", [(misdelivered, stray) for stray, _ in pairs]
             )
-            # 2. Messages that the records name, in one pass over the records.
-            sql.execute(
-                "INSERT INTO known SELECT DISTINCT message, event FROM mail"
-                " WHERE message IN (SELECT message FROM settled WHERE stray)"
-            )
+            # 2. Messages of which nothing is known.
+            sql.executemany("INSERT INTO unsure VALUES (?)", [(user,) for user in unsure_senders])
+            unknown = sql.execute("DELETE FROM settled WHERE stray AND sender IN (SELECT user FROM unsure)").rowcount
+            # 3. Messages that the records name, in one pass over the records: some may be delivered, though unanswered.
             sql.execute(
                 "UPDATE settled SET code = ?, stray = 0 WHERE stray AND message IN"
-                " (SELECT message FROM known WHERE event IN (?, ?))",
-                (misdelivered, EVENT["accepted"], EVENT["saved"]),
+                " (SELECT message FROM mail WHERE event IN (?, ?, ?))",
+                (misdelivered, EVENT["accepted"], EVENT["saved"], EVENT["unsure"]),
             )
-            # 3. Messages of which nothing is known.
-            sql.executemany("INSERT INTO unsure VALUES (?)", [(user,) for user in unsure_senders])
-            unknown = sql.execute(
-                "DELETE FROM settled WHERE stray AND (sender IN (SELECT user FROM unsure) OR message IN"
-                " (SELECT message FROM known WHERE event = ?))",
-                (EVENT["unsure"],),
-            ).rowcount
             # 4. Keywords.
             sql.execute(
                 "DELETE FROM settled WHERE code = ? AND wanted = ? AND NOT EXISTS (SELECT 1 FROM box WHERE keywords)",
@@ -166,13 +158,11 @@ class AuditFile:
 
 _SETTLED = """
 DROP TABLE IF EXISTS temp.settled;
-DROP TABLE IF EXISTS temp.known;
 DROP TABLE IF EXISTS temp.unsure;
 CREATE TEMP TABLE settled AS
     SELECT rowid AS at, *, code = 'mail-unexpected' AND sender > 0 AS stray FROM fault;
 CREATE INDEX temp.by_message ON settled (message);
 CREATE UNIQUE INDEX temp.by_at ON settled (at);
-CREATE TEMP TABLE known (message BLOB, event INTEGER);
 CREATE TEMP TABLE unsure (user INTEGER PRIMARY KEY);
 """
 
@@ -214,7 +204,7 @@ def _version(log: TimingLog) -> int:
 
 
 def _fill(connection: sqlite3.Connection, log: TimingLog) -> None:
-    """Write the records of a log, without the copies that its lists leave out."""
+    """Write the records of a log; copies that its lists seem to leave out are unsure, as an unread one may be there."""
     connection.executescript(
         "DROP TABLE IF EXISTS mail; DROP TABLE IF EXISTS box; DROP TABLE IF EXISTS bounce;"
         "DROP TABLE IF EXISTS fault;" + _SCHEMA
@@ -223,15 +213,16 @@ def _fill(connection: sqlite3.Connection, log: TimingLog) -> None:
     used = np.array(_USED)
     with connection:
         for mails in log.pieces("mails"):
-            kept = used[mails["event"]]
+            some = mails.kept(used[mails["event"]])
+            folders = np.array(log.strings, dtype=object)[some["folder"]]
+            events = some["event"]
             if leaves_out:
-                kept &= ~of_sender(log, mails)
-            some = mails.kept(kept)
-            folders = np.array(log.strings, dtype=object)[some["folder"]].tolist()
-            columns = [some[name].tolist() for name in ("user", "event", "message", "sender")]
+                own = of_sender(log, some)
+                events, folders = np.where(own, EVENT["unsure"], events), np.where(own, INBOX, folders)
+            columns = [column.tolist() for column in (some["user"], events, some["message"], some["sender"], folders)]
             connection.executemany(
                 "INSERT INTO mail (user, event, message, sender, folder) VALUES (?, ?, ?, ?, ?)",
-                zip(*columns, folders, strict=True),
+                zip(*columns, strict=True),
             )
         connection.execute("CREATE INDEX mail_of_user ON mail (user)")
         connection.execute(f"PRAGMA user_version = {_version(log)}")

@@ -10,7 +10,7 @@ Each event changes the copies of a message, a copy being a folder and the flags 
     saved               `folder` has a copy that is seen; in the calendar, it replaces all others
     expunged            `folder` has a copy less
     read, answered ...  a copy in `folder` has this flag
-    unsure              nothing is known of the message any more; in the calendar, until the next `saved`
+    unsure              from now on, a copy may also be in `folder`; after `left`, one may be gone
     missing, doubled    nothing: the mailbox itself is read
 """
 
@@ -55,23 +55,27 @@ class InitialMail(NamedTuple):
 class Expected:
     """The copies of a message that a mailbox must hold, and the folders from which one was `expunged`.
 
-    `surplus` of them were made by the server, as the records show. A message that is `strange` was never put there. Of
-    one that is `unsure`, the copies are not known. `arrived`: its user has seen it, or it was there before.
+    `surplus` of them were made by the server, as the records show. A message that is `strange` was never put there.
+    After a command that failed, the copies may be in other folders, `places`, and have other flags, but none is lost.
+    `arrived`: its user has seen it, or it was there before.
     """
 
     copies: list[tuple[str, Flags]] = field(default_factory=list)
     expunged: tuple[str, ...] = ()
     surplus: int = 0
     strange: bool = False
-    unsure: bool = False
+    places: frozenset[str] = frozenset()
     arrived: bool = False
     sender: int = 0
 
     def take(self, folder: str) -> Flags:
         """Remove a copy from a folder. Return its flags; of several copies, those that all have."""
         there = [flags for at, flags in self.copies if at == folder]
-        if not there:  # the server has made a copy that its user has found
-            self.surplus += not self.strange
+        if not there:
+            if moved := next((copy for copy in self.copies if copy[0] in self.places), None):
+                self.copies.remove(moved)
+            elif folder not in self.places:  # the server has made a copy that its user has found
+                self.surplus += not self.strange
             return NONE
         taken = common(there)
         others = [copy for copy in self.copies if copy[0] != folder]
@@ -93,7 +97,7 @@ class ExpectedMail:
         self.messages: dict[str, Expected] = {}
         self.knows_start = start is not None
         self._left = INBOX  # the folder that the next event takes a copy from
-        self.calendar_unsure = False
+        self.schedules: set[str] = set()  # after a change of the calendar that failed: it has one of them
         for message, folder, seen in start or ():
             self.messages[message] = Expected([(folder, SEEN if seen else NONE)], arrived=True)
 
@@ -107,7 +111,7 @@ class ExpectedMail:
         if event in ("missing", "doubled"):
             return
         if event == "unsure" and folder == CALENDAR:
-            self.calendar_unsure = True
+            self.schedules |= {message, *self.in_calendar}
             return
         of = self.messages.get(message)
         if of is None:
@@ -118,7 +122,7 @@ class ExpectedMail:
                     of.copies.append((INBOX, NONE))
             case "seen" | "found":
                 of.surplus += of.arrived
-                if of.arrived or of.strange:
+                if of.arrived or not of.copies:
                     of.copies.append((INBOX, NONE))
                 of.arrived = True
             case "left":
@@ -130,16 +134,21 @@ class ExpectedMail:
                 of.copies.append((folder, common([flags for _, flags in of.copies])))
             case "saved":
                 if folder == CALENDAR:
-                    self.calendar_unsure = False
-                    for other in self.messages.values():
-                        if any(at == CALENDAR for at, _ in other.copies):
-                            other.take(CALENDAR)
-                            other.expunged += (CALENDAR,)
+                    self.schedules.clear()
+                    for other in self.in_calendar:
+                        self.messages[other].take(CALENDAR)
+                        self.messages[other].expunged += (CALENDAR,)
                 of.copies.append((folder, SEEN))
             case "expunged":
                 of.take(folder)
                 of.expunged += (folder,)
             case "unsure":
-                of.unsure = True
+                if left != INBOX:
+                    of.take(left)
+                of.places |= {folder}
             case _:
                 of.flag(folder, FLAGGED[event])
+
+    @property
+    def in_calendar(self) -> list[str]:
+        return [message for message, of in self.messages.items() if any(at == CALENDAR for at, _ in of.copies)]

@@ -43,7 +43,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The faults of a mailbox of `messages`; of `unknown` ones, the records do not say where they must be.
+    """The faults of a mailbox of `messages`; `unknown` ones may be where they are, but the records do not say so.
 
     `keeps_keywords`: a message has a keyword that it must have. A server need not keep any (RFC 9051 section 7.1,
     PERMANENTFLAGS).
@@ -60,34 +60,58 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
 
     If the records of its user are not `complete`, only the bodies are judged.
     """
-    unknown = int(expected.calendar_unsure)
     by_message: dict[str, list[HeldCopy]] = {}
     for each in found:
         if expected.knows_start or not each.message.startswith(INITIAL):
             by_message.setdefault(each.message, []).append(each)
     altered = [Fault(Code.MAIL_ALTERED, each.message, each.folder) for each in found if not each.whole]
-    faults: list[Fault] = []
+    faults, unknown = _of_schedules(expected, found)
     for message in dict.fromkeys([*expected.messages, *by_message]):
         of, there = expected.messages.get(message) or Expected(strange=True), by_message.get(message, [])
-        if expected.calendar_unsure:
+        if message in expected.schedules:
             of.copies = [copy for copy in of.copies if copy[0] != CALENDAR]
             there = [each for each in there if each.folder != CALENDAR]
-        if of.strange and not of.unsure:
+        if of.strange and not of.places:
             if expected.knows_start or not message.startswith(INITIAL):
                 faults += _strange(message, of, [each for each in there if not _saved_itself(expected.user, each)])
             continue
         wanted, have = Counter(folder for folder, _ in of.copies), Counter(each.folder for each in there)
-        if of.unsure:
-            unknown += wanted != have
-            continue
+        if of.places:
+            possible = _possible(expected.user, of, wanted, have)
+            unknown += possible == have != wanted
+            wanted, of.surplus = possible, 0
         faults += _misplaced(message, of, wanted, have)
-        if not of.surplus:  # else it is unknown which copy has which flag
+        if not (of.places or of.surplus):  # else it is unknown which copy has which flag
             faults += _unflagged(message, of, there)
     kept = Flag.FORWARDED.lower()
     keeps = any(kept in each.flags for each in found)
     if not complete:
         return Judged(len(found), tuple(altered), unknown + len({fault.message for fault in faults}), keeps)
     return Judged(len(found), (*altered, *faults), unknown, keeps)
+
+
+def _of_schedules(expected: ExpectedMail, found: Sequence[HeldCopy]) -> tuple[list[Fault], int]:
+    """Return the fault of a calendar without any of its possible schedules, and how many are unknown.
+
+    A calendar that a change has not reached, or only in part, has the old schedule, the new one, or both.
+    """
+    old = expected.in_calendar if expected.schedules else []
+    there = [each.message for each in found if each.folder == CALENDAR and each.message in expected.schedules]
+    if old and not there:
+        return [Fault(Code.MAIL_LOST, old[-1], CALENDAR)], 0
+    return [], int(there != old and bool(expected.schedules))
+
+
+def _possible(user: int, of: Expected, wanted: Counter[str], have: Counter[str]) -> Counter[str]:
+    """Return the copies by folder that a message may have, closest to those that it has.
+
+    The server may also have saved it, if its user has sent it.
+    """
+    able = of.places.union(wanted, [SENT_ITEMS] if of.sender == user else [])
+    possible = Counter({folder: copies for folder, copies in have.items() if folder in able})
+    missing = [*(wanted - possible).elements()]
+    possible.update(missing[: max(0, wanted.total() - of.surplus - possible.total())])
+    return possible
 
 
 def _saved_itself(user: int, found: HeldCopy) -> bool:

@@ -142,13 +142,15 @@ class UserMail:
         self._record("saved", schedule_id, self.number, self.number, CALENDAR, self.now())
 
     @contextmanager
-    def unless_sure(self, headers: Sequence[Header], *folders: str) -> Iterator[None]:
-        """Record that it is unknown where messages are, or which flags they have, if a command about them fails."""
+    def unless_sure(self, headers: Sequence[Header], *folders: str, expunges: bool = False) -> Iterator[None]:
+        """Record the folders where messages may be, with other flags or `expunged`, if a command about them fails."""
         try:
             yield
         except BaseException:
             for folder in folders:
                 for header in headers:
+                    if expunges:
+                        self.record_received("left", header, folder)
                     self.record_received("unsure", header, folder)
             raise
 

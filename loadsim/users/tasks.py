@@ -370,7 +370,7 @@ async def log_off(user: UserMail, _: None) -> None:
             lack = lack or failure
         own = [header for header in headers if header.tag] if newest is None else []
         if own:
-            with user.unless_sure(own, folder):
+            with user.unless_sure(own, folder, expunges=True):
                 await mail.expunge([header.ref for header in own])
             for header in own:
                 user.record_received("expunged", header, folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,44 @@ def test_what_failed_is_unknown_and_no_fault(tmp_path: Path, failure: TaskFailed
     faults, _ = audited(lived, tmp_path)
     assert faults == []
     assert lived.mails("unsure")
+
+
+class Unanswered(InMemoryMailbox):
+    """A mailbox that does what it is asked for, and breaks some of the connections instead of an answer."""
+
+    async def _break(self, act: Callable[..., Any], *about: Any) -> Any:
+        answer = await act(*about)
+        if draw(2, self._account.number, "unanswered", self._commands) < 0.1:
+            raise ServerLost("reset")
+        return answer
+
+    async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
+        await self._break(super().move, refs, folder)
+
+    async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
+        await self._break(super().copy, refs, folder)
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        return await self._break(super().append, folder, message, flags)  # type: ignore[no-any-return]
+
+    async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
+        await self._break(super().flag, refs, flag, on)
+
+    async def expunge(self, refs: Sequence[MessageRef]) -> None:
+        await self._break(super().expunge, refs)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_what_was_done_but_not_answered_is_no_fault(tmp_path: Path, seed: int) -> None:
+    def wrap(module: InMemoryDriver) -> InMemoryDriver:
+        module.mailbox_type = Unanswered
+        return module
+
+    lived = run(tmp_path, seed, wrap=wrap)
+    faults, totals = audited(lived, tmp_path)
+    assert faults == []
+    assert totals.unknown > 0
+    assert {mail["folder"] for mail in lived.mails("unsure")} >= {INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR}
 
 
 class Lying(InMemoryMailbox):
@@ -143,6 +181,42 @@ class LosesAll(Lying):
             folder.messages.clear()
 
 
+def loses(command: str, failure: TaskFailed) -> type[Lying]:
+    """A mailbox that loses the messages of its first five commands of a name, and says that these have failed."""
+
+    class Loses(Lying):
+        lost = 0
+
+        async def _lose(self, refs: Sequence[MessageRef]) -> None:
+            for message in await self._about(command, refs):
+                del message.folder.messages[message.uid]
+                Loses.lost += 1
+            raise failure
+
+    async def instead(self: Loses, refs: Sequence[MessageRef], *rest: Any) -> None:
+        if self.begun and Loses.lost < 5:
+            await self._lose(refs)
+        await getattr(InMemoryMailbox, name)(self, refs, *rest)
+
+    name = {"UID MOVE": "move", "UID COPY": "copy", "UID STORE": "flag"}[command]
+    setattr(Loses, name, instead)
+    return Loses
+
+
+@pytest.mark.parametrize("failure", [ServerRefused("NO"), ServerLost("reset")])
+@pytest.mark.parametrize("command", ["UID MOVE", "UID COPY", "UID STORE"])
+def test_what_is_lost_by_a_command_that_fails_is_lost(tmp_path: Path, command: str, failure: TaskFailed) -> None:
+    server = loses(command, failure)
+
+    def wrap(module: InMemoryDriver) -> InMemoryDriver:
+        module.mailbox_type = server
+        return module
+
+    faults, _ = audited(run(tmp_path, wrap=wrap), tmp_path)
+    assert [fault.code for _, fault in faults] == [Code.MAIL_LOST] * server.lost  # type: ignore[attr-defined]
+    assert server.lost >= 5  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("server", "codes", "folders"),
     [
@@ -189,6 +263,8 @@ def judged(events: Sequence[tuple[str, str, str]], found: Iterable[tuple[str, st
 
 KEPT = [("ia", INBOX, ""), ("ib", "Folder 01", "S")]
 N1 = [("accepted", "n1", "individual"), ("seen", "n1", INBOX), ("read", "n1", INBOX)]
+UNSURE_MOVE = [("unsure", "n1", INBOX), ("unsure", "n1", "Folder 02")]
+UNSURE_EXPUNGE = [("left", "n1", DELETED_ITEMS), ("unsure", "n1", DELETED_ITEMS)]
 
 
 @pytest.mark.parametrize(
@@ -222,14 +298,40 @@ N1 = [("accepted", "n1", "individual"), ("seen", "n1", INBOX), ("read", "n1", IN
         ([*N1, ("seen", "n1", INBOX), ("deleted", "n1", DELETED_ITEMS)],
          [*KEPT, ("n1", INBOX, "S"), ("n1", DELETED_ITEMS, "S")], [(Code.MAIL_DUPLICATED, "n1", INBOX, "")]),
         ([*N1, ("seen", "n1", INBOX)], [*KEPT, ("n1", INBOX, "S")], [(Code.MAIL_DUPLICATED, "n1", INBOX, "")]),
-        # Of what has failed, nothing is known but the body.
-        ([*N1, ("unsure", "n1", "Folder 02")], KEPT, []),
+        # After a move that has failed, the message is in the source or in the target, and nowhere else.
+        ([*N1, *UNSURE_MOVE], KEPT, [(Code.MAIL_LOST, "n1", INBOX, "")]),
+        ([*N1, *UNSURE_MOVE], [*KEPT, ("n1", INBOX, "")], []),
+        ([*N1, *UNSURE_MOVE], [*KEPT, ("n1", "Folder 02", "")], []),
+        ([*N1, *UNSURE_MOVE], [*KEPT, ("n1", INBOX, ""), ("n1", "Folder 02", "")], []),
+        ([*N1, *UNSURE_MOVE], [*KEPT, ("n1", "Folder 03", "S")], [(Code.MAIL_MISFILED, "n1", "Folder 03", INBOX)]),
+        ([*N1, *UNSURE_MOVE, ("left", "n1", "Folder 02"), ("moved", "n1", "Folder 03")], KEPT,
+         [(Code.MAIL_LOST, "n1", "Folder 03", "")]),
+        # A flag that was refused moves nothing; a copy that was refused leaves the message.
+        ([*N1, ("unsure", "n1", INBOX)], KEPT, [(Code.MAIL_LOST, "n1", INBOX, "")]),
+        ([*N1, ("copied", "n1", "Folder 02"), ("unsure", "n1", "Folder 02")], [*KEPT, ("n1", "Folder 02", "S")],
+         [(Code.MAIL_LOST, "n1", INBOX, "")]),
+        ([*N1, ("unsure", "n1", "Folder 02")], [*KEPT, ("n1", INBOX, ""), ("n1", "Folder 02", "")], []),
+        # Removed for good, or perhaps: also from where a move may have put it.
+        ([*N1, ("deleted", "n1", DELETED_ITEMS), *UNSURE_EXPUNGE], KEPT, []),
+        ([*N1, ("deleted", "n1", DELETED_ITEMS), *UNSURE_EXPUNGE], [*KEPT, ("n1", DELETED_ITEMS, "S")], []),
+        ([*N1, ("unsure", "n1", INBOX), ("unsure", "n1", DELETED_ITEMS), ("expunged", "n1", DELETED_ITEMS)], KEPT, []),
+        ([*N1, ("unsure", "n1", INBOX), ("unsure", "n1", DELETED_ITEMS), *UNSURE_EXPUNGE], KEPT, []),
+        # A message whose sending has failed need not be there; one that was seen must be.
+        ([("unsure", "n1", INBOX)], KEPT, []),
+        ([("unsure", "n1", INBOX)], [*KEPT, ("n1", INBOX, "")], []),
+        ([("seen", "n1", INBOX), ("moved", "n1", "Folder 02"), ("unsure", "n1", INBOX)], KEPT,
+         [(Code.MAIL_LOST, "n1", "Folder 02", "")]),
+        ([("unsure", "n1", INBOX), ("seen", "n1", INBOX)], KEPT, [(Code.MAIL_LOST, "n1", INBOX, "")]),
         ([*N1, ("unsure", "n1", "Folder 02")], [*KEPT, ("n1", INBOX, "!")], [(Code.MAIL_ALTERED, "n1", INBOX, "")]),
-        # The calendar has the last schedule, unless a change has failed since.
+        # The calendar has the last schedule; if a change has failed since, the old one, the new one, or both.
         ([("saved", "s1", CALENDAR), ("saved", "s2", CALENDAR)], [*KEPT, ("s2", CALENDAR, "S")], []),
         ([("saved", "s1", CALENDAR), ("saved", "s2", CALENDAR)], [*KEPT, ("s1", CALENDAR, "S")],
          [(Code.MAIL_UNEXPECTED, "s1", CALENDAR, ""), (Code.MAIL_LOST, "s2", CALENDAR, "")]),
-        ([("saved", "s1", CALENDAR), ("unsure", "s2", CALENDAR)], KEPT, []),
+        ([("saved", "s1", CALENDAR), ("unsure", "s2", CALENDAR)], KEPT, [(Code.MAIL_LOST, "s1", CALENDAR, "")]),
+        ([("saved", "s1", CALENDAR), ("unsure", "s2", CALENDAR)], [*KEPT, ("s2", CALENDAR, "")], []),
+        ([("saved", "s0", CALENDAR), ("saved", "s1", CALENDAR), ("unsure", "s2", CALENDAR)],
+         [*KEPT, ("s1", CALENDAR, "S"), ("s0", CALENDAR, "S")], [(Code.MAIL_UNEXPECTED, "s0", CALENDAR, "")]),
+        ([("unsure", "s1", CALENDAR), ("unsure", "s2", CALENDAR)], KEPT, []),
         ([("unsure", "s1", CALENDAR), ("saved", "s2", CALENDAR)], KEPT, [(Code.MAIL_LOST, "s2", CALENDAR, "")]),
     ],
 )  # fmt: skip
