@@ -18,6 +18,7 @@ from loadsim.cli.shown_answer import shown
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import MASK, AccountPattern
+from loadsim.model.documents.scenario_document import EMBEDDED
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.audit import describe_audit
@@ -49,7 +50,8 @@ def run_audit(args: argparse.Namespace) -> int:
 def _scenario(path: Path, overrides: Sequence[str]) -> Scenario:
     """Read the scenario of a run directory, which has no passwords. Raises `ConfigError` without a source of them."""
     scenario = load_scenario(str(path), overrides)
-    if not isinstance(scenario.accounts, AccountPattern) or scenario.accounts.password != MASK:
+    has_password = not isinstance(scenario.accounts, AccountPattern) or scenario.accounts.password != MASK
+    if has_password or scenario.server == EMBEDDED:  # which `services_of` rejects
         return scenario
     if VARIABLE not in os.environ:
         raise ConfigError(

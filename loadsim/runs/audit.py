@@ -22,8 +22,10 @@ MOST_MESSAGES = 100_000
 machine."""
 
 
-async def audit_run(directory: Path, scenario: Scenario, services: Services, watcher: Watcher) -> None:
-    """Audit a run that has reached its end, as its scenario says (`run.audit`).
+async def audit_run(
+    directory: Path, scenario: Scenario, services: Services, watcher: Watcher, most: int = MOST_MESSAGES
+) -> None:
+    """Audit a run that has reached its end, as its scenario says (`run.audit`); by default, of `most` messages.
 
     Raises `RunInvalid` if the result cannot be written.
     """
@@ -36,7 +38,7 @@ async def audit_run(directory: Path, scenario: Scenario, services: Services, wat
     ended = [source.facts.ended for source in log.sources if source.simulates]
     if not ended or "early" in ended or not any(source.ended for source in log.sources):
         return
-    if scenario.audit is None and _messages(scenario, log) > MOST_MESSAGES:
+    if scenario.audit is None and _messages(scenario, log) > most:
         return
     watcher.stage("audit")
     try:

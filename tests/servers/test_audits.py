@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from small_runs import loadsim, on, population_of, written
 
 from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
+from loadsim.provisioning.sessions import services_of
+from loadsim.runs.audit import audit_run
+from loadsim.runs.watcher import SILENT
 from loadsim.servers.dovecot_postfix import DovecotPostfix
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import EVENT
@@ -72,6 +76,18 @@ def test_a_run_is_audited_and_nothing_is_found(ended: Ended) -> None:
     assert document["messages"] == len(list(stored(ended.mail))) + calendars > 100
     assert document["mailboxes"] == 6
     assert (ended.out / "audit.csv").read_text() == "code,message_id,user,folder,wanted\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "most", "is_audited"),
+    [(None, 100, False), (None, 10_000, True), (True, 100, True), (False, 10_000, False)],
+)
+def test_run_audit_says_if_a_run_is_audited(ended: Ended, wanted: bool | None, most: int, is_audited: bool) -> None:
+    """By default up to a number of messages, of the start state and of the run."""
+    scenario = replace(load_scenario(str(ended.out / "scenario.yaml"), [PASSWORD]), audit=wanted)
+    (ended.out / "audit.json").unlink(missing_ok=True)
+    asyncio.run(audit_run(ended.out, scenario, services_of(scenario), SILENT, most))
+    assert (ended.out / "audit.json").exists() is is_audited
 
 
 def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:

@@ -94,7 +94,10 @@ def test_a_scenario_without_a_password_names_the_sources(place: Path, capsys: py
     group = {"profile": "loadsim-5.5/medium", "users": 1}
     for scenario, said in (
         ({"server": server, "accounts": {"user": "u{index}", "password": "***"}}, "set LOADSIM_PASSWORD, or use --set"),
-        ({"server": "embedded"}, "found embedded, which runs only during loadsim run"),
+        (
+            {"server": "embedded", "accounts": {"user": "u{index}", "password": "***"}},
+            "found embedded, which runs only during loadsim run",
+        ),
     ):
         (place / "scenario.yaml").write_text(json.dumps({"name": "x", "topology": [group], **scenario}))
         assert main(["audit", str(place)]) == 2
