@@ -54,6 +54,7 @@ def test_drivers_and_tasks_are_listed(said: Callable[..., str]) -> None:
         "aioimaplib",
         "fake",
         "imap",
+        "mapi",
     ]
     text = " ".join(said("tasks").split())
     for task, weight in load_weights().items():
