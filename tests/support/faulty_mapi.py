@@ -9,6 +9,9 @@ from contextlib import asynccontextmanager
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, MapiServer, Request
 
+ANY = ""
+"""In place of a type of request: all."""
+
 Fault = Callable[["FaultyServer", Request, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -40,7 +43,7 @@ class FaultyServer(MapiServer):
         self.at, self.fault, self.met = at, fault, asyncio.Event()
 
     async def respond(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        if self.fault is not None and request.kind == self.at:
+        if self.fault is not None and self.at in (request.kind, ANY):
             self.met.set()
             await self.fault(self, request, writer)
         else:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from loadsim.errors import ProtocolError, ServerRefused
 from loadsim.protocols.mapi import bodies, tags
+from loadsim.protocols.mapi.objects import text
 from loadsim.protocols.mapi.session import MapiSession
 
-_COLUMNS = (tags.EMAIL_ADDRESS, tags.DISPLAY_NAME, tags.SMTP_ADDRESS)
+_COLUMNS = (tags.EMAIL_ADDRESS, tags.DISPLAY_NAME)
 
 
 @dataclass(slots=True)
@@ -19,20 +20,20 @@ class AddressBook:
     A list of messages shows the names of recipients, not their addresses.
     """
 
-    names: dict[str, str] = field(default_factory=dict)
-    addresses: dict[str, str] = field(default_factory=dict)
-    dns: dict[str, str] = field(default_factory=dict)  # distinguished names of mailboxes, by address
+    addresses: dict[str, str] = field(default_factory=dict)  # by name
+    dns: dict[str, str] = field(default_factory=dict)  # distinguished names of users' mailboxes, by address
 
     async def mailbox_dn(self, session: MapiSession) -> str:
         """Return the distinguished name of the user's mailbox, from the address book at their first log-on."""
         address = session.account.address
         if address not in self.dns:
-            await self.resolve(session, [address])
+            (self.dns[address],) = await self.resolve(session, [address])
         return self.dns[address]
 
-    async def resolve(self, session: MapiSession, addresses: Sequence[str]) -> None:
-        """ResolveNames (MS-OXCMAPIHTTP section 2.2.5.14). Raises `ServerRefused` for an address that is not one entry.
+    async def resolve(self, session: MapiSession, addresses: Sequence[str]) -> list[str]:
+        """Return the distinguished name of each address, by ResolveNames (MS-OXCMAPIHTTP section 2.2.5.14).
 
+        Raises `ServerRefused` for an address that is not one entry.
         It checks recipients as SMTP's RCPT does: a message to a recipient that the server does not know is not sent.
         """
         request = bodies.ResolveNames(columns=_COLUMNS, names=tuple([f"=SMTP:{address}" for address in addresses]))
@@ -46,10 +47,7 @@ class AddressBook:
                 raise ServerRefused(f"{what} recipient ResolveNames", address)
         if len(rows) != len(addresses):
             raise ProtocolError("MAPI ResolveNames", f"expected {len(addresses)} entries, found {len(rows)}")
-        for address, (dn, name, _) in zip(addresses, rows, strict=True):
-            if isinstance(dn, str) and dn:
-                self.dns[address] = dn
+        for address, (_, name) in zip(addresses, rows, strict=True):
             if isinstance(name, str) and name:
-                self.names[address], self.addresses[name] = name, address
-        if addresses[0] not in self.dns:
-            raise ServerRefused("no distinguished name ResolveNames", addresses[0])
+                self.addresses[name] = address
+        return [text(dn) for dn, *_ in rows]

@@ -100,17 +100,20 @@ class MapiMailbox:
     # --- the session ---
 
     async def log_on(self) -> None:
-        """Connect and Logon; at the first time, ask for the numbers of named properties (MS-OXCPRPT section 2.2.12)."""
+        """Connect and Logon, with the numbers of named properties (MS-OXCPRPT section 2.2.12)."""
         self._leave()
         ask = rops.GetPropertyIdsFromNames(0, names=tuple([name for name, _ in tags.NAMED.values()]))
-        done = await self.session.log_on(lambda: self.book.mailbox_dn(self.session), *(() if self.named else (ask,)))
-        if not self.named:
-            found = done.answer(ask)
-            ids = found.ids if isinstance(found, rops.PropertyIds) else ()
-            if len(ids) != len(tags.NAMED) or not all(ids):
-                self.session.abandon()
-                raise ServerRefused("named properties without numbers", f"expected {len(tags.NAMED)}")
-            self.named = {key: tag(each, kind) for (key, (_, kind)), each in zip(tags.NAMED.items(), ids, strict=True)}
+        try:
+            done = await self.session.log_on(lambda: self.book.mailbox_dn(self.session), ask)
+        except ServerRefused:
+            self.book.dns.pop(self.session.account.address, None)  # it may have changed
+            raise
+        found = done.answer(ask)
+        ids = found.ids if isinstance(found, rops.PropertyIds) else ()
+        if len(ids) != len(tags.NAMED) or not all(ids):
+            self.session.abandon()
+            raise ServerRefused("named properties without numbers", f"expected {len(tags.NAMED)}")
+        self.named = {key: tag(each, kind) for (key, (_, kind)), each in zip(tags.NAMED.items(), ids, strict=True)}
 
     async def log_off(self) -> None:
         self._leave()

@@ -65,7 +65,6 @@ RENDERING_POSITION = 0x370B_0003
 # --- the address book ---
 
 EMAIL_ADDRESS = 0x3003_001F
-SMTP_ADDRESS = 0x39FE_001F
 
 # --- named properties ---
 
