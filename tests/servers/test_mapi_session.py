@@ -25,6 +25,7 @@ from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
 
 LIMIT_S = 10 * PATIENCE_S
+PERIOD_S = 200.0
 OWN = numbered_accounts(1)[0]
 
 
@@ -48,7 +49,7 @@ async def closes(server: FaultyServer, request: Request, writer: asyncio.StreamW
 
 async def begins(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
     """Begin a response that never ends."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/mapi-http\r\nX-ResponseCode: 0\r\n"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/mapi-http\r\nX-PendingPeriod: %d\r\n" % (1000 * PERIOD_S)
     writer.write(head + b"Transfer-Encoding: chunked\r\n\r\nc\r\nPROCESSING\r\n\r\n")
 
 
@@ -72,19 +73,25 @@ def test_a_connection_that_the_server_ends_between_requests_is_made_again() -> N
     run_watched(scenario)
 
 
-@pytest.mark.parametrize(("fault", "after_s"), [(begins, LIMIT_S), (faulty_mapi.pending, LONGEST_WAIT_S)])
-def test_a_wait_that_never_ends_is_a_lost_session(fault: faulty_mapi.Fault, after_s: float) -> None:
-    """Silence ends it after a request's limit, PENDING without end after the longest wait; a new session works."""
+@pytest.mark.parametrize(
+    ("fault", "still_s", "then_s"),
+    [(begins, PATIENCE_S + 0.9 * PERIOD_S, 0.2 * PERIOD_S), (faulty_mapi.pending, PATIENCE_S, LONGEST_WAIT_S)],
+)
+def test_a_wait_that_never_ends_is_a_lost_session(fault: faulty_mapi.Fault, still_s: float, then_s: float) -> None:
+    """Silence ends it a request's limit after the period of PENDING; PENDING without end, after the longest wait."""
 
     async def scenario() -> None:
-        async with faulty_server([OWN], LIMIT_S) as (server, services):
+        async with faulty_server([OWN], PATIENCE_S) as (server, services):
             ear = Ear()
             mailbox = open_driver("mapi", services).session(OWN, ear).mailbox
             await mailbox.log_on()
             server.fail("NotificationWait", fault)
             await mailbox.watch()
             assert ear.commands[-1][:2] == ("MAPI NotificationWait", "ok")
-            skip(after_s + 1)
+            skip(still_s)
+            await turns()
+            assert not ear.losses
+            skip(then_s)
             await ear.wait()
             assert [type(loss) for loss in ear.losses] == [ServerSilent]
             with pytest.raises(ServerSilent):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import failing_as, internal, own_failure
 from loadsim.protocols.mapi.http import Response, ResponseParser
 from loadsim.protocols.tls import remember
+
+USUAL_PERIOD_S, LONGEST_PERIOD_S = 15.0, 300.0
+"""The server's period of PENDING, if it states none, and at most."""
 
 CONNECT = "MAPI connection"
 """The name under which a connection is reported, with its TLS handshake."""
@@ -114,8 +118,9 @@ class Channel:
     ) -> Response:
         """Send a request, and return its response, if `check` does not raise. Raises `TaskFailed`.
 
-        With `begun`, the response may take `longest_s`, without silence of more than `limit_s`. The request is reported
-        when the response begins, and `begun` is called.
+        With `begun`, the response may take `longest_s`. Then silence may last `limit_s` longer than the server's period
+        of PENDING (MS-OXCMAPIHTTP section 2.2.3.3.5). The request is reported when the response begins, and `begun` is
+        called.
         """
         connection = await self._connected()
         since, outcome, is_reported = self.observer.now(), "lost", False
@@ -125,7 +130,7 @@ class Channel:
 
         def on_piece(head: Response | None) -> None:
             nonlocal outcome, is_reported
-            limit.reschedule(asyncio.get_running_loop().time() + self.limit_s)
+            limit.reschedule(asyncio.get_running_loop().time() + self.limit_s + _pending_period_s(head))
             if begun is not None and not is_reported and head is not None and head.status == 200:
                 check(head)
                 outcome, is_reported = "ok", True
@@ -186,3 +191,9 @@ class Channel:
         """Close the connection at once; a request under way fails."""
         if self._connection is not None:
             self._drop(self._connection)
+
+
+def _pending_period_s(head: Response | None) -> float:
+    """Return the longest time between two pieces of a response, as its header states it."""
+    stated = head.fields.get("x-pendingperiod", "") if head is not None else ""
+    return min(int(stated) / 1000, LONGEST_PERIOD_S) if re.fullmatch(r"\d{1,9}", stated, re.ASCII) else USUAL_PERIOD_S
