@@ -16,7 +16,7 @@ from patience import PATIENCE_S
 from skipping import run_watched, turns
 from virtual_runs import contents
 
-from loadsim.errors import ServerLost, ServerSilent
+from loadsim.errors import ProtocolError, ServerLost, ServerSilent
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import body_digest
 from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Endpoint, Flag, Provisioning, Services, Session
@@ -178,6 +178,24 @@ def test_messages_of_each_kind_are_read_back() -> None:
             await mailbox.expunge([headers[0].ref])
             assert headers[0].ref not in await mailbox.texts([headers[0].ref])
             await mailbox.log_off()
+
+    run_watched(scenario)
+
+
+def test_a_message_that_ends_the_session_of_the_mailbox_is_reported() -> None:
+    """Once: users log on again, and no task on the mailbox fails for it."""
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (server, services):
+            ear = Ear()
+            session = open_driver("mapi", services).session(OWN, ear)
+            await session.mailbox.log_on()
+            server.fail("Execute", faulty_mapi.TRUNCATED)
+            for _ in range(2):
+                with pytest.raises(ServerLost):
+                    await session.submission.send(OWN.address, [OWN.address], message_of("ups1K", "n1.0"))
+                assert [type(loss) for loss in ear.losses] == [ProtocolError]
+            session.mailbox.abandon()
 
     run_watched(scenario)
 

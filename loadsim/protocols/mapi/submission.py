@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loadsim.errors import ServerLost
+from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.ports import ServerOffer
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.composition import composed
@@ -28,7 +28,20 @@ class MapiSubmission:
     _logged_on: bool = field(default=False, init=False)  # by a message
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """ResolveNames, then SubmitMessage. Raises `ServerRefused` if any recipient is unknown; then it is not sent."""
+        """ResolveNames, then SubmitMessage. Raises `ServerRefused` if any recipient is unknown; then it is not sent.
+
+        The observer gets the loss of the session, which is the mailbox's, too.
+        """
+        session = self.mailbox.session
+        was_on = session.is_on
+        try:
+            await self._send(recipients, message)
+        except TaskFailed:
+            if was_on and session.failure is not None:
+                session.observer.lost(session.failure)
+            raise
+
+    async def _send(self, recipients: Sequence[str], message: bytes) -> None:
         session, book = self.mailbox.session, self.mailbox.book
         if session.logon is None and session.failure is None:
             await self.mailbox.log_on()
