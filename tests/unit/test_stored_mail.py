@@ -235,7 +235,7 @@ def test_mail_that_lost_its_flag_is_a_failure_once() -> None:
         (header("a", Flag.SEEN, Flag.ANSWERED), ""),
         (header("a", Flag.SEEN), UNREAD),
         (header("a", Flag.ANSWERED), UNREAD),
-        (header("a", Flag.SEEN, Flag.ANSWERED, size_bytes=749), ""),  # of 1,024 bytes in lines of 76 base64 digits, decoded
+        (header("a", Flag.SEEN, Flag.ANSWERED, size_bytes=749), ""),  # of decoded parts, 57 bytes a line of 78
         (header("a", Flag.SEEN, Flag.ANSWERED, size_bytes=748), "stored mail is truncated"),
         (header("a", Flag.SEEN, Flag.ANSWERED, size_bytes=0), ""),  # not listed
     ],
