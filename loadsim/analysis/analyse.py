@@ -63,6 +63,7 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> t
         load_unknown=load is None and not stress and (log.header.load_unknown or log.header.planned_load is not None),
         own_faults=generator_failures(log),
         audit=log.audit,
+        audited=log.header.audited,
     )
     return facts, late_ms
 

@@ -112,7 +112,8 @@ def summarise(logs: Sequence[Path | str | TimingLog], **options: Any) -> Summary
     """
     read = [log for log in logs if isinstance(log, TimingLog)]
     paths = [log for log in logs if not isinstance(log, TimingLog)]
-    return summary_of(with_audit(merge([*read, *read_each(find_logs(paths))]), paths), **options)
+    files = find_logs(paths)
+    return summary_of(with_audit(merge([*read, *read_each(files)]), files), **options)
 
 
 def summary_of(

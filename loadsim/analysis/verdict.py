@@ -83,6 +83,7 @@ class Facts:
     own_faults: Sequence[Finding] = ()
     unserved: Unserved | None = None
     audit: AuditRecord | None = None
+    audited: bool = False
 
     @property
     def log_ons(self) -> Totals:
@@ -199,7 +200,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *unobserved(facts.machines),
         *facts.incomplete,
         *missed_criteria(criteria, facts.ended_early),
-        *(facts.audit.judged if facts.audit else ()),
+        *_audit(facts),
         *_relaxed(facts, limits),
         *_unserved(facts),
         *_sessions(facts),
@@ -210,6 +211,15 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         found.append(finding(Code.EMBEDDED))
     found.append(finding(Code.ONE_RUN))
     return Verdict(by_severity(found))
+
+
+def _audit(facts: Facts) -> Sequence[Finding]:
+    """Return the findings of the audit, which has no result if it was interrupted, or if logs were copied alone."""
+    if facts.audit is not None:
+        return facts.audit.judged
+    if not facts.audited or facts.ended_early:
+        return []
+    return [finding(Code.AUDIT_INCOMPLETE, left=facts.users, accounts=facts.users, why="its audit.json is missing")]
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.completeness import users_present
 from loadsim.analysis.delivery import in_any
 from loadsim.audit.audit_file import NAME, AuditFile, AuditTotals, open_audit_file
 from loadsim.audit.expected import ExpectedMail, InitialMail
@@ -25,6 +26,7 @@ from loadsim.model.message_tag import INITIAL, INITIAL_RUN, initial_id
 from loadsim.model.ports import INBOX, Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
+from loadsim.provisioning.hold import held
 from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of, visit
 from loadsim.timinglog.audited import AuditRecord, write_audit
 from loadsim.timinglog.reader import TimingLog
@@ -44,9 +46,10 @@ async def audit(
     """Audit the run in this directory, whose log this is; write `audit.json` and `audit.csv` there.
 
     Mailboxes that lack accepted mail which no user has seen are read again until `limits.drain` is over. An audit that
-    was interrupted, or could not read some mailboxes, leaves `audit.sqlite`, with which the next one goes on.
+    was interrupted, or could not read some mailboxes, leaves `audit.sqlite`, with which the next one goes on. The
+    result of an earlier one that has read more mailboxes is kept.
 
-    Raises `ConfigError` if the directory cannot be written to, or the run has no mailboxes on a server.
+    Raises `ConfigError` if the directory cannot be written to, or if another loadsim works on the accounts.
     """
     accounts = accounts_on_server(scenario)
     run = log.sources[0].run
@@ -64,15 +67,21 @@ async def audit(
                 if isinstance(result, ConfigError):
                     file.unread(account.number, str(result))
 
-        await read([account for account in accounts if not file.is_read(account.number)])
-        deadline = asyncio.get_running_loop().time() + scenario.limits.drain_s
-        while (waiting := file.waits()) and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(PAUSE_S)
-            await read([scenario.account(user) for user in waiting])
+        async with held(accounts, services, "audit") as hold:
+            await read([account for account in accounts if not file.is_read(account.number)])
+            deadline = asyncio.get_running_loop().time() + scenario.limits.drain_s
+            while (waiting := file.waits()) and asyncio.get_running_loop().time() < deadline:
+                await asyncio.sleep(PAUSE_S)
+                await read([scenario.account(user) for user in waiting])
+        if hold.lost:
+            file.forget()
+            raise ConfigError(f"another loadsim has worked on the mailboxes: {hold.lost}")
         totals = file.settle(auditor.unsure_senders)
         record = _record(run, scenario, totals, file)
-        _write_all(directory / "audit.csv", run, scenario, file)
-        write_audit(directory, record)
+        least = log.audit.mailboxes if log.audit else 0 if log.header.audited else 1
+        if record.mailboxes >= least:
+            _write_all(directory / "audit.csv", run, scenario, file)
+            write_audit(directory, record)
     if not record.unread:
         (directory / NAME).unlink()
     return record
@@ -108,13 +117,19 @@ class Auditor:
         good = [
             source.assignment
             for source in engines
-            if source.started and source.ended and not (source.facts.own_faults or source.facts.users_given_up)
+            if source.started
+            and source.ended
+            and not (source.facts.own_faults or source.facts.users_given_up or source.is_damaged)
         ]
-        if self._log.damages or self._workload.scenario.plugin_tasks:  # which may do anything, unrecorded
-            good = []
         if None in good:
-            return np.full(len(users), len(good) == len(engines))
-        return in_any(users, good)
+            complete = np.full(len(users), len(good) == len(engines) and users_present(self._log) >= len(users) - 1)
+        else:
+            complete = in_any(users, good)
+        if self._workload.scenario.plugin_tasks:  # which may do anything, unrecorded
+            tasks = self._workload.scenario.plugin_tasks
+            for user in users[1:]:
+                complete[user] &= self._workload.population.group(int(user)).profile.tasks.keys().isdisjoint(tasks)
+        return complete
 
 
 def start_of(workload: Workload, user: int) -> Iterator[InitialMail]:
@@ -151,6 +166,7 @@ def _record(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) 
         run=run,
         mailboxes=totals.mailboxes,
         unread=totals.unread,
+        unjudged=totals.unjudged,
         messages=totals.messages,
         unknown=totals.unknown,
         bounces=file.bounces(),
@@ -161,9 +177,11 @@ def _record(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) 
 
 def _write_all(path: Path, run: str, scenario: Scenario, kept: AuditFile) -> None:
     """Write all faults as CSV."""
-    with path.open("w", encoding="utf-8", newline="") as file:
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for user, fault in kept.faults():
             message_id = _message_id(fault.message, run, scenario)
             writer.writerow((fault.code.id, message_id, user, fault.folder, fault.wanted))
+    new.replace(path)

@@ -27,7 +27,8 @@ NAME = "audit.sqlite"
 
 _SCHEMA = """
 CREATE TABLE mail (user INTEGER, event INTEGER, message BLOB, folder TEXT, sender INTEGER);
-CREATE TABLE box (user INTEGER PRIMARY KEY, messages INTEGER, unknown INTEGER, keywords INTEGER, why TEXT);
+CREATE TABLE box
+    (user INTEGER PRIMARY KEY, messages INTEGER, unknown INTEGER, keywords INTEGER, complete INTEGER, why TEXT);
 CREATE TABLE bounce (user INTEGER, status TEXT, times INTEGER);
 CREATE TABLE fault (user INTEGER, code TEXT, message BLOB, folder TEXT, wanted TEXT, sender INTEGER, under_way INTEGER);
 """
@@ -36,10 +37,11 @@ _USED = [event not in ("missing", "doubled") for event in EVENTS]
 
 
 class AuditTotals(NamedTuple):
-    """The mailboxes that were read, those that could not be, the messages, and those of unknown place."""
+    """The mailboxes that were read, those that were not, and those of users whose records are not whole; messages."""
 
     mailboxes: int
     unread: int
+    unjudged: int
     messages: int
     unknown: int
 
@@ -65,8 +67,8 @@ class AuditFile:
         with self._sql:
             self._sql.execute("DELETE FROM fault WHERE user = ?", (user,))
             self._sql.execute(
-                "REPLACE INTO box VALUES (?, ?, ?, ?, NULL)",
-                (user, judged.messages, judged.unknown, judged.keeps_keywords),
+                "REPLACE INTO box VALUES (?, ?, ?, ?, ?, NULL)",
+                (user, judged.messages, judged.unknown, judged.keeps_keywords, judged.complete),
             )
             self._sql.executemany(
                 "INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -89,11 +91,16 @@ class AuditFile:
 
     def unread(self, user: int, why: str) -> None:
         with self._sql:
-            self._sql.execute("REPLACE INTO box VALUES (?, 0, 0, 0, ?)", (user, why))
+            self._sql.execute("REPLACE INTO box VALUES (?, 0, 0, 0, 1, ?)", (user, why))
 
     def is_read(self, user: int) -> bool:
         found = self._sql.execute("SELECT 1 FROM box WHERE user = ? AND why IS NULL", (user,))
         return found.fetchone() is not None
+
+    def forget(self) -> None:
+        """Forget what was read."""
+        with self._sql:
+            self._sql.execute("DELETE FROM box")
 
     def waits(self) -> list[int]:
         """Return the users to whom accepted mail may still be under way."""
@@ -130,9 +137,11 @@ class AuditFile:
                 "DELETE FROM settled WHERE code = ? AND wanted = ? AND NOT EXISTS (SELECT 1 FROM box WHERE keywords)",
                 (Code.FLAG_LOST.id, Flag.FORWARDED),
             )
-        boxes = sql.execute("SELECT count(*), sum(why IS NOT NULL), sum(messages), sum(unknown) FROM box").fetchone()
-        mailboxes, unread, messages, before = (number or 0 for number in boxes)
-        return AuditTotals(mailboxes - unread, unread, messages, before + unknown)
+        boxes = sql.execute(
+            "SELECT sum(why IS NULL), sum(why IS NOT NULL), sum(NOT complete), sum(messages), sum(unknown) FROM box"
+        )
+        mailboxes, unread, unjudged, messages, before = (number or 0 for number in boxes.fetchone())
+        return AuditTotals(mailboxes, unread, unjudged, messages, before + unknown)
 
     def counts(self) -> dict[Code, int]:
         """Return the number of faults by code, in the order of the catalogue."""

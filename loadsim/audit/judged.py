@@ -46,13 +46,14 @@ class Judged:
     """The faults of a mailbox of `messages`; `unknown` ones may be where they are, but the records do not say so.
 
     `keeps_keywords`: a message has a keyword that it must have. A server need not keep any (RFC 9051 section 7.1,
-    PERMANENTFLAGS).
+    PERMANENTFLAGS). `complete`: the records of its user are.
     """
 
     messages: int
     faults: tuple[Fault, ...] = ()
     unknown: int = 0
     keeps_keywords: bool = False
+    complete: bool = True
 
 
 def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = True) -> Judged:
@@ -86,7 +87,7 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
     kept = Flag.FORWARDED.lower()
     keeps = any(kept in each.flags for each in found)
     if not complete:
-        return Judged(len(found), tuple(altered), unknown + len({fault.message for fault in faults}), keeps)
+        return Judged(len(found), tuple(altered), 0, keeps, complete=False)
     return Judged(len(found), (*altered, *faults), unknown, keeps)
 
 

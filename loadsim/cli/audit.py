@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_audit(args: argparse.Namespace) -> int:
-    """Audit a run, and print what was found. Return 0 for nothing, 1 for faults, 3 if mailboxes could not be read."""
+    """Audit a run, and print what was found. Return 0 for nothing, 1 for faults, 3 if mailboxes could not be judged."""
     directory: Path = args.run_directory
     log = read_logs([directory])
     scenario = _scenario(directory / SCENARIO, args.overrides)

@@ -213,11 +213,11 @@ class Code(Enum):
     MAILBOX_UNREAD = _invalid(Cause.FAULT, "the audit could not read the mailbox of {where}: {why}", "audit it again")
     AUDIT_INCOMPLETE = _invalid(
         Cause.FAULT,
-        "the audit could not read the mail of {unread} of {accounts:account}: {why}",
+        "the audit could not judge the mail of {left} of {accounts:account}: {why}",
         "audit the run again (loadsim audit)",
     )
     MAIL_UNKNOWN = _note(
-        "the audit cannot know where {unknown:message} must be: commands about them failed, or records are missing"
+        "the audit cannot know where {unknown:message} must be, {unknown_share} of all: commands about them failed"
     )
 
     # What else ran on the machines.

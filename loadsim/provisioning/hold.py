@@ -20,8 +20,8 @@ from loadsim.provisioning.sessions import name_of, visit
 
 RENEW_S = LEASE_S / 3
 
-RELEASE_LIMIT_S = 10.0
-"""The longest time to release a hold: the server may be down. The hold then ends by itself."""
+CHANGE_LIMIT_S = 10.0
+"""The longest time to renew or release a hold: the server may be down. The hold then ends by itself."""
 
 
 class Hold:
@@ -64,13 +64,15 @@ class Hold:
         """Renew the hold in intervals, until it is lost."""
         while True:
             await asyncio.sleep(RENEW_S)
-            await self._replace(replace(self._holder, until_s=Holder.this("").until_s))
+            await self.renew()
+
+    async def renew(self) -> None:
+        """Renew the hold, or find that it is lost."""
+        await self._replace(replace(self._holder, until_s=Holder.this("").until_s))
 
     async def release(self) -> None:
         """Remove the hold, and what `take` created for it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(RELEASE_LIMIT_S):
-                await self._replace(None)
+        await self._replace(None)
         self._held = False
 
     async def _replace(self, holder: Holder | None) -> None:
@@ -86,8 +88,10 @@ class Hold:
                 await mailbox.expunge([each.message.ref for each in found])
                 await delete_empty(mailbox, manifest.FOLDER)
 
-        if self._held and self.lost is None:
-            await visit(self._accounts, self._services, work, lambda *_: None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CHANGE_LIMIT_S):
+                if self._held and self.lost is None:
+                    await visit(self._accounts, self._services, work, lambda *_: None)
 
 
 async def _manifests(account: Account, mailbox: Provisioning) -> list[manifest.Manifest]:

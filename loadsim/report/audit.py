@@ -7,9 +7,9 @@ from loadsim.report.document import Block, Document, Listing, Section, item_of, 
 from loadsim.timinglog.audited import AuditRecord
 
 VERDICTS = {
-    0: "Each message is where it must be, as it was sent",
+    0: "Each message is where it must be, its body as it was sent",
     1: "Mail is not as it must be",
-    3: "Not all mailboxes could be read",
+    3: "Not all mailboxes could be judged",
 }
 """The verdicts by exit status."""
 
@@ -19,7 +19,7 @@ def describe_audit(audit: AuditRecord) -> Document:
     return Document(
         title=f"Audit of run {audit.run}",
         subtitle="",
-        verdict=VERDICTS[status],
+        verdict=VERDICTS[status] if status or not audit.unknown else f"{VERDICTS[0]}, or where it may be",
         tone="bad" if status else "good",
         sections=(Section("Findings", audit_blocks(audit), brief=True),),
         label="",
@@ -31,7 +31,7 @@ def audit_blocks(audit: AuditRecord | None) -> tuple[Block, ...]:
     if audit is None:
         return ()
     numbers = {"Mailboxes read": audit.mailboxes, "Mailboxes not read": audit.unread, "Messages": audit.messages}
-    numbers |= {"Messages of unknown place": audit.unknown}
+    numbers |= {"Mailboxes not judged": audit.unjudged, "Messages of unknown place": audit.unknown}
     numbers |= {f"Bounces with status {status}": times for status, times in audit.bounces.items()} | dict(audit.counts)
     table = table_of(
         "Audit", numbers.items(), ("Count of", None, lambda row: row[0]), ("Number", 0, lambda row: row[1])

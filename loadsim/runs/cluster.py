@@ -141,11 +141,13 @@ class _ClusterRun:
                 await forget(cluster, run_id, [assignment.name for assignment in assignments])
                 raise
             await self._collect(cluster, run_id, {each.name: each.name in lost for each in assignments})
-        if self.scenario.audit:
-            await audit_run(self.directory, self.scenario, services, self.watcher)
         if not {path.stem for path in self.directory.glob("logs/*.tlog")} - self.scenario.monitors.keys():
             raise RunInvalid("there is no summary yet: the clients still have all logs")
-        return write_summary(self.directory, self.watcher)
+        try:
+            await audit_run(self.directory, self.scenario, services, self.watcher)
+        finally:
+            result = write_summary(self.directory, self.watcher)
+        return result
 
     # --- before the load ---
 
@@ -202,6 +204,7 @@ class _ClusterRun:
         run_id = random_run_id(self.began)
         header = {
             **run_header(self.workload, run_id, services.address, plan, start_state, self.load),
+            "audited": bool(self.scenario.audit),
             "machines": [{"client": name, "users": sum(map(len, own))} for name, own in users.items()],
         }
 

@@ -160,8 +160,11 @@ class _LocalRun:
         accounts = [] if self.scenario.server == EMBEDDED else accounts_on_server(self.scenario)
         async with held(accounts, self.services, "run") as hold:
             await self._prepare_and_record(probes, hold)
-        await audit_run(self.directory, self.scenario, self.services, self.watcher)
-        return write_summary(self.directory, self.watcher)
+            try:
+                await audit_run(self.directory, self.scenario, self.services, self.watcher)
+            finally:
+                result = write_summary(self.directory, self.watcher)
+            return result
 
     async def _prepare_and_record(self, probes: tuple[OpenedProbe, ...], hold: Hold) -> None:
         """Bring the mailboxes to their start state, and make the load. Raises `ConfigError` if it cannot begin."""
@@ -237,7 +240,7 @@ class _LocalRun:
         ):
             async with watched:
                 await coordinator.run()
-            await hold.release()
+            await hold.renew()
         if hold.lost:
             machine_log.facts(EarlyEnd(ACCOUNTS_TAKEN, hold.lost).facts)
 

@@ -17,6 +17,7 @@ from loadsim.model.documents.scenario_server import Server
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import needed_services
+from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.version import __version__
@@ -43,6 +44,26 @@ def load_of_plan(scenario: Scenario, watcher: Watcher, *, even_invalid: bool = F
     return load
 
 
+MOST_MESSAGES = 100_000
+"""The most messages that are audited by default: from Dovecot, they take 10 s of CPU time here, and a minute on a busy
+machine."""
+
+SUBMITTING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
+
+
+def is_audited(workload: Workload, load: PlannedLoad | None, most: int = MOST_MESSAGES) -> bool:
+    """Return whether the mail of a run is audited as its scenario says (`run.audit`).
+
+    By default, it is if there are at most `most` messages by the plan, and no plug-in tasks, which are not recorded.
+    """
+    scenario = workload.scenario
+    if scenario.audit is not None or load is None or scenario.plugin_tasks:
+        return bool(scenario.audit)
+    start = sum(sum(workload.start_state(user).values()) for user in range(1, scenario.users + 1))
+    copies = 1 + max(group.profile.new_mail.recipients for group in scenario.topology)  # one is in Sent Items
+    return start + copies * sum(sum(load.tasks.get(task, ())) for task in SUBMITTING) <= most
+
+
 def run_header(
     workload: Workload, run: str, server: str, plan: str, start_state: str | None, load: PlannedLoad | None
 ) -> dict[str, Any]:
@@ -57,6 +78,7 @@ def run_header(
         "name": scenario.name,
         "server": server,
         "findings": [one.document for one in scenario.findings],
+        "audited": is_audited(workload, load) and bool(accounts_on_server(scenario)),
         "embedded": not isinstance(scenario.server, Server),
         **({"submission": scenario.submission} if needed_services(scenario) != {"mapi"} else {}),
         **({"programs": scenario.programs} if scenario.programs else {}),

@@ -10,13 +10,16 @@ from typing import Annotated, Any, NamedTuple
 
 from loadsim.errors import LogError
 from loadsim.files import open_file
-from loadsim.findings.catalogue import Code
+from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.documents.typed import Reads, Wrong
 from loadsim.timinglog.documents import Count, read_as, read_document
 
 NAME = "audit.json"
 MOST_BYTES = 1 << 24
+
+MOST_UNKNOWN_SHARE = 0.01
+"""The share of messages in unknown places, by commands that failed, above which a run fails: that of failed tasks."""
 
 AUDITED = (
     *(Code.MAIL_LOST, Code.MAIL_DUPLICATED, Code.MAIL_ALTERED, Code.MAIL_MISDELIVERED),
@@ -50,7 +53,8 @@ def _statuses(bounces: Mapping[str, int]) -> Mapping[str, int]:
 class AuditRecord(NamedTuple):
     """The result of the audit of a run, which has read this number of `mailboxes` with these `messages`.
 
-    `unread` are the mailboxes that it could not read; of `unknown` messages, the records do not say where they must be.
+    `unread` are the mailboxes that it could not read. Of those that it has read, `unjudged` are of users whose records
+    are not whole. `unknown` messages of the others are in one of the folders where they may be.
     `bounces` are delivery reports about loadsim's messages by their status (RFC 3463), or `unknown`. `counts` has the
     number of faults by code, `findings` the first of each code.
     """
@@ -58,6 +62,7 @@ class AuditRecord(NamedTuple):
     run: str
     mailboxes: Count
     unread: Count
+    unjudged: Count
     messages: Count
     unknown: Count
     counts: Annotated[Mapping[str, Count], _counts]
@@ -72,20 +77,28 @@ class AuditRecord(NamedTuple):
     def judged(self) -> list[Finding]:
         """The findings of the run's verdict: one for all faults, and what was left out."""
         found = []
-        if self.unread:
-            why = next((str(one.values["why"]) for one in self.findings if one.code is Code.MAILBOX_UNREAD), "unknown")
-            total = self.mailboxes + self.unread
-            found.append(finding(Code.AUDIT_INCOMPLETE, unread=self.unread, accounts=total, why=why))
+        if left := self.unread + self.unjudged:
+            whys = (str(one.values["why"]) for one in self.findings if one.code is Code.MAILBOX_UNREAD)
+            why = next(whys, "the records of their users are not whole")
+            found.append(finding(Code.AUDIT_INCOMPLETE, left=left, accounts=self.mailboxes + self.unread, why=why))
         if faults := tuple(f"{count:,} {_word(code)}" for code, count in self.counts.items() if count):
             found.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=faults))
         if self.unknown:
-            found.append(finding(Code.MAIL_UNKNOWN, unknown=self.unknown))
+            severity = Severity.MISSED if self.is_doubtful else None
+            share = self.unknown / max(1, self.messages)
+            found.append(finding(Code.MAIL_UNKNOWN, "", severity, unknown=self.unknown, unknown_share=share))
         return found
 
     @property
+    def is_doubtful(self) -> bool:
+        return self.unknown > MOST_UNKNOWN_SHARE * self.messages
+
+    @property
     def exit_status(self) -> int:
-        """3 if the audit is incomplete, 1 if it has found a fault, 0 if none."""
-        return 3 if self.unread else 1 if any(self.counts.values()) else 0
+        """3 if the audit is incomplete, 1 if it has found a fault or too much is unknown, 0 if not."""
+        if self.unread or self.unjudged:
+            return 3
+        return 1 if any(self.counts.values()) or self.is_doubtful else 0
 
 
 def _word(code: str) -> str:
@@ -93,7 +106,9 @@ def _word(code: str) -> str:
 
 
 def write_audit(directory: Path, record: AuditRecord) -> None:
-    (directory / NAME).write_text(json.dumps(record.document, indent=2) + "\n", encoding="utf-8")
+    new = directory / f"{NAME}.new"
+    new.write_text(json.dumps(record.document, indent=2) + "\n", encoding="utf-8")
+    new.replace(directory / NAME)
 
 
 def audit_in(places: Sequence[str | Path], run: str) -> AuditRecord | None:

@@ -171,12 +171,15 @@ def merge(logs: Sequence[TimingLog]) -> TimingLog:
 
 
 def read_logs(arguments: Sequence[str | Path]) -> TimingLog:
-    return with_audit(merge(read_each(find_logs(arguments))), arguments)
+    files = find_logs(arguments)
+    return with_audit(merge(read_each(files)), files)
 
 
-def with_audit(log: TimingLog, places: Sequence[str | Path]) -> TimingLog:
-    """Return a merged log with the audit that is in one of the places it comes from. Raises `LogError`."""
-    return replace(log, audit=audit_in(places, log.sources[0].run))
+def with_audit(log: TimingLog, files: Sequence[Path]) -> TimingLog:
+    """Return the merged log of files with the audit in the run directory that has them. Raises `LogError`."""
+    own = [Path(os.path.realpath(file)).parent for file in files]
+    places = dict.fromkeys(place.parent if place.name == "logs" else place for place in own)
+    return replace(log, audit=audit_in([*places], log.sources[0].run))
 
 
 def check_compatible(logs: Sequence[TimingLog]) -> None:

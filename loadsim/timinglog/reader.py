@@ -64,6 +64,7 @@ class Source:
     facts: LogFacts
     assignment: Assignment | None = None
     monitor: Placement | None = None
+    is_damaged: bool = False
 
     @property
     def maker(self) -> tuple[str, ...]:
@@ -188,7 +189,7 @@ def read_log(path: Path) -> TimingLog:
 
 
 def log_of(file: LogFile) -> TimingLog:
-    source = _source_of(file.header, file.facts)
+    source = replace(_source_of(file.header, file.facts), is_damaged=file.damage is not None)
     makers = tuple(file.strings.index(name) for name in source.maker)
     whose = dict(zip(MAKERS, source.maker, strict=True))
     return TimingLog(

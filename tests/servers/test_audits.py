@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
-from dataclasses import dataclass, replace
+import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ from mailservers import StartDovecotPostfix, logged_on
 from provisioning import delivery_report, own_message
 from small_runs import loadsim, on, population_of, written
 
+from loadsim.audit.audit import audit
 from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.sessions import services_of
-from loadsim.runs.audit import audit_run
-from loadsim.runs.watcher import SILENT
+from loadsim.runs.local import run_locally
+from loadsim.runs.watcher import Stage, Watcher
 from loadsim.servers.dovecot_postfix import DovecotPostfix
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import EVENT
@@ -78,16 +81,58 @@ def test_a_run_is_audited_and_nothing_is_found(ended: Ended) -> None:
     assert (ended.out / "audit.csv").read_text() == "code,message_id,user,folder,wanted\n"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "most", "is_audited"),
-    [(None, 100, False), (None, 10_000, True), (True, 100, True), (False, 10_000, False)],
-)
-def test_run_audit_says_if_a_run_is_audited(ended: Ended, wanted: bool | None, most: int, is_audited: bool) -> None:
-    """By default up to a number of messages, of the start state and of the run."""
-    scenario = replace(load_scenario(str(ended.out / "scenario.yaml"), [PASSWORD]), audit=wanted)
-    (ended.out / "audit.json").unlink(missing_ok=True)
-    asyncio.run(audit_run(ended.out, scenario, services_of(scenario), SILENT, most))
-    assert (ended.out / "audit.json").exists() is is_audited
+def holders(mail: Path) -> list[bytes]:
+    """The work of those who hold the first account, by its manifests."""
+    manifests = (mail / "user00001" / "Maildir").glob(".LoadSim/[cn]*/*")
+    return [work for each in manifests for work in re.findall(rb'"work": "(\w+)"', each.read_bytes())]
+
+
+def test_an_audit_holds_the_accounts(ended: Ended) -> None:
+    """Nobody else may begin meanwhile; afterwards they are free, and before, nobody else may be at work."""
+    scenario = load_scenario(str(ended.out / "scenario.yaml"), [PASSWORD])
+    held = list[bytes]()
+
+    def progress(*_: object) -> None:
+        held.extend(holders(ended.mail))
+
+    asyncio.run(audit(ended.out, read_logs([ended.out]), scenario, services_of(scenario), progress))
+    assert {*held} == {b"audit"}
+    assert holders(ended.mail) == []
+
+
+def test_an_audit_that_reads_nothing_leaves_the_result_of_the_one_before(ended: Ended) -> None:
+    before = [(ended.out / name).read_bytes() for name in ("audit.json", "audit.csv")]
+    status, document, _ = audited(ended.out, "--set", "server.imap.port=1")
+    assert (status, document["mailboxes"], document["unread"]) == (3, 0, 6)
+    assert [(ended.out / name).read_bytes() for name in ("audit.json", "audit.csv")] == before
+    assert audited(ended.out)[0] == 0
+
+
+def test_a_run_has_its_result_if_its_audit_is_stopped(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
+    """Ctrl-C ends the audit, not the run, which holds its accounts until then. A later audit makes up for it."""
+    path = written(tmp_path / "small.yaml")
+    server = dovecot_postfix(*population_of(load_scenario(str(path))))
+    written(path, **on(server.services))
+    seen = list[tuple[object, ...]]()
+
+    class Stopping(Watcher):
+        def stage(self, stage: Stage) -> None:
+            if stage == "audit":
+                seen.append((*holders(server.layout.mail), loadsim("init", path).returncode))
+
+        def prepared(self, phase: str, done: int, total: int) -> None:
+            if phase == "audit" and not done:
+                seen.append((*holders(server.layout.mail), loadsim("init", path).returncode))
+                signal.raise_signal(signal.SIGINT)
+
+    assert run_locally(load_scenario(str(path)), tmp_path / "out", watcher=Stopping()).exit_status == 3
+    assert seen == [(b"run", 2), (b"audit", 2)]
+    codes = [one["code"] for one in json.loads((tmp_path / "out" / "score.json").read_text())["findings"]]
+    assert "audit-incomplete" in codes
+    assert loadsim("log", "answer", tmp_path / "out" / "logs").returncode == 3
+    assert holders(server.layout.mail) == []
+    assert audited(tmp_path / "out")[0] == 0
+    assert loadsim("log", "answer", tmp_path / "out" / "logs").returncode == 0
 
 
 def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:
@@ -141,6 +186,7 @@ def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:
 
 def test_a_mailbox_that_cannot_be_read_is_a_finding_and_is_read_later(ended: Ended) -> None:
     """The next audit reads this mailbox only."""
+    (ended.out / "audit.json").unlink()  # a complete one would be kept
     passwords = ended.server.layout.passwords
     whole = passwords.read_text()
     passwords.write_text("".join(line for line in whole.splitlines(keepends=True) if not line.startswith("user00002:")))

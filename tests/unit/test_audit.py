@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from loadsim.audit.judged import HeldCopy, Judged, judge
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
+from loadsim.model.partition import Assignment
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, MessageRef
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, MailInMemory
 from loadsim.timinglog.reader import read_log
@@ -351,7 +353,32 @@ def test_with_incomplete_records_only_bodies_are_judged() -> None:
     there = HeldCopy("ib", "Folder 01", frozenset(), whole=False, sender=2)
     result = judge(mailbox, [there], complete=False)
     assert [fault.code for fault in result.faults] == [Code.MAIL_ALTERED]
-    assert result.unknown == 2  # one is lost, one has lost a flag
+    assert not result.complete
+
+
+def test_users_whose_records_are_not_whole_are_not_judged(tmp_path: Path) -> None:
+    """Those of a log that is damaged, missing or without an end; the others are."""
+    lived = run(tmp_path)
+    (source,) = lived.log.sources
+    one, others = (
+        replace(source, engine=name, users=len(assignment), assignment=assignment)
+        for name, assignment in (("0", Assignment(3, 1, 1, 2)), ("1", Assignment(3, 1, 2, 4)))
+    )
+    for mailbox in lived.module.mailboxes.values():
+        mailbox.folder(SENT_ITEMS).messages.clear()
+    for sources, unjudged in (
+        ([one, others], 0),
+        ([one, replace(others, is_damaged=True)], 2),
+        ([replace(one, is_damaged=True), others], 1),
+        ([replace(one, facts=one.facts._replace(ended=None)), others], 1),
+        ([one], 2),
+        ([replace(source, is_damaged=True)], 3),
+        ([replace(source, users=2)], 3),  # of which it is not known who they are
+    ):
+        log = replace(lived.log, sources=tuple(sources))
+        faults, totals = audited(lived, tmp_path, log)
+        assert totals.unjudged == unjudged
+        assert len({user for user, _ in faults}) == 3 - unjudged
 
 
 def test_an_interrupted_audit_goes_on_unless_there_are_more_records(tmp_path: Path) -> None:

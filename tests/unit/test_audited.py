@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from compared_runs import write_run
 from documents import listed
+from small_runs import written
+from timing_samples import ENDED
 
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
@@ -16,19 +19,24 @@ from loadsim.cli import main
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload
 from loadsim.report.audit import describe_audit
 from loadsim.report.one_run import describe_run
+from loadsim.runs.log_header import is_audited
 from loadsim.timinglog.audited import AuditRecord, audit_in, write_audit
 from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.planned_load import PlannedLoad
 
 LOST = finding(Code.MAIL_LOST, "user00002", message_id="<n1.0.r@loadsim.test>", user=2, folder="INBOX")
+LOAD = PlannedLoad(100.0, {"SEND": (100, 100), "REPLY": (100, 0)})
 UNREAD = finding(Code.MAILBOX_UNREAD, "account user00003", why="refused")
 
 
 def of_run(place: Path, **changes: Any) -> AuditRecord:
     """The audit of the run in a directory, which it is written to."""
     run = read_logs([place]).sources[0].run
-    record = AuditRecord(run=run, mailboxes=9, unread=0, messages=90, unknown=0, counts={}, findings=())
+    record = AuditRecord(run=run, mailboxes=9, unread=0, unjudged=0, messages=900, unknown=0, counts={}, findings=())
     record = record._replace(**changes)
     write_audit(place, record)
     return record
@@ -45,7 +53,10 @@ def place(tmp_path: Path) -> Path:
     ("changes", "status", "codes"),
     [
         ({}, 0, set()),
-        ({"unknown": 3}, 0, {Code.MAIL_UNKNOWN}),
+        ({"unknown": 9}, 0, {Code.MAIL_UNKNOWN}),
+        ({"unknown": 10}, 1, {Code.MAIL_UNKNOWN}),
+        ({"unjudged": 1}, 3, {Code.AUDIT_INCOMPLETE}),
+        ({"mailboxes": 0, "unread": 9, "messages": 0}, 3, {Code.AUDIT_INCOMPLETE}),
         ({"counts": {"mail-lost": 1}, "findings": (LOST,)}, 1, {Code.MAIL_FAULTS}),
         ({"counts": {"flag-lost": 1}}, 1, {Code.MAIL_FAULTS}),
         ({"unread": 1, "findings": (UNREAD,)}, 3, {Code.AUDIT_INCOMPLETE}),
@@ -60,6 +71,48 @@ def test_the_audit_decides_with_the_verdict(place: Path, changes: Any, status: i
     assert {one.code for one in verdict.findings} - before == codes
     assert verdict.exit_status == record.exit_status == status
     assert audit_in([place], record.run) == record
+
+
+def test_logs_by_any_path_have_their_audit(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_run(place, counts={"mail-lost": 1}, findings=(LOST,))
+    monkeypatch.chdir(place / "logs")
+    (place.parent / "linked.tlog").symlink_to(place / "logs" / "c1.0.tlog")
+    for path in (place, place / "logs", place / "logs" / "c1.0.tlog", Path("c1.0.tlog"), place.parent / "linked.tlog"):
+        assert summarise([path]).exit_status == 1
+
+
+def test_logs_of_an_audited_run_without_its_audit_are_invalid(tmp_path: Path) -> None:
+    """As after an audit that was killed, or if the logs alone were copied; a run that ended early has no audit."""
+    write_run(tmp_path, "killed", audited=True)
+    verdict = summarise([tmp_path / "killed"]).verdict
+    assert (verdict.exit_status, Code.AUDIT_INCOMPLETE in {one.code for one in verdict.findings}) == (3, True)
+    of_run(tmp_path / "killed")
+    assert summarise([tmp_path / "killed"]).exit_status == 0
+    write_run(tmp_path, "stopped", audited=True, facts=ENDED | {"ended": "early"})
+    verdict = summarise([tmp_path / "stopped"]).verdict
+    assert (verdict.exit_status, Code.AUDIT_INCOMPLETE in {one.code for one in verdict.findings}) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "load", "most", "expected"),
+    [
+        (None, LOAD, 10_000, True),
+        (None, LOAD, 1_000, False),
+        (None, None, 10_000, False),
+        (True, None, 0, True),
+        (False, LOAD, 10_000, False),
+    ],
+)
+def test_a_run_is_audited_as_its_scenario_says_or_up_to_a_number_of_planned_messages(
+    tmp_path: Path, wanted: bool | None, load: PlannedLoad | None, most: int, expected: bool
+) -> None:
+    workload = Workload(replace(load_scenario(str(written(tmp_path / "small.yaml"))), audit=wanted))
+    assert is_audited(workload, load, most) is expected
+
+
+def test_only_a_good_audit_claims_that_each_message_is_where_it_must_be(place: Path) -> None:
+    claims = [describe_audit(of_run(place, **changes)).verdict for changes in ({}, {"unknown": 1}, {"unjudged": 1})]
+    assert len({*claims}) == 3
 
 
 def test_report_and_answer_list_the_faults(place: Path) -> None:
