@@ -65,7 +65,7 @@ async def audit(
             results = await visit(some, services, work, partial(progress, "audit"))
             for account, result in zip(some, results, strict=True):
                 if isinstance(result, ConfigError):
-                    file.unread(account.number, str(result))
+                    file.unread(account.number, str(result).removeprefix(f"{name_of(account)}: "))
 
         async with held(accounts, services, "audit") as hold:
             await read([account for account in accounts if not file.is_read(account.number)])

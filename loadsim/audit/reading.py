@@ -33,18 +33,25 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
         for batch in _batches(own):
             texts = await mailbox.texts([message.ref for message, _ in batch])
             for message, tag in batch:
-                whole = message.ref in texts and _is_whole(texts[message.ref], tag)
+                vouches = vouched(tag, message.sender, message.message_id, account.domain)
+                whole = vouches and message.ref in texts and _is_whole(texts[message.ref], tag)
                 found.append(HeldCopy(tag.id, folder, message.flags, whole, tag.sender))
     return found, bounces
 
 
 def _is_own(account: Account, message: Stored, run: str) -> bool:
-    """Return whether a message is of this run, or of the start state, and no copy in others' words."""
+    """Return whether a message is of this run, or of the start state, and not marked for deletion.
+
+    Those of the start state must be vouched, as ids of other scenarios may be the same.
+    """
     tag = message.tag
-    if tag is None or tag.run not in (run, INITIAL_RUN) or manifest.is_manifest(message):
+    if tag is None or "\\deleted" in message.flags or manifest.is_manifest(message):
         return False
-    named = tag.id.startswith(INITIAL) == (tag.run == INITIAL_RUN)
-    return named and vouched(tag, message.sender, message.message_id, account.domain)
+    if tag.id.startswith(INITIAL) != (tag.run == INITIAL_RUN):
+        return False
+    return tag.run == run or (
+        tag.run == INITIAL_RUN and vouched(tag, message.sender, message.message_id, account.domain)
+    )
 
 
 def _is_whole(text: bytes | None, tag: MessageTag) -> bool:

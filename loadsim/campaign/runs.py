@@ -56,7 +56,8 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
        ends a search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
     2. A missed criterion is a failure if it has a figure. If all that are missed have none, the run is void: it does
        not show if the server meets them.
-    3. A run passes if it is valid and meets all criteria. A degraded run lacks load, so it might meet them only for
+    3. Mail that the audit finds lost or altered is a failure.
+    4. A run passes if it is valid and meets all criteria. A degraded run lacks load, so it might meet them only for
        that: it is undecided.
     """
     if verdict.validity == "invalid":
@@ -65,6 +66,8 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
         return FAILED if server_failed(verdict.causes) else VOID
     if missed := [one for one in criteria if not one.passed]:
         return FAILED if any(one.figure is not None for one in missed) else VOID
+    if verdict.missed:
+        return FAILED
     return PASSED if verdict.validity == "valid" else UNDECIDED
 
 

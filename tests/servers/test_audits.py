@@ -145,9 +145,10 @@ def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:
     }
     saved = {each.id: each for each in mail if each.folder == "Sent Items"}
     own = (each for each in mail if each.folder.startswith("Folder") and ":2,S" in each.path.name)
-    deleted, doubled, unflagged, moved = (next(own) for _ in range(4))
+    deleted, doubled, unflagged, moved, marked = (next(own) for _ in range(5))
     altered = next(each for each in mail if each.kind in ("ups10Kat", "upsWDatt") and each.folder == "INBOX")
     back_user, back = next((user, saved[message]) for user, message in sorted(expunged) if message in saved)
+    renamed = next(each for each in saved.values() if each is not back)
     other = 1 + moved.user % 6
 
     deleted.path.unlink()
@@ -156,6 +157,11 @@ def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:
     raw = altered.path.read_bytes()
     at = raw.rindex(b"base64")
     at = raw.index(b"\n", raw.index(b"\n\n", at) + 40) - 9
+    marked.path.rename(marked.path.with_name(marked.path.name.replace(":2,S", ":2,ST")))
+    header = renamed.path.read_bytes()
+    at_id = header.index(b"<", header.lower().index(b"message-id:")) + 1
+    renamed.path.write_bytes(header[:at_id] + b"0" + header[at_id + 1 :])
+    renamed.path.rename(renamed.path.with_name(f"2{renamed.path.name}"))  # it has another UID, so nothing is cached
     altered.path.write_bytes(raw[:at] + (b"A" if raw[at : at + 1] != b"A" else b"B") + raw[at + 1 :])
     moved.path.rename(ended.mail / f"user{other:05d}" / "Maildir" / "cur" / moved.path.name)
     trash = ended.mail / f"user{back_user:05d}" / "Maildir" / ".Deleted Items" / "cur"
@@ -167,15 +173,17 @@ def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:
     assert status == 1
     assert found(document) == {
         ("mail-lost", deleted.message_id, deleted.user, deleted.folder),
+        ("mail-lost", marked.message_id, marked.user, marked.folder),
+        ("mail-altered", renamed.message_id, renamed.user, renamed.folder),
         ("mail-duplicated", doubled.message_id, doubled.user, doubled.folder),
         ("mail-altered", altered.message_id, altered.user, altered.folder),
         ("mail-misdelivered", moved.message_id, other, "INBOX"),
         ("flag-lost", unflagged.message_id, unflagged.user, unflagged.folder),
         ("mail-unexpected", back.message_id, back_user, "Deleted Items"),
     }
-    assert sum(document["counts"].values()) == 6
+    assert sum(document["counts"].values()) == 8
     lines = (ended.out / "audit.csv").read_text().splitlines()
-    assert len(lines) == 1 + 6
+    assert len(lines) == 1 + 8
 
     # The verdict of the run has it, computed again.
     answer = loadsim("log", "answer", ended.out, "--json")
@@ -195,6 +203,7 @@ def test_a_mailbox_that_cannot_be_read_is_a_finding_and_is_read_later(ended: End
         assert (status, document["unread"], document["mailboxes"]) == (3, 1, 5)
         (unread,) = [one for one in document["findings"] if one["code"] == "mailbox-unread"]
         assert unread["where"] == f"account user00002 (user00002@{DOMAIN})"
+        assert not str(unread["values"]["why"]).startswith(unread["where"])
         assert loadsim("log", "answer", ended.out).returncode == 3
     finally:
         passwords.write_text(whole)

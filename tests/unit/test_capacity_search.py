@@ -381,6 +381,7 @@ LOAD, ABORT, GENERATOR_LATE, FAULT, _, TERMS = OF_CAUSE.values()
         ([], {"failed_share": 0.02}, FAILED),
         ([DEGRADED], {}, UNDECIDED),
         ([DEGRADED], {"failed_share": 0.02}, FAILED),
+        ([finding(Code.MAIL_FAULTS, accounts=1, faults=("1 lost",))], {}, FAILED),
         ([LOAD], {}, FAILED),
         ([LOAD, ABORT], {}, FAILED),
         ([GENERATOR_LATE], {}, GENERATOR),
