@@ -123,20 +123,13 @@ EXAMPLES = (
 )
 
 
-FOLDER, MESSAGE, OTHER, OLD = (f"01 00 00 00 00 00 00 {number:02X}" for number in (1, 2, 3, 4))
+FOLDER, MESSAGE, OTHER = (f"01 00 00 00 00 00 00 {number:02X}" for number in (1, 2, 3))
 EVENTS = {
     name: "2A 07000000 00" + "".join(fields)
     for name, fields in {
         "folder created": ("0400", FOLDER, OTHER, "0200 0100 3700 0200 3700"),
-        "folder moved": ("2000", FOLDER, OTHER, OLD, OTHER),
-        "message copied": ("4080", FOLDER, MESSAGE, OTHER, OLD),
-        "message deleted from a search folder": ("08C0", FOLDER, MESSAGE, OTHER),
-        "folder's counts modified": ("1030", FOLDER, "FFFF", "05000000", "02000000"),
-        "row of a message added": ("0081", "0300", FOLDER, MESSAGE, "00000000", OTHER, OLD, "00000000", "0200 0000"),
-        "row of a folder modified": ("0001", "0500", FOLDER, OTHER, "0200 0000"),
-        "row of a folder deleted": ("0001", "0400", FOLDER),
-        "table changed": ("0001", "0100"),
-        "search completed": ("8000", FOLDER),
+        "message created": ("0480", FOLDER, MESSAGE, "FFFF"),
+        "new mail": ("0280", FOLDER, MESSAGE, "01000000", "00", "49 00"),
         "new mail in Unicode": ("0280", FOLDER, MESSAGE, "01000000", "01", "4900 0000"),
     }.items()
 }
