@@ -108,8 +108,7 @@ class MapiMailbox:
         except ServerRefused:
             self.book.dns.pop(self.session.account.address, None)  # it may have changed
             raise
-        found = done.answer(ask)
-        ids = found.ids if isinstance(found, rops.PropertyIds) else ()
+        ids = done.answer(ask)
         if len(ids) != len(tags.NAMED) or not all(ids):
             self.session.abandon()
             raise ServerRefused("named properties without numbers", f"expected {len(tags.NAMED)}")
@@ -210,8 +209,7 @@ class MapiMailbox:
         rows, done = await rows_of(self.session, name, batch, table, columns, most)
         self._open, self._folder, self._table = folder, batch.handles[place], batch.handles[table]
         self._registered = self._registered or folder == INBOX
-        answer = done.answer(opened)
-        self.messages = answer.rows if isinstance(answer, rops.OpenedTable) else 0
+        self.messages = done.answer(opened)
         return rows
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
@@ -289,10 +287,8 @@ class MapiMailbox:
             rows, done = await rows_of(self.session, "OpenMessage", batch, table, ATTACHMENTS, optional=(opened,))
         self._unused.append(batch.handles[table])
         self._shown, self._message, self._stream = ref, batch.handles[message], batch.handles[stream]
-        size = done.answer(opened)
-        shown = None
-        if isinstance(size, rops.OpenedStream):
-            shown = Part(_TEXT_PART, "text/plain", size.size_bytes // 2)
+        size_bytes = done.answer_if_any(opened)
+        shown = None if size_bytes is None else Part(_TEXT_PART, "text/plain", size_bytes // 2)
         return Structure(shown, tuple(map(part_of, rows)))
 
     async def _opening(self, ref: Hashable) -> tuple[Batch, int]:
@@ -326,8 +322,7 @@ class MapiMailbox:
         files = [(part, await self._file(ref, part)) for part in structure.attachments]
         batch, message = await self._message_in(ref)
         asked = batch.add(rops.GetPropertiesSpecific(message, columns=(self.named["tag"], self.named["sent_tag"])))
-        answer = (await self.session.execute("GetPropertiesSpecific", batch)).answer(asked)
-        values = answer.values if isinstance(answer, rops.Properties) else ()
+        values = (await self.session.execute("GetPropertiesSpecific", batch)).answer(asked)
         evidence = next((each for each in values if isinstance(each, str)), "")
         tag = MessageTag.parse(evidence)
         return None if tag is None else whole_body(evidence, tag, text, files)
@@ -407,8 +402,7 @@ class MapiMailbox:
                 batch = self.batch()
                 source, target = self._place_of(batch, folder_id), self._place_of(batch, target_id)
                 batch.add(moved := rops.MoveCopyMessages(source, target, ids, copy=copies))
-                answer = (await self._done("MoveCopyMessages", batch, source, target)).answer(moved)
-                if isinstance(answer, rops.Completed) and answer.partial:
+                if (await self._done("MoveCopyMessages", batch, source, target)).answer(moved):
                     raise MailMissing("partial MoveCopyMessages", f"some of {len(ids)} messages")
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
@@ -418,8 +412,7 @@ class MapiMailbox:
                 batch = self.batch()
                 folder = self._place_of(batch, folder_id)
                 batch.add(deleted := rops.DeleteMessages(folder, message_ids=ids))
-                answer = (await self._done("DeleteMessages", batch, folder)).answer(deleted)
-                if isinstance(answer, rops.Completed) and answer.partial:
+                if (await self._done("DeleteMessages", batch, folder)).answer(deleted):
                     raise ServerRefused("partial DeleteMessages", f"some of {len(ids)} messages")
 
     async def _portions(self, refs: Sequence[Hashable], most: int = MOST_IDS) -> Sequence[tuple[int, tuple[int, ...]]]:
@@ -485,8 +478,7 @@ class MapiMailbox:
             batch = self.batch()
             place = self._place_of(batch, above)
             batch.add(deleted := rops.DeleteFolder(place, 0x01 | 0x10, folder_id))
-            answer = (await self._done("DeleteFolder", batch, place)).answer(deleted)
-            if isinstance(answer, rops.Completed) and answer.partial:
+            if (await self._done("DeleteFolder", batch, place)).answer(deleted):
                 raise ServerRefused("partial DeleteFolder", folder)
             self._forget_numbers()
 

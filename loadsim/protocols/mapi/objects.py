@@ -68,7 +68,6 @@ async def rows_of(
         done = await session.execute(name, batch, optional, lists=True)
         first = first or done
         answer = done.answer(query)
-        assert isinstance(answer, rops.Rows)
         rows += answer.rows
         if not answer.rows or answer.origin == rops.END or (most is not None and len(rows) >= most):
             return rows, first
@@ -82,9 +81,8 @@ async def stream_of(session: MapiSession, batch: Batch, stream: int) -> bytes:
     while True:
         read = batch.add(rops.ReadStream(stream, PIECE_BYTES))
         answer = (await session.execute("ReadStream", batch)).answer(read)
-        assert isinstance(answer, rops.StreamData)
-        pieces.append(answer.data)
-        if len(answer.data) < PIECE_BYTES:
+        pieces.append(answer)
+        if len(answer) < PIECE_BYTES:
             return b"".join(pieces)
         batch = Batch([batch.handles[stream]])
         stream = 0
@@ -123,9 +121,7 @@ async def write_message(
     if submits:
         await writing.add(rops.SubmitMessage(made), 0)
     await writing.add(rops.Release(made), 0)
-    saved = (await writing.flush(name)).answer(save)
-    assert isinstance(saved, rops.SavedMessage)
-    return saved.message_id
+    return (await writing.flush(name)).answer(save).message_id
 
 
 class _Writing:
@@ -147,12 +143,10 @@ class _Writing:
         """Execute the batch. Raises `ServerRefused` if the server did not take all of it."""
         done, self._size_bytes = await self._session.execute(name, self._batch), 0
         for request, answer in zip(done.requests, done.answers, strict=True):
-            if isinstance(answer, rops.Problems) and answer.problems:
-                problem = answer.problems[0]
-                raise ServerRefused("property not set", f"0x{problem.tag:08X}: 0x{problem.code:08X}")
-            written = answer.size_bytes if isinstance(answer, rops.Written) else 0
-            if isinstance(request, rops.WriteStream) and written != len(request.data):
-                raise ServerRefused("short WriteStream", f"{written} of {len(request.data)} bytes")
+            if isinstance(request, rops.SetProperties) and (problems := done.answer(request)):
+                raise ServerRefused("property not set", f"0x{problems[0].tag:08X}: 0x{problems[0].code:08X}")
+            if isinstance(request, rops.WriteStream) and answer != len(request.data):
+                raise ServerRefused("short WriteStream", f"{answer} of {len(request.data)} bytes")
         return done
 
     async def properties(self, of: int, properties: list[tuple[int, Value]], large: int, content: str | bytes) -> None:

@@ -20,9 +20,9 @@ from loadsim.protocols.mapi.codes import (
     WRONG_SERVER,
     Failed,
 )
-from loadsim.protocols.mapi.layout import Reader, Several, Sized, encode, layout_of, malformed, uint8, uint32
+from loadsim.protocols.mapi.layout import Reader, Several, Sized, encode, malformed, uint8, uint32
 from loadsim.protocols.mapi.notifications import Notified, read_notification
-from loadsim.protocols.mapi.rops import Done, GetPropertyIdsFromNames, Logon, MoveCopyMessages, Release, Request
+from loadsim.protocols.mapi.rops import GetPropertyIdsFromNames, Logon, MoveCopyMessages, Release, Request
 
 R = TypeVar("R")
 
@@ -40,8 +40,8 @@ _UNREACHED = {0xF9: SERVER_BUSY, 0xFF: BUFFER_TOO_SMALL}  # RopBackoff and RopBu
 class Executed:
     """The answers to requests, and what the server appended.
 
-    An answer is the response's structure, or `Failed`. Requests that the server did not reach, because its buffer was
-    full or it was busy, failed with `BUFFER_TOO_SMALL` or `SERVER_BUSY`. A Release is `Done`.
+    An answer is the response, or `Failed`. Requests that the server did not reach, because its buffer was
+    full or it was busy, failed with `BUFFER_TOO_SMALL` or `SERVER_BUSY`. A Release has None.
     """
 
     requests: Sequence[Request[Any]]
@@ -50,10 +50,16 @@ class Executed:
     notifications: Sequence[Notified] = ()
     pending: bool = False
 
-    def answer(self, request: Request[R]) -> R | Failed:
-        """Return the answer to this very request."""
-        place = next(place for place, each in enumerate(self.requests) if each is request)
-        return cast("R | Failed", self.answers[place])
+    def answer_if_any(self, request: Request[R]) -> R | None:
+        """Return the answer to this very request; None if it failed."""
+        answer = next(answer for each, answer in zip(self.requests, self.answers, strict=True) if each is request)
+        return None if isinstance(answer, Failed) else cast("R", answer)
+
+    def answer(self, request: Request[R]) -> R:
+        """Return the answer to this very request, which did not fail and has a response."""
+        answer = self.answer_if_any(request)
+        assert answer is not None
+        return answer
 
 
 def rop_buffer(requests: Sequence[Request[Any]], handles: Sequence[int]) -> bytes:
@@ -103,7 +109,7 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> Executed:
 def _release(requests: Sequence[Request[Any]], answers: list[object]) -> None:
     """Answer the next requests that have no response."""
     while len(answers) < len(requests) and isinstance(requests[len(answers)], Release):
-        answers.append(Done())
+        answers.append(None)
 
 
 def _answer(reader: Reader, request: Request[Any]) -> object:
@@ -122,7 +128,7 @@ def _answer(reader: Reader, request: Request[Any]) -> object:
             reader.at += 1
         return Failed(code)
     reader.columns = getattr(request, "columns", ())
-    answer: object = layout_of(request.rop.response).read(reader)
+    answer: object = request.rop.response.read(reader)
     return answer
 
 

@@ -6,17 +6,18 @@ the structure of its response. Flags have the documents' values. The logon is th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 from loadsim.protocols.mapi.layout import (
-    I32,
     U8,
     U16,
     U32,
     U64,
     Bool,
     Guid,
+    Kind,
     Maybe,
     Number,
     Reader,
@@ -25,6 +26,8 @@ from loadsim.protocols.mapi.layout import (
     Sized,
     Unicode,
     ansi,
+    boolean,
+    int32,
     layout_of,
     malformed,
     structure,
@@ -45,10 +48,10 @@ LOGON_CODE_PAGE = 0x0FFF
 
 @dataclass(frozen=True, slots=True)
 class Rop(Generic[R_co]):
-    """An operation: its RopId, and the structure of its response without RopId, index and ReturnValue."""
+    """An operation: its RopId, and the kind of its response without RopId, index and ReturnValue."""
 
     number: int
-    response: type[R_co]
+    response: Kind
 
 
 class Request(Protocol[R_co]):
@@ -62,16 +65,12 @@ Ids = Annotated[tuple[int, ...], Several(uint16, uint64)]
 Tags = Annotated[tuple[int, ...], Several(uint16, uint32)]
 
 
-@structure
-class Done:
-    """The response of a ROP that returns nothing."""
-
-
-@structure
-class Completed:
-    """The response of a ROP on several objects; `partial` means that it failed for some."""
-
-    partial: Bool
+nothing = Sequential(())
+partial = boolean
+"""The response of an operation on several objects: True if it failed for some."""
+rows_count = uint32
+"""The number of a table's rows, which the server may not know exactly."""
+table_status = uint8
 
 
 class ShortString:
@@ -109,7 +108,7 @@ class LoggedOn:
 class Logon:
     """The logon to the mailbox with this distinguished name. Its flags are Private, HOME_LOGON and the like."""
 
-    rop: ClassVar = Rop(0xFE, LoggedOn)
+    rop: ClassVar[Rop[LoggedOn]] = Rop(0xFE, layout_of(LoggedOn))
     output: U8
     flags: U8 = 0x01
     open_flags: U32 = 0x0100_0004  # USE_PER_MDB_REPLID_MAPPING, HOME_LOGON
@@ -121,7 +120,7 @@ class Logon:
 class Release:
     """The end of an object. It has no response."""
 
-    rop: ClassVar = Rop(0x01, Done)
+    rop: ClassVar[Rop[object]] = Rop(0x01, nothing)
     input: U8
 
 
@@ -138,7 +137,7 @@ class OpenedFolder:
 
 @structure
 class OpenFolder:
-    rop: ClassVar = Rop(0x02, OpenedFolder)
+    rop: ClassVar[Rop[OpenedFolder]] = Rop(0x02, layout_of(OpenedFolder))
     input: U8
     output: U8
     folder_id: U64
@@ -157,7 +156,7 @@ class CreatedFolder:
 class CreateFolder:
     """A folder with a name in Unicode. Its type is 1 for a generic one, 2 for a search folder."""
 
-    rop: ClassVar = Rop(0x1C, CreatedFolder)
+    rop: ClassVar[Rop[CreatedFolder]] = Rop(0x1C, layout_of(CreatedFolder))
     input: U8
     output: U8
     _: KW_ONLY
@@ -173,7 +172,7 @@ class CreateFolder:
 class DeleteFolder:
     """Flags: 0x01 with its messages, 0x04 with its folders, 0x10 not to be recovered."""
 
-    rop: ClassVar = Rop(0x1D, Completed)
+    rop: ClassVar[Rop[bool]] = Rop(0x1D, partial)
     input: U8
     flags: U8
     folder_id: U64
@@ -181,7 +180,7 @@ class DeleteFolder:
 
 @structure
 class MoveCopyMessages:
-    rop: ClassVar = Rop(0x33, Completed)
+    rop: ClassVar[Rop[bool]] = Rop(0x33, partial)
     source: U8
     target: U8
     message_ids: Ids
@@ -191,7 +190,7 @@ class MoveCopyMessages:
 
 @structure
 class DeleteMessages:
-    rop: ClassVar = Rop(0x1E, Completed)
+    rop: ClassVar[Rop[bool]] = Rop(0x1E, partial)
     input: U8
     _: KW_ONLY
     asynchronous: Bool = False
@@ -200,17 +199,10 @@ class DeleteMessages:
 
 
 @structure
-class OpenedTable:
-    """A table; `rows` is their number, which the server may not know exactly."""
-
-    rows: U32
-
-
-@structure
 class GetHierarchyTable:
     """The table of folders. Flags: 0x04 of all levels, 0x40 strings in Unicode."""
 
-    rop: ClassVar = Rop(0x04, OpenedTable)
+    rop: ClassVar[Rop[int]] = Rop(0x04, rows_count)
     input: U8
     output: U8
     flags: U8 = 0
@@ -220,7 +212,7 @@ class GetHierarchyTable:
 class GetContentsTable:
     """The table of messages. Flags: 0x02 associated ones, 0x40 strings in Unicode."""
 
-    rop: ClassVar = Rop(0x05, OpenedTable)
+    rop: ClassVar[Rop[int]] = Rop(0x05, rows_count)
     input: U8
     output: U8
     flags: U8 = 0
@@ -230,13 +222,8 @@ class GetContentsTable:
 
 
 @structure
-class TableStatus:
-    status: U8
-
-
-@structure
 class SetColumns:
-    rop: ClassVar = Rop(0x12, TableStatus)
+    rop: ClassVar[Rop[int]] = Rop(0x12, table_status)
     input: U8
     _: KW_ONLY
     flags: U8 = 0
@@ -256,7 +243,7 @@ class SortOrder:
 class SortTable:
     """The order of the rows, without categories, whose two counts of 16 bits are 0."""
 
-    rop: ClassVar = Rop(0x13, TableStatus)
+    rop: ClassVar[Rop[int]] = Rop(0x13, table_status)
     input: U8
     _: KW_ONLY
     flags: U8 = 0
@@ -278,7 +265,7 @@ class Rows:
 class QueryRows:
     """The next rows of a table whose columns are these. Flags: 0x01 the cursor stays."""
 
-    rop: ClassVar = Rop(0x15, Rows)
+    rop: ClassVar[Rop[Rows]] = Rop(0x15, layout_of(Rows))
     input: U8
     _: KW_ONLY
     flags: U8 = 0
@@ -288,19 +275,11 @@ class QueryRows:
 
 
 @structure
-class Moved:
-    """`short` means that the table ended before."""
-
-    short: Bool
-    rows: I32
-
-
-@structure
 class SeekRow:
-    rop: ClassVar = Rop(0x18, Moved)
+    rop: ClassVar[Rop[Sequence[int]]] = Rop(0x18, Sequential((boolean, int32)))
     input: U8
     origin: U8
-    rows: I32
+    rows: Annotated[int, int32]
     want_moved: Bool = True
 
 
@@ -323,7 +302,7 @@ class OpenedMessage:
 class OpenMessage:
     """Flags of `mode`: 0 to read, 1 to write, 3 as permitted."""
 
-    rop: ClassVar = Rop(0x03, OpenedMessage)
+    rop: ClassVar[Rop[OpenedMessage]] = Rop(0x03, layout_of(OpenedMessage))
     input: U8
     output: U8
     _: KW_ONLY
@@ -334,13 +313,8 @@ class OpenMessage:
 
 
 @structure
-class CreatedMessage:
-    message_id: Annotated[int | None, Maybe(uint64)]
-
-
-@structure
 class CreateMessage:
-    rop: ClassVar = Rop(0x06, CreatedMessage)
+    rop: ClassVar[Rop[int | None]] = Rop(0x06, Maybe(uint64))
     input: U8
     output: U8
     _: KW_ONLY
@@ -359,7 +333,7 @@ class SavedMessage:
 class SaveChangesMessage:
     """Flags: 0x01 keep it open to read, 0x02 to write, 0x04 overwrite. The response repeats `handle`, any place."""
 
-    rop: ClassVar = Rop(0x0C, SavedMessage)
+    rop: ClassVar[Rop[SavedMessage]] = Rop(0x0C, layout_of(SavedMessage))
     handle: U8
     input: U8
     flags: U8 = 0
@@ -369,7 +343,7 @@ class SaveChangesMessage:
 class ModifyRecipients:
     """The recipients to add, without further columns."""
 
-    rop: ClassVar = Rop(0x0E, Done)
+    rop: ClassVar[Rop[object]] = Rop(0x0E, nothing)
     input: U8
     columns: Tags
     recipients: Annotated[tuple[ModifiedRecipient, ...], Several(uint16, layout_of(ModifiedRecipient))]
@@ -379,7 +353,7 @@ class ModifyRecipients:
 class SetReadFlags:
     """Flags: 0x04 unread, 0x01 read, without a receipt. An empty list of messages means all of the folder."""
 
-    rop: ClassVar = Rop(0x66, Completed)
+    rop: ClassVar[Rop[bool]] = Rop(0x66, partial)
     input: U8
     _: KW_ONLY
     asynchronous: Bool = False
@@ -389,7 +363,7 @@ class SetReadFlags:
 
 @structure
 class GetAttachmentTable:
-    rop: ClassVar = Rop(0x21, Done)
+    rop: ClassVar[Rop[object]] = Rop(0x21, nothing)
     input: U8
     output: U8
     flags: U8 = 0
@@ -397,7 +371,7 @@ class GetAttachmentTable:
 
 @structure
 class OpenAttachment:
-    rop: ClassVar = Rop(0x22, Done)
+    rop: ClassVar[Rop[object]] = Rop(0x22, nothing)
     input: U8
     output: U8
     _: KW_ONLY
@@ -406,13 +380,8 @@ class OpenAttachment:
 
 
 @structure
-class CreatedAttachment:
-    number: U32
-
-
-@structure
 class CreateAttachment:
-    rop: ClassVar = Rop(0x23, CreatedAttachment)
+    rop: ClassVar[Rop[int]] = Rop(0x23, uint32)
     input: U8
     output: U8
 
@@ -421,7 +390,7 @@ class CreateAttachment:
 class SaveChangesAttachment:
     """Flags as in `SaveChangesMessage`. `handle` is the place of the message, which the response repeats."""
 
-    rop: ClassVar = Rop(0x25, Done)
+    rop: ClassVar[Rop[object]] = Rop(0x25, nothing)
     handle: U8
     input: U8
     flags: U8 = 0
@@ -431,7 +400,7 @@ class SaveChangesAttachment:
 class SubmitMessage:
     """The message goes to its recipients (MS-OXOMSG section 2.2.3.1)."""
 
-    rop: ClassVar = Rop(0x32, Done)
+    rop: ClassVar[Rop[object]] = Rop(0x32, nothing)
     input: U8
     flags: U8 = 0
 
@@ -440,17 +409,10 @@ class SubmitMessage:
 
 
 @structure
-class Properties:
-    """The values, in the order of the tags."""
-
-    values: Annotated[tuple[Any, ...], Row()]
-
-
-@structure
 class GetPropertiesSpecific:
     """The values of properties; one that is larger than `most_bytes`, or than the buffer, is `Failed`."""
 
-    rop: ClassVar = Rop(0x07, Properties)
+    rop: ClassVar[Rop[tuple[Any, ...]]] = Rop(0x07, Row())
     input: U8
     _: KW_ONLY
     most_bytes: U16 = 0
@@ -468,31 +430,19 @@ class Problem:
 
 
 @structure
-class Problems:
-    problems: Annotated[tuple[Problem, ...], Several(uint16, layout_of(Problem))]
-
-
-@structure
 class SetProperties:
     """Tags and values, of at most 64 KiB in all; larger ones go through a stream."""
 
-    rop: ClassVar = Rop(0x0A, Problems)
+    rop: ClassVar[Rop[tuple[Problem, ...]]] = Rop(0x0A, Several(uint16, layout_of(Problem)))
     input: U8
     properties: Annotated[tuple[tuple[int, Value], ...], Sized(uint16, Several(uint16, Tagged()))]
 
 
 @structure
-class PropertyIds:
-    """Identifiers in the order of the names; 0 for a name that has none."""
-
-    ids: Annotated[tuple[int, ...], Several(uint16, uint16)]
-
-
-@structure
 class GetPropertyIdsFromNames:
-    """Flags: 0x02 creates identifiers of unknown names."""
+    """The identifiers of names, 0 for one that has none. Flags: 0x02 creates identifiers of unknown names."""
 
-    rop: ClassVar = Rop(0x56, PropertyIds)
+    rop: ClassVar[Rop[tuple[int, ...]]] = Rop(0x56, Several(uint16, uint16))
     input: U8
     _: KW_ONLY
     flags: U8 = 0x02
@@ -500,15 +450,10 @@ class GetPropertyIdsFromNames:
 
 
 @structure
-class OpenedStream:
-    size_bytes: U32
-
-
-@structure
 class OpenStream:
-    """Flags of `mode`: 0 to read, 1 to write, 2 to create."""
+    """The response is the size in bytes. Flags of `mode`: 0 to read, 1 to write, 2 to create."""
 
-    rop: ClassVar = Rop(0x2B, OpenedStream)
+    rop: ClassVar[Rop[int]] = Rop(0x2B, uint32)
     input: U8
     output: U8
     tag: U32
@@ -516,34 +461,26 @@ class OpenStream:
 
 
 @structure
-class StreamData:
-    data: Annotated[bytes, Sized(uint16)]
-
-
-@structure
 class ReadStream:
     """At most `most_bytes` of a stream, which may not be 0xBABE."""
 
-    rop: ClassVar = Rop(0x2C, StreamData)
+    rop: ClassVar[Rop[bytes]] = Rop(0x2C, Sized(uint16))
     input: U8
     most_bytes: U16
 
 
 @structure
-class Written:
-    size_bytes: U16
-
-
-@structure
 class WriteStream:
-    rop: ClassVar = Rop(0x2D, Written)
+    """The response is the number of bytes that were written."""
+
+    rop: ClassVar[Rop[int]] = Rop(0x2D, uint16)
     input: U8
     data: Annotated[bytes, Sized(uint16)]
 
 
 @structure
 class CommitStream:
-    rop: ClassVar = Rop(0x5D, Done)
+    rop: ClassVar[Rop[object]] = Rop(0x5D, nothing)
     input: U8
 
 
@@ -551,7 +488,7 @@ class CommitStream:
 class RegisterNotification:
     """Events of a folder and a message, whose identifiers follow a byte 0 (MS-OXCNOTIF section 2.2.1.2.1)."""
 
-    rop: ClassVar = Rop(0x29, Done)
+    rop: ClassVar[Rop[object]] = Rop(0x29, nothing)
     input: U8
     output: U8
     events: U16

@@ -139,9 +139,7 @@ class MapiSession:
             raise
         finally:
             self._in_call = False
-        made = answers.answer(logon)
-        assert isinstance(made, LoggedOn)
-        self.logon, self.logon_handle = made, batch.handles[0]
+        self.logon, self.logon_handle = answers.answer(logon), batch.handles[0]
         return answers
 
     async def log_off(self) -> None:
