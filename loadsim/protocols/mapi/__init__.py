@@ -2,8 +2,8 @@
 
 layout                 structures of the documents as dataclasses
 codes                  what a server refused
-properties, recipients, notifications
+properties             values and rows
 rops                   remote operations
-rop_buffer             operations with their handles into the buffer of an Execute, and its responses
+rop_buffer             operations with their handles into the buffer of an Execute; its responses, and events
 bodies                 bodies of HTTP requests and responses
 """

@@ -37,11 +37,9 @@ from loadsim.protocols.mapi.composition import (
 )
 from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, SEPARATOR, Folders, read_folders
 from loadsim.protocols.mapi.news import News
-from loadsim.protocols.mapi.notifications import CREATED, NEW_MAIL, Notified
 from loadsim.protocols.mapi.objects import TABLE, Row, number, rows_of, stream_of, write_message
 from loadsim.protocols.mapi.properties import Value, tag, time_of
-from loadsim.protocols.mapi.recipients import smtp_recipient
-from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed
+from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, NO_HANDLE, Executed, Notified
 from loadsim.protocols.mapi.rows import (
     ATTACHMENTS,
     Ref,
@@ -448,7 +446,7 @@ class MapiMailbox:
             properties += zip((tags.LAST_VERB_EXECUTED, tags.ICON_INDEX), _MARKS[verb], strict=True)
         if at_us := received_us or message.date_us:
             properties.append((tags.MESSAGE_DELIVERY_TIME, time_of(at_us)))
-        recipients = [smtp_recipient(address) for address in message.to]
+        recipients = [rops.smtp_recipient(address) for address in message.to]
         made = await write_message(
             self.session, self.batch(), "SaveChangesMessage", folder_id, message, properties, recipients
         )

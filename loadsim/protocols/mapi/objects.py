@@ -9,7 +9,6 @@ from loadsim.errors import ServerRefused
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.composition import Composed
 from loadsim.protocols.mapi.properties import Value
-from loadsim.protocols.mapi.recipients import TO, ModifiedRecipient, RecipientRow
 from loadsim.protocols.mapi.rop_buffer import Executed
 from loadsim.protocols.mapi.session import Batch, MapiSession
 
@@ -95,7 +94,7 @@ async def write_message(
     folder_id: int,
     message: Composed,
     properties: Sequence[tuple[int, Value]],
-    recipients: Sequence[RecipientRow],
+    recipients: Sequence[rops.RecipientRow],
     submits: bool = False,
 ) -> int:
     """Create a message in a folder, with its recipients, text and files; save it, and submit it if asked.
@@ -108,7 +107,7 @@ async def write_message(
     await writing.add(rops.CreateMessage(0, made, folder_id=folder_id))
     await writing.properties(made, [*message.properties, *properties], tags.BODY, message.body)
     if recipients:
-        rows = tuple([ModifiedRecipient(at, TO, row) for at, row in enumerate(recipients)])
+        rows = tuple([rops.ModifiedRecipient(at, rops.TO, row) for at, row in enumerate(recipients)])
         await writing.add(rops.ModifyRecipients(made, (), rows), 64 + 8 * sum([len(row.address) for row in recipients]))
     for file in message.files:
         attachment = batch.place()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
 from struct import Struct
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from loadsim.protocols.mapi.codes import (
     BUFFER_TOO_SMALL,
@@ -20,8 +20,19 @@ from loadsim.protocols.mapi.codes import (
     WRONG_SERVER,
     Failed,
 )
-from loadsim.protocols.mapi.layout import Reader, Several, Sized, encode, malformed, uint8, uint32
-from loadsim.protocols.mapi.notifications import Notified, read_notification
+from loadsim.protocols.mapi.layout import (
+    Reader,
+    Several,
+    Sized,
+    ansi,
+    encode,
+    malformed,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    unicode,
+)
 from loadsim.protocols.mapi.rops import GetPropertyIdsFromNames, Logon, MoveCopyMessages, Release, Request
 
 R = TypeVar("R")
@@ -35,20 +46,32 @@ _RESULT = Struct("<BI")
 _NOTIFY, _PENDING = 0x2A, 0x6E
 _UNREACHED = {0xF9: SERVER_BUSY, 0xFF: BUFFER_TOO_SMALL}  # RopBackoff and RopBufferTooSmall end the responses
 
+NEW_MAIL, CREATED = 0x0002, 0x0004
+"""The events that the driver subscribes to."""
+
+_OF_MESSAGE = 0x8000
+
+
+class Notified(NamedTuple):
+    """An event of a folder, or of a message in it."""
+
+    event: int
+    folder_id: int
+    message_id: int | None
+
 
 @dataclass(frozen=True, slots=True)
 class Executed:
     """The answers to requests, and what the server appended.
 
-    An answer is the response, or `Failed`. Requests that the server did not reach, because its buffer was
-    full or it was busy, failed with `BUFFER_TOO_SMALL` or `SERVER_BUSY`. A Release has None.
+    An answer is the response, or `Failed`; of a Release, None. Requests that the server did not reach, because its
+    buffer was full or it was busy, failed with `BUFFER_TOO_SMALL` or `SERVER_BUSY`.
     """
 
     requests: Sequence[Request[Any]]
     answers: Sequence[object]
     handles: tuple[int, ...]
     notifications: Sequence[Notified] = ()
-    pending: bool = False
 
     def answer_if_any(self, request: Request[R]) -> R | None:
         """Return the answer to this very request; None if it failed."""
@@ -82,14 +105,13 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> Executed:
 
     answers: list[object] = []
     notifications: list[Notified] = []
-    pending, unreached = False, None
+    unreached = None
     while reader.left and unreached is None:
         number = uint8.read(reader)
         if number == _NOTIFY:
-            notifications.append(read_notification(reader))
+            notifications.append(_notified(reader))
         elif number == _PENDING:
-            reader.take(2)  # SessionIndex
-            pending = True
+            reader.take(2)  # SessionIndex; the next NotificationWait ends at once
         elif number in _UNREACHED:
             unreached = Failed(_UNREACHED[number])
         else:
@@ -103,7 +125,7 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> Executed:
             if unreached is None:
                 raise malformed("the response to the next request", reader.at)
             answers.append(unreached)
-    return Executed(requests, answers, handles, notifications, pending)
+    return Executed(requests, answers, handles, notifications)
 
 
 def _release(requests: Sequence[Request[Any]], answers: list[object]) -> None:
@@ -137,3 +159,23 @@ def _place(request: type) -> Callable[[Any], int]:
     """Return the function that takes the place that a response repeats: that of the opened object, or the first."""
     names = [each.name for each in fields(request)]
     return attrgetter("output" if "output" in names else names[0])
+
+
+def _notified(reader: Reader) -> Notified:
+    """Return a notification (MS-OXCNOTIF section 2.2.1.4), without details, from behind its RopId."""
+    reader.take(5)  # NotificationHandle, LogonId
+    flags = uint16.read(reader)
+    event, of_message = flags & ~_OF_MESSAGE, bool(flags & _OF_MESSAGE)
+    if event not in (NEW_MAIL, CREATED):
+        raise malformed("an event that was subscribed to", reader.at - 2)
+    folder_id = uint64.read(reader)
+    message_id = uint64.read(reader) if of_message else None
+    if event == NEW_MAIL:
+        reader.take(4)  # MessageFlags
+        (unicode if uint8.read(reader) else ansi).read(reader)  # MessageClass
+    else:
+        if not of_message:
+            reader.take(8)  # ParentFolderId
+        count = uint16.read(reader)
+        reader.take(0 if count == 0xFFFF else 4 * count)  # Tags
+    return Notified(event, folder_id, message_id)

@@ -38,7 +38,6 @@ from loadsim.protocols.mapi.layout import (
     unicode,
 )
 from loadsim.protocols.mapi.properties import Named, PropertyName, Row, Tagged, Value
-from loadsim.protocols.mapi.recipients import ModifiedRecipient
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -337,6 +336,38 @@ class SaveChangesMessage:
     handle: U8
     input: U8
     flags: U8 = 0
+
+
+TO = 1
+
+_SMTP, _UNICODE, _HAS_ADDRESS, _HAS_NAME = 0x0003, 0x0200, 0x0008, 0x0010
+"""RecipientFlags (MS-OXCDATA section 2.8.3.1)."""
+
+
+@structure
+class RecipientRow:
+    """A recipient with an SMTP address (MS-OXCDATA section 2.8.3.2), who need not be in the address book."""
+
+    _: KW_ONLY
+    flags: U16 = _SMTP | _UNICODE | _HAS_ADDRESS | _HAS_NAME
+    address: Unicode
+    name: Unicode
+    columns: U16 = 0
+    lacks: U8 = 0
+
+
+def smtp_recipient(address: str) -> RecipientRow:
+    """Return a recipient whose name is the address."""
+    return RecipientRow(address=address, name=address)
+
+
+@structure
+class ModifiedRecipient:
+    """A recipient to add (MS-OXCROPS section 2.2.6.5.1.1)."""
+
+    row_id: U32
+    kind: U8
+    row: Annotated[RecipientRow, Sized(uint16, layout_of(RecipientRow))]
 
 
 @structure

@@ -25,8 +25,7 @@ from loadsim.protocols.mapi.channel import Channel
 from loadsim.protocols.mapi.codes import Failed
 from loadsim.protocols.mapi.http import MAPI_CONTENT, Response
 from loadsim.protocols.mapi.layout import encode
-from loadsim.protocols.mapi.notifications import Notified
-from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed, executed, rop_buffer
+from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed, Notified, executed, rop_buffer
 from loadsim.protocols.mapi.rops import LoggedOn, Logon, Release, Request
 from loadsim.protocols.sasl.masking import without_password
 

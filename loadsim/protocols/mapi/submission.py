@@ -12,7 +12,6 @@ from loadsim.protocols.mapi.composition import composed
 from loadsim.protocols.mapi.mailbox import MapiMailbox
 from loadsim.protocols.mapi.objects import write_message
 from loadsim.protocols.mapi.properties import Value
-from loadsim.protocols.mapi.recipients import smtp_recipient
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +56,7 @@ class MapiSubmission:
             for key, of in (("sent_id", tags.INTERNET_MESSAGE_ID), ("sent_tag", named["tag"])):
                 if of in known:
                     properties.append((named[key], known[of]))
-            rows = [smtp_recipient(address) for address in recipients]
+            rows = [rops.smtp_recipient(address) for address in recipients]
             outbox = logon.folder_ids[rops.OUTBOX]
             batch = self.mailbox.batch()
             await write_message(session, batch, "SubmitMessage", outbox, mail, properties, rows, submits=True)

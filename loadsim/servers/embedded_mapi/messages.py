@@ -12,10 +12,9 @@ from loadsim.servers.embedded_mapi.store import (
     CHANGE_NUMBER,
     COMPUTED,
     MESSAGE_FLAGS,
-    NORMALIZED_SUBJECT,
     READ,
     SENT_MAIL_ENTRY_ID,
-    SUBJECT_PREFIX,
+    SUBJECT,
     UNMODIFIED,
     UNSENT,
     Folder,
@@ -25,8 +24,8 @@ from loadsim.servers.embedded_mapi.store import (
 )
 from loadsim.servers.embedded_mapi.wire import (
     BINARY,
-    RECIPIENT_TYPE,
     STRING,
+    TO,
     Error,
     Reader,
     RopError,
@@ -82,8 +81,8 @@ def open_message(call: Call, on: object, code_page: int, folder_number: int, mod
         raise RopError(Error.NOT_FOUND)
     draft = folder.messages[number].copy(number)
     message = OpenMessage(folder, draft, mode > 0, True, max(draft.attachments, default=-1) + 1)
-    subject = [typed_string(draft.values.get(tag, "")) for tag in (SUBJECT_PREFIX, NORMALIZED_SUBJECT)]
-    head = bytes((any(tag >> 31 for tag in draft.values),)) + b"".join(subject)
+    head = bytes((any(tag >> 31 for tag in draft.values),)) + typed_string("")
+    head += typed_string(draft.values.get(SUBJECT, ""))
     recipients = draft.recipients.values()
     head += struct.pack("<HH", len(recipients), 0)
     rows = _that_fit([encode_recipient(each) for each in recipients], call.room_bytes - 7 - len(head))
@@ -119,10 +118,10 @@ def modify_recipients(
     changes: dict[int, Values] = {}
     for row, kind, encoded in rows:
         reader = Reader(encoded)
-        changes[row] = reader.recipient() | {RECIPIENT_TYPE: kind}
+        changes[row] = reader.recipient()
         reader.end()
-        if kind not in (1, 2, 3):
-            raise RopError(Error.INVALID)
+        if kind != TO:
+            raise RopError(Error.NOT_SUPPORTED)
     message.draft.recipients |= changes
     return b""
 

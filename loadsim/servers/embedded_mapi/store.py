@@ -11,7 +11,6 @@ from loadsim.servers.embedded_mapi.wire import (
     ADDRESS_TYPE,
     DISPLAY_NAME,
     EMAIL_ADDRESS,
-    RECIPIENT_TYPE,
     SMTP_ADDRESS,
     Error,
     RopError,
@@ -20,18 +19,15 @@ from loadsim.servers.embedded_mapi.wire import (
 
 MESSAGE_FLAGS, READ, UNMODIFIED, UNSENT, HAS_ATTACHMENTS = 0x0E070003, 1, 2, 8, 16
 """PidTagMessageFlags, and its bits ([MS-OXCMSG] section 2.2.1.6)."""
-MESSAGE_CLASS, SUBJECT, SUBJECT_PREFIX, NORMALIZED_SUBJECT = 0x001A001F, 0x0037001F, 0x003D001F, 0x0E1D001F
+MESSAGE_CLASS, SUBJECT, DISPLAY_TO, MESSAGE_SIZE, MID = 0x001A001F, 0x0037001F, 0x0E04001F, 0x0E080003, 0x674A0014
 CHANGE_NUMBER, CONTAINER_CLASS, ENTRY_ID, DELIVERY_TIME = 0x67A40014, 0x3613001F, 0x0FFF0102, 0x0E060040
 SENT_MAIL_ENTRY_ID = 0x0E0A0102
-_SHOWN = {1: 0x0E04001F, 2: 0x0E03001F, 3: 0x0E02001F}
-"""The names of recipients by their type: to, cc, bcc."""
-COMPUTED = {*_SHOWN.values(), 0x0E080003, 0x0E1B000B, 0x67480014, 0x674A0014, CHANGE_NUMBER}
+COMPUTED = {DISPLAY_TO, MESSAGE_SIZE, MID, CHANGE_NUMBER}
 """Properties of messages that only the server sets."""
 
 _SENDER = 0x0C1F001F, 0x0C1E001F, 0x0C1A001F, 0x5D01001F
 _REPRESENTED = 0x0065001F, 0x0064001F, 0x0042001F, 0x5D02001F
-_RECEIVER = 0x0076001F, 0x0075001F, 0x0040001F, 0x5D07001F
-"""Properties of a message's sender, of whom they represent, and of its receiver: address, its type, name, SMTP."""
+"""Properties of a message's sender, and of whom they represent: address, its type, name, SMTP."""
 
 INTERNET_HEADERS = uuid.UUID("00020386-0000-0000-c000-000000000046").bytes_le
 FIRST_NAMED = 0x8000
@@ -119,18 +115,12 @@ class Folder:
     def put(self, message: Message) -> None:
         """Store a message, new or changed, with the properties that the server computes."""
         values, parts = message.values, (*message.recipients.values(), *message.attachments.values())
-        for kind, tag in _SHOWN.items():
-            shown = [each for each in message.recipients.values() if each[RECIPIENT_TYPE] == kind]
-            values[tag] = "; ".join(each[DISPLAY_NAME] or each[EMAIL_ADDRESS] for each in shown)
-        stamp, subject = now(), values.get(SUBJECT, "")
+        stamp = now()
         values |= {
             MESSAGE_FLAGS: message.flags & ~HAS_ATTACHMENTS | (HAS_ATTACHMENTS if message.attachments else 0),
-            0x0E080003: sum(size_bytes(each) for each in (values, *parts)),
-            0x0E1B000B: bool(message.attachments),
-            NORMALIZED_SUBJECT: subject.removeprefix(values.get(SUBJECT_PREFIX, "")),
-            0x30080040: stamp,
-            0x67480014: self.number,
-            0x674A0014: message.number,
+            DISPLAY_TO: "; ".join(each[DISPLAY_NAME] or each[EMAIL_ADDRESS] for each in message.recipients.values()),
+            MESSAGE_SIZE: sum(size_bytes(each) for each in (values, *parts)),
+            MID: message.number,
             CHANGE_NUMBER: self.mailbox.next_number(),
         }
         for tag, value in ((0x30070040, stamp), (MESSAGE_CLASS, "IPM.Note"), (DELIVERY_TIME, stamp)):
@@ -287,13 +277,11 @@ def identity(mailbox: Mailbox) -> tuple[str, ...]:
 
 
 def deliver(mailbox: Mailbox, sender: Mailbox, message: Message) -> None:
-    """Put a copy of a message into an Inbox, unread, without blind recipients and the sender's own properties."""
+    """Put a copy of a message into an Inbox, unread, without the sender's own properties."""
     copy = message.copy(mailbox.next_number())
     copy.values = mailbox.translated(copy.values, sender)
     for left_out in (SENT_MAIL_ENTRY_ID, 0x30070040):
         copy.values.pop(left_out, None)
-    copy.values |= dict(zip(_RECEIVER, identity(mailbox), strict=True)) | {DELIVERY_TIME: now()}
-    copy.values[MESSAGE_FLAGS] = UNMODIFIED
-    copy.recipients = {row: each for row, each in copy.recipients.items() if each[RECIPIENT_TYPE] != 3}
+    copy.values |= {DELIVERY_TIME: now(), MESSAGE_FLAGS: UNMODIFIED}
     mailbox.inbox.put(copy)
     mailbox.notify(NEW_MAIL, mailbox.inbox, copy)

@@ -17,8 +17,8 @@ STRING, BINARY = 0x1F, 0x0102
 _FIXED = {0x03: "i", 0x0B: "?", 0x14: "Q", 0x40: "Q"}
 """Types of properties ([MS-OXCDATA] section 2.11.1): strings in Unicode, sized bytes, and those of fixed size."""
 
-RECIPIENT_TYPE, DISPLAY_NAME, ADDRESS_TYPE, EMAIL_ADDRESS = 0x0C150003, 0x3001001F, 0x3002001F, 0x3003001F
-SMTP_ADDRESS = 0x39FE001F
+DISPLAY_NAME, ADDRESS_TYPE, EMAIL_ADDRESS, SMTP_ADDRESS = 0x3001001F, 0x3002001F, 0x3003001F, 0x39FE001F
+TO = 1
 _SMTP_RECIPIENT = 0x021B
 """The flags of a recipient with an SMTP address and a name, both in Unicode ([MS-OXCDATA] section 2.8.3.1)."""
 
@@ -205,4 +205,4 @@ def encode_recipient(values: Values) -> bytes:
     """Return a row of an open message's recipients ([MS-OXCROPS] section 2.2.6.1.2.1)."""
     row = struct.pack("<H", _SMTP_RECIPIENT) + encode(STRING, values[EMAIL_ADDRESS])
     row += encode(STRING, values[DISPLAY_NAME]) + bytes(3)  # no further properties
-    return struct.pack("<BHH", values[RECIPIENT_TYPE], 1252, 0) + sized(row)
+    return struct.pack("<BHH", TO, 1252, 0) + sized(row)
