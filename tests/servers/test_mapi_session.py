@@ -16,10 +16,10 @@ from patience import PATIENCE_S
 from skipping import run_watched, turns
 from virtual_runs import contents
 
-from loadsim.errors import ProtocolError, ServerLost, ServerSilent
+from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerSilent
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import body_digest
-from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Endpoint, Flag, Provisioning, Services, Session
+from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Endpoint, Flag, Part, Provisioning, Services, Session
 from loadsim.protocols.mapi.session import LONGEST_WAIT_S
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
@@ -177,6 +177,8 @@ def test_messages_of_each_kind_are_read_back() -> None:
             }
             await mailbox.expunge([headers[0].ref])
             assert headers[0].ref not in await mailbox.texts([headers[0].ref])
+            with pytest.raises(MailMissing):
+                await mailbox.flag([headers[0].ref], Flag.SEEN)
             await mailbox.log_off()
 
     run_watched(scenario)
@@ -196,6 +198,24 @@ def test_a_message_that_ends_the_session_of_the_mailbox_is_reported() -> None:
                     await session.submission.send(OWN.address, [OWN.address], message_of("ups1K", "n1.0"))
                 assert [type(loss) for loss in ear.losses] == [ProtocolError]
             session.mailbox.abandon()
+
+    run_watched(scenario)
+
+
+def test_a_text_behind_many_recipients_is_read_whole() -> None:
+    """The response of OpenMessage leaves less room than the first piece takes (MS-OXCRPC section 3.1.4.2)."""
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (_, services):
+            mailbox = open_driver("mapi", services).session(OWN, Ear()).mailbox
+            await mailbox.log_on()
+            lines = b"".join([b"%06d\r\n" % number for number in range(1500)])
+            to = ", ".join([f"user{number}@example.test" for number in range(150)])
+            await mailbox.append(INBOX, f"To: {to}\r\n\r\n".encode() + lines)
+            (header,) = await mailbox.headers(INBOX, None)
+            read = bytes(await mailbox.part(header.ref, Part("1", "text/plain", 0)))
+            mailbox.abandon()
+            assert read == lines
 
     run_watched(scenario)
 

@@ -359,7 +359,7 @@ class MapiMailbox:
     # --- changing ---
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
-        """SetReadFlags, or the last verb and the icon of each message."""
+        """SetReadFlags, or the last verb and the icon of each message. Raises `MailMissing` for one that is gone."""
         with self.session:
             if flag == Flag.SEEN:
                 await self._mark_read(refs, on)
@@ -370,8 +370,9 @@ class MapiMailbox:
         for folder_id, ids in await self._portions(refs):
             batch = self.batch()
             folder = self._place_of(batch, folder_id)
-            batch.add(rops.SetReadFlags(folder, flags=0x01 if on else 0x05, message_ids=ids))
-            await self._done("SetReadFlags", batch, folder)
+            batch.add(marked := rops.SetReadFlags(folder, flags=0x01 if on else 0x05, message_ids=ids))
+            if (await self._done("SetReadFlags", batch, folder)).answer(marked):
+                raise MailMissing("partial SetReadFlags", f"some of {len(ids)} messages")
 
     async def _mark(self, refs: Sequence[Hashable], flag: Flag | None) -> None:
         verb, icon = _MARKS[flag]

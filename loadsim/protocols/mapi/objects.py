@@ -75,13 +75,17 @@ async def rows_of(
 
 
 async def stream_of(session: MapiSession, batch: Batch, stream: int) -> bytes:
-    """Execute a batch that opens a stream at this place, and return what the stream holds."""
+    """Execute a batch that opens a stream at this place, and return what the stream holds.
+
+    The last piece is short; so may be the first, if other responses, such as many recipients, share its buffer.
+    """
     pieces: list[bytes] = []
     while True:
         read = batch.add(rops.ReadStream(stream, PIECE_BYTES))
-        answer = (await session.execute("ReadStream", batch)).answer(read)
-        pieces.append(answer)
-        if len(answer) < PIECE_BYTES:
+        done = await session.execute("ReadStream", batch)
+        pieces.append(piece := done.answer(read))
+        size_bytes = max([done.answer(each) for each in done.requests if isinstance(each, rops.OpenStream)], default=0)
+        if len(piece) < PIECE_BYTES and len(piece) >= size_bytes:
             return b"".join(pieces)
         batch = Batch([batch.handles[stream]])
         stream = 0
