@@ -83,7 +83,7 @@ class Facts:
     own_faults: Sequence[Finding] = ()
     unserved: Unserved | None = None
     audit: AuditRecord | None = None
-    audited: bool = False
+    audited: bool | None = None
 
     @property
     def log_ons(self) -> Totals:
@@ -217,6 +217,8 @@ def _audit(facts: Facts) -> Sequence[Finding]:
     """Return the findings of the audit, which has no result if it was interrupted, or if logs were copied alone."""
     if facts.audit is not None:
         return facts.audit.judged
+    if facts.audited is False:
+        return [finding(Code.MAIL_NOT_AUDITED)]
     if not facts.audited or facts.ended_early:
         return []
     return [finding(Code.AUDIT_INCOMPLETE, left=facts.users, accounts=facts.users, why="its audit.json is missing")]

@@ -78,7 +78,7 @@ def run_header(
         "name": scenario.name,
         "server": server,
         "findings": [one.document for one in scenario.findings],
-        "audited": is_audited(workload, load) and bool(accounts_on_server(scenario)),
+        **({"audited": is_audited(workload, load)} if accounts_on_server(scenario) else {}),
         "embedded": not isinstance(scenario.server, Server),
         **({"submission": scenario.submission} if needed_services(scenario) != {"mapi"} else {}),
         **({"programs": scenario.programs} if scenario.programs else {}),

@@ -131,7 +131,7 @@ class LogHeader(NamedTuple):
     name: str | None = None
     server: str | None = None
     embedded: bool = False
-    audited: bool = False
+    audited: bool | None = None
     event_loop: str | None = None
     submission: str | None = None
     programs: str | None = None

@@ -110,6 +110,14 @@ def test_a_run_is_audited_as_its_scenario_says_or_up_to_a_number_of_planned_mess
     assert is_audited(workload, load, most) is expected
 
 
+def test_a_run_that_is_not_audited_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path, "run", audited=False)
+    verdict = summarise([tmp_path / "run"]).verdict
+    assert (verdict.exit_status, Code.MAIL_NOT_AUDITED in {one.code for one in verdict.findings}) == (0, True)
+    of_run(tmp_path / "run")
+    assert Code.MAIL_NOT_AUDITED not in {one.code for one in summarise([tmp_path / "run"]).verdict.findings}
+
+
 def test_only_a_good_audit_claims_that_each_message_is_where_it_must_be(place: Path) -> None:
     claims = [describe_audit(of_run(place, **changes)).verdict for changes in ({}, {"unknown": 1}, {"unjudged": 1})]
     assert len({*claims}) == 3
