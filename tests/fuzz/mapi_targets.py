@@ -68,7 +68,7 @@ def _buffer(data: bytes) -> None:
 def _body(data: bytes) -> None:
     """The first byte says which request the body answers; "H" begins a response with a head."""
     if data[:1] == b"H":
-        _, named, data = split_response(data[1:])
+        named, data = split_response(data[1:])
         assert all(name == name.lower() for name in named)
     body_of(_ASKED[data[0] % len(_ASKED) if data else 0], data[1:])
 

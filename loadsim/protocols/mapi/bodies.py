@@ -205,8 +205,8 @@ def body_of(request: BodyRequest[R], data: bytes) -> R | Failed:
     return body
 
 
-def split_response(data: bytes) -> tuple[tuple[str, ...], Mapping[str, str], bytes]:
-    """Return meta-tags, header fields with lower-case names, and body of a response (section 2.2.2.2).
+def split_response(data: bytes) -> tuple[Mapping[str, str], bytes]:
+    """Return header fields with lower-case names, and body, behind the meta-tags of a response (section 2.2.2.2).
 
     The last meta-tag is DONE.
     """
@@ -216,4 +216,4 @@ def split_response(data: bytes) -> tuple[tuple[str, ...], Mapping[str, str], byt
         raise malformed("meta-tags, DONE, header fields and a blank line", 0)
     done = lines.index("DONE") + 1
     named = [line.partition(":") for line in lines[done:]]
-    return tuple(lines[:done]), {name.strip().lower(): value.strip() for name, _, value in named}, body
+    return {name.strip().lower(): value.strip() for name, _, value in named}, body

@@ -181,7 +181,7 @@ class ResponseParser:
         assert head is not None
         fields, body = head.fields, bytes(self._body)
         if head.status == 200 and fields.get("content-type", "").partition(";")[0].strip().lower() == MAPI_CONTENT:
-            _, more, body = split_response(body)
+            more, body = split_response(body)
             fields = {**fields, **more}
         self.response = Response(head.status, head.reason, fields, head.cookies, body)
 

@@ -106,32 +106,35 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> Executed:
     answers: list[object] = []
     notifications: list[Notified] = []
     unreached = None
-    while reader.left and unreached is None:
-        number = uint8.read(reader)
-        if number == _NOTIFY:
-            notifications.append(_notified(reader))
-        elif number == _PENDING:
-            reader.take(2)  # SessionIndex; the next NotificationWait ends at once
-        elif number in _UNREACHED:
-            unreached = Failed(_UNREACHED[number])
-        else:
-            _release(requests, answers)
-            if len(answers) == len(requests) or requests[len(answers)].rop.number != number:
+    for request in requests:
+        notifications += _events(reader)
+        if isinstance(request, Release):  # it has no response
+            answers.append(None)
+            continue
+        if unreached is None:
+            number = uint8.read(reader)
+            if number == request.rop.number:
+                answers.append(_answer(reader, request))
+                continue
+            if number not in _UNREACHED:
                 raise malformed("the response to the next request", reader.at - 1)
-            answers.append(_answer(reader, requests[len(answers)]))
-    while len(answers) < len(requests):
-        _release(requests, answers)
-        if len(answers) < len(requests):
-            if unreached is None:
-                raise malformed("the response to the next request", reader.at)
-            answers.append(unreached)
+            unreached = Failed(_UNREACHED[number])
+            reader.at = len(reader.data)
+        answers.append(unreached)
+    notifications += _events(reader)
+    reader.end()
     return Executed(requests, answers, handles, notifications)
 
 
-def _release(requests: Sequence[Request[Any]], answers: list[object]) -> None:
-    """Answer the next requests that have no response."""
-    while len(answers) < len(requests) and isinstance(requests[len(answers)], Release):
-        answers.append(None)
+def _events(reader: Reader) -> list[Notified]:
+    """Return the notifications in front of a response, or of the end."""
+    found = []
+    while reader.left and reader.data[reader.at] in (_NOTIFY, _PENDING):
+        if uint8.read(reader) == _NOTIFY:
+            found.append(_notified(reader))
+        else:
+            reader.take(2)  # SessionIndex; the next NotificationWait ends at once
+    return found
 
 
 def _answer(reader: Reader, request: Request[Any]) -> object:
