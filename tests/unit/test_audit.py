@@ -36,7 +36,8 @@ USERS = 3
 
 def run(place: Path, seed: int = 1, profile: dict[str, Any] = BUSY, **options: Any) -> Lived:
     times = {"day_length": "300s", "ramp_up": "1s", "warm_up": "0s", "window": "300s", "seed": seed}
-    return live(scenario_of(place, (profile, USERS), run=times, **LISTS), place, service_s=0.05, **options)
+    scenario = scenario_of(place, (profile, USERS), run=times, **LISTS)
+    return live(scenario, place, service_s=0.05, header={"users": USERS, "engine_users": USERS}, **options)
 
 
 @pytest.mark.parametrize("empties", [True, False])
@@ -44,7 +45,7 @@ def run(place: Path, seed: int = 1, profile: dict[str, Any] = BUSY, **options: A
 def test_a_healthy_run_has_no_finding(tmp_path: Path, seed: int, empties: bool) -> None:
     lived = run(tmp_path, seed, BUSY | {"empty_deleted_items_on_log_off": empties})
     faults, totals = audited(lived, tmp_path)
-    assert (faults, totals.unknown) == ([], 0)
+    assert (faults, totals.unknown, totals.unjudged) == ([], 0, 0)
     assert totals.mailboxes == USERS and totals.messages > 60
     recorded = {mail["event"] for mail in lived.tape.mails}
     assert recorded >= {"left", "answered", "forwarded", "moved", "copied", "deleted", "saved"}
@@ -107,7 +108,7 @@ def test_what_was_done_but_not_answered_is_no_fault(tmp_path: Path, seed: int) -
 
     lived = run(tmp_path, seed, wrap=wrap)
     faults, totals = audited(lived, tmp_path)
-    assert faults == []
+    assert (faults, totals.unjudged) == ([], 0)
     assert totals.unknown > 0
     assert {mail["folder"] for mail in lived.mails("unsure")} >= {INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR}
 
