@@ -12,7 +12,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
   --custom-compile-command "make lock" pyproject.toml
 
 .PHONY: help run test test-fast check check-style check-types check-layers check-prose docs docs-serve reference architecture format \
-  hostile fuzz nightly nightly-drivers nightly-runs nightly-tools nightly-hosts nightly-servers nightly-tutorials nightly-package nightly-versions \
+  hostile fuzz nightly nightly-drivers nightly-runs nightly-tools nightly-hosts nightly-servers nightly-tutorials nightly-package nightly-mapi nightly-versions \
   bench lock audit clean-venv
 
 help: ## list the targets
@@ -113,6 +113,9 @@ nightly-tutorials: $(VENV)/.installed-dev ## type the tutorials in a fresh Debia
 
 nightly-package: $(VENV)/.installed-dev ## install wheel and source distribution from the index; run the quickstart
 	$(PYTEST) -m "nightly(part='package')"
+
+nightly-mapi: $(VENV)/.installed-dev ## run the driver mapi on the endpoint that LOADSIM_MAPI_URL names (tests/servers/test_mapi_endpoint.py)
+	$(PYTEST) -m "nightly(part='mapi')"
 
 # Tests of what loadsim uses of its dependencies: the quick ones, and those of Dask, certificates, pymap and aiosmtpd.
 # The README's first command follows, from a wheel.

@@ -17,7 +17,7 @@ _LISTED = re.compile(rb'\(([^)]*)\) (?:"([^"]*)"|NIL) (?:"([^"]*)"|(\S+))')
 _FLAGS = re.compile(rb"FLAGS \(([^)]*)\)")
 _UID = re.compile(rb"UID (\d+)")
 _DATE = re.compile(rb'INTERNALDATE "([^"]*)"')
-_ID = re.compile(rb"^X-LoadSim: [^\r]*\bid=([^;\s]+)", re.MULTILINE)
+_ID = re.compile(rb"^X-LoadSim: [^\r]*\bid=([^;\s]+)", re.MULTILINE | re.IGNORECASE)
 _NAMESPACE = re.compile(rb'\(\("([^"]*)"')
 
 
