@@ -10,7 +10,7 @@ from faulty_mapi import Fault, faulty_server
 from imap_script import Ear, skip
 from mailservers import numbered_accounts
 from patience import PATIENCE_S
-from skipping import run_watched
+from skipping import run_watched, turns
 
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import DELETED_ITEMS, INBOX, Flag
@@ -32,6 +32,7 @@ FAULTS: dict[str, tuple[Fault, type[TaskFailed], str]] = {
     "large": (faulty_mapi.LARGE, ServerLost, "HTTP response"),
     "silent": (faulty_mapi.NOTHING, ServerSilent, ""),
     "pending": (faulty_mapi.pending, ServerSilent, ""),
+    "interim": (faulty_mapi.interim, ServerSilent, ""),
 }
 """Each fault, with the failure of a call of a session, and the beginning of its kind."""
 
@@ -65,18 +66,24 @@ def test_a_fault_ends_the_session(name: str) -> None:
     run_watched(scenario)
 
 
-@pytest.mark.parametrize("name", ["unauthorized", "busy", "page", "expired"])
+@pytest.mark.parametrize("name", ["unauthorized", "busy", "page", "expired", "interim"])
 def test_a_fault_while_waiting_is_reported(name: str) -> None:
     """A session whose wait for new mail fails is lost, though no call was under way."""
     fault, failure, kind = FAULTS[name]
 
     async def scenario() -> None:
-        async with faulty_server(numbered_accounts(1), LIMIT_S) as (server, services):
+        async with faulty_server(numbered_accounts(1), PATIENCE_S) as (server, services):
             mailbox = open_driver("mapi", services).session(numbered_accounts(1)[0], Ear()).mailbox
             await mailbox.log_on()
             server.fail("NotificationWait", fault)
+            call = asyncio.create_task(mailbox.watch())
+            if failure is ServerSilent:
+                await server.met.wait()
+                skip(PATIENCE_S - 1)
+                await turns(60)  # what is no response changes no limit
+                skip(2)
             with pytest.raises(failure) as failed:
-                await mailbox.watch()
+                await call
             assert failed.value.kind.startswith(kind)
             server.fault = None
             await mailbox.log_on()

@@ -109,6 +109,14 @@ async def pending(server: FaultyServer, request: Request, writer: asyncio.Stream
         await asyncio.sleep(0)
 
 
+async def interim(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+    """Promise a response (RFC 9110 section 15.2.1) until the client leaves."""
+    while not writer.is_closing():
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await writer.drain()
+        await asyncio.sleep(0)
+
+
 UNAUTHORIZED = says(b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Negotiate\r\nContent-Length: 0\r\n\r\n")
 BUSY = says(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n")
 PAGE = says(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>")

@@ -130,8 +130,10 @@ class Channel:
 
         def on_piece(head: Response | None) -> None:
             nonlocal outcome, is_reported
+            if head is None or head.status != 200:  # a response that never begins has the usual limit
+                return
             limit.reschedule(asyncio.get_running_loop().time() + self.limit_s + _pending_period_s(head))
-            if begun is not None and not is_reported and head is not None and head.status == 200:
+            if begun is not None and not is_reported:
                 check(head)
                 outcome, is_reported = "ok", True
                 report()
@@ -193,7 +195,7 @@ class Channel:
             self._drop(self._connection)
 
 
-def _pending_period_s(head: Response | None) -> float:
+def _pending_period_s(head: Response) -> float:
     """Return the longest time between two pieces of a response, as its header states it."""
-    stated = head.fields.get("x-pendingperiod", "") if head is not None else ""
+    stated = head.fields.get("x-pendingperiod", "")
     return min(int(stated) / 1000, LONGEST_PERIOD_S) if re.fullmatch(r"\d{1,9}", stated, re.ASCII) else USUAL_PERIOD_S

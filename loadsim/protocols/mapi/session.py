@@ -18,6 +18,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.model.host_port import bracketed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.error_mapping import again, internal
 from loadsim.protocols.mapi import bodies
@@ -267,7 +268,7 @@ class MapiSession:
         cookies = "; ".join([f"{name}={value}" for name, value in context.cookies.items()])
         head = (
             f"POST {context.path} HTTP/1.1\r\n"
-            f"Host: {endpoint.host}:{endpoint.port}\r\n"
+            f"Host: {bracketed(endpoint.host)}:{endpoint.port}\r\n"
             f"Authorization: Basic {credentials}\r\n"
             f"Content-Type: {MAPI_CONTENT}\r\n"
             f"Content-Length: {len(body)}\r\n"
