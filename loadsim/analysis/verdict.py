@@ -221,7 +221,7 @@ def _audit(facts: Facts) -> Sequence[Finding]:
         return [finding(Code.MAIL_NOT_AUDITED)]
     if not facts.audited or facts.ended_early:
         return []
-    return [finding(Code.AUDIT_INCOMPLETE, left=facts.users, accounts=facts.users, why="its audit.json is missing")]
+    return [finding(Code.AUDIT_INCOMPLETE, left=facts.users, accounts=facts.users, why="no audit.json")]
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -182,14 +182,14 @@ def test_the_pause_of_a_search_is_the_least_with_the_probe_and_fixed_without(
 ) -> None:
     """With the probe, four listings follow, the first with a message. A cluster's pause is fixed."""
     queues = Queues(1, 0)
-    wishes = Wanted(steps=(4, 8), quick=True, **wanted)
+    wishes = Wanted(first=4, quick=True, **wanted)
     with pytest.raises(StepBegunError):
         searched(scenario(tmp_path, probes), tmp_path / "out", wishes, queues)
     assert queues.slept == slept
 
 
 def test_a_search_stops_at_a_queue_that_stays_full_and_goes_on_once_it_is_empty(tmp_path: Path) -> None:
-    path, out, wanted = scenario(tmp_path), tmp_path / "out", Wanted(steps=(4, 8), quick=True)
+    path, out, wanted = scenario(tmp_path), tmp_path / "out", Wanted(first=4, quick=True)
     with pytest.raises(RunInvalid) as stopped:
         searched(path, out, wanted, Queues(DEFERRED))
     assert str(stopped.value).startswith("the send queue is not known to be empty after 30 min (postfix: 1 message, 1")
@@ -206,7 +206,7 @@ def test_a_run_of_a_suite_is_made_once_the_queue_is_empty(tmp_path: Path, monkey
     """Also the first one. A run is not made if the queue stays full; there is no server, so the others fail."""
     monkeypatch.chdir(tmp_path)
     scenario(tmp_path)
-    text = yaml.safe_dump({"scenario": "small.yaml", "repeats": 3, "retries": 0, "pause": "7s", "order": "given"})
+    text = yaml.safe_dump({"scenario": "small.yaml", "repeats": 3, "retries": 0, "pause": "7s"})
     Path("suite.yaml").write_text(text)
     queues = Queues(3, 0, 0, 0, 0, 0, 0, DEFERRED, longest_s=20.0)
     figures = run_suite(load_suite("suite.yaml"), tmp_path / "out", quiet_down=queues.quiet_down)

@@ -119,7 +119,7 @@ class LiveRun(Watcher):
         self._plan: PlannedLoad | None = None
 
     def stage(self, stage: Stage) -> None:
-        self._show(replace(self.figures, stage=stage, share=None, prepared={}))
+        self._show(replace(self.figures, stage=stage, share=None))
 
     def message(self, line: str) -> None:
         for view in self._views:

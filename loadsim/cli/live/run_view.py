@@ -54,7 +54,8 @@ class RunView(View):
 
             def show_steps(figures: LiveFigures) -> None:
                 for step, (passed, all_of_them) in figures.prepared.items():
-                    progress(step, passed, all_of_them)
+                    if (step == "audit") == (stage == "audit"):
+                        progress(step, passed, all_of_them)
 
             return show_steps
         if stage == "load":
