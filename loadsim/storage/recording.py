@@ -19,7 +19,7 @@ RECORDING = "storage.jsonl"
 
 
 class TestedTerms(NamedTuple):
-    """The terms of a test. `survived`: of all databases, as in their `State`."""
+    """The terms of a test. `survived`: of all databases, as in their `DatabaseState`."""
 
     software: str
     test: str

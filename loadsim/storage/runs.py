@@ -33,7 +33,7 @@ from loadsim.storage.recording import RECORDING, End, Recording, RecordingWriter
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Io, Pass, summed
 from loadsim.storage.verdict import LOADED, STRICT_S
-from loadsim.storage.worker import EACH_S, State
+from loadsim.storage.worker import EACH_S, DatabaseState
 from loadsim.timinglog.facts import FileSystem
 from loadsim.version import __version__
 
@@ -61,12 +61,12 @@ class Database:
     name: str
     place: Path
     channel: Channel
-    state: State = field(default_factory=State)
+    state: DatabaseState = field(default_factory=DatabaseState)
 
     async def open(self, scenario: StorageScenario, number: int, log_bytes: int) -> None:
         terms = asdict(scenario)
         state = await self.order("open", scenario=terms, number=number, directory=str(self.place), log_bytes=log_bytes)
-        self.state = State(**state)
+        self.state = DatabaseState(**state)
 
     async def order(self, do: str, listen: Listener = lambda *_: None, **words: object) -> Message:
         """Give an order, and return its result. `listen` receives what comes before.

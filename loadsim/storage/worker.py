@@ -36,7 +36,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2): the signal at the end of the process that star
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DatabaseState:
     """The state of a database that was opened. `filled`: it has all messages. `clean`: it ended without a failure."""
 
     filled: bool = False
@@ -53,7 +53,7 @@ class Worker:
         self._told_s = time.monotonic()
 
     def open(self, scenario: dict[str, Any], number: int, directory: str, log_bytes: int) -> dict[str, Any]:
-        """Open a database, and return its `State`."""
+        """Open a database, and return its `DatabaseState`."""
         self._scenario = read_storage(scenario)
         mailboxes = self._scenario.mailboxes_by_database[number]
         place = Path(directory)
@@ -68,7 +68,7 @@ class Worker:
         (place / STORE).mkdir(exist_ok=True)
         self._live: Live | None = None  # the messages that must be there, by this process: a disk cannot change them
         self._cut: list[str] = []  # the logs that were longer at the last clean end
-        state = State(filled, self._ledger.is_clean, not filled or self._ledger.survived)
+        state = DatabaseState(filled, self._ledger.is_clean, not filled or self._ledger.survived)
         began_s = time.monotonic()
         try:
             self._store = self._opened()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from loadsim.protocols.mapi import rops
-from loadsim.protocols.mapi.codes import Failed
+from loadsim.protocols.mapi.codes import ErrorCode
 from loadsim.protocols.mapi.rops import Request
 
 
@@ -23,7 +23,7 @@ class Example(NamedTuple):
 
 HELLO = (0x003D001F, ""), (0x0E1D001F, "Hello World")
 RULE = (0x56F83F0100000001, bytes.fromhex("01 00 00 00 01 00 00 00 55 55 55 55 d1 44 e3 40"), "Project X")
-NOT_FOUND = Failed(0x8004010F)
+NOT_FOUND = ErrorCode(0x8004010F)
 
 EXAMPLES = (
     Example(

@@ -16,19 +16,19 @@ from mapi_examples import EVENTS, EXAMPLES, NOT_FOUND, Example, buffer_of
 
 from loadsim.errors import ProtocolError
 from loadsim.protocols.mapi import bodies, rops
-from loadsim.protocols.mapi.codes import Failed
+from loadsim.protocols.mapi.codes import ErrorCode
 from loadsim.protocols.mapi.layout import (
-    Layout,
     Number,
     Reader,
     Sequential,
     Several,
     Sized,
+    StructureLayout,
     Terminated,
     encode,
     layout_of,
 )
-from loadsim.protocols.mapi.properties import Named, PropertyName, Row, Tagged, time_of
+from loadsim.protocols.mapi.properties import Named, PropertyName, PropertyRow, TaggedValue, time_of
 from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, NO_HANDLE, Notified, executed, rop_buffer
 from loadsim.servers.embedded_mapi import wire
 from loadsim.servers.embedded_mapi.rops import OPERATIONS
@@ -102,9 +102,9 @@ def values_of(kind: object) -> st.SearchStrategy[Any]:
             return st.lists(values_of(inner), max_size=4).map(tuple)
         case Sequential():
             return st.tuples(NUMBERS["Q"], NUMBERS["Q"])
-        case Layout(structure=structure):
+        case StructureLayout(structure=structure):
             return structures(structure)
-        case Tagged():
+        case TaggedValue():
             return tagged()
         case Named():
             return NAMES
@@ -148,7 +148,7 @@ def test_values_of_the_server_and_of_the_driver(pairs: list[tuple[int, Any]], ra
     columns = tuple(dict(pairs))
     values = {tag: value for tag, value in dict(pairs).items() if random.choice([True, True, False])}
     reader = Reader(wire.encode_row(values, columns, 0xFFFF), columns=columns)
-    assert Row().read(reader) == tuple([values.get(tag, NOT_FOUND) for tag in columns])
+    assert PropertyRow().read(reader) == tuple([values.get(tag, NOT_FOUND) for tag in columns])
     reader.end()
     sent = wire.Reader(encode(rops.SetProperties(0, tuple(values.items())))[3:])
     assert [sent.tagged_value() for _ in range(sent.one("H"))] == list(values.items())
@@ -203,25 +203,25 @@ def test_answers_belong_to_requests() -> None:
     found = executed(buffer, requests)
     assert found.answers == [None, NOT_FOUND, None, rops.Rows(2, (("a",),))]
     assert found.answer(QUERY) == rops.Rows(2, (("a",),))
-    assert found.answer_if_any(OPEN) is None and NOT_FOUND.name == "ecNotFound" and Failed(0xAB).name == "0x000000AB"
+    assert found.answer_if_any(OPEN) is None and NOT_FOUND.name == "ecNotFound" and ErrorCode(0xAB).name == "0x000000AB"
 
 
 @pytest.mark.parametrize("trailer", ["", "00", "01"])
 def test_failures_may_have_fields(trailer: str) -> None:
     """PartialCompletion follows a failure by the documents, but not by all servers."""
     failed = f"66 00 05 40 00 80 {trailer}"
-    assert answers_to(failed + "02 01 00 00 00 00 00 00", READ, OPEN)[0] == Failed(0x80004005)
-    assert answers_to(failed, READ) == [Failed(0x80004005)]
+    assert answers_to(failed + "02 01 00 00 00 00 00 00", READ, OPEN)[0] == ErrorCode(0x80004005)
+    assert answers_to(failed, READ) == [ErrorCode(0x80004005)]
 
 
 def test_failures_with_fields_of_their_own() -> None:
     """NullDestinationObject, a redirected logon, and names without an identifier, which is a warning."""
     assert answers_to("33 00 03 05 00 00 07 00 00 00 0102 01 00 00 00 00 01 00", MOVE, OPEN) == [
-        Failed(0x503),
+        ErrorCode(0x503),
         rops.OpenedFolder(True, False),
     ]
     logon = rops.Logon(0, mailbox_dn="/o=x")
-    assert answers_to("FE 00 78 04 00 00 01 03 61 62 00", logon) == [Failed(0x478)]
+    assert answers_to("FE 00 78 04 00 00 01 03 61 62 00", logon) == [ErrorCode(0x478)]
     names = rops.GetPropertyIdsFromNames(0, names=())
     assert answers_to("56 00 80 03 04 00 02 00 00 00 01 80", names) == [(0, 0x8001)]
 
@@ -230,7 +230,11 @@ def test_failures_with_fields_of_their_own() -> None:
 def test_requests_that_the_server_did_not_reach(number: int, code: int) -> None:
     """RopBufferTooSmall and RopBackoff are the last responses (MS-OXCROPS section 2.2.15)."""
     responses = f"02 01 00 00 00 00 00 00 {number:02X} 00 80 15 00 02"
-    assert answers_to(responses, OPEN, QUERY, rops.Release(1)) == [rops.OpenedFolder(False, False), Failed(code), None]
+    assert answers_to(responses, OPEN, QUERY, rops.Release(1)) == [
+        rops.OpenedFolder(False, False),
+        ErrorCode(code),
+        None,
+    ]
 
 
 def test_events_come_with_any_response() -> None:
@@ -306,11 +310,11 @@ def test_bodies_of_requests() -> None:
 def test_bodies_of_responses() -> None:
     """Section 2.2.4.1.2, 2.2.4.2.2 and 2.2.5.13.2; a failure has no fields but its code."""
     connected = struct.pack("<IIIII", 0, 0, 60_000, 6, 10_000) + b"/o=x\0" + "Ann\0".encode("utf-16-le") + bytes(4)
-    assert bodies.body_of(bodies.Connect("x"), connected) == bodies.Accepted(connected[8:])
+    assert bodies.body_of(bodies.Connect("x"), connected) == bodies.AcceptedBody(connected[8:])
     assert bodies.body_of(bodies.NotificationWait(), struct.pack("<IIIIB", 0, 0, 1, 1, 9)) == bodies.Waited(1, b"\t")
     for failed in ((5, 0), (0, 0x80040115, 0, 0, 0)):
         code = next(filter(None, failed))
-        assert bodies.body_of(bodies.Connect("x"), struct.pack(f"<{len(failed)}I", *failed)) == Failed(code)
+        assert bodies.body_of(bodies.Connect("x"), struct.pack(f"<{len(failed)}I", *failed)) == ErrorCode(code)
 
     row = b"\0\xff" + "Ann\0".encode("utf-16-le") + b"\xff" + struct.pack("<I3si", 3, b"key", -1)
     lacking = b"\1" + b"\0\0" + b"\x0a" + struct.pack("<I", 0x8004010F) + b"\1"
@@ -393,7 +397,7 @@ def test_no_count_is_believed() -> None:
 
 def test_texts_without_sense_stay_texts() -> None:
     """Half a surrogate pair is replaced, and a null character in what is sent does not end it."""
-    assert Row().read(Reader(b"\0a\0\x00\xd8b\0\0\0", columns=(0x0037001F,))) == ("a\ufffdb",)
+    assert PropertyRow().read(Reader(b"\0a\0\x00\xd8b\0\0\0", columns=(0x0037001F,))) == ("a\ufffdb",)
     sent = encode(rops.SetProperties(0, ((0x0037001F, "a\0b"),)))
     assert sent == struct.pack("<BHHI", 0, 12, 1, 0x0037001F) + "ab\0".encode("utf-16-le")
     assert encode(bodies.Connect("€\u4e00\0")).startswith(b"\x80?\0\0")

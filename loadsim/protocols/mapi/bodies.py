@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
-from loadsim.protocols.mapi.codes import ERRORS_RETURNED, Failed
+from loadsim.protocols.mapi.codes import ERRORS_RETURNED, ErrorCode
 from loadsim.protocols.mapi.layout import (
     I32,
     U32,
@@ -24,7 +24,7 @@ from loadsim.protocols.mapi.layout import (
     uint32,
     unicode,
 )
-from loadsim.protocols.mapi.properties import Row
+from loadsim.protocols.mapi.properties import PropertyRow
 
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
@@ -56,7 +56,7 @@ class Rest:
 
 
 @structure
-class Accepted:
+class AcceptedBody:
     """A response of which only the codes matter."""
 
     rest: Annotated[bytes, Rest()]
@@ -65,7 +65,7 @@ class Accepted:
 @structure
 class Connect:
     request_type: ClassVar[str] = "Connect"
-    response: ClassVar = Accepted
+    response: ClassVar = AcceptedBody
     user_dn: Ansi
     flags: U32 = 0
     code_page: U32 = 1252
@@ -95,7 +95,7 @@ class Execute:
 @structure
 class Disconnect:
     request_type: ClassVar[str] = "Disconnect"
-    response: ClassVar = Accepted
+    response: ClassVar = AcceptedBody
     auxiliary: Data = b""
 
 
@@ -136,7 +136,7 @@ State = Annotated[Stat, Maybe(layout_of(Stat))]
 @structure
 class Bind:
     request_type: ClassVar[str] = "Bind"
-    response: ClassVar = Accepted
+    response: ClassVar = AcceptedBody
     flags: U32 = 0
     state: State = Stat()
     auxiliary: Data = b""
@@ -145,12 +145,12 @@ class Bind:
 @structure
 class Unbind:
     request_type: ClassVar[str] = "Unbind"
-    response: ClassVar = Accepted
+    response: ClassVar = AcceptedBody
     reserved: U32 = 0
     auxiliary: Data = b""
 
 
-class Columns:
+class ColumnTags:
     """Property tags, which are the columns of the rows behind them."""
 
     def read(self, reader: Reader) -> tuple[int, ...]:
@@ -162,8 +162,8 @@ class Columns:
 class Entries:
     """The entries of names that were resolved, in the names' order: their values in the order of the columns."""
 
-    columns: Annotated[tuple[int, ...], Columns()]
-    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint32, Row(address_book=True))]
+    columns: Annotated[tuple[int, ...], ColumnTags()]
+    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint32, PropertyRow(address_book=True))]
 
 
 UNRESOLVED, AMBIGUOUS, RESOLVED = range(3)
@@ -191,15 +191,15 @@ class ResolveNames:
     auxiliary: Data = b""
 
 
-def body_of(request: BodyRequest[R], data: bytes) -> R | Failed:
-    """Return the body of a response, behind its meta-tags; `Failed` if StatusCode or ErrorCode is not 0.
+def body_of(request: BodyRequest[R], data: bytes) -> R | ErrorCode:
+    """Return the body of a response, behind its meta-tags; `ErrorCode` if StatusCode or ErrorCode is not 0.
 
     An Unbind that succeeds has the ErrorCode 1 (MS-OXNSPI section 2.2.1.2).
     """
     reader = Reader(data)
     code = uint32.read(reader) or uint32.read(reader)
     if code not in (0, ERRORS_RETURNED) and not (code == 1 and isinstance(request, Unbind)):
-        return Failed(code)
+        return ErrorCode(code)
     body: R = layout_of(request.response).read(reader)
     reader.end()
     return body

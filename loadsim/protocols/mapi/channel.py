@@ -94,7 +94,7 @@ class _Connection(asyncio.Protocol):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Channel:
+class HttpChannel:
     """Sends a user's requests over one connection, one at a time, and reports each to the observer.
 
     A server may end a connection between two requests: the next request has a new one. A request that fails by loss,

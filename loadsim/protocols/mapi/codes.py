@@ -51,7 +51,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ErrorCode:
     """A request, or the value of a property, that the server refused."""
 
     code: int

@@ -200,7 +200,7 @@ class Sequential:
         return values
 
 
-class Layout:
+class StructureLayout:
     """The kind of a dataclass, from its annotations."""
 
     def __init__(self, structure: type) -> None:
@@ -219,12 +219,12 @@ class Layout:
         return self.structure(*self.sequence.read(reader))
 
 
-_layouts: dict[type, Layout] = {}
+_layouts: dict[type, StructureLayout] = {}
 
 
-def layout_of(structure: type) -> Layout:
+def layout_of(structure: type) -> StructureLayout:
     """Return the layout of a structure, which is made at its first use."""
-    return _layouts.get(structure) or _layouts.setdefault(structure, Layout(structure))
+    return _layouts.get(structure) or _layouts.setdefault(structure, StructureLayout(structure))
 
 
 T = TypeVar("T")

@@ -42,7 +42,7 @@ from loadsim.protocols.mapi.properties import Value, tag, time_of
 from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, NO_HANDLE, Executed, Notified
 from loadsim.protocols.mapi.rows import (
     ATTACHMENTS,
-    Ref,
+    MapiRef,
     counter,
     header_columns,
     header_of,
@@ -291,7 +291,7 @@ class MapiMailbox:
 
     async def _opening(self, ref: Hashable) -> tuple[Batch, int]:
         """Return a batch that opens a message in place of the one that is open, and its place."""
-        assert isinstance(ref, Ref), "a reference of another driver"
+        assert isinstance(ref, MapiRef), "a reference of another driver"
         folder_id = await self._number(ref.folder)
         self._unused += [self._stream, self._message]
         self._shown, self._message, self._stream = None, NO_HANDLE, NO_HANDLE
@@ -418,13 +418,13 @@ class MapiMailbox:
         """Return the number of the messages' folder with those of at most so many messages."""
         if not refs:
             return ()
-        known = [ref for ref in refs if isinstance(ref, Ref)]
+        known = [ref for ref in refs if isinstance(ref, MapiRef)]
         assert len(known) == len(refs), "references of another driver"
         folder_id = await self._number(known[0].folder)
         ids = tuple([ref.message for ref in known])
         return [(folder_id, ids[at : at + most]) for at in range(0, len(ids), most)]
 
-    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MapiRef | None:
         """CreateMessage and SaveChangesMessage.
 
         The server has stored a sent message in Sent Items itself: its copy is not sent again.
@@ -436,7 +436,7 @@ class MapiMailbox:
                 return None
             return await self._append(folder, composed(message, self.named), flags, None)
 
-    async def _append(self, folder: str, message: Composed, flags: Sequence[Flag], received_us: int | None) -> Ref:
+    async def _append(self, folder: str, message: Composed, flags: Sequence[Flag], received_us: int | None) -> MapiRef:
         folder_id = await self._number(folder)
         verb = _verb_among(flags)
         properties: list[tuple[int, Value]] = [
@@ -451,7 +451,7 @@ class MapiMailbox:
         made = await write_message(
             self.session, self.batch(), "SaveChangesMessage", folder_id, message, properties, recipients
         )
-        return Ref(folder, made)
+        return MapiRef(folder, made)
 
     # --- for initialise and clean ---
 
@@ -549,7 +549,7 @@ class MapiMailbox:
                     found[ref] = await self._body(ref)
         return found
 
-    async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
+    async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[MapiRef | None]:
         """Store each message as `append` does."""
         with self.session:
             return [

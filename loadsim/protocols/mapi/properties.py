@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from loadsim.errors import ProtocolError
-from loadsim.protocols.mapi.codes import Failed
+from loadsim.protocols.mapi.codes import ErrorCode
 from loadsim.protocols.mapi.layout import (
     Kind,
     Maybe,
@@ -30,8 +30,8 @@ from loadsim.protocols.mapi.layout import (
     unicode,
 )
 
-Value = int | str | bytes | Failed | None
-"""A value of a property; None or `Failed` if the server has none to return."""
+Value = int | str | bytes | ErrorCode | None
+"""A value of a property; None or `ErrorCode` if the server has none to return."""
 
 INTEGER32 = 0x0003
 ERROR = 0x000A
@@ -60,8 +60,8 @@ def time_of(microseconds: int) -> int:
 class _Code:
     """A PtypErrorCode."""
 
-    def read(self, reader: Reader) -> Failed:
-        return Failed(uint32.read(reader))
+    def read(self, reader: Reader) -> ErrorCode:
+        return ErrorCode(uint32.read(reader))
 
 
 _code = _Code()
@@ -103,7 +103,7 @@ def _sequences(columns: tuple[int, ...], address_book: bool) -> tuple[Sequential
     return Sequential(kinds), Sequential(map(_Flagged, kinds))
 
 
-class Row:
+class PropertyRow:
     """The kind of a row with the columns of its reader: a tuple of values.
 
     The source is MS-OXCDATA section 2.8.1, of the address book MS-OXCMAPIHTTP section 2.2.1.7.
@@ -120,7 +120,7 @@ class Row:
         return tuple(sequences[lacks].read(reader))
 
 
-class Tagged:
+class TaggedValue:
     """The kind of a tag and its value (MS-OXCDATA section 2.11.4)."""
 
     def write(self, value: Any) -> bytes:

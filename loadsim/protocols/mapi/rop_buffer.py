@@ -18,7 +18,7 @@ from loadsim.protocols.mapi.codes import (
     NULL_DESTINATION,
     SERVER_BUSY,
     WRONG_SERVER,
-    Failed,
+    ErrorCode,
 )
 from loadsim.protocols.mapi.layout import (
     Reader,
@@ -64,7 +64,7 @@ class Notified(NamedTuple):
 class Executed:
     """The answers to requests, and what the server appended.
 
-    An answer is the response, or `Failed`; of a Release, None. Requests that the server did not reach, because its
+    An answer is the response, or `ErrorCode`; of a Release, None. Requests that the server did not reach, because its
     buffer was full or it was busy, failed with `BUFFER_TOO_SMALL` or `SERVER_BUSY`.
     """
 
@@ -76,7 +76,7 @@ class Executed:
     def answer_if_any(self, request: Request[R]) -> R | None:
         """Return the answer to this very request; None if it failed."""
         answer = next(answer for each, answer in zip(self.requests, self.answers, strict=True) if each is request)
-        return None if isinstance(answer, Failed) else cast("R", answer)
+        return None if isinstance(answer, ErrorCode) else cast("R", answer)
 
     def answer(self, request: Request[R]) -> R:
         """Return the answer to this very request, which did not fail and has a response."""
@@ -118,7 +118,7 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> Executed:
                 continue
             if number not in _UNREACHED:
                 raise malformed("the response to the next request", reader.at - 1)
-            unreached = Failed(_UNREACHED[number])
+            unreached = ErrorCode(_UNREACHED[number])
             reader.at = len(reader.data)
         answers.append(unreached)
     notifications += _events(reader)
@@ -151,7 +151,7 @@ def _answer(reader: Reader, request: Request[Any]) -> object:
         # Some documents and servers put PartialCompletion or a size of 0 here, others nothing; no RopId is 0 or 1.
         while reader.left and reader.data[reader.at] <= 1:
             reader.at += 1
-        return Failed(code)
+        return ErrorCode(code)
     reader.columns = getattr(request, "columns", ())
     answer: object = request.rop.response.read(reader)
     return answer

@@ -37,7 +37,7 @@ from loadsim.protocols.mapi.layout import (
     uint64,
     unicode,
 )
-from loadsim.protocols.mapi.properties import Named, PropertyName, Row, Tagged, Value
+from loadsim.protocols.mapi.properties import Named, PropertyName, PropertyRow, TaggedValue, Value
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -257,7 +257,7 @@ class Rows:
     """The values of rows, in the order of the columns. `origin` says where the cursor is now."""
 
     origin: U8
-    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint16, Row())]
+    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint16, PropertyRow())]
 
 
 @structure
@@ -441,9 +441,9 @@ class SubmitMessage:
 
 @structure
 class GetPropertiesSpecific:
-    """The values of properties; one that is larger than `most_bytes`, or than the buffer, is `Failed`."""
+    """The values of properties; one that is larger than `most_bytes`, or than the buffer, is `ErrorCode`."""
 
-    rop: ClassVar[Rop[tuple[Any, ...]]] = Rop(0x07, Row())
+    rop: ClassVar[Rop[tuple[Any, ...]]] = Rop(0x07, PropertyRow())
     input: U8
     _: KW_ONLY
     most_bytes: U16 = 0
@@ -466,7 +466,7 @@ class SetProperties:
 
     rop: ClassVar[Rop[tuple[Problem, ...]]] = Rop(0x0A, Several(uint16, layout_of(Problem)))
     input: U8
-    properties: Annotated[tuple[tuple[int, Value], ...], Sized(uint16, Several(uint16, Tagged()))]
+    properties: Annotated[tuple[tuple[int, Value], ...], Sized(uint16, Several(uint16, TaggedValue()))]
 
 
 @structure

@@ -19,7 +19,7 @@ ATTACHMENTS = (tags.ATTACH_NUMBER, tags.ATTACH_SIZE, tags.ATTACH_LONG_FILENAME, 
 """The columns of `part_of`."""
 
 
-class Ref(NamedTuple):
+class MapiRef(NamedTuple):
     """A message, by its number in this mailbox."""
 
     folder: str
@@ -47,7 +47,7 @@ def stored_of(folder: str, row: Row) -> Stored:
         raise ServerRefused("a row without a number", folder)
     evidence = tag if isinstance(tag, str) else sent_tag
     return Stored(
-        Ref(folder, known),
+        MapiRef(folder, known),
         frozenset(
             [flag.lower() for flag in (_VERBS.get(number(verb) or 0), _seen(number(flags) or 0)) if flag is not None]
         ),

@@ -22,8 +22,8 @@ from loadsim.model.host_port import bracketed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.error_mapping import again, internal
 from loadsim.protocols.mapi import bodies
-from loadsim.protocols.mapi.channel import Channel
-from loadsim.protocols.mapi.codes import Failed
+from loadsim.protocols.mapi.channel import HttpChannel
+from loadsim.protocols.mapi.codes import ErrorCode
 from loadsim.protocols.mapi.http import MAPI_CONTENT, Response
 from loadsim.protocols.mapi.layout import encode
 from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed, Notified, executed, rop_buffer
@@ -90,8 +90,8 @@ class MapiSession:
     logon: LoggedOn | None = field(default=None, init=False)  # None: no session
     logon_handle: int = field(default=NO_HANDLE, init=False)
     failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
-    _channel: Channel = field(init=False)
-    _waiting: Channel = field(init=False)
+    _channel: HttpChannel = field(init=False)
+    _waiting: HttpChannel = field(init=False)
     _mailbox: _Context = field(init=False)
     _address_book: _Context = field(init=False)
     _names: str = field(init=False)
@@ -103,7 +103,7 @@ class MapiSession:
 
     def __post_init__(self) -> None:
         parts = (self.endpoint, self.context, self.account, self.observer, self.limit_s)
-        self._channel, self._waiting = Channel(*parts), Channel(*parts)
+        self._channel, self._waiting = HttpChannel(*parts), HttpChannel(*parts)
         self._forget()
 
     def _forget(self) -> None:
@@ -223,7 +223,7 @@ class MapiSession:
         batch.requests = []
         self._events += done.notifications
         for each, result in zip(done.requests, done.answers, strict=True):
-            if isinstance(result, Failed) and not any(each is other for other in optional):
+            if isinstance(result, ErrorCode) and not any(each is other for other in optional):
                 raise refusal(type(each).__name__, result)
         return done
 
@@ -238,13 +238,13 @@ class MapiSession:
         """Send a request in its context, and return the body of its response. Any failure ends the session."""
         kind = name or request.request_type
         head = self._request(context, request)
-        parsed: list[R | Failed] = []
+        parsed: list[R | ErrorCode] = []
 
         def check(response: Response) -> None:
             ends = self.logon is not None and context is self._mailbox
             self._check(kind, response, ends)
             parsed.append(bodies.body_of(request, response.body))
-            if isinstance(parsed[0], Failed):
+            if isinstance(parsed[0], ErrorCode):
                 raise self._refused(f"{parsed[0].name} {kind}", "", ends)
 
         try:
@@ -257,7 +257,7 @@ class MapiSession:
             raise
         context.cookies |= response.cookies
         body = parsed[0]
-        assert not isinstance(body, Failed)
+        assert not isinstance(body, ErrorCode)
         return body
 
     def _request(self, context: _Context, request: bodies.BodyRequest[Any]) -> bytes:
@@ -327,7 +327,7 @@ class MapiSession:
                 response = await self._waiting.ask("MAPI NotificationWait", head, check, begun, LONGEST_WAIT_S)
                 begun()
                 body = bodies.body_of(request, response.body)
-                if isinstance(body, Failed):
+                if isinstance(body, ErrorCode):
                     raise self._refused(f"{body.name} NotificationWait", "")
                 if body.event_pending:
                     await self.execute("Notify", Batch())
@@ -346,6 +346,6 @@ class MapiSession:
         self._waiting.close()
 
 
-def refusal(operation: str, failed: Failed) -> ServerRefused:
+def refusal(operation: str, failed: ErrorCode) -> ServerRefused:
     """Return the failure for a refused remote operation."""
     return ServerRefused(f"{failed.name} {operation}")
