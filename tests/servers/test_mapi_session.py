@@ -16,13 +16,17 @@ from patience import PATIENCE_S
 from skipping import run_watched, turns
 from virtual_runs import contents
 
-from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerSilent
+from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, ServerSilent
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import body_digest
 from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Endpoint, Flag, Part, Provisioning, Services, Session
+from loadsim.protocols.mapi import objects
 from loadsim.protocols.mapi.session import LONGEST_WAIT_S
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
+from loadsim.servers.embedded_mapi.folders import Answer, Call, Table, query_rows
+from loadsim.servers.embedded_mapi.messages import Stream, read_stream
+from loadsim.servers.embedded_mapi.rops import OPERATIONS
 
 LIMIT_S = 10 * PATIENCE_S
 PERIOD_S = 200.0
@@ -216,6 +220,52 @@ def test_a_text_behind_many_recipients_is_read_whole() -> None:
             read = bytes(await mailbox.part(header.ref, Part("1", "text/plain", 0)))
             mailbox.abandon()
             assert read == lines
+
+    run_watched(scenario)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_stream_is_read_to_the_size_that_it_states(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever pieces it comes, and if it never ends."""
+
+    def short(call: Call, stream: Stream, count: int) -> Answer:
+        if not ends and stream.position == len(stream.content):
+            stream.position = 0
+        return read_stream(call, stream, min(count, 1000))
+
+    monkeypatch.setitem(OPERATIONS, 0x2C, replace(OPERATIONS[0x2C], act=short))
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (_, services):
+            mailbox = open_driver("mapi", services).session(OWN, Ear()).mailbox
+            await mailbox.log_on()
+            lines = b"".join([b"%06d\r\n" % number for number in range(1500)])
+            await mailbox.append(INBOX, b"To: user2@example.test\r\n\r\n" + lines)
+            (header,) = await mailbox.headers(INBOX, None)
+            read = bytes(await mailbox.part(header.ref, Part("1", "text/plain", 0)))
+            mailbox.abandon()
+            assert read == lines
+
+    run_watched(scenario)
+
+
+def test_a_table_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "LARGEST_TABLE", 1000)
+
+    def endless(call: Call, table: Table, flags: int, forward: int, count: int) -> Answer:
+        table.position = 0
+        answer = query_rows(call, table, flags, forward, count)
+        assert isinstance(answer, bytes)
+        return b"\1" + answer[1:]
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (_, services):
+            mailbox = open_driver("mapi", services).session(OWN, Ear()).mailbox
+            await mailbox.log_on()
+            monkeypatch.setitem(OPERATIONS, 0x15, replace(OPERATIONS[0x15], act=endless))
+            with pytest.raises(ServerRefused, match="table without end"):
+                await mailbox.folders()
+            mailbox.abandon()
 
     run_watched(scenario)
 

@@ -27,6 +27,9 @@ LARGEST_BATCH_BYTES = 31_000
 MOST_ROWS = 500
 """The most rows that one operation asks for; a server returns as many as fit its buffer."""
 
+LARGEST_TABLE = 200_000
+"""The most rows that are read of a table: one without an end must not be read for ever."""
+
 Row = tuple[Any, ...]
 """The values of a row of a table, in the order of the columns."""
 
@@ -70,23 +73,28 @@ async def rows_of(
         rows += answer.rows
         if not answer.rows or answer.origin == rops.END or (most is not None and len(rows) >= most):
             return rows, first
+        if len(rows) > LARGEST_TABLE:
+            raise ServerRefused("table without end", f"more than {LARGEST_TABLE:,} rows")
         batch = Batch([batch.handles[table]])
         table = 0
 
 
 async def stream_of(session: MapiSession, batch: Batch, stream: int) -> bytes:
-    """Execute a batch that opens a stream at this place, and return what the stream holds.
+    """Execute a batch that opens a stream at this place, and return what the stream holds: the size that it states.
 
-    The last piece is short; so may be the first, if other responses, such as many recipients, share its buffer.
+    A piece may be short, as the first is if other responses, such as many recipients, share its buffer.
     """
-    pieces: list[bytes] = []
+    data = bytearray()
+    size_bytes = 0
     while True:
         read = batch.add(rops.ReadStream(stream, PIECE_BYTES))
         done = await session.execute("ReadStream", batch)
-        pieces.append(piece := done.answer(read))
-        size_bytes = max([done.answer(each) for each in done.requests if isinstance(each, rops.OpenStream)], default=0)
-        if len(piece) < PIECE_BYTES and len(piece) >= size_bytes:
-            return b"".join(pieces)
+        size_bytes = max(
+            [done.answer(each) for each in done.requests if isinstance(each, rops.OpenStream)], default=size_bytes
+        )
+        data += done.answer(read)
+        if len(data) >= size_bytes or not done.answer(read):
+            return bytes(data)
         batch = Batch([batch.handles[stream]])
         stream = 0
 

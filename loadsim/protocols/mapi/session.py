@@ -36,6 +36,9 @@ ADDRESS_BOOK_PATH = "/mapi/nspi"
 LONGEST_WAIT_S = 1800.0
 """The longest NotificationWait; servers end one after five minutes (MS-OXCMAPIHTTP section 3.2.5.5)."""
 
+PAUSE_S = 1.0
+"""The pause after a wait that the server has ended without an event."""
+
 _CLIENT = "Outlook/16.0.0.0"
 """X-ClientApplication, by which servers choose their answers (MS-OXCMAPIHTTP section 2.2.3.3.3)."""
 
@@ -331,6 +334,8 @@ class MapiSession:
                     raise self._refused(f"{body.name} NotificationWait", "")
                 if body.event_pending:
                     await self.execute("Notify", Batch())
+                else:
+                    await asyncio.sleep(PAUSE_S)
         except Exception as error:  # noqa: BLE001 - an error of ours ends this session only
             failure = error if isinstance(error, TaskFailed) else internal(error)
             self._end(failure)
