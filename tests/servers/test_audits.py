@@ -219,7 +219,7 @@ def test_a_server_that_lies_is_named(dovecot_postfix: StartDovecotPostfix, tmp_p
     with lying_proxy(server.services.imap.port, answers=stores_nothing) as port:
         lying = on(server.services)
         lying["server"]["imap"]["port"] = port
-        written(path, **lying)
+        written(path, **lying, limits={"drain": "2s"})
         ran = loadsim("run", "--no-report", path, "--out", tmp_path / "out")
     assert ran.returncode == 1, ran.stderr + ran.stdout
     with lying_proxy(server.services.imap.port, alters=altered) as port:

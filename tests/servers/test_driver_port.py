@@ -749,6 +749,9 @@ async def test_a_message_is_sent_without_a_session_of_the_mailbox(stage: Stage) 
     await submission.send(own, [own], message(1, own, "sent"))
     await submission.close()
     mailbox = await stage.logged_on()
+    if not await mailbox.headers(INBOX, None):  # accepted, and not delivered yet
+        await mailbox.watch()
+        await stage.observer.until(lambda: stage.observer.announced == 1)
     assert [each.subject for each in await mailbox.headers(INBOX, None)] == ["sent"]
 
 
