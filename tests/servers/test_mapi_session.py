@@ -25,7 +25,6 @@ from loadsim.protocols.mapi.session import LONGEST_WAIT_S
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
 from loadsim.servers.embedded_mapi.folders import Answer, Call, Table, query_rows
-from loadsim.servers.embedded_mapi.messages import Stream, read_stream
 from loadsim.servers.embedded_mapi.rops import OPERATIONS
 
 LIMIT_S = 10 * PATIENCE_S
@@ -216,31 +215,6 @@ def test_a_text_behind_many_recipients_is_read_whole() -> None:
             lines = b"".join([b"%06d\r\n" % number for number in range(1500)])
             to = ", ".join([f"user{number}@example.test" for number in range(150)])
             await mailbox.append(INBOX, f"To: {to}\r\n\r\n".encode() + lines)
-            (header,) = await mailbox.headers(INBOX, None)
-            read = bytes(await mailbox.part(header.ref, Part("1", "text/plain", 0)))
-            mailbox.abandon()
-            assert read == lines
-
-    run_watched(scenario)
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_a_stream_is_read_to_the_size_that_it_states(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In whatever pieces it comes, and if it never ends."""
-
-    def short(call: Call, stream: Stream, count: int) -> Answer:
-        if not ends and stream.position == len(stream.content):
-            stream.position = 0
-        return read_stream(call, stream, min(count, 1000))
-
-    monkeypatch.setitem(OPERATIONS, 0x2C, replace(OPERATIONS[0x2C], act=short))
-
-    async def scenario() -> None:
-        async with faulty_server([OWN], LIMIT_S) as (_, services):
-            mailbox = open_driver("mapi", services).session(OWN, Ear()).mailbox
-            await mailbox.log_on()
-            lines = b"".join([b"%06d\r\n" % number for number in range(1500)])
-            await mailbox.append(INBOX, b"To: user2@example.test\r\n\r\n" + lines)
             (header,) = await mailbox.headers(INBOX, None)
             read = bytes(await mailbox.part(header.ref, Part("1", "text/plain", 0)))
             mailbox.abandon()

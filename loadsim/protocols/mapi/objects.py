@@ -80,21 +80,18 @@ async def rows_of(
 
 
 async def stream_of(session: MapiSession, batch: Batch, stream: int) -> bytes:
-    """Execute a batch that opens a stream at this place, and return what the stream holds: the size that it states.
+    """Execute a batch that opens a stream at this place, and return what the stream holds.
 
-    A piece may be short, as the first is if other responses, such as many recipients, share its buffer.
+    The last piece is short; so may be the first, if other responses, such as many recipients, share its buffer.
     """
-    data = bytearray()
-    size_bytes = 0
+    pieces: list[bytes] = []
     while True:
         read = batch.add(rops.ReadStream(stream, PIECE_BYTES))
         done = await session.execute("ReadStream", batch)
-        size_bytes = max(
-            [done.answer(each) for each in done.requests if isinstance(each, rops.OpenStream)], default=size_bytes
-        )
-        data += done.answer(read)
-        if len(data) >= size_bytes or not done.answer(read):
-            return bytes(data)
+        pieces.append(piece := done.answer(read))
+        size_bytes = max([done.answer(each) for each in done.requests if isinstance(each, rops.OpenStream)], default=0)
+        if len(piece) < PIECE_BYTES and len(piece) >= size_bytes:
+            return b"".join(pieces)
         batch = Batch([batch.handles[stream]])
         stream = 0
 
