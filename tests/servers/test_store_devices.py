@@ -37,7 +37,7 @@ def device() -> Iterator[LoopDevice]:
 
 
 class Counted:
-    """What a store and the kernel have counted in a block."""
+    """The counts of a store and of the kernel in a block."""
 
     def __init__(self, device: LoopDevice, store: Store) -> None:
         self._device, self._store = device, store

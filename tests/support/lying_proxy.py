@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 Answers = Callable[[bytes], bytes | None]
-"""Returns the answer to a whole command, in place of the server's; None if the server shall have it."""
+"""Returns the answer to a whole command, in place of the server's; None to pass it on."""
 
 _LITERAL = re.compile(rb"\{(\d+)(\+?)\}\r\n\Z")
 

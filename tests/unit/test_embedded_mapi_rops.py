@@ -1,4 +1,4 @@
-"""Remote operations of the embedded MAPI server: whatever arrives, it answers or refuses the buffer."""
+"""Remote operations of the embedded MAPI server: it answers or rejects any buffer."""
 
 from __future__ import annotations
 
