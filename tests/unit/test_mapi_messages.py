@@ -193,7 +193,7 @@ def test_a_schedule_is_an_appointment() -> None:
 
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_are_some_message(data: bytes, has_parts: bool) -> None:
-    """A forward has the parts of the message that it forwards."""
+    """A forward holds what others have written."""
     head = b'Content-Type: multipart/mixed; boundary="b"\r\nDate: Fri, 99 Zzz\r\n' if has_parts else b""
     made = composed(head + b"\r\n--b\r\n" + data + b"\r\n--b--\r\n", NAMED)
     assert isinstance(made.body, str)
