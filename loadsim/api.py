@@ -189,7 +189,6 @@ def analyse(
     criteria: str | Path | None = None,
     begin_s: float | None = None,
     end_s: float | None = None,
-    by: str | None = None,
     commands: bool = False,
 ) -> Summary:
     """Compute the summary of a run from its timing logs.
@@ -197,21 +196,17 @@ def analyse(
     The parameters are the options of `loadsim log answer`. Weights, window and criteria are those of the run unless
     given; times are in seconds from the common start. Raises `LogError` and other `ConfigError`.
     """
-    from loadsim.analysis.breakdown import BY
     from loadsim.analysis.summary import summarise
     from loadsim.model.profile import weights_of
 
     if begin_s is not None and begin_s < 0:
         raise ConfigError(f"begin_s: expected a number of at least 0, found {begin_s}")
-    if by not in (None, *BY):
-        raise ConfigError(f"by: expected one of {', '.join(BY)}, found {by!r}")
     return summarise(
         _paths(logs),
         weights=None if weights is None else weights_of(dict(weights), "weights"),
         criteria=None if criteria is None else Path(criteria),
         begin_s=begin_s,
         end_s=end_s,
-        by=by,
         commands=commands,
     )
 

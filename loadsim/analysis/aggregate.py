@@ -1,7 +1,4 @@
-"""Aggregate the task records of a log in one pass, by driver and task: outcomes, failures, times.
-
-Further fields to group by are client and profile.
-"""
+"""Aggregate the task records of a log in one pass, by driver and task: outcomes, failures, times."""
 
 from __future__ import annotations
 
@@ -20,9 +17,6 @@ from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
-
-Part = tuple[int, ...]
-"""The values of the fields that divide a log: numbers of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +46,28 @@ class DriverRecords:
     inbox: TaskRecords | None = None
 
 
-def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict[Part, dict[str, DriverRecords]]:
-    """Return the records that count, by part of the log and driver.
+def gather(log: TimingLog, window_s: Window) -> dict[str, DriverRecords]:
+    """Return the records that count, by driver.
 
     A record counts if its due time is in [begin, end). LOGON and LOGOFF always count.
     """
     without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
     no_session = np.array(log.strings) == NO_SESSION
-    found: defaultdict[Part, defaultdict[int, _Driver]] = defaultdict(lambda: defaultdict(_Driver))
+    found: defaultdict[int, _Driver] = defaultdict(_Driver)
     for records in log.pieces("tasks"):
         counted = in_window(records["scheduled_us"], window_s) | without_window[records["task"]]
         counted &= ~no_session[records["task"]]
         if counted.any():
             some = records if counted.all() else records.kept(counted)
-            for (*part, protocol, task), which in _grouped(some, [*fields, "protocol", "task"]):
-                driver = found[tuple(part)][protocol]
+            for (protocol, task), which in _grouped(some, ("protocol", "task")):
+                driver = found[protocol]
                 driver.users.update(np.unique(some["user"][which]).tolist())
                 driver.tasks[task].add(some, which, window_s)
-    return {
-        part: {
-            log.strings[protocol]: modules[protocol].closed(log.strings)
-            for protocol in sorted(modules, key=log.strings.__getitem__)
-        }
-        for part, modules in found.items()
-    }
+    drivers = sorted(found, key=log.strings.__getitem__)
+    return {log.strings[protocol]: found[protocol].closed(log.strings) for protocol in drivers}
 
 
-def _grouped(records: Columns, fields: Sequence[str]) -> Iterator[tuple[Part, NDArray[np.intp]]]:
+def _grouped(records: Columns, fields: Sequence[str]) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp]]]:
     """Yield the values of fields that at least one record has, and the places of the records with them."""
     numbers = [records[field] for field in fields]
     order = np.lexsort([number for number in reversed(numbers) if (number != number[0]).any()] or numbers[:1])

@@ -72,7 +72,7 @@ def _statistics(
     log: TimingLog, weights: Mapping[str, float], window_s: Window
 ) -> tuple[Mapping[str, DriverFigures], Sequence[Finding]]:
     """Return the figures of each driver, by name, and the trends of an unsteady window."""
-    records = gather(log, window_s).get((), {})
+    records = gather(log, window_s)
     unsteady = [
         trend
         for driver, of_driver in records.items()

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from loadsim.analysis.breakdown import Breakdown
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
@@ -205,8 +204,6 @@ class Figures:
     """With the probe [`host`](probes.md#host): [resources](probes.md#resources), the nearest to saturation first."""
     commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL)
     """With `--commands`: commands that started in the window."""
-    by: Breakdown | None = field(default=None, metadata=OPTIONAL)
-    """With `--by`: `what`, and `tables`, with scores and `tasks` for each `value` and driver (`module`)."""
 
     @property
     def stress(self) -> bool:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loadsim.analysis.analyse import analyse
-from loadsim.analysis.breakdown import breakdown
 from loadsim.analysis.completeness import reported_sum
 from loadsim.analysis.criteria import Limits, Result, criteria_of, default_weights, judge_each, switched_off
 from loadsim.analysis.figures import Figures, GeneratorFigures, Lateness, Totals
@@ -123,15 +122,14 @@ def summary_of(
     begin_s: float | None = None,
     end_s: float | None = None,
     commands: bool = False,
-    by: str | None = None,
     criteria: Path | Mapping[str, Limits | None] | None = None,
 ) -> Summary:
     """Compute the summary of a run from its merged log.
 
-    Weights and window are those of the log's header unless given; `commands` adds the single protocol commands. `by`,
-    one of `breakdown.BY`, adds tables of parts of the log. `criteria`, or those of a scenario, replace the criteria of
-    the run. Raises `LogError` for logs that cannot be read, an impossible window, or weights for a run without a score.
-    Raises `ConfigError` for criteria whose figures the log does not have.
+    Weights and window are those of the log's header unless given; `commands` adds the single protocol commands.
+    `criteria`, or those of a scenario, replace the criteria of the run. Raises `LogError` for logs that cannot be read,
+    an impossible window, or weights for a run without a score. Raises `ConfigError` for criteria whose figures the log
+    does not have.
     """
     # 1. The window, the weights and the limits.
     window = window_of(log)
@@ -157,11 +155,9 @@ def summary_of(
     ]
     verdict = Verdict(by_severity((*verdict.findings, *further)))
 
-    # 3. Commands and tables of parts on request.
+    # 3. Commands on request.
     if commands:
         figures = replace(figures, commands=command_statistics(log, window_s))
-    if by is not None:
-        figures = replace(figures, by=breakdown(log, weights, window_s, by))
     return Summary(verdict, results, figures)
 
 

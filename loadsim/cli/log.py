@@ -8,7 +8,6 @@ import re
 import sys
 from pathlib import Path
 
-from loadsim.analysis.breakdown import BY
 from loadsim.cli import BAD_INPUT
 from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.stderr_lines import print_line
@@ -46,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--begin", type=instant_s, metavar="TIME", help="begin of the window, instead of the scenario's"
     )
     answer.add_argument("--end", type=instant_s, metavar="TIME", help="end of the window, instead of the scenario's")
-    answer.add_argument("--by", choices=BY, help="also print a table for each of these")
     answer.add_argument("--commands", action="store_true", help="also print times of single protocol commands")
     add_wide(answer)
     answer.add_argument("--json", action="store_true", help="print score.json instead of the table")
@@ -109,7 +107,6 @@ def run_answer(args: argparse.Namespace) -> int:
             begin_s=args.begin,
             end_s=args.end,
             commands=args.commands,
-            by=args.by,
             criteria=args.criteria,
         )
         if args.junit:

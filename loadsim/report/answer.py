@@ -16,7 +16,6 @@ from loadsim.report.answer_tables import (
     command_table,
     due_table,
     facts_table,
-    parts_tables,
     score_table,
     scores_of,
     stress_table,
@@ -40,6 +39,7 @@ def describe_answer(
     """Return the answer; of a report, `chart` opens it, and `over_time` and `of_log` need the log."""
     figures, verdict = summary.figures, summary.verdict
     facts = brief_facts(figures, verdict.ended_early, invalid=is_invalid(summary))
+    commands = (command_table(figures.commands, figures.window_s),) if figures.commands else ()
     sections = (
         Section("", chart),
         Section("Findings", tuple(findings(verdict.findings)), brief=True),
@@ -47,7 +47,7 @@ def describe_answer(
         Section("Tasks" if figures.stress else "Score", tuple(_score(summary)), brief=True),
         Section("Facts", (facts_table("What was run, and what happened", facts),), brief=True),
         *over_time,
-        Section("Commands and parts", tuple(_asked_for(summary)), brief=True),
+        Section("Commands", commands, brief=True),
         Section("Further facts", (facts_table("What else is known", further_facts(figures)),)),
         Section("Resources", (resource_table(figures.resources), NO_PROOF) if figures.resources else ()),
         Section("Throughput", tuple(_due(summary))),
@@ -82,15 +82,6 @@ def _score(summary: Summary) -> Iterator[Block]:
             yield score_table(caption, module.tasks, scores_of(module, invalid=is_invalid(summary)))
     if not figures.by_protocol:
         yield "The logs hold no task."
-
-
-def _asked_for(summary: Summary) -> Iterator[Block]:
-    """Yield the tables by a property of tasks, and of commands, which are made on request."""
-    figures = summary.figures
-    if figures.by:
-        yield from parts_tables(figures.by, invalid=is_invalid(summary))
-    if figures.commands:
-        yield command_table(figures.commands, figures.window_s)
 
 
 def _due(summary: Summary) -> Iterator[Block]:

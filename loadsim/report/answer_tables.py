@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from loadsim.analysis.breakdown import Breakdown
 from loadsim.analysis.generator.per_client import ClientFigures
 from loadsim.analysis.score import CommandFigures, DriverFigures, TaskFigures
 from loadsim.findings.formats import duration
@@ -89,16 +88,6 @@ def due_table(caption: str, tasks: Sequence[TaskFigures]) -> Table:
         ("Not begun", 0, lambda task: task.skipped),
         ("Hits per second", 2, lambda task: task.done_per_s),
     )
-
-
-def parts_tables(found: Breakdown, *, invalid: bool) -> Iterator[Table]:
-    """Yield a table for each part; the scores of an invalid run are left out."""
-    modules = {one.module for one in found.tables}
-    for one in found.tables:
-        module = f", driver {one.module}" if len(modules) > 1 else ""
-        caption = f"{found.what.capitalize()} {one.value}{module}"
-        scores = (None, None) if invalid else (one.score_ms, one.response_score_ms)
-        yield score_table(caption, one.tasks, scores)
 
 
 def command_table(commands: Sequence[CommandFigures], window_s: Window) -> Table:

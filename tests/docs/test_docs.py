@@ -154,7 +154,7 @@ def test_every_key_of_score_json_is_described(tmp_path):
     assert keys - described == set()
     parents = {key for key in described if any(each.startswith((f"{key}.", f"{key}[]")) for each in keys)}
     absent = {key for key in described if key.startswith(("throughput.", "companions.", "machines[]."))}
-    assert described - keys - parents == absent | {"by"}
+    assert described - keys - parents == absent
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def _read(path: Path, depth: int) -> None:
     if depth:
         for kind in ("tasks", "mails", "commands", "health"):
             export_csv(log, StringIO(), kind)
-        summarise([path], commands=True, by="task" if depth % 2 else None)
+        summarise([path], commands=True)
 
 
 def _log(data: bytes) -> None:

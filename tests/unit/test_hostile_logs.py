@@ -131,7 +131,6 @@ def commands(log: Path, out: Path) -> dict[str, list[str]]:
     return {
         "check": ["log", "check", name],
         "answer": ["log", "answer", name, "--commands", "--json"],
-        "answer by profile": ["log", "answer", name, "--by", "profile"],
         "report": ["report", name, "-o", str(out / "report.md")],
         "compare": ["compare", "--base", name, "--new", name],
         "export": ["log", "export", "csv", name],
@@ -140,7 +139,7 @@ def commands(log: Path, out: Path) -> dict[str, list[str]]:
     }
 
 
-STATUSES = {"check": (0, 1, 2), "compare": (0, 1, 2, 3, 4), "answer": (0, 1, 2, 3), "answer by profile": (0, 1, 2, 3)}
+STATUSES = {"check": (0, 1, 2), "compare": (0, 1, 2, 3, 4), "answer": (0, 1, 2, 3)}
 
 
 def obey(capsys: Capture, name: str, words: list[str]) -> int:
