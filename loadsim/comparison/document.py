@@ -18,7 +18,6 @@ from loadsim.findings.formats import count
 from loadsim.report.answer import findings
 from loadsim.report.criteria import NOT_SHOWN
 from loadsim.report.document import Bar, Block, Cell, Document, Item, Section, Table, table_of
-from loadsim.report.glossary import GLOSSARY
 from loadsim.report.junit import Case, Outcome, junit
 
 INCONCLUSIVE = "inconclusive: "
@@ -74,7 +73,6 @@ def describe_comparison(comparison: Comparison) -> Document:
             Section("What differs", (differs,), brief=isinstance(differs, Table)),
             Section("Runs", (runs_table(runs, names, ("Set", None, lambda one: side[one[1]])),), brief=True),
             Section("Disclosure", (same_table(facts_of(runs)),)),
-            GLOSSARY,
         ),
     )
 

@@ -15,7 +15,6 @@ from loadsim.findings.formats import count
 from loadsim.findings.next_step import next_step
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listing, Section, Table, table_of
-from loadsim.report.glossary import GLOSSARY
 from loadsim.timinglog.header_words import LABELS, LIMITS
 
 OF_LOAD = tuple(key for key in LABELS if key not in ("users", LIMITS))
@@ -46,7 +45,6 @@ def describe_runs(runs: Sequence[RecordedRun]) -> Document:
             ),
             Section("What differs between the runs", (what_differs(facts, names),)),
             Section("Disclosure", (same_table(facts),)),
-            GLOSSARY,
         ),
     )
 

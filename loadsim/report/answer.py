@@ -22,7 +22,6 @@ from loadsim.report.answer_tables import (
 )
 from loadsim.report.criteria import criteria_tables
 from loadsim.report.document import Block, Document, Item, Listing, Section, item_of
-from loadsim.report.glossary import GLOSSARY
 from loadsim.report.resources import NO_PROOF, resource_table
 
 NO_MEASUREMENT = "; on the embedded server: no measurement"
@@ -58,7 +57,7 @@ def describe_answer(
         subtitle=_subtitle(summary, begun),
         verdict=verdict_line(summary),
         tone=summary.tone,
-        sections=(*sections, *of_log, GLOSSARY),
+        sections=(*sections, *of_log),
     )
 
 

@@ -16,7 +16,6 @@ from loadsim.findings.formats import count
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.document import Block, Document, Listing, Section, Table, item_of, table_of
-from loadsim.report.glossary import GLOSSARY
 from loadsim.suite.suite import CellFigures, ComparedCells, SuiteFigures
 
 CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete": "incomplete"}
@@ -42,7 +41,6 @@ def describe_suite(figures: SuiteFigures, runs: Sequence[RecordedRun], place: Pl
             Section("Runs", (runs_table("The runs, in their order", figures.runs, place),)),
             *results_of(figures.runs),
             *_differences(facts, cells),
-            GLOSSARY,
         ),
         label=f"Suite {figures.terms.name}",
     )

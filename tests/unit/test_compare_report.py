@@ -38,14 +38,7 @@ def test_the_verdict_and_the_figures_are_those_of_the_command(
     assert report.title == "sample, 2 users: new against base"
     assert report.subtitle == "Base: 3 runs on mail.example; New: 3 runs on mail.example"
     assert report.banner == "Failed: new is slower: 1.191 times as long (95 % CI 1.133 to 1.251); at most 1.05 allowed"
-    assert [one.title for one in report.sections] == [
-        "Tasks",
-        "Findings",
-        "What differs",
-        "Runs",
-        "Disclosure",
-        "Glossary",
-    ]
+    assert [one.title for one in report.sections] == ["Tasks", "Findings", "What differs", "Runs", "Disclosure"]
     file = tmp_path / "c.html"
     assert main([*command, "--json", "--report", str(file)]) == 1
     assert escape(report.banner) in file.read_text("utf-8")

@@ -382,7 +382,7 @@ def test_what_the_server_said_is_disclosed(tmp_path: Path) -> None:
 
 
 def disclosed(run: Path) -> dict[Any, Any]:
-    (table,) = document_of([str(run)]).sections[-2].blocks
+    (table,) = document_of([str(run)]).sections[-1].blocks
     assert isinstance(table, Table)
     return dict(table.rows)
 

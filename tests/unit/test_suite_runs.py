@@ -410,7 +410,7 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
     figures = run_suite(load_suite("suite.yaml"), OUT)
     document = describe_suite(figures, measured_runs(figures))
     assert [section.title for section in document.sections] == [
-        *("Summary", "new against old", "Runs", "What differs between the cells", "Disclosure", "Glossary")
+        *("Summary", "new against old", "Runs", "What differs between the cells", "Disclosure")
     ]
     (cells,) = tables(document.sections[0].blocks)
     assert [row[:2] for row in cells.rows] == [("old", "5/5"), ("new", "5/5")]
