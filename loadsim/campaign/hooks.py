@@ -47,7 +47,7 @@ def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
         with delayed_signals():  # an exception within Popen would leave a process behind
             try:
                 process = subprocess.Popen(  # noqa: S603 - the command of the user's suite
-                    hook.words,
+                    hook.run,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

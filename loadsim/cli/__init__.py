@@ -36,7 +36,7 @@ MOST_CHOICES = 9
 
 VERBS = {
     "run": "run a scenario, and print its score and verdict",
-    "suite": "run a matrix of servers, profiles, users and settings, with repeats; resume it after a crash",
+    "suite": "run a matrix of servers, users and settings, with repeats; resume it after a crash",
     "capacity": "find the largest number of users that meets the criteria, with an interval",
     "storage": "test whether disks can carry so many mailboxes, without a mail server",
     "size": "compute from a measured run how many users would fill each resource of the server",

@@ -1,4 +1,4 @@
-"""Suites: runs over a matrix of servers, profiles, users and settings, repeated, with commands around each run.
+"""Suites: runs over a matrix of servers, users and settings, repeated, with commands around each run.
 
 A suite file is read here as far as it can be judged without its scenarios.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from loadsim.model.documents.schema import (
-    NAME_OR_PATH,
     Count,
     Duration,
     Positive,
@@ -22,28 +21,15 @@ from loadsim.model.documents.schema import (
     Switch,
     Text,
     matching,
-    text,
     whole,
 )
 from loadsim.model.documents.typed import Reads, mismatch, show, strict
-from loadsim.model.documents.yaml_reader import (
-    Origin,
-    Problems,
-    as_absolute,
-    known,
-    locate,
-    located,
-    parse,
-    read_document,
-)
+from loadsim.model.documents.yaml_reader import Origin, Problems, known, locate, located, parse, read_document
 from loadsim.model.draws import draw
 from loadsim.model.terms import MOST_USERS
 
-DIMENSIONS = ("server", "profile", "users", "settings")
+DIMENSIONS = ("server", "users", "settings")
 """The dimensions of the matrix, in the order in which they make the name of a cell."""
-
-SAME_ON_BOTH_SIDES = ("profile", "users")
-"""Dimensions with other load: scores of different ones are not comparable."""
 
 MOST_CELLS, MOST_RUNS = 500, 10_000
 """The most cells of a suite, and the most runs without retries."""
@@ -67,34 +53,27 @@ Name = Annotated[
     str, matching("[A-Za-z0-9][A-Za-z0-9_.-]{0,39}", "a name of at most 40 letters, digits, dots, _ and -")
 ]
 Settings = Annotated[dict[str, Any], Reads(_settings, "mapping")]
-Profile = Annotated[str, Reads(text, NAME_OR_PATH)]
 Users = Annotated[int, whole(1, MOST_USERS)]
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A command around a run: the words of a program, or a line for a shell. It may take `limit_s`."""
+    """A command around a run. It may take `limit_s`."""
 
-    run: tuple[Text, ...] = ()
+    run: tuple[Text, ...]
     """Words of a command, without a shell, in the directory of this file."""
-    shell: Text | None = None
-    """Instead of `run`: a line for `/bin/sh`."""
     limit_s: PositiveDuration = _LIMIT_S
     """Time limit, after which the command is killed."""
 
     def __post_init__(self) -> None:
-        if bool(self.run) == (self.shell is not None):
-            raise mismatch("either run or shell", "both" if self.run else "neither")
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return self.run or ("/bin/sh", "-c", self.shell or "")
+        if not self.run:
+            raise mismatch("the words of a command", "none", at=("run",))
 
     @property
     def program(self) -> str:
         """The name of the program, without arguments: these may have passwords."""
-        return Path(self.words[0]).name
+        return Path(self.run[0]).name
 
 
 @strict
@@ -104,8 +83,6 @@ class Level:
 
     name: Name
     """Its name in cells."""
-    scenario: Text | None = None
-    """A scenario of its own; that of a variant precedes that of a server. Default: the suite's."""
     set: Settings = field(default_factory=dict)
     """Settings of its runs."""
     before: tuple[Hook, ...] = ()
@@ -121,10 +98,8 @@ class Selection:
 
     server: Name | None = None
     """Name of a server. Default: all."""
-    profile: Profile | None = None
-    """A profile, as in `profiles`. Default: all."""
     users: Users | None = None
-    """A number of users. Default: all."""
+    """A number of users, the same in base and new. Default: all."""
     settings: Name | None = None
     """Name of a variant. Default: all."""
 
@@ -159,8 +134,6 @@ class SuiteDocument:
     """Commands after each run."""
     servers: tuple[Level, ...] = ()
     """Servers. Default: the scenario's."""
-    profiles: tuple[Profile, ...] = ()
-    """Profiles, of a scenario with one group. Default: the scenario's."""
     users: tuple[Users, ...] = ()
     """Numbers of users, divided as in the scenario. Default: the scenario's."""
     settings: tuple[Level, ...] = ()
@@ -190,16 +163,14 @@ class SuiteDocument:
 class Cell:
     """A combination of levels; a dimension that the suite does not have is None.
 
-    `scenario` names the scenario, to which the mappings of `settings` apply in their order. `before` and `after` are
-    the commands around each of its runs, in their order.
+    The mappings of `set` apply to the scenario in their order. `before` and `after` are the commands around each of its
+    runs, in their order.
     """
 
     name: str
     server: str | None
-    profile: str | None
     users: int | None
     settings: str | None
-    scenario: str
     set: tuple[Mapping[str, Any], ...]
     before: tuple[Hook, ...]
     after: tuple[Hook, ...]
@@ -229,11 +200,15 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A suite as `stated` in its file, with its cells. `directory` is that of the file: commands run there."""
+    """A suite as `stated` in its file, with its cells. `directory` is that of the file: commands run there.
+
+    `scenario` is a shipped name, or a path.
+    """
 
     name: str
     directory: Path
     origin: Origin
+    scenario: str
     stated: SuiteDocument
     cells: tuple[Cell, ...]
     pairs: tuple[Pair, ...]
@@ -266,8 +241,8 @@ def load_suite(ref: str) -> Suite:
 
 def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:
     """Make the cells and pairs. Raises `ConfigError` with all errors."""
-    problems, directory, count = Problems(), path.parent.resolve(), 1
-    for section in ("servers", "profiles", "users", "settings"):
+    problems, count = Problems(), 1
+    for section in ("servers", "users", "settings"):
         levels = [getattr(level, "name", level) for level in getattr(read, section)]
         count *= len(levels) or 1
         for at, level in enumerate(levels):
@@ -278,10 +253,7 @@ def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:
         raise origin.error_saying((), f"at most {MOST_CELLS} cells", f"{count:,}")
     if count * read.repeats > MOST_RUNS:
         raise origin.error_saying(("repeats",), f"at most {MOST_RUNS:,} runs", f"{count * read.repeats:,}")
-    cells = tuple(_cells(read, path, directory))
-    names = [cell.name for cell in cells]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise origin.error_saying(("profiles",), "profiles with different names", f"two cells {show(twice)}")
+    cells = tuple(_cells(read))
     pairs: dict[tuple[str, str], Pair] = {}
     for at, compared in enumerate(read.compare):
         with problems:
@@ -293,39 +265,25 @@ def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:
     problems.check()
     return Suite(
         name=read.name or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem)[:40],
-        directory=directory,
+        directory=path.parent.resolve(),
         origin=origin,
+        scenario=_scenario(read.scenario, path),
         stated=read,
         cells=cells,
         pairs=tuple(pairs.values()),
     )
 
 
-def _cells(read: SuiteDocument, path: Path, directory: Path) -> Iterator[Cell]:
-    names = [Path(profile).stem for profile in read.profiles]
-    for server, profile, users, level in product(
-        read.servers or (None,), read.profiles or (None,), read.users or (None,), read.settings or (None,)
-    ):
-        profile_name = profile_path = None
-        if profile is not None:
-            profile_name = Path(profile).stem if names.count(Path(profile).stem) == 1 else profile.replace("/", "-")
-            profile_path = as_absolute("profiles", profile, locate("profiles", profile, directory))
-        parts = [server and server.name, profile_name, users, level and level.name]
+def _cells(read: SuiteDocument) -> Iterator[Cell]:
+    for server, users, level in product(read.servers or (None,), read.users or (None,), read.settings or (None,)):
+        parts = [server and server.name, users, level and level.name]
         levels = [chosen for chosen in (server, level) if chosen]
-        own = (chosen.scenario for chosen in levels[::-1])
         yield Cell(
             name="/".join(str(part) for part in parts if part is not None) or "all",
             server=server.name if server else None,
-            profile=profile,
             users=users,
             settings=level.name if level else None,
-            scenario=_scenario(next(filter(None, own), read.scenario), path),
-            set=(
-                read.set,
-                *([server.set] if server else []),
-                *([{"topology.0.profile": profile_path}] if profile else []),
-                *([level.set] if level else []),
-            ),
+            set=(read.set, *(chosen.set for chosen in levels)),
             before=(*read.before, *(hook for chosen in levels for hook in chosen.before)),
             after=(*(hook for chosen in levels[::-1] for hook in chosen.after), *read.after),
         )
@@ -352,10 +310,9 @@ def _pairs(section: CompareSection, at: int, cells: Sequence[Cell], origin: Orig
             "the same dimensions in base and new",
             f"{', '.join(base) or 'none'} and {', '.join(new) or 'none'}",
         )
-    for dimension in SAME_ON_BOTH_SIDES:
-        if base.get(dimension) != new.get(dimension):
-            expected = f"the same {dimension} in base and new: scores of different ones are not comparable"
-            raise origin.error(("compare", at, "new", dimension), expected, new[dimension])
+    if base.get("users") != new.get("users"):
+        expected = "the same users in base and new: scores of different ones are not comparable"
+        raise origin.error(("compare", at, "new", "users"), expected, new["users"])
     if base == new:
         raise origin.error_saying(("compare", at), "two servers or two settings", "the same in base and new")
     for cell in cells:

@@ -101,7 +101,7 @@ def _of_cell(problem: ConfigError, cell: Cell, suite: Suite) -> ConfigError:
 def _check_hooks(cell: Cell, suite: Suite) -> None:
     problems = Problems()
     for hook in (*cell.before, *cell.after):
-        program = hook.words[0]
+        program = hook.run[0]
         with problems:
             try:
                 if "/" not in program:
@@ -115,9 +115,9 @@ def _check_hooks(cell: Cell, suite: Suite) -> None:
 
 def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
     settings = [f"{key}={_as_yaml(value)}" for each in cell.set for key, value in each.items()]
-    if cell.profile is not None or cell.users is not None:
-        settings += _sized(cell, suite, settings)
-    scenario = load_scenario(cell.scenario, settings, passwords=passwords)
+    if cell.users is not None:
+        settings += _sized(cell.users, suite, settings)
+    scenario = load_scenario(suite.scenario, settings, passwords=passwords)
     if scenario.run.mode == STRESS:
         raise ConfigError(f"run.mode: expected canonical for a suite, found {STRESS}: it has no score")
     refuse_monitors(scenario.criteria, scenario.monitors, "")
@@ -130,26 +130,18 @@ def _as_yaml(value: object) -> str:
     return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
-def _sized(cell: Cell, suite: Suite, settings: list[str]) -> Iterator[str]:
+def _sized(users: int, suite: Suite, settings: list[str]) -> Iterator[str]:
     """Yield the settings for the users of a cell, in groups of the scenario's proportions.
 
     The lists are those of the largest number, as in a capacity search, unless the scenario states their population.
-    Raises `ConfigError` for a profile on a scenario with several groups, and for fewer users than groups.
+    Raises `ConfigError` for fewer users than groups.
     """
-    base = load_scenario(cell.scenario, settings, passwords=False)
-    groups = base.topology
-    if cell.profile is not None and len(groups) > 1:
+    base = load_scenario(suite.scenario, settings, passwords=False)
+    least = max(2, len(base.topology))
+    if users < least:
         raise ConfigError(
-            f"{suite.origin.file}: profiles: expected a scenario with one group of users, found {len(groups)} in"
-            f" {cell.scenario}",
+            f"{suite.origin.file}: users: expected at least {least}, one for each group of {suite.scenario},"
+            f" found {users}",
             suite.origin.file,
         )
-    if cell.users is None:
-        return
-    if cell.users < max(2, len(groups)):
-        raise ConfigError(
-            f"{suite.origin.file}: users: expected at least {max(2, len(groups))}, one for each group of"
-            f" {cell.scenario}, found {cell.users}",
-            suite.origin.file,
-        )
-    yield from resized(base, cell.users, max(one.users or 0 for one in suite.cells), ("lists",))
+    yield from resized(base, users, max(suite.stated.users), ("lists",))

@@ -54,11 +54,10 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     written(tmp_path / "small.yaml", topology=[{"profile": "loadsim-5.5/light", "users": 2}])
     document: dict[str, Any] = {
         "servers": [{"name": "old"}, {"name": "new"}],
-        "profiles": ["loadsim-5.5/light"],
         "users": [4],
         "settings": [{"name": "a"}],
         "repeats": 1,
-        "after": [{"shell": "env > environment"}],
+        "after": [{"run": ["sh", "-c", "env > environment"]}],
         "compare": [{"base": {"server": "old"}, "new": {"server": "new"}}],
     }
     whole = suite(**document)

@@ -45,8 +45,8 @@ def suite(place: Path, start: StartDovecotPostfix | None = None, repeats: int = 
                 "servers": [{"name": "old"}, {"name": "new", "set": {"name": "other"}}],
                 "repeats": repeats,
                 "retries": 0,
-                "before": [{"shell": "echo $LOADSIM_CELL $LOADSIM_REPEAT >> begun"}],
-                "after": [{"shell": "echo $LOADSIM_CELL $LOADSIM_REPEAT >> ended"}],
+                "before": [{"run": ["sh", "-c", "echo $LOADSIM_CELL $LOADSIM_REPEAT >> begun"]}],
+                "after": [{"run": ["sh", "-c", "echo $LOADSIM_CELL $LOADSIM_REPEAT >> ended"]}],
                 "compare": [{"base": {"server": "old"}, "new": {"server": "new"}}],
             }
         ),

@@ -48,21 +48,17 @@ def test_cells_are_all_combinations_in_the_order_of_the_file() -> None:
     found = suite(
         set={"run.seed": 1, "name": "a"},
         servers=[{"name": "old", "set": {"run.seed": 2}, "before": [{"run": ["true"]}]}, {"name": "new"}],
-        profiles=["loadsim-5.5/light", "loadsim-5.5/medium"],
         users=[4, 12],
-        settings=[{"name": "a", "set": {"run.seed": 3}}, {"name": "b", "after": [{"shell": "echo b"}]}],
+        settings=[{"name": "a", "set": {"run.seed": 3}}, {"name": "b", "after": [{"run": ["sh", "-c", "echo b"]}]}],
         before=[{"run": ["sync"]}],
         after=[{"run": ["sync"]}],
     )
-    names = [f"{s}/{p}/{u}/{v}" for s in ("old", "new") for p in ("light", "medium") for u in (4, 12) for v in "ab"]
+    names = [f"{s}/{u}/{v}" for s in ("old", "new") for u in (4, 12) for v in "ab"]
     assert [cell.name for cell in found.cells] == names
     scenarios = scenarios_of(found, passwords=False)
-    seeds = {name: scenarios[name].run.seed for name in names if name.endswith(("light/4/a", "light/4/b"))}
-    assert seeds == {"old/light/4/a": 3, "old/light/4/b": 2, "new/light/4/a": 3, "new/light/4/b": 1}
-    assert {name: one.users for name, one in scenarios.items()} == {name: int(name.split("/")[2]) for name in names}
-    assert {one.topology[0].profile.name for name, one in scenarios.items() if "/medium/" in name} == {
-        "loadsim-5.5/medium"
-    }
+    seeds = {name: scenarios[name].run.seed for name in names if name.endswith(("/4/a", "/4/b"))}
+    assert seeds == {"old/4/a": 3, "old/4/b": 2, "new/4/a": 3, "new/4/b": 1}
+    assert {name: one.users for name, one in scenarios.items()} == {name: int(name.split("/")[1]) for name in names}
     assert {one.lists.population for one in scenarios.values()} == {12}
     cell = found.cells[1]
     assert [hook.program for hook in (*cell.before, *cell.after)] == ["sync", "true", "sh", "sync"]
@@ -75,7 +71,7 @@ def test_all_errors_of_the_file_come_at_once(capsys: pytest.CaptureFixture[str])
         "repeats: 0\n"
         "sevrers: []\n"
         "users: [4, 4]\n"
-        "before: [{run: [true-command], shell: x}]\n"
+        "before: [{run: []}]\n"
         "settings: [{name: a b}, {name: c, set: {x=: 1}}]\n"
     )
     assert main(["suite", "suite.yaml", "--list"]) == 2
@@ -84,29 +80,29 @@ def test_all_errors_of_the_file_come_at_once(capsys: pytest.CaptureFixture[str])
     expected = [
         "loadsim: suite.yaml: line 2: repeats: expected a whole number from 1 to 1000, found 0",
         "loadsim: suite.yaml: line 3: sevrers: expected one of the keys name, scenario, set, before, after, ",
-        "loadsim: suite.yaml: line 5: before[0]: expected either run or shell, found both",
+        "loadsim: suite.yaml: line 5: before[0].run: expected the words of a command, found none",
         "loadsim: suite.yaml: line 6: settings[0].name: expected a name of at most 40 letters",
         "loadsim: suite.yaml: line 6: settings[1].set.x=: expected the path of a key, such as run.window, found 'x='",
     ]
     lines = said.splitlines()
     assert len(lines) == len(expected)
     assert all(line.startswith(begin) for line, begin in zip(lines, expected, strict=True)), lines
-    Path("suite.yaml").write_text("scenario: small.yaml\nusers: [4, 4]\nprofiles: [a, a]\n")
+    Path("suite.yaml").write_text("scenario: small.yaml\nusers: [4, 4]\nsettings: [{name: a}, {name: a}]\n")
     assert main(["suite", "suite.yaml", "--list"]) == 2
     assert [line.partition(": expected")[0] for line in capsys.readouterr().err.splitlines()] == [
         "loadsim: suite.yaml: line 2: users[1]",
-        "loadsim: suite.yaml: line 3: profiles[1]",
+        "loadsim: suite.yaml: line 3: settings[1]",
     ]
 
 
 def test_errors_of_scenarios_name_the_cells() -> None:
     """The first with an error: a setting that its scenario rejects, an unknown profile, a program that is not there."""
-    profiles = ["loadsim-5.5/light", "loadsim-5.5/lihgt"]
-    found = problems(servers=[{"name": "old"}, {"name": "new"}], profiles=profiles)
+    settings = [{"name": name, "set": {"topology.0.profile": f"loadsim-5.5/{name}"}} for name in ("light", "lihgt")]
+    found = problems(servers=[{"name": "old"}, {"name": "new"}], settings=settings)
     assert any("old/lihgt: topology[0].profile" in one.replace(".0.", "[0].") for one in found), found
     found = problems(
         servers=[{"name": "old", "before": [{"run": ["no-such-program"]}]}, {"name": "new"}],
-        profiles=profiles,
+        settings=settings,
         set={"run.window": "5", "accounts.password": ["hunter2"]},
     )
     assert "suite.yaml: run: expected the command 'no-such-program' to be installed, found none" in found
@@ -178,7 +174,7 @@ def test_a_pair_has_one_comparison(compare: list[Any], users: int) -> None:
     assert f"compare[1]: expected each pair of cells once, found 'new/{users}' against 'old/{users}' twice" in error
 
 
-def test_a_closed_loop_criteria_on_monitors_and_several_groups_are_rejected() -> None:
+def test_a_closed_loop_and_criteria_on_monitors_are_rejected() -> None:
     assert "expected canonical for a suite, found stress" in problems(set={"run.mode": "stress"})[0]
     monitored = {"criteria": {"probes.host@mx1.cpu_busy_share.mean": {"max": 0.8}}}
     (error,) = problems(set=monitored)
@@ -189,9 +185,6 @@ def test_a_closed_loop_criteria_on_monitors_and_several_groups_are_rejected() ->
     assert error.startswith("suite.yaml: ")
     declared = suite(set={**monitored, "monitors": {"mx1": {"command": "ssh mx1"}}})
     assert scenarios_of(declared, passwords=False)
-    written(Path("three.yaml"))
-    (error,) = problems(scenario="three.yaml", profiles=["loadsim-5.5/light"])
-    assert "profiles: expected a scenario with one group of users, found 3 in three.yaml" in error
 
 
 @given(levels=st.integers(1, 6), repeats=st.integers(1, 6), seed=st.integers(0, 99))

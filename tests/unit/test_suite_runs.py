@@ -134,7 +134,7 @@ def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
 
 def test_failed_runs_are_retried_recorded_and_survived() -> None:
     """The other cell is measured. Each attempt has its own directory and output."""
-    servers = [{"name": "old", "before": [{"shell": "echo broken; exit 3"}]}, {"name": "new"}]
+    servers = [{"name": "old", "before": [{"run": ["sh", "-c", "echo broken; exit 3"]}]}, {"name": "new"}]
     found = suite(servers=servers, repeats=2, retries=2, stop_after=99)
     crashed(found)
     for slot in found.slots:
@@ -207,9 +207,9 @@ def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
     """All of them, in the order from variant to suite; a failure among them changes no figure."""
     found = suite(
         repeats=1,
-        servers=[{"name": "old", "after": [{"shell": "echo server >> order; exit 1"}]}],
-        settings=[{"name": "a", "after": [{"shell": "echo settings >> order"}]}],
-        after=[{"shell": 'echo "suite $LOADSIM_CELL $LOADSIM_REPEAT $LOADSIM_RUN" >> order'}],
+        servers=[{"name": "old", "after": [{"run": ["sh", "-c", "echo server >> order; exit 1"]}]}],
+        settings=[{"name": "a", "after": [{"run": ["sh", "-c", "echo settings >> order"]}]}],
+        after=[{"run": ["sh", "-c", 'echo "suite $LOADSIM_CELL $LOADSIM_REPEAT $LOADSIM_RUN" >> order']}],
     )
     with_runs(found)
     figures = run_suite(found, OUT)
@@ -223,7 +223,10 @@ def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
 
 def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(capsys: Capture) -> None:
     """The run has been measured: it is recorded. A second signal does not end the commands, either."""
-    after = [{"shell": "kill -TERM $PPID; kill -INT $PPID; echo first >> order"}, {"shell": "echo second >> order"}]
+    after = [
+        {"run": ["sh", "-c", "kill -TERM $PPID; kill -INT $PPID; echo first >> order"]},
+        {"run": ["sh", "-c", "echo second >> order"]},
+    ]
     with_runs(suite(repeats=2, after=after))
     with kept_signals():
         assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
@@ -239,7 +242,7 @@ def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(caps
 
 def test_a_signal_in_a_command_before_a_run_ends_the_suite_which_repeats_it(capsys: Capture) -> None:
     """The run has not begun, and is in no figure. The commands after it are executed; a line names the directory."""
-    suite(before=[{"shell": "kill -INT $PPID; exit 1"}], after=[{"run": ["touch", "after"]}], repeats=1)
+    suite(before=[{"run": ["sh", "-c", "kill -INT $PPID; exit 1"]}], after=[{"run": ["touch", "after"]}], repeats=1)
     with kept_signals():
         assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == INTERRUPTED
     assert (state()["runs"], state()["left"], state()["complete"]) == ([], 1, False)
@@ -254,7 +257,7 @@ def test_pauses_are_between_runs_only() -> None:
 
 
 def hook(tmp_path: Path, shell: str, limit_s: float = 60.0) -> str | None:
-    return run_hook(Hook(shell=shell, limit_s=limit_s), tmp_path, {}, tmp_path / "output").failure
+    return run_hook(Hook(("sh", "-c", shell), limit_s), tmp_path, {}, tmp_path / "output").failure
 
 
 @pytest.mark.parametrize(
