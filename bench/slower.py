@@ -53,7 +53,7 @@ def measure(place: Path, repeats: int, delay_ms: float) -> dict[str, Comparison]
                     name = SETS[(turn + repeat) % len(SETS)]
                     runs[name].append(place / f"{name}-{repeat + 1}")
                     _run(scenarios[name], runs[name][-1])
-    return {name: compare_runs(runs["base"], runs[name], force=True) for name in SETS[1:]}
+    return {name: compare_runs(runs["base"], runs[name]) for name in SETS[1:]}
 
 
 def document(imap: int, smtp: int) -> dict[str, Any]:

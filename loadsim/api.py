@@ -218,13 +218,11 @@ def compare(
     max_regression: float | None = None,
     looks: int = 1,
     across_drivers: bool = False,
-    force: bool = False,
 ) -> Comparison:
     """Compare two sets of runs: is the second slower, and by how much?
 
     `max_regression` is a share: 0.05 allows a score 5 % worse. `looks` is the planned number of comparisons of the
     growing sets; intervals and p are corrected for it. `across_drivers` compares runs of one load by different drivers.
-    `force` compares runs that should not be compared.
     Raises `ConfigError` for runs that cannot be read or compared.
     """
     from loadsim.analysis.statistics.comparison import MOST_LOOKS
@@ -235,12 +233,7 @@ def compare(
     if looks not in range(1, MOST_LOOKS + 1):
         raise ConfigError(f"looks: expected a whole number from 1 to {MOST_LOOKS}, found {looks}")
     return compare_runs(
-        _paths(base),
-        _paths(new),
-        max_regression=max_regression,
-        looks=looks,
-        across_drivers=across_drivers,
-        force=force,
+        _paths(base), _paths(new), max_regression=max_regression, looks=looks, across_drivers=across_drivers
     )
 
 

@@ -42,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--across-drivers", action="store_true", help="compare one load by different drivers, such as imap and mapi"
     )
-    parser.add_argument("--force", action="store_true", help="compare runs that should not be compared, with a warning")
     parser.add_argument(
         REPORT, type=Path, metavar="FILE", help="also write a report; its suffix is the format: .html or .md"
     )
@@ -72,7 +71,6 @@ def run_compare(args: argparse.Namespace) -> int:
             max_regression=args.max_regression,
             looks=args.looks,
             across_drivers=args.across_drivers,
-            force=args.force,
         )
         write_junit(compare_junit(comparison))
     document = describe_comparison(comparison)

@@ -71,7 +71,7 @@ class ComparedFigure:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonFigures:
-    """The figures of a comparison. `ignored` has the reasons against it that `force` overruled.
+    """The figures of a comparison.
 
     `missed_more` names the criteria that a larger share of the new runs than of base missed. `unequal_conditions` are
     those of the findings that name another cause of a difference than the server: drivers, machines or the time.
@@ -96,7 +96,6 @@ class ComparisonFigures:
     decision: Decision | None
     decisions: Sequence[Decided]
     more_repeats: int | None
-    ignored: Sequence[Finding]
     findings: Sequence[Finding]
     of_runs: Sequence[Shared]
     unequal_conditions: Sequence[Finding]
@@ -137,18 +136,13 @@ def compare_runs(
     max_regression: float | None = None,
     looks: int = 1,
     across_drivers: bool = False,
-    force: bool = False,
 ) -> Comparison:
-    """Compare the runs of two sets as `api.compare` does; each argument (run directory, log or pattern) is one run.
-
-    `force` also reports the reasons against the comparison.
-    """
+    """Compare the runs of two sets as `api.compare` does; each argument (run directory, log or pattern) is one run."""
     # 1. The runs.
     runs = read_sides(base, new)
     check_distinct(runs)
-    ignored = complaints(runs, across_drivers)
-    if ignored and not force:
-        raise NotComparable(ignored)
+    if against := complaints(runs, across_drivers):
+        raise NotComparable(against)
     wider = stretch([[run.entry.began for run in of_side] for of_side in runs.values()])
 
     # 2. The times and failure rates that decide.
@@ -214,7 +208,6 @@ def compare_runs(
         decision=decision,
         decisions=decisions,
         more_repeats=repeats,
-        ignored=ignored,
         findings=by_severity(
             [
                 *conditions,

@@ -16,7 +16,6 @@ from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.comparison.many_runs import runs_table
 from loadsim.findings.formats import count
 from loadsim.report.answer import findings
-from loadsim.report.criteria import NOT_SHOWN
 from loadsim.report.document import Bar, Block, Cell, Document, Item, Section, Table, table_of
 from loadsim.report.junit import Case, Outcome, junit
 
@@ -86,21 +85,16 @@ def _servers(runs: Sequence[RecordedRun]) -> str:
 
 
 def _load(comparison: Comparison) -> list[str]:
-    """Return the name, the users and the window of the runs; each of these, if runs differ (`--force`)."""
-    runs = [run.figures for of_side in comparison.runs.values() for run in of_side]
-    words = (
-        [one.name or "unnamed" for one in runs],
-        [count(one.users, "user") for one in runs],
-        [f"window of {one.window_s.length_s:g} s" for one in runs],
-    )
-    return [" or ".join(dict.fromkeys(each)) for each in words]
+    """Return the names, the users and the window of the runs."""
+    names = (run.figures.name or "unnamed" for of_side in comparison.runs.values() for run in of_side)
+    figures = comparison.figures
+    users, window = count(round(figures.users), "user"), f"window of {figures.window_s.length_s:g} s"
+    return [" or ".join(dict.fromkeys(names)), users, window]
 
 
 def findings_of(comparison: Comparison) -> Iterable[Block]:
     """Yield the findings of the comparison and of its runs, and the next step."""
-    figures = comparison.figures
-    forced = "Warning (--force): these runs should not be compared"
-    return findings([*figures.ignored, *figures.findings], _of_runs(comparison), forced)
+    return findings(comparison.figures.findings, _of_runs(comparison))
 
 
 def _of_runs(comparison: Comparison) -> list[Item]:
@@ -118,9 +112,6 @@ def _of_runs(comparison: Comparison) -> list[Item]:
 
 def task_blocks(figures: ComparisonFigures, load: str = "") -> Iterable[Block]:
     """Yield the table of the tasks, with intervals that pages draw, and the decisions if a regression is limited."""
-    base_invalid, new_invalid = (
-        any(run.validity == "invalid" for run in of_side) for of_side in (figures.base, figures.new)
-    )
     means = f"geometric means of {count(len(figures.base), 'run')} of base and {len(figures.new)} of new"
     end = _widest(figures.all_figures)
     yield table_of(
@@ -131,8 +122,8 @@ def task_blocks(figures: ComparisonFigures, load: str = "") -> Iterable[Block]:
         (_sure(figures), 3, lambda one: _bar(one, end)),
         ("Result", None, _result),
         ("Detectable", 3, lambda one: None if one.difference.low is None else ratio_words(one.difference.detectable)),
-        ("Base", "time", lambda one: NOT_SHOWN if base_invalid else one.difference.base_ms),
-        ("New", "time", lambda one: NOT_SHOWN if new_invalid else one.difference.new_ms),
+        ("Base", "time", lambda one: one.difference.base_ms),
+        ("New", "time", lambda one: one.difference.new_ms),
         ("p", 4, lambda one: "< 0.0001" if (p := one.difference.p) is not None and p < 0.0001 else p),
         ("Failure rate, base (%)", 2, lambda one: _rate(one, BASE)),
         ("Failure rate, new (%)", 2, lambda one: _rate(one, NEW)),
@@ -182,9 +173,6 @@ def verdict_line(figures: ComparisonFigures) -> str:
 
     It ends with a reservation if conditions besides the server differ.
     """
-    runs = (*figures.base, *figures.new)
-    if invalid := sum(run.validity == "invalid" for run in runs):
-        return f"not comparable: {invalid} of {len(runs)} runs {'is' if invalid == 1 else 'are'} invalid"
     changes = [_score_change(one, figures) for one in figures.scores]
     changes = changes or [f"{INCONCLUSIVE}there is no score that all runs have"]
     before = [*missed_more(figures), *_longer_waits(figures)]
@@ -195,7 +183,7 @@ def verdict_line(figures: ComparisonFigures) -> str:
         sentence = f"{figures.decision}: {sentence}; at most {1 + (figures.max_regression or 0):g} allowed"
     if figures.unequal_conditions:
         sentence += f"; {RESERVATION}"
-    return f"not comparable; {sentence}" if figures.ignored else sentence
+    return sentence
 
 
 def missed_more(figures: ComparisonFigures) -> list[str]:
@@ -249,7 +237,7 @@ def tone(comparison: Comparison) -> Tone:
     worse = "slower" in {one.change for one in figures.all_scores} or (
         figures.missed_more and all(run.passed for run in figures.base)
     )
-    if figures.ignored or figures.decision == "failed" or (figures.decision is None and worse):
+    if figures.decision == "failed" or (figures.decision is None and worse):
         return "bad"
     runs = (*figures.base, *figures.new)
     doubtful = (

@@ -47,7 +47,7 @@ STOLEN_APART_SHARE = 0.05
 
 
 def check_distinct(runs: Sides) -> None:
-    """Raise `ConfigError` if a run occurs twice, even with `force`."""
+    """Raise `ConfigError` if a run occurs twice."""
     seen: dict[str, tuple[str, ComparedRun]] = {}
     for side, of_side in runs.items():
         for run in of_side:

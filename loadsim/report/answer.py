@@ -117,13 +117,11 @@ SHOWN_OTHERWISE = [(Severity.NOTE, Code.EMBEDDED), (Severity.NOTE, Code.ONE_RUN)
 """Notes that the verdict and the next step state."""
 
 
-def findings(
-    found: Sequence[Finding], further: Sequence[Item] = (), refused: str = "Why it is not valid"
-) -> Iterator[Block]:
-    """Yield the findings by severity, with further warnings, and the next step; `refused` heads those that refuse."""
+def findings(found: Sequence[Finding], further: Sequence[Item] = ()) -> Iterator[Block]:
+    """Yield the findings by severity, with further warnings, and the next step."""
     invalid = any(one.severity is Severity.INVALID for one in found)
     for caption, severities in (
-        (refused if invalid else "Why it is degraded", (Severity.INVALID, Severity.DEGRADED)),
+        ("Why it is not valid" if invalid else "Why it is degraded", (Severity.INVALID, Severity.DEGRADED)),
         ("Criteria missed", (Severity.MISSED,)),
         ("Warnings", (Severity.WARNING,)),
         ("Notes", (Severity.NOTE,)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from compared_runs import three, write_run
-from documents import listed, section, table, tables
+from documents import section, table, tables
 
 from loadsim.cli import main
 from loadsim.comparison.comparison import compare_runs
@@ -58,33 +58,6 @@ def test_single_runs_are_inconclusive(tmp_path: Path) -> None:
     assert found.tone == "doubtful"
     assert f"Next: {Code.FEW_RUNS.remedy}." in section(found, "Findings")
     assert {row[2] for row in table(found, "95th").values()} == {"inconclusive"}
-
-
-def test_a_forced_comparison_is_never_good(tmp_path: Path) -> None:
-    """It says first that the runs are not comparable, and lists each reason once."""
-    base = three(tmp_path, "base", 102)
-    new = [write_run(tmp_path, f"n{at}", 80.0 + at, plan_digest="p2") for at in range(3)]
-    found = described(base, new, force=True)
-    assert found.banner.startswith("Not comparable; new is faster: ")
-    assert found.tone == "bad"
-    (reason,) = listed(found, "Warning (--force)")
-    assert reason.endswith("[loads-differ]")
-    assert to_markdown(found).count("loads-differ") == 1
-
-
-def test_the_next_step_after_a_forced_comparison_is_to_mend_it(tmp_path: Path) -> None:
-    """More runs like these would not be comparable either."""
-    base, new = (write_run(tmp_path, name, facts=facts) for name, facts in (("b", {}), ("n", {"ended": "early"})))
-    assert f"Next: {Code.COMPARED_INVALID.remedy}." in section(described([base], [new], force=True), "Findings")
-
-
-def test_runs_that_differ_are_described_by_the_load_of_each(tmp_path: Path) -> None:
-    """By force, and the report does not give one number of users as that of both sides."""
-    base, new = (write_run(tmp_path, name, name=name, users=users) for name, users in (("small", 2), ("large", 3)))
-    found = described([base], [new], force=True)
-    load = "small or large, 2 users or 3 users"
-    assert found.title == f"{load}: new against base"
-    assert table(found, f"95th percentiles of {load}, window of 100 s: ")
 
 
 def test_what_differs_is_told_by_side(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ from paths import GOLDEN_FILES, ROOT
 from timing_samples import done, skipped
 
 from loadsim.cli import main
-from loadsim.comparison.comparison import Comparison, compare_runs
+from loadsim.comparison.comparison import Comparison, NotComparable, compare_runs
 from loadsim.comparison.document import RESERVATION, describe_comparison, tone, verdict_line
 from loadsim.comparison.failure_rates import Counts, FailureRates
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code, Severity
-from loadsim.findings.finding import finding
+from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.report.text import to_text
 
@@ -44,6 +44,14 @@ def refused(base: list[Path], new: list[Path], **options: Any) -> str:
         compare_runs(base, new, **options)
     assert str(refusal.value).isprintable()
     return str(refusal.value)
+
+
+def against(base: list[Path], new: list[Path], **options: Any) -> tuple[Finding, ...]:
+    """Return the findings for which a comparison is refused, each of which has its line."""
+    with pytest.raises(NotComparable) as refusal:
+        compare_runs(base, new, **options)
+    assert refusal.value.lines == tuple(f"compare: {one.text}" for one in refusal.value.findings)
+    return refusal.value.findings
 
 
 def test_the_text_is_the_golden_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -312,24 +320,12 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_compared_is_refused_unless_forced(
-    tmp_path: Path, header: dict[str, Any], code: Code, says: str
-) -> None:
-    """One line, exit status 2; with `force` it is compared, and what was wrong stands in the text."""
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, header: dict[str, Any], code: Code, says: str) -> None:
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
     new = [write_run(tmp_path, "n1", 101), write_run(tmp_path, "n2", 102, **header)]
-    comparison = compare_runs(base, new, force=True)
-    ignored = comparison.figures.ignored
-    line, first = refused(base, new), ignored[0]
-    assert first.code is code and says in str(first.values.values()) and new[1].name in line
-    text = to_text(describe_comparison(comparison))
-    invalid = code is Code.COMPARED_INVALID
-    assert text.startswith("Verdict: not comparable")
-    assert text.startswith("Verdict: not comparable: 1 of 4 runs is invalid\n") == invalid
-    assert ("'not shown: the run is invalid'" in str(describe_comparison(comparison).sections[0].blocks)) == invalid
-    for one in ignored:
-        assert one.text in line
-        assert text.count(one.text) == text.count(f"\n  - {one.text}\n") == 1
+    first = against(base, new)[0]
+    assert first.code is code and says in str(first.values.values())
+    assert new[1].name in refused(base, new)
 
 
 def test_reasons_name_runs_by_the_last_part_of_their_paths(tmp_path: Path) -> None:
@@ -348,24 +344,18 @@ def test_all_reasons_are_named_at_once(tmp_path: Path) -> None:
         write_run(tmp_path, "n1", 101, limits={"hits": 6}),
         write_run(tmp_path, "n2", 102, day_s=600, plan_digest="p2"),
     ]
-    with pytest.raises(ConfigError) as refusal:
-        compare_runs(base, new)
-    invalid, day, hits = compare_runs(base, new, force=True).figures.ignored
-    assert refusal.value.lines == tuple(f"compare: {one.text}" for one in (invalid, day, hits))
+    invalid, day, hits = against(base, new)
     assert (invalid.code, invalid.where) == (Code.COMPARED_INVALID, str(new[0]))
     assert day.values["difference"] == "length of the day (run.day_length): 8 h in b1, 10 min in n2"
     assert str(hits.values["difference"]).startswith("limits.hits: ")
 
 
 def test_another_client_module_is_refused(tmp_path: Path) -> None:
-    """Unless forced: then its READ is held against the other's."""
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
     tasks = [done("READ", 1000 * at, 100, protocol="other") for at in range(1, 6)]
     tasks += [done("SEND", 1000, 50, protocol="other")]
     new = [write_run(tmp_path, f"n{at}", tasks=tasks) for at in (1, 2)]
-    forced = compare_runs(base, new, force=True)
-    assert finding(Code.COMPARED_UNLIKE, difference="drivers: imap in b1 and other in n1") in forced.figures.ignored
-    assert by_name(forced, "READ")["ratio"] == pytest.approx(1, rel=0.05)
+    assert finding(Code.COMPARED_UNLIKE, difference="drivers: imap in b1 and other in n1") in against(base, new)
 
 
 SCENARIO = "topology: [{{profile: p, users: 2, protocol: {driver}}}]\nserver: {driver}\nrun: {{seed: {seed}}}\n"
@@ -387,7 +377,6 @@ def test_one_load_by_two_drivers(tmp_path: Path) -> None:
     base, new = runs_by(tmp_path, "imap", submission="pipelining"), runs_by(tmp_path, "mapi")
     assert "drivers: imap in imap1 and mapi in mapi1" in refused(base, new)
     found = compare_runs(base, new, across_drivers=True).figures
-    assert not found.ignored
     (unlike,) = found.unequal_conditions
     assert (unlike.code, unlike.values["base"], unlike.values["new"]) == (Code.DRIVERS_DIFFER, "imap", "mapi")
     (difference,) = unlike.values["differences"]  # type: ignore[misc]
@@ -398,7 +387,7 @@ def test_one_load_by_two_drivers(tmp_path: Path) -> None:
 def test_across_drivers_the_load_is_the_same(tmp_path: Path, seeds: tuple[int, ...]) -> None:
     """Each seed occurs equally often on both sides."""
     base, new = runs_by(tmp_path, "imap"), runs_by(tmp_path, "mapi", seeds)
-    (found,) = compare_runs(base, new, across_drivers=True, force=True).figures.ignored
+    (found,) = against(base, new, across_drivers=True)
     assert found.code is Code.LOADS_DIFFER
     assert found.values["digests"] == ("scenario_digest", "plan_digest") and found.values["keys"] == ("run.seed",)
 
@@ -426,7 +415,7 @@ def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> 
     seeds = [{"plan_digest": f"p{seed}", "start_state_digest": f"m{seed}"} for seed in (1, 2)]
     base = [write_run(tmp_path, f"b{at}", 100 + at, **seed) for at, seed in enumerate(seeds)]
     new = [write_run(tmp_path, f"n{at}", 100 + at, **seed) for at, seed in enumerate(reversed(seeds))]
-    assert compare_runs(base, new).document["ignored"] == []
+    compare_runs(base, new)
     more = write_run(tmp_path, "n9", 100, **seeds[0])
     assert "[loads-differ]" in refused(base, [*new, more])
 
@@ -441,34 +430,29 @@ def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
             f"probes: {probes}\nrun: {{day_length: 8h, seed: {seed}}}\n1: no key\n"
         )
         (runs[-1] / "scenario.yaml").write_text(scenario, encoding="utf-8")
-    (found,) = compare_runs(runs[:1], runs[1:], force=True).figures.ignored
+    (found,) = against(runs[:1], runs[1:])
     assert found.values["digests"] == ("scenario_digest", "plan_digest")
     assert found.values["keys"] == ("run.seed", "server.imap.ignore_capabilities")
 
 
 def test_the_same_run_twice_is_never_two(tmp_path: Path) -> None:
-    """Given twice, copied to another place, or in both sets: refused by its name, forced or not."""
+    """Given twice, copied to another place, or in both sets: refused by its name."""
     one, two, three_ = (write_run(tmp_path, name) for name in ("one", "two", "three"))
     shutil.copytree(one, tmp_path / "copy")
-    for force in (False, True):
-        assert f"found one twice in base ({one})" in refused([one, one], [two], force=force)
-        assert "found one twice in new" in refused([two], [one, tmp_path / "copy"], force=force)
-        assert "found two in base and in new" in refused([one, two], [three_, two / "logs"], force=force)
+    assert f"found one twice in base ({one})" in refused([one, one], [two])
+    assert "found one twice in new" in refused([two], [one, tmp_path / "copy"])
+    assert "found two in base and in new" in refused([one, two], [three_, two / "logs"])
 
 
 def test_a_stress_run_has_no_score_to_compare(tmp_path: Path) -> None:
     one, two = write_run(tmp_path, "one"), write_run(tmp_path, "two", mode="stress")
-    assert "mode: expected a canonical run, found a stress run" in refused([one], [two], force=True)
+    assert "mode: expected a canonical run, found a stress run" in refused([one], [two])
 
 
-def test_a_limit_needs_scores(tmp_path: Path) -> None:
-    """A forced run that has no score cannot be held against a limit; without one, the tasks are compared."""
+def test_a_run_without_a_score_is_refused(tmp_path: Path) -> None:
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
     new = [write_run(tmp_path, f"n{at}", 100 + at, weights={"COPY": 1}) for at in (1, 2)]
-    assert "--max-regression: expected runs that all have a score" in refused(
-        base, new, max_regression=0.05, force=True
-    )
-    assert compare_runs(base, new, force=True).document["scores"] == []
+    assert Code.COMPARED_INVALID in {one.code for one in against(base, new, max_regression=0.05)}
 
 
 @pytest.mark.parametrize(
