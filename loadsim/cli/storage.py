@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,7 @@ def _tune(args: argparse.Namespace) -> int:
     with campaign_directory(args.out, scenario.name) as directory:
         ended = tune(scenario, lambda one: run_once(one, "performance", directory, run), tries)
         _show(describe_tuning(scenario, tries, ended), directory / REPORT_NAME, args)
-    return exit_status(scenario, tries, ended)
+    return exit_status(tries, ended)
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -108,10 +109,10 @@ def _report(args: argparse.Namespace) -> int:
         return _answer(args.directories[0], args, args.out)
     out = args.out or Path(REPORT_NAME)
     check_place("-o", out)
-    if len({path.resolve() for path in args.directories}) < len(args.directories):
+    tests = [read_recording(each) for each in args.directories]
+    if any(one == other for one, other in combinations(tests, 2)):  # or a copy of it
         raise ConfigError("DIR: expected each test once, found one twice")
-    paper = load_paper(args.paper) if args.paper else ()
-    return _several([read_recording(each) for each in args.directories], out, args, paper)
+    return _several(tests, out, args, load_paper(args.paper) if args.paper else ())
 
 
 def _several(tests: Sequence[Recording], out: Path, args: argparse.Namespace, paper: Sequence[Section] = ()) -> int:

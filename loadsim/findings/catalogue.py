@@ -594,7 +594,12 @@ class Code(Enum):
         "use larger mailboxes, or a smaller cache",
     )
     FEW_READS = _invalid(
-        Cause.TERMS, "{where} made {reads:read} from the disk, at least {limit} needed", "use a longer duration"
+        Cause.TERMS, "{where} made {made:read} from the disk, at least {limit} needed", "use a longer duration"
+    )
+    FEW_LOG_WRITES = _invalid(
+        Cause.TERMS,
+        "{where} made {made:log write}, at least {limit} needed",
+        "use a longer duration, or fewer lazy changes",
     )
     BELOW_TARGET = _missed(
         "{where} made {achieved} reads and writes per second, target {target}",

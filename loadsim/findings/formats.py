@@ -68,6 +68,14 @@ SCALES = {"%": 100.0, "MiB": 2**-20}
 """The factors from figures to their units, if not 1."""
 
 
+def data_size(size_bytes: float) -> str:
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= factor:
+            value = size_bytes / factor
+            return f"{value:,.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
+    return f"{size_bytes:,.0f} bytes"
+
+
 def unit_of(name: str) -> str:
     """Return the unit of a figure by its dotted name, which is "%" for a share; "" for a count."""
     if name.startswith("probes."):

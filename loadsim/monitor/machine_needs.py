@@ -20,7 +20,7 @@ import psutil
 from loadsim.control_groups import memory_limits, usable_cores
 from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
-from loadsim.findings.formats import count
+from loadsim.findings.formats import count, data_size
 from loadsim.model.documents.scenario_document import EMBEDDED
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.population import further_connections
@@ -175,8 +175,8 @@ def check_memory(needs: Needs, resources: Resources) -> None:
     """Raise `ConfigError` for a run that cannot fit into this machine's memory."""
     if needs.memory_bytes > resources.memory_bytes:
         raise ConfigError(
-            f"topology: expected users that fit into the {_size(resources.memory_bytes)} of this machine's memory,"
-            f" found {needs.users:,} users, which need about {_size(needs.memory_bytes)}; take fewer users, or"
+            f"topology: expected users that fit into the {data_size(resources.memory_bytes)} of this machine's memory,"
+            f" found {needs.users:,} users, which need about {data_size(needs.memory_bytes)}; take fewer users, or"
             f" {'another server' if resources.embedded else 'several machines (loadsim run --cluster)'}"
         )
 
@@ -197,9 +197,8 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
         )
     available = resources.memory_available_bytes
     if needs.memory_bytes > available:
-        found.append(
-            f"memory may run out: the run needs about {_size(needs.memory_bytes)}, available are {_size(available)}"
-        )
+        needed, there = data_size(needs.memory_bytes), data_size(available)
+        found.append(f"memory may run out: the run needs about {needed}, available are {there}")
     if resources.open_files is not None and needs.open_files > resources.open_files:
         found.append(
             f"open files will run out: each engine needs {needs.open_files:,}, its hard limit is"
@@ -207,16 +206,18 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
         )
     free = resources.disk_free_bytes
     if needs.log_bytes is not None and needs.log_bytes > free:
-        found.append(f"the disk may fill up: the logs need about {_size(needs.log_bytes)}, free are {_size(free)}")
+        found.append(
+            f"the disk may fill up: the logs need about {data_size(needs.log_bytes)}, free are {data_size(free)}"
+        )
     return found
 
 
 def describe(needs: Needs, resources: Resources) -> list[str]:
-    available, free = _size(resources.memory_available_bytes), _size(resources.disk_free_bytes)
-    logs = "" if needs.log_bytes is None else f", logs {_size(needs.log_bytes)} ({free} available)"
+    available, free = data_size(resources.memory_available_bytes), data_size(resources.disk_free_bytes)
+    logs = "" if needs.log_bytes is None else f", logs {data_size(needs.log_bytes)} ({free} available)"
     allowed = "" if resources.open_files is None else f" ({resources.open_files:,} allowed)"
     lines = [
-        f"Needs, about: memory {_size(needs.memory_bytes)} ({available} available){logs}",
+        f"Needs, about: memory {data_size(needs.memory_bytes)} ({available} available){logs}",
         f"Open files: {needs.open_files:,} in each of {count(needs.engines, 'engine')}{allowed}",
     ]
     if needs.busiest_tasks_per_s is not None:
@@ -226,11 +227,3 @@ def describe(needs: Needs, resources: Resources) -> list[str]:
             f" {resources.tasks_per_s:,.0f}, if nothing else keeps it busy"
         )
     return lines
-
-
-def _size(size_bytes: float) -> str:
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= factor:
-            value = size_bytes / factor
-            return f"{value:,.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
-    return f"{size_bytes:,.0f} bytes"

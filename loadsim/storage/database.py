@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import apsw
 
@@ -143,14 +143,11 @@ class DatabaseStore:
 
     def _copy_log(self) -> None:
         """Read the log as it is sent to another copy of the database."""
-        file = DirectFile(self._log.path, os.O_RDONLY)
-        try:
+        with closing(DirectFile(self._log.path, os.O_RDONLY)) as file:
             written = min(file.size(), self._log.written_bytes - self._checkpointed_bytes)
             for offset in range(0, written, STRIDE_BYTES):
                 began_ns = time.perf_counter_ns()
                 self.io.add(Io.REPLICATION, began_ns, len(file.read(STRIDE_BYTES, offset)))
-        finally:
-            file.close()
 
     def maintain(self) -> Checked:
         checked = self._stride(self._at)

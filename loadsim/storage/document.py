@@ -11,7 +11,7 @@ from loadsim.analysis.summary import Tone
 from loadsim.analysis.verdict import Verdict
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.findings.formats import count, percent
+from loadsim.findings.formats import count, data_size, percent
 from loadsim.findings.next_step import next_step
 from loadsim.report.answer import findings
 from loadsim.report.answer_tables import facts_table
@@ -106,8 +106,8 @@ def verdict_words(recording: Recording, verdict: Verdict) -> str:
 
 def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Block]:
     scenario, header = recording.scenario, recording.header
-    size, message_size = _size(scenario.mailbox_size), _size(scenario.message_size)
-    cache = f"cache of {_size(scenario.cache)} each"
+    size, message_size = data_size(scenario.mailbox_size), data_size(scenario.message_size)
+    cache = f"cache of {data_size(scenario.cache)} each"
     facts = [
         ("Mailboxes", f"{scenario.mailboxes:,} of {size}, messages of {message_size}"),
         ("Store", f"{scenario.store}, {count(scenario.databases, 'database')}, {cache}"),
@@ -125,18 +125,11 @@ def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iter
         )
         facts.append(("Load per database", setting(scenario.threads, scenario.pause_s)))
         if recording.sizes:
-            before, after = map(_size, recording.sizes)
+            before, after = map(data_size, recording.sizes)
             facts.append(("Databases", f"{before} at the begin, {after} at the end"))
         facts.append(("Window", f"{recording.window_s:,.0f} s, samples of {header.sample_s:g} s"))
         facts.append(("Operations", f"{done.total():,}: {mix}"))
     yield facts_table("What was tested", facts)
-
-
-def _size(size_bytes: float) -> str:
-    unit, name = next(
-        (each for each in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB")) if size_bytes >= each[0]), (1024, "KiB")
-    )
-    return f"{size_bytes / unit:,.4g} {name}"
 
 
 def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Section]:
@@ -178,11 +171,11 @@ def _integrity(recording: Recording) -> Iterator[Block]:
     if passes := recording.checked:
         size, took_s = sum(each.bytes for each in passes), max(each.took_s for each in passes)
         speed = f"{size / took_s / 1e6:,.0f} MB/s" if took_s else None
-        rows.append(("Checksums of all files", _size(size), speed, sum(each.damaged for each in passes)))
+        rows.append(("Checksums of all files", data_size(size), speed, sum(each.damaged for each in passes)))
     if passes := recording.recovered:
         size, took_s = sum(each.bytes for each in passes), sum(each.took_s for each in passes)
         speed = f"{took_s * 1e6 / size:.3g} s per MB" if size else None
-        rows.append(("Logs replayed", _size(size), speed, None))
+        rows.append(("Logs replayed", data_size(size), speed, None))
     if passes := recording.proved:
         messages, damaged = sum(each.messages for each in passes), sum(each.damaged for each in passes)
         rows.append(("Messages, as acknowledged", f"{messages:,}", None, damaged))
@@ -249,7 +242,7 @@ def describe_tuning(scenario: StorageScenario, tries: Sequence[Try], why: Code) 
         verdict=f"{best.iops:,.1f} reads and writes per second, {target}, with {setting(*best.setting)}"
         if best
         else f"no run passed, {target}",
-        tone=TONES[exit_status(scenario, tries, why)],
+        tone=TONES[exit_status(tries, why)],
         sections=(
             Section("Findings", tuple(findings([finding(why)])), brief=True),
             Section("Runs", (runs,), brief=True),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from loadsim.storage.store import Damaged
 
 ABSENT = -1  # in place of a version: the message was deleted, or not yet inserted
-_LIVE, _SIZES, _CHANGES, _IN_USE = "live.npy", "sizes.json", "changes", "in-use"
-
-FILLING = "filling"  # the file that a database has until it was filled
+_LIVE, _CHANGES, IN_USE = "live", "changes", "in-use"  # the last one while it is filled or changed
 _ENTRY = np.dtype([("key", "<u8"), ("version", "<i4")])
 _CHANGE = np.dtype([("key", "<u8"), ("version", "<i4"), ("state", "<u4")])
 
@@ -51,76 +49,64 @@ class Ledger:
     """The ledger in a directory. `note` is called by all threads."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(directory / _CHANGES, flags, 0o600)
 
     @property
     def is_clean(self) -> bool:
         """The store ended cleanly, after it was filled."""
-        return is_filled(self._directory) and not (self._directory / _IN_USE).exists()
+        return is_filled(self.directory) and not (self.directory / IN_USE).exists()
 
     @property
     def survived(self) -> bool:
         """The machine has not been started again since the changes began: none of them is missing here."""
-        return self.is_clean or (self._directory / _IN_USE).read_text() == _boot()
+        return self.is_clean or (self.directory / IN_USE).read_text() == _boot()
 
     def begin(self) -> None:
         """Record durably that changes follow, and in which session of the machine: they are not synced."""
-        self._replace(_IN_USE, _boot().encode())
+        self._replace(IN_USE, _boot().encode())
 
     def _replace(self, name: str, content: bytes) -> None:
-        new = self._directory / "new"
+        new = self.directory / "new"
         with new.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        new.replace(self._directory / name)
+        new.replace(self.directory / name)
         self._sync()
 
     def _sync(self) -> None:
-        directory = os.open(self._directory, os.O_RDONLY)
+        directory = os.open(self.directory, os.O_RDONLY)
         os.fsync(directory)
         os.close(directory)
 
     def note(self, key: int, version: int, state: Noted) -> None:
         os.write(self._file, _NOTE.pack(key, version, state))
 
-    def live(self) -> Live:
-        """Return the messages at the last clean end."""
-        try:
-            live: Live = np.load(self._directory / _LIVE)
-            if live.dtype != _ENTRY:
-                raise ValueError
-        except (ValueError, EOFError):
-            raise Damaged(f"ledger: {_LIVE}") from None
-        return live
-
-    def sizes(self) -> dict[str, int]:
-        """Return the sizes of the store's logs at the last clean end."""
-        try:
-            return {str(name): int(size) for name, size in json.loads((self._directory / _SIZES).read_bytes()).items()}
-        except (OSError, ValueError, TypeError, AttributeError):
-            raise Damaged(f"ledger: {_SIZES}") from None
+    def ended(self) -> tuple[Live, dict[str, int]]:
+        """Return the messages, and the sizes of the store's logs, at the last clean end."""
+        checksum, _, content = (self.directory / _LIVE).read_bytes().partition(b"\n")
+        if checksum != b"%d" % zlib.crc32(content):
+            raise Damaged(f"ledger: {_LIVE}")
+        sizes, _, entries = content.partition(b"\n")
+        return np.frombuffer(entries, _ENTRY), json.loads(sizes)
 
     def write(self, live: Live, sizes: Mapping[str, int]) -> None:
         """Record the messages and the logs of a store that has ended cleanly."""
-        self._replace(_SIZES, json.dumps(sizes).encode())
-        packed = BytesIO()
-        np.save(packed, live)
-        self._replace(_LIVE, packed.getvalue())
+        content = json.dumps(sizes).encode() + b"\n" + live.tobytes()
+        self._replace(_LIVE, b"%d\n" % zlib.crc32(content) + content)
         os.ftruncate(self._file, 0)
-        for name in (_IN_USE, FILLING):
-            (self._directory / name).unlink(missing_ok=True)
+        (self.directory / IN_USE).unlink(missing_ok=True)
         self._sync()
 
     def changed(self) -> dict[int, set[int]]:
         """Return the versions that each changed message may have."""
-        content = (self._directory / _CHANGES).read_bytes()
+        content = (self.directory / _CHANGES).read_bytes()
         changes = np.frombuffer(content[: len(content) // _CHANGE.itemsize * _CHANGE.itemsize], _CHANGE)
         if not len(changes):
             return {}
-        live = self.live()
+        live, _ = self.ended()
         allowed: dict[int, set[int]] = {}
         for key, version, state in changes.tolist():
             versions = allowed.get(key)
@@ -157,7 +143,7 @@ def compare(ledger: Ledger, found: Live, live: Live | None = None) -> Iterator[t
         return
     allowed: Mapping[int, set[int]] = {}
     if live is None:
-        live, allowed = ledger.live(), ledger.changed()
+        (live, _), allowed = ledger.ended(), ledger.changed()
     # 1. Messages that did not change: numpy compares millions of them.
     changed = np.fromiter(allowed, np.uint64, len(allowed))
     expected, there = (each[~np.isin(each["key"], changed)] for each in (live, found))

@@ -16,6 +16,7 @@ from typing import Literal
 from loadsim.engine.latency_histogram import LatencyHistogram
 from loadsim.storage.ledger import ABSENT, Ledger, Live, Noted, live_of
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
+from loadsim.storage.places import room_bytes
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Damaged, Store
 
@@ -72,7 +73,7 @@ class StoreLoad:
     ) -> None:
         self._store, self._ledger, self._messages, self._scenario = store, ledger, messages, scenario
         self._mailboxes = mailboxes
-        self.held = Held(ledger.live())
+        self.held = Held(ledger.ended()[0])
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._operations: Counter[str] = Counter()
@@ -81,7 +82,7 @@ class StoreLoad:
         self._damages: list[str] = []
         self._lag = LatencyHistogram()
         self.failed = False  # an operation failed, or found damage, so that not all messages are known
-        self.full = False  # the disk took no more
+        self.full = False  # the file system has reached its reserve
         works: list[tuple[Callable[[], None], float]] = [(store.settle, SETTLE_S), (self._tick, 0.0)]
         works += [(self._maintain, MAINTAIN_S)] if scenario.maintenance else []
         self._threads = [threading.Thread(target=self._operate, args=(number,)) for number in range(scenario.threads)]
@@ -178,7 +179,13 @@ class StoreLoad:
             raise Damaged(damaged)
 
     def _tick(self) -> None:
-        """Measure how late this process gets the interpreter: its times of inputs and outputs are as wrong."""
+        """Measure how late this process gets the interpreter: its times of inputs and outputs are as wrong.
+
+        Keep the reserve of the file system, which others may fill, too.
+        """
+        if room_bytes(self._ledger.directory, self._scenario.reserve) < 0:
+            self.full = True
+            self._stop.set()
         began_ns = time.monotonic_ns()
         self._stop.wait(TICK_S)
         with self._lock:
@@ -192,7 +199,7 @@ class StoreLoad:
 
     @contextmanager
     def _noted_failures(self) -> Iterator[None]:
-        """Record damage and failures of the disk, and wait a moment; a full disk ends the load."""
+        """Record damage and failures of the disk, and wait a moment; a full one ends the load."""
         try:
             yield
         except Damaged as damage:
@@ -201,11 +208,12 @@ class StoreLoad:
                 if len(self._damages) < MOST_DAMAGES:
                     self._damages.append(str(damage))
         except OSError as failure:
-            with self._lock:
-                self._failures[failure.strerror or str(failure)] += 1
             if failure.errno in (errno.ENOSPC, errno.EDQUOT):
                 self.full = True
                 self._stop.set()
+            else:
+                with self._lock:
+                    self._failures[failure.strerror or str(failure)] += 1
         else:
             return
         self.failed = True

@@ -80,7 +80,7 @@ class RecentlyUsed(Generic[V]):
         self._most_bytes = most_bytes
         self._values: OrderedDict[int, tuple[V, int]] = OrderedDict()
         self._bytes = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, key: int) -> V | None:
         with self._lock:
@@ -93,7 +93,7 @@ class RecentlyUsed(Generic[V]):
         """Add a value, and return those that it displaces."""
         displaced: list[V] = []
         with self._lock:
-            self._remove(key)
+            self.remove(key)
             self._values[key] = value, size_bytes
             self._bytes += size_bytes
             while self._bytes > self._most_bytes:
@@ -104,10 +104,7 @@ class RecentlyUsed(Generic[V]):
 
     def remove(self, key: int) -> None:
         with self._lock:
-            self._remove(key)
-
-    def _remove(self, key: int) -> None:
-        self._bytes -= self._values.pop(key, (None, 0))[1]
+            self._bytes -= self._values.pop(key, (None, 0))[1]
 
     @property
     def filled_share(self) -> float:

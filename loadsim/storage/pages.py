@@ -54,8 +54,8 @@ class Pages:
     def _read_page(self, begin: int) -> bytes:
         began_ns = time.perf_counter_ns()
         page = self.file.read(PAGE_BYTES, begin)
-        self._io.add(Io.READ, began_ns, len(page))
-        if len(page) == PAGE_BYTES:
+        if page:  # else it is behind the end, and no device was asked
+            self._io.add(Io.READ, began_ns, len(page))
             if not is_sound(page, begin):
                 raise Damaged(f"{self._name}: page {begin // PAGE_BYTES + 1}")
             self.cache.put(begin, page, len(page))

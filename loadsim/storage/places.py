@@ -7,14 +7,15 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.files import locked, read_text
-from loadsim.monitor.system.filesystems import run_storage
-from loadsim.storage.ledger import FILLING, is_filled
-from loadsim.storage.scenario import OF_FILES, StorageScenario
+from loadsim.storage.ledger import IN_USE, is_filled
+from loadsim.storage.page_cache import DirectFile, drop
+from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.store import STRIDE_BYTES
 
 ROOT, MARK = "loadsim-storage", "loadsim-storage.json"  # the directory in each given one, and what marks it
 STORE = "store"  # the directory of a store, next to its ledger
@@ -41,12 +42,10 @@ def marked_places(
             places = [roots[number % len(roots)] / f"db-{number + 1:03}" for number in range(scenario.databases)]
             for place in places:
                 place.mkdir(mode=0o700, exist_ok=True)
-                if place.is_symlink() or (place / STORE).is_symlink():
-                    raise ConfigError(f"directories: {place}: expected a directory that loadsim made, found a link")
-                if not is_filled(place) and not (place / FILLING).exists():
-                    if (place / STORE).exists():  # what it must have is not known
-                        raise ConfigError(f"directories: expected the ledger of {place}, found none (remove {place})")
-                    (place / FILLING).touch()
+                if any(each.is_symlink() or each.is_mount() for each in (place, place / STORE)):  # of another disk
+                    raise ConfigError(f"directories: {place}: expected directories of loadsim, found a link or mount")
+                if (place / STORE).exists() and not is_filled(place) and not (place / IN_USE).exists():
+                    raise ConfigError(f"directories: expected the ledger of {place}, found none (remove {place})")
             yield places
     finally:
         if not scenario.directories:
@@ -67,12 +66,13 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
             found = read_text(root / MARK, str(root / MARK))
             if found != stored and found in others:
                 with locked(root, "directories", "storage test"):
-                    shutil.rmtree(root)
-                found = stored
+                    for place in root.glob("db-*"):
+                        shutil.rmtree(place)
+                    (root / MARK).write_text(found := stored, encoding="utf-8")
         if is_new := not root.exists():
             root.mkdir(mode=0o700)
             (root / MARK).write_text(stored, encoding="utf-8")
-        if not _direct(root / MARK, scenario.store in OF_FILES):
+        if not _direct(root / "probe"):
             if is_new:
                 shutil.rmtree(root)
             raise ConfigError(f"{name}: expected a file system with direct reads, such as ext4 or XFS, found none")
@@ -85,21 +85,24 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
     return root
 
 
-def _direct(path: Path, of_files: bool) -> bool:
-    """Return True if a file can be read past the page cache, from a device; of messages, it must tell what it has."""
-    system = run_storage(path)
-    if system and system["type"] in ("tmpfs", "ramfs"):
-        return False
+def _direct(path: Path) -> bool:
+    """Return True if a direct read leaves nothing in the page cache, and the page cache tells what it has.
+
+    It is tried: btrfs, and ext4 with `data=journal`, take `O_DIRECT`, and read through the page cache (Linux 6.18).
+    """
     try:
-        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC))
-        if of_files:
-            with path.open("rb", buffering=0) as file:
-                os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+        path.write_bytes(os.urandom(STRIDE_BYTES))
+        drop(path, written=True)
+        with closing(DirectFile(path, os.O_RDONLY)) as direct, path.open("rb", buffering=0) as file:
+            direct.read(STRIDE_BYTES, 0)
+            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
     except OSError as failure:
         if failure.errno not in (errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP):
             raise
         return failure.errno == errno.EAGAIN
-    return True
+    finally:
+        path.unlink(missing_ok=True)
+    return False
 
 
 def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:
@@ -123,6 +126,6 @@ def used_bytes(places: Sequence[Path]) -> int:
 
 
 def room_bytes(place: Path, reserve: float) -> int:
-    """Return the bytes that a file system can take without using its reserve; below 0 if it is used."""
+    """Return the bytes that a file system can take without using its reserve; below 0 if that is used."""
     system = os.statvfs(place)
     return round((system.f_bavail - reserve * system.f_blocks) * system.f_frsize)

@@ -28,7 +28,7 @@ from loadsim.report.test_environment import file_system
 from loadsim.runs.directory import create_directory, dated, discard
 from loadsim.storage.figures import Sample
 from loadsim.storage.kernel_log import KernelLog
-from loadsim.storage.places import check_room, marked_places, room_bytes, used_bytes
+from loadsim.storage.places import check_room, marked_places, used_bytes
 from loadsim.storage.recording import RECORDING, End, Recording, RecordingWriter, TestedTerms, read_recording
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Io, Pass, summed
@@ -139,6 +139,10 @@ def run_test(
     return directory
 
 
+def machine_words() -> str:
+    return f"{platform.node()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
+
+
 def _kind(scenario: StorageScenario, test: Test) -> Test:
     return "stress" if test == "performance" and scenario.duration_s > STRICT_S else test
 
@@ -155,7 +159,7 @@ def campaign_directory(out: Path | None, name: str) -> Iterator[Path]:
 def run_once(
     scenario: StorageScenario, test: Test, directory: Path, run: Callable[[StorageScenario, Path], object]
 ) -> Recording:
-    """Return the test of a scenario that a campaign has and that no user ended, or make it in a new directory."""
+    """Return the test of a scenario on this machine that a campaign has and no user ended, or make it."""
     for number in count(1):
         path = directory / str(number)
         if not path.exists():
@@ -163,7 +167,8 @@ def run_once(
             return read_recording(path)
         if (path / RECORDING).exists():
             found = read_recording(path)
-            same = found.scenario == scenario and found.header.test == _kind(scenario, test)
+            terms = found.scenario, found.header.test, found.header.machine, found.header.software
+            same = terms == (scenario, _kind(scenario, test), machine_words(), __version__)
             if same and found.end is not None and not found.end.stopped:
                 return found
     raise AssertionError
@@ -194,7 +199,7 @@ async def _test(
             software=__version__,
             test=test,
             began=began.isoformat(timespec="seconds"),
-            machine=f"{platform.node()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
+            machine=machine_words(),
             scenario=asdict(scenario),
             databases=[(each.name, str(each.place)) for each in started],
             file_systems=sorted({file_system(FileSystem(**each)) for each in map(run_storage, places) if each}),
@@ -325,10 +330,7 @@ class LoadRun:
         if message["at_s"] - self.told_s >= EACH_S:
             self.told_s = message["at_s"]
             self.tell(f"{self.told_s:6,.0f} s  {_words(latest.values(), recording.header.sample_s)}")
-        if any(room_bytes(each.place, self.scenario.reserve) < 0 for each in self.started):
-            self.full = True
-            self._end()
-        elif recording.window is None:
+        if recording.window is None:
             warm = recording.complete > 0 and all(each["warm_share"] >= WARM_SHARE for each in latest.values())
             if warm or message["at_s"] > max(LEAST_WARM_UP_S, self.scenario.duration_s):
                 self.recorder.add("window", (len(recording.samples[database.name]), warm))

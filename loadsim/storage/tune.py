@@ -36,6 +36,7 @@ class Try:
 
     setting: Setting
     result: Result
+    reached: bool  # each database made its part of the target
     iops: float
     operations_per_s: float
 
@@ -44,13 +45,15 @@ def result_of(recording: Recording) -> Try:
     """Judge a run by its times: whether it reached the target does not matter yet."""
     verdict, together = judge(recording), recording.together
     result: Result = "pass"
+    missed = {each.code for each in verdict.missed}
     if verdict.causes:
         result = "generator" if Cause.GENERATOR in verdict.causes else "void"
-    elif codes := {each.code for each in verdict.missed} - {Code.BELOW_TARGET}:
+    elif codes := missed - {Code.BELOW_TARGET}:
         result = "fail" if codes <= BY_TIMES else "void"
     scenario, done = recording.scenario, sum(together.operations.values())
     rate = done / recording.window_s / scenario.databases if recording.window_s else 0.0
-    return Try((scenario.threads, scenario.pause_s), result, together.iops, rate)
+    setting = scenario.threads, scenario.pause_s
+    return Try(setting, result, Code.BELOW_TARGET not in missed, together.iops, rate)
 
 
 def next_setting(tries: Sequence[Try]) -> Setting | Code:
@@ -79,14 +82,15 @@ def next_setting(tries: Sequence[Try]) -> Setting | Code:
 
 
 def best_of(tries: Sequence[Try]) -> Try | None:
-    """Return the run that passed with the most reads and writes per second."""
-    return max((each for each in tries if each.result == "pass"), key=lambda each: each.iops, default=None)
+    """Return the run that passed, of those that reached the target, if any, with the most reads and writes."""
+    passed = [each for each in tries if each.result == "pass"]
+    return max(passed, key=lambda each: (each.reached, each.iops), default=None)
 
 
-def exit_status(scenario: StorageScenario, tries: Sequence[Try], why: Code) -> int:
+def exit_status(tries: Sequence[Try], why: Code) -> int:
     """Return 0 if a run reached the target, 1 if the disks kept it from that, 3 if something else did."""
     best = best_of(tries)
-    if best and best.iops >= scenario.target_iops and why is not Code.STOPPED:
+    if best and best.reached and why is not Code.STOPPED:
         return 0
     return 1 if why in (Code.TUNING_FOUND, Code.TUNING_NONE) else 3
 

@@ -25,7 +25,7 @@ MOST_CPU_SHARE = 0.8  # above it, the threads of a database wait for the interpr
 MOST_LAG_MS = 10.0
 DISKS_FAILED = (Code.STORED_DAMAGED, Code.DISK_FAILED)  # even if the times say nothing
 MOST_SINGLE_MS = 1000.0  # of a single read, write or sync: the mean of a sample hides a disk that stalls
-LEAST_READS = 100  # fewer reads of a database make no average
+LEAST_MADE = 100  # fewer reads or log writes of a database make no average
 
 
 def judge(recording: Recording) -> Verdict:
@@ -43,7 +43,8 @@ def judge(recording: Recording) -> Verdict:
 
 def _ended(recording: Recording) -> Iterator[Finding]:
     end = recording.end
-    if end is None:
+    loaded = recording.header.test in LOADED
+    if end is None or (loaded and not any(end) and len(recording.counted) < recording.wanted):
         yield finding(Code.NO_END)
         return
     if not (recording.checked or end.failure or end.stopped):
@@ -67,20 +68,19 @@ def _load(recording: Recording) -> Iterator[Finding]:
         target = scenario.target_iops * mailboxes / scenario.mailboxes
         if each.iops < target:
             yield finding(Code.BELOW_TARGET, each.name, achieved=each.iops, target=target)
-        # 1. The generator was not the limit, and there is enough to judge.
+        # 1. The generator was not the limit.
         if each.cpu_share > MOST_CPU_SHARE:
             yield finding(Code.WORKER_BUSY, each.name, cpu_share=each.cpu_share, limit_share=MOST_CPU_SHARE)
         if (each.lag_p99_ms or 0.0) > MOST_LAG_MS:
             yield finding(Code.WORKER_LATE, each.name, lag_p99_ms=each.lag_p99_ms, limit_ms=MOST_LAG_MS)
-        reads = round(each.io[Io.READ].per_s * window_s)
-        if reads < LEAST_READS:
-            yield finding(Code.FEW_READS, each.name, reads=reads, limit=LEAST_READS)
         # 2. The disks are as fast as the limits say.
-        for kind, slow, peak in (
-            (Io.READ, Code.DISK_READS_SLOW, Code.DISK_READ_PEAK),
-            (Io.LOG_WRITE, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK),
+        for kind, few, slow, peak in (
+            (Io.READ, Code.FEW_READS, Code.DISK_READS_SLOW, Code.DISK_READ_PEAK),
+            (Io.LOG_WRITE, Code.FEW_LOG_WRITES, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK),
         ):
-            mean_ms, max_ms = each.io[kind].ms, each.io[kind].max_ms
+            made, mean_ms, max_ms = round(each.io[kind].per_s * window_s), each.io[kind].ms, each.io[kind].max_ms
+            if made < LEAST_MADE:
+                yield finding(few, each.name, made=made, limit=LEAST_MADE)
             if mean_ms is not None and mean_ms > AVERAGE_MS[kind]:
                 yield finding(slow, each.name, mean_ms=mean_ms, limit_ms=AVERAGE_MS[kind])
             if max_ms is not None and max_ms > peak_ms:

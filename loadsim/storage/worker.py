@@ -7,8 +7,10 @@ with `done` at the end of the order. The first order is `open`. The end of the i
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -26,7 +28,7 @@ from loadsim.plugins import plugin
 from loadsim.storage.ledger import Ledger, Live, compare, is_filled, live_of
 from loadsim.storage.load import MOST_DAMAGES, StoreLoad
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
-from loadsim.storage.places import STORE, used_bytes
+from loadsim.storage.places import STORE, room_bytes, used_bytes
 from loadsim.storage.scenario import read_storage
 from loadsim.storage.store import Damaged, Pass, Store, StoreSettings
 
@@ -62,9 +64,11 @@ class Worker:
         self._settings = StoreSettings(
             place / STORE, not filled, mailboxes, self._scenario.cache, log_bytes, self._scenario.copies - 1
         )
-        self._messages = StoredMessages(number, self._scenario.message_size)
-        if not filled and (place / STORE).exists():  # filling was interrupted
-            shutil.rmtree(place / STORE)
+        # Of no other process: disks that deduplicate may be shared with other machines.
+        self._messages = StoredMessages(secrets.randbits(60), self._scenario.message_size)
+        if not filled:
+            self._ledger.begin()
+            shutil.rmtree(place / STORE, ignore_errors=True)  # of a filling that was interrupted
         (place / STORE).mkdir(exist_ok=True)
         self._live: Live | None = None  # the messages that must be there, by this process: a disk cannot change them
         self._cut: list[str] = []  # the logs that were longer at the last clean end
@@ -83,7 +87,7 @@ class Worker:
         store: Store = kind.load()(self._settings)
         if self._ledger.is_clean:
             found = store.log_sizes()
-            missing = {name: size - found.get(name, 0) for name, size in self._ledger.sizes().items()}
+            missing = {name: size - found.get(name, 0) for name, size in self._ledger.ended()[1].items()}
             self._cut = [f"{name}: {size} bytes at its end" for name, size in missing.items() if size > 0]
         return store
 
@@ -92,6 +96,8 @@ class Worker:
         keys = [mailbox << MAILBOX_BITS | number for mailbox, number in numbers]
         for number, key in enumerate(keys):
             self._tell(number / len(keys))
+            if room_bytes(self._ledger.directory, self._scenario.reserve) < 0:  # others may fill it, too
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._store.insert(key, self._messages.make(key, 0), durable=False)
             self._store.settle()
         self._end(live_of((key, 0) for key in keys))
@@ -133,7 +139,7 @@ class Worker:
     def verify(self) -> dict[str, Any]:
         """Read all messages, and hold them against the ledger."""
         began_s, damages = time.monotonic(), []
-        expected = len(self._ledger.live() if self._live is None else self._live)
+        expected = len(self._ledger.ended()[0] if self._live is None else self._live)
         entries: list[tuple[int, int]] = []
         altered = set()
         try:

@@ -16,6 +16,7 @@ from patience import PATIENCE_S
 
 from bench.control_groups import ROOT, Limits, limited
 from bench.loop_device import LoopDevice, loop_device
+from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.plugins import plugin
@@ -122,6 +123,27 @@ def test_each_changed_page_is_written(device: LoopDevice) -> None:
             store.recover()
         assert counted.kernel["writes"] == within_5_percent(counted.count(Io.WRITE))
         assert counted.kernel["written_bytes"] == within_5_percent(counted.bytes(Io.WRITE))
+
+
+def test_a_file_system_that_ignores_direct_reads_is_refused(device: LoopDevice, tmp_path: Path) -> None:
+    """As ext4 does if it journals data (ext4(5), data): reads would come from memory."""
+    arguments = [
+        "storage",
+        "backup",
+        "storage-quickstart",
+        "--set",
+        f"directories=[{device.place}]",
+        "--quiet",
+        "--out",
+    ]
+    for command in (
+        ("umount", device.place),
+        ("tune2fs", "-O", "has_journal", device.path),
+        ("mount", "-o", "data=journal", device.path, device.place),
+    ):
+        subprocess.run(command, check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL)
+    assert main([*arguments, str(tmp_path / "out")]) == 2
+    assert [path.name for path in device.place.iterdir()] == ["lost+found"]
 
 
 def test_a_slow_disk_fails_by_its_reads(device: LoopDevice, tmp_path: Path) -> None:

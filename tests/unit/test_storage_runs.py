@@ -14,7 +14,7 @@ import pytest
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.storage.kernel_log import KernelLog
-from loadsim.storage.ledger import FILLING
+from loadsim.storage.ledger import IN_USE
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import MARK, ROOT, check_room
 from loadsim.storage.recording import RECORDING, read_recording
@@ -91,7 +91,7 @@ def test_a_recording_that_was_cut_is_an_unfinished_test(tmp_path: Path) -> None:
 def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
     assert storage("backup", *given, str(tmp_path / "1")) == 0
-    (tmp_path / ROOT / "db-001" / "in-use").write_text("before\n")
+    (tmp_path / ROOT / "db-001" / IN_USE).write_text("before\n")
     assert storage("run", *given, str(tmp_path / "2")) == 2
     assert "db-001" in capsys.readouterr().err
     assert not (tmp_path / "2").exists()
@@ -104,8 +104,8 @@ def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys
 def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
     given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
     assert storage("backup", *given, str(tmp_path / "1")) == 0
-    (tmp_path / ROOT / "db-001" / "live.npy").unlink()
-    (tmp_path / ROOT / "db-001" / FILLING).touch()
+    (tmp_path / ROOT / "db-001" / "live").unlink()
+    (tmp_path / ROOT / "db-001" / IN_USE).touch()
     assert storage("backup", *given, str(tmp_path / "2")) == 0
     assert storage("verify", *given, str(tmp_path / "3")) == 0
 
@@ -168,10 +168,9 @@ def test_the_reserve_of_the_file_system_stays_free(tmp_path: Path) -> None:
         check_room(scenario, [(tmp_path, False)])
 
 
-@pytest.mark.parametrize("store", ["database", "maildir"])
-def test_a_file_system_in_memory_is_no_disk(store: str, tmp_path: Path) -> None:
+def test_a_file_system_in_memory_is_no_disk(tmp_path: Path) -> None:
     with TemporaryDirectory(dir="/dev/shm") as memory:
-        given = ("storage-quickstart", "--set", f"directories=[{memory}]", "--set", f"store={store}", "--out")
+        given = ("storage-quickstart", "--set", f"directories=[{memory}]", "--out")
         assert storage("backup", *given, str(tmp_path / "1")) == 2
         assert list(Path(memory).iterdir()) == []
     assert list(tmp_path.iterdir()) == []
@@ -181,8 +180,11 @@ def test_a_queue_makes_each_test_once_and_removes_its_own_stores_only(tmp_path: 
     disk, queue = tmp_path / "disk", tmp_path / "queue"
     disk.mkdir()
     given = ("backup", "storage-quickstart", "--set", f"directories=[{disk}]")
+    assert storage(*given, "--out", str(tmp_path / "first")) == 0
+    (disk / ROOT / "kept").touch()  # by a user
     for _ in range(2):
         assert storage(*given, "--set", "mailboxes=[4, 6]", "--out", str(queue)) == 0
+    assert (disk / ROOT / "kept").exists()
     assert [read_recording(path).scenario.mailboxes for path in sorted(queue.glob("[0-9]"))] == [4, 6]
     assert json.loads((disk / ROOT / MARK).read_text())["mailboxes"] == 6
     assert storage(*given, "--set", "mailboxes=[8, 10]", "--out", str(tmp_path / "other")) == 2
@@ -241,7 +243,7 @@ def test_a_lost_ledger_is_not_a_new_store(tmp_path: Path, capsys: pytest.Capture
     disk.mkdir()
     given = ("storage-quickstart", "--set", f"directories=[{disk}]", "--set", "databases=1", "--out")
     assert storage("backup", *given, str(tmp_path / "1")) == 0
-    (disk / ROOT / "db-001" / "live.npy").unlink()
+    (disk / ROOT / "db-001" / "live").unlink()
     stored = whole(disk).read_bytes()
     assert storage("verify", *given, str(tmp_path / "2")) == 2
     assert "db-001" in capsys.readouterr().err

@@ -103,12 +103,14 @@ def restarted() -> Recording:
     ("of", "code"),
     [
         (recording([with_times()], end=None), Code.NO_END),
+        (recording([with_times()[1:]], scenario=replace(SCENARIO, duration_s=7200.0)), Code.NO_END),
         (recording([with_times()], end=(True, False, None)), Code.STOPPED),
         (recording([with_times()], end=(False, True, None)), Code.DISK_FULL),
         (recording([with_times()], end=(False, False, "db-001: its process ended")), Code.FAULT_ENDED),
         (recording([with_times()], warm=False), Code.CACHE_NOT_FULL),
         (unverified(), Code.STORE_UNVERIFIED),
         (recording([[sample({**GOOD, Io.READ: (0.01, 1.0)})] * TWO_HOURS]), Code.FEW_READS),
+        (recording([[sample({**GOOD, Io.LOG_WRITE: (0.0, 0.0)})] * TWO_HOURS]), Code.FEW_LOG_WRITES),
         (restarted(), Code.MACHINE_RESTARTED),
     ],
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from io import FileIO
 from pathlib import Path
@@ -43,6 +44,7 @@ def orders() -> Iterator[tuple[FileIO, int]]:
 def opened(orders: FileIO, place: Path, store: str) -> Worker:
     worker = Worker(orders)
     worker.open(asdict(replace(SCENARIO, store=store)), 0, str(place), 1 << 20)
+    worker._messages = StoredMessages(1, SCENARIO.message_size)  # the same each time
     return worker
 
 
@@ -104,6 +106,40 @@ def test_any_flipped_byte_of_the_databases_log_is_found(data: st.DataObject) -> 
             log.write(bytes([byte ^ 1 << data.draw(st.integers(0, 7))]))
         (damage,) = opened(orders, Path(directory), "database").check()["damages"]
         assert damage.startswith("mail.db-wal: ")
+
+
+def test_the_reserve_stays_free_while_a_store_is_filled_and_loaded(orders: tuple[FileIO, int], tmp_path: Path) -> None:
+    """Others may use it meanwhile: the load ends, and the store ends cleanly, with what it must have."""
+    worker = opened(orders[0], tmp_path, "maildir")
+    with reserve_used(worker), pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        worker.fill()
+    worker.fill()
+    with reserve_used(worker):
+        loaded = worker.load(sample_s=0.1)
+    assert (loaded["full"], loaded["rest"]["failures"]) == (True, {})
+    assert worker._ledger.is_clean
+    assert worker.verify()["damages"] == []
+
+
+def test_a_full_disk_is_not_a_failed_one(tmp_path: Path) -> None:
+    settings = StoreSettings(tmp_path / STORE, True, 2, 1 << 20, 1 << 20, 0)
+    settings.directory.mkdir()
+    ledger = Ledger(tmp_path)
+    with closing(Maildir(settings)) as store, closing(ledger):
+        ledger.write(live_of([]), {})
+        load = StoreLoad(store, ledger, StoredMessages(1, 20_000), replace(SCENARIO, store="maildir"), 2)
+        with load._noted_failures():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert (load.full, load.failed, load.take()["failures"]) == (True, True, {})
+
+
+@contextmanager
+def reserve_used(worker: Worker) -> Iterator[None]:
+    """The reserve is all of the file system."""
+    before = worker._scenario
+    worker._scenario = replace(before, reserve=1.0)
+    yield
+    worker._scenario = before
 
 
 def test_only_what_finds_a_message_is_an_operation(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from storage_recordings import GOOD, SCENARIO, recording, sample
 
 from loadsim.findings.catalogue import Code
 from loadsim.storage.recording import RECORDING, RecordingWriter
-from loadsim.storage.runs import run_once
+from loadsim.storage.runs import machine_words, run_once
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Io
-from loadsim.storage.tune import MOST_THREADS, Result, Setting, Try, best_of, exit_status, next_setting, tune
+from loadsim.storage.tune import MOST_THREADS, Result, Setting, Try, best_of, exit_status, next_setting, result_of, tune
+from loadsim.version import __version__
 
 MOST_RUNS = 40
 
@@ -28,7 +29,7 @@ def tuned(disk: Callable[[Setting], tuple[Result, float]]) -> tuple[list[Try], C
     while not isinstance(setting := next_setting(tries), Code):
         assert setting not in [each.setting for each in tries]
         result, per_s = disk(setting)
-        tries.append(Try(setting, result, 4 * per_s, per_s))
+        tries.append(Try(setting, result, True, 4 * per_s, per_s))
         assert len(tries) < MOST_RUNS
     return tries, setting
 
@@ -79,31 +80,45 @@ def test_it_gives_up_with_a_reason(result_of: Callable[[Setting], tuple[Result, 
 
 
 @pytest.mark.parametrize(
-    ("iops", "why", "status"),
+    ("reached", "why", "status"),
     [
-        (400.0, Code.TUNING_FOUND, 0),
-        (400.0, Code.TUNING_NO_LIMIT, 0),
-        (400.0, Code.TUNING_GENERATOR, 0),
-        (400.0, Code.STOPPED, 3),
-        (399.0, Code.TUNING_FOUND, 1),
-        (399.0, Code.TUNING_NO_LIMIT, 3),
-        (399.0, Code.TUNING_GENERATOR, 3),
+        (True, Code.TUNING_FOUND, 0),
+        (True, Code.TUNING_NO_LIMIT, 0),
+        (True, Code.TUNING_GENERATOR, 0),
+        (True, Code.STOPPED, 3),
+        (False, Code.TUNING_FOUND, 1),
+        (False, Code.TUNING_NO_LIMIT, 3),
+        (False, Code.TUNING_GENERATOR, 3),
         (None, Code.TUNING_NONE, 1),
         (None, Code.TUNING_GENERATOR, 3),
         (None, Code.TUNING_VOID, 3),
     ],
 )
-def test_only_what_disks_did_fails_a_tuning(iops: float | None, why: Code, status: int) -> None:
-    tries = [] if iops is None else [Try((1, 0.0), "pass", iops, 1.0)]
-    assert exit_status(SCENARIO, [Try((2, 0.0), "fail", 500.0, 1.0), *tries], why) == status
+def test_only_what_disks_did_fails_a_tuning(reached: bool | None, why: Code, status: int) -> None:
+    tries = [] if reached is None else [Try((1, 0.0), "pass", reached, 400.0, 1.0)]
+    assert exit_status([Try((2, 0.0), "fail", True, 500.0, 1.0), *tries], why) == status
 
 
-def made(scenario: StorageScenario, directory: Path) -> None:
+def test_a_fast_database_does_not_reach_the_target_for_a_slow_one() -> None:
+    """Of a target of 400, one makes 500 and the other 100; another run makes less in all, and each its half."""
+    unequal, equal = (
+        result_of(
+            recording([[sample({**GOOD, Io.READ: (reads, 15.0), Io.WRITE: (0.0, 1.0)})] * 480 for reads in rates])
+        )
+        for rates in ((500.0, 100.0), (200.0, 201.0))
+    )
+    assert exit_status([unequal], Code.TUNING_FOUND) == 1
+    assert best_of([unequal, equal]) is equal
+    assert exit_status([unequal, equal], Code.TUNING_FOUND) == 0
+
+
+def made(scenario: StorageScenario, directory: Path, machine: str = "") -> None:
     """Make a run of two hours that fails with more than two threads."""
     directory.mkdir()
-    reads = 400.0 + scenario.threads, 25.0 if scenario.threads > 2 else 15.0
-    of = recording([[sample({**GOOD, Io.READ: reads})]], scenario=replace(scenario, duration_s=15.0))
-    with closing(RecordingWriter(directory, of.header._replace(scenario=asdict(scenario)))) as writer:
+    reads, length_s = (400.0 + scenario.threads, 25.0 if scenario.threads > 2 else 15.0), scenario.duration_s
+    of = recording([[sample({**GOOD, Io.READ: reads}, length_s)]], scenario=scenario, sample_s=length_s)
+    terms = of.header._replace(software=__version__, scenario=asdict(scenario), machine=machine or machine_words())
+    with closing(RecordingWriter(directory, terms)) as writer:
         writer.add("sample", {"database": "db-001", "sample": of.samples["db-001"][0]})
         for kind in ("window", "checked", "end"):
             value = getattr(of, kind)
@@ -111,10 +126,11 @@ def made(scenario: StorageScenario, directory: Path) -> None:
 
 
 def test_an_interrupted_tuning_repeats_no_run(tmp_path: Path) -> None:
-    """Also in a directory with runs of another scenario, and one that a crash has cut."""
+    """Also in a directory with runs of another scenario, one that a crash has cut, and one of another machine."""
     made(replace(SCENARIO, mailboxes=5), tmp_path / "1")
     made(replace(SCENARIO, threads=1), tmp_path / "2")
     (tmp_path / "2" / RECORDING).write_bytes((tmp_path / "2" / RECORDING).read_bytes()[:-5])
+    made(replace(SCENARIO, threads=1), tmp_path / "3", "another, 2 cores")
     whole, again = list[Try](), list[Try]()
     new: list[Path] = []
 
@@ -123,7 +139,7 @@ def test_an_interrupted_tuning_repeats_no_run(tmp_path: Path) -> None:
         new.append(directory)
 
     assert tune(SCENARIO, lambda one: run_once(one, "performance", tmp_path, run), whole) is Code.TUNING_FOUND
-    assert [path.name for path in new] == [str(3 + number) for number in range(len(whole))]
+    assert [path.name for path in new] == [str(4 + number) for number in range(len(whole))]
     assert tune(SCENARIO, lambda one: run_once(one, "performance", tmp_path, run), again) is Code.TUNING_FOUND
     assert again == whole
     assert len(new) == len(whole)
