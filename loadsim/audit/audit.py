@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from loadsim.model.message_tag import INITIAL, INITIAL_RUN, initial_id
 from loadsim.model.ports import INBOX, Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.provisioning.hold import held
+from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of, visit
 from loadsim.timinglog.audited import AuditRecord, write_audit
 from loadsim.timinglog.reader import TimingLog
@@ -41,15 +42,23 @@ COLUMNS = ("code", "message_id", "user", "folder", "wanted")
 
 
 async def audit(
-    directory: Path, log: TimingLog, scenario: Scenario, services: Services, progress: Progress
+    directory: Path,
+    log: TimingLog,
+    scenario: Scenario,
+    services: Services,
+    progress: Progress,
+    hold: Hold | None = None,
 ) -> AuditRecord:
     """Audit the run in this directory, whose log this is; write `audit.json` and `audit.csv` there.
+
+    `hold` is that of the run on its accounts. Without it, no other loadsim may have used them since.
 
     Mailboxes that lack accepted mail which no user has seen are read again until `limits.drain` is over. An audit that
     was interrupted, or could not read some mailboxes, leaves `audit.sqlite`, with which the next one goes on. The
     result of an earlier one that has read more mailboxes is kept.
 
-    Raises `ConfigError` if the directory cannot be written to, or if another loadsim works on the accounts.
+    Raises `ConfigError` if the directory cannot be written to, or if another loadsim works on the accounts, or has
+    done so since the run.
     """
     accounts = accounts_on_server(scenario)
     run = log.sources[0].run
@@ -67,7 +76,7 @@ async def audit(
                 if isinstance(result, ConfigError):
                     file.unread(account.number, str(result).removeprefix(f"{name_of(account)}: "))
 
-        async with held(accounts, services, "audit") as hold:
+        async with nullcontext(hold) if hold else held(accounts, services, "audit", run, after=True) as hold:
             await read([account for account in accounts if not file.is_read(account.number)])
             deadline = asyncio.get_running_loop().time() + scenario.limits.drain_s
             while (waiting := file.waits()) and asyncio.get_running_loop().time() < deadline:

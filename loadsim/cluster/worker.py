@@ -271,7 +271,7 @@ async def _run_first(directory: Path, controller: ControllerLink, lock: int) -> 
     try:
         prepared: Mapping[str, Any] = {}
         accounts = accounts_on_server(assigned.scenario, assigned.assignment)
-        async with held(accounts, assigned.services, "run") as hold:
+        async with held(accounts, assigned.services, "run", assigned.header["run"]) as hold:
             if isinstance(first, PrepareMailboxes):
                 prepared = await prepare(assigned, controller, control)
             else:

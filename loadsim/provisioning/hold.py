@@ -1,7 +1,8 @@
 """The hold on accounts: while a process works on them, the manifest of the first one names it, and no other may begin.
 
 Of two that write their names at the same time, the first message decides. A hold is renewed, so that a crash of its
-process on another machine does not block the accounts for ever; on this machine, a crash is noticed.
+process on another machine does not block the accounts for ever; on this machine, a crash is noticed. The last holder
+stays named, so that an audit knows if others have used the accounts since its run.
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ CHANGE_LIMIT_S = 10.0
 class Hold:
     """The hold of this process on the first of these accounts, and so on all; `lost` is what was found in its place."""
 
-    def __init__(self, accounts: Sequence[Account], services: Services, work: str) -> None:
+    def __init__(self, accounts: Sequence[Account], services: Services, work: str, run: str) -> None:
         self._accounts = accounts[:1]
         self._services = services
-        self._holder = Holder.this(work)
+        self._holder = Holder.this(work, run)
         self._held = False
         self.lost: str | None = None
 
-    async def take(self, create: bool) -> None:
+    async def take(self, create: bool, after: bool) -> None:
         """Write the hold; without a manifest, only with `create`. Raises `AccountTaken`.
+
+        `after`: the last to use the accounts must have been of the same run.
 
         An account that fails has no hold: the work on it reports that.
         """
@@ -43,6 +46,8 @@ class Hold:
         async def work(account: Account, mailbox: Provisioning) -> None:
             found = await _manifests(account, mailbox)
             manifest.refuse_taken(account, found)
+            if after:
+                manifest.refuse_used(account, found, self._holder.run)
             if not (found or create):
                 return
             with suppress(ServerRefused):  # it may exist
@@ -71,19 +76,19 @@ class Hold:
         await self._replace(replace(self._holder, until_s=Holder.this("").until_s))
 
     async def release(self) -> None:
-        """Remove the hold, and what `take` created for it."""
-        await self._replace(None)
+        """End the hold. Unless it is of a run, remove what `take` created for it."""
+        await self._replace(replace(self._holder, until_s=0))
         self._held = False
 
-    async def _replace(self, holder: Holder | None) -> None:
+    async def _replace(self, holder: Holder) -> None:
         async def work(account: Account, mailbox: Provisioning) -> None:
             found = await _manifests(account, mailbox)
             other = manifest.holder_in(found)
             if other != self._holder:
                 self.lost = f"{name_of(account)}: expected the hold of this process, found {other or 'it removed'}"
-            elif holder is not None or manifest.names_in(found) or manifest.record_in(found):
+            elif holder.until_s or holder.run or manifest.names_in(found) or manifest.record_in(found):
                 await _put(account, mailbox, found, holder)
-                self._holder = holder or self._holder
+                self._holder = holder
             else:
                 await mailbox.expunge([each.message.ref for each in found])
                 await delete_empty(mailbox, manifest.FOLDER)
@@ -100,17 +105,26 @@ async def _manifests(account: Account, mailbox: Provisioning) -> list[manifest.M
     return (await manifest.read(mailbox, account, (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]))[0]
 
 
-async def _put(
-    account: Account, mailbox: Provisioning, found: Sequence[manifest.Manifest], holder: Holder | None
-) -> None:
+async def _put(account: Account, mailbox: Provisioning, found: Sequence[manifest.Manifest], holder: Holder) -> None:
     await manifest.replace(mailbox, account, found, manifest.names_in(found), manifest.record_in(found), holder)
 
 
 @asynccontextmanager
-async def held(accounts: Sequence[Account], services: Services, work: str, create: bool = True) -> AsyncIterator[Hold]:
-    """Hold accounts while the block lasts; `work` is the command. Raises `AccountTaken`."""
-    hold = Hold(accounts, services, work)
-    await hold.take(create)
+async def held(
+    accounts: Sequence[Account],
+    services: Services,
+    work: str,
+    run: str = "",
+    *,
+    create: bool = True,
+    after: bool = False,
+) -> AsyncIterator[Hold]:
+    """Hold accounts while the block lasts; `work` is the command, `run` its run. Raises `AccountTaken`.
+
+    `create` and `after` are those of `Hold.take`.
+    """
+    hold = Hold(accounts, services, work, run)
+    await hold.take(create, after)
     try:
         async with asyncio.TaskGroup() as group:
             renewing = group.create_task(hold.renew_always())

@@ -1,4 +1,4 @@
-"""The process that uses the accounts of a run, `init` or `clean`: its identity, and if it still exists."""
+"""The process that uses accounts, or was the last to do so: its identity, its run, and if it still exists."""
 
 from __future__ import annotations
 
@@ -31,19 +31,23 @@ _Instant = Annotated[int, Within(0, 1 << 37)]
 @closed
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process of loadsim at work on accounts. Instants are in seconds since 1970."""
+    """A process of loadsim at work on accounts, for this `run` or none. Instants are in seconds since 1970.
+
+    One that has released them stays in the manifest, with `until_s` 0.
+    """
 
     work: Line
     host: Line
     process: Line
     since_s: _Instant
     until_s: _Instant
+    run: Line = ""
 
     @classmethod
-    def this(cls, work: str) -> Self:
+    def this(cls, work: str, run: str = "") -> Self:
         """Return this process, which does this work from now on."""
         now_s = int(time.time())
-        return cls(work, socket.gethostname(), identity(os.getpid()), now_s, now_s + LEASE_S)
+        return cls(work, socket.gethostname(), identity(os.getpid()), now_s, now_s + LEASE_S, run)
 
     @property
     def ours(self) -> bool:
@@ -59,7 +63,8 @@ class Holder:
 
     def __str__(self) -> str:
         since, until = (f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M}Z" for at_s in (self.since_s, self.until_s))
-        return f"loadsim {self.work} on {self.host}, which began at {since} (if it has crashed, wait until {until})"
+        crashed = f" (if it has crashed, wait until {until})" if self.until_s else ""
+        return f"loadsim {self.work} on {self.host}, which began at {since}{crashed}"
 
 
 def identity(process: int) -> str:

@@ -119,6 +119,14 @@ def refuse_taken(account: Account, manifests: Sequence[Manifest]) -> None:
         raise AccountTaken(f"{name_of(account)}: expected that no other loadsim uses it, found {holder}")
 
 
+def refuse_used(account: Account, manifests: Sequence[Manifest], run: str) -> None:
+    """Raise `AccountTaken` unless the last to use an account, by its manifests, did so for this run."""
+    last = holder_in(manifests)
+    if last is None or last.run != run:
+        found = last or "no manifest of it: the mailbox was cleaned, or the server has lost or altered it"
+        raise AccountTaken(f"{name_of(account)}: expected that run {run} was the last to use it, found {found}")
+
+
 def _first_account(account: Account) -> str:
     return (account.first_address or account.address).lower()
 

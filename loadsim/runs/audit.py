@@ -10,14 +10,17 @@ from loadsim.engine.event_loop import calls_on_signal, task_group
 from loadsim.errors import ConfigError, LogError, machine_failures
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
+from loadsim.provisioning.hold import Hold
 from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.merge import read_logs
 
 
-async def audit_run(directory: Path, scenario: Scenario, services: Services, watcher: Watcher) -> None:
+async def audit_run(
+    directory: Path, scenario: Scenario, services: Services, watcher: Watcher, hold: Hold | None = None
+) -> None:
     """Audit a run that has reached its end, if its logs say so: without a result, they make the run invalid.
 
-    A signal ends the audit.
+    A signal ends the audit. `hold` is that of the run, if it lasts.
     """
     try:
         log = read_logs([directory])
@@ -30,7 +33,7 @@ async def audit_run(directory: Path, scenario: Scenario, services: Services, wat
     try:
         with machine_failures(ConfigError):
             async with task_group() as group:
-                auditing = group.create_task(audit(directory, log, scenario, services, watcher.prepared))
+                auditing = group.create_task(audit(directory, log, scenario, services, watcher.prepared, hold))
                 with calls_on_signal(lambda: auditing.cancelling() or auditing.cancel()):
                     await asyncio.wait([auditing])
         why = "stopped by hand" if auditing.cancelled() else ""

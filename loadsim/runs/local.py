@@ -100,10 +100,10 @@ def run_locally(
         local_run = _LocalRun(
             scenario=scenario,
             workload=workload,
+            run_id=random_run_id(began),
             services=services,
             server=server,
             facts=facts,
-            began=began,
             directory=directory,
             engines=engines,
             load=load,
@@ -136,10 +136,10 @@ class _LocalRun:
 
     scenario: Scenario
     workload: Workload
+    run_id: str
     services: Services
     server: str
     facts: Mapping[str, Any]
-    began: datetime
     directory: Path
     engines: int
     load: PlannedLoad | None
@@ -158,10 +158,10 @@ class _LocalRun:
             await check_accounts(self.scenario, self.services)
         await check_server_limits(self.workload, self.services)
         accounts = [] if self.scenario.server == EMBEDDED else accounts_on_server(self.scenario)
-        async with held(accounts, self.services, "run") as hold:
+        async with held(accounts, self.services, "run", self.run_id) as hold:
             await self._prepare_and_record(probes, hold)
             try:
-                await audit_run(self.directory, self.scenario, self.services, self.watcher)
+                await audit_run(self.directory, self.scenario, self.services, self.watcher, hold)
             finally:
                 result = write_summary(self.directory, self.watcher)
             return result
@@ -250,9 +250,9 @@ class _LocalRun:
             self.watcher.warning(f"warning: {lacking.text}")
 
     def _begins(self, start_state: str | None) -> list[Begin]:
-        run_id, digest = random_run_id(self.began), plan_digest(self.workload)
+        digest = plan_digest(self.workload)
         header = {
-            **run_header(self.workload, run_id, self.server, digest, start_state, self.load),
+            **run_header(self.workload, self.run_id, self.server, digest, start_state, self.load),
             "client": re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client",
         }
         per_engine = divide(self.scenario.users, self.engines)

@@ -7,7 +7,12 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +24,12 @@ from provisioning import delivery_report, own_message
 from small_runs import loadsim, on, population_of, written
 
 from loadsim.audit.audit import audit
+from loadsim.cli import main
 from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.local import run_locally
-from loadsim.runs.watcher import Stage, Watcher
+from loadsim.runs.watcher import Watcher
 from loadsim.servers.dovecot_postfix import DovecotPostfix
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import EVENT
@@ -31,12 +37,20 @@ from loadsim.timinglog.records import EVENT
 pytestmark = pytest.mark.system
 
 PASSWORD = "accounts.password=secret-{index}"
+DAY = {"day_length": "8s", "ramp_up": "1s", "warm_up": "1s", "window": "7s"}
+
+
+def called(*arguments: str | Path) -> tuple[int, str, str]:
+    """The exit status, output and errors of a command, run here."""
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as errors:
+        status = main([*map(str, arguments)])
+    return status, out.getvalue(), errors.getvalue()
 
 
 def audited(out: Path, *options: str) -> tuple[int, dict[str, Any], str]:
-    ended = loadsim("audit", out, "--json", "--set", PASSWORD, *options)
-    assert ended.stdout, ended.stderr
-    return ended.returncode, json.loads(ended.stdout), ended.stderr
+    status, shown, errors = called("audit", out, "--json", "--set", PASSWORD, *options)
+    assert shown, errors
+    return status, json.loads(shown), errors
 
 
 def found(document: dict[str, Any]) -> set[tuple[str, str, int, str]]:
@@ -48,59 +62,125 @@ def found(document: dict[str, Any]) -> set[tuple[str, str, int, str]]:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that has ended, on a server that still runs."""
+    """A run that has ended with this exit status, on a server that still runs; `files` has its scenario, too.
+
+    `seen` are the holders of its accounts in its audit, and the exit status of an `init` meanwhile.
+    """
 
     server: DovecotPostfix
-    out: Path
+    files: Path
+    status: int
+    seen: tuple[object, ...]
+
+    @property
+    def out(self) -> Path:
+        return self.files / "out"
 
     @property
     def mail(self) -> Path:
         return self.server.layout.mail
 
 
-@pytest.fixture(scope="module")
-def ended(dovecot_postfix: StartDovecotPostfix, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    place = tmp_path_factory.mktemp("audited")
-    path = written(place / "small.yaml")
-    server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    written(path, **on(server.services))
-    ran = loadsim("run", "--no-report", path, "--out", place / "out")
-    assert ran.returncode == 0, ran.stderr + ran.stdout
-    return Ended(server, place / "out")
-
-
-def test_a_run_is_audited_and_nothing_is_found(ended: Ended) -> None:
-    """By itself before its verdict, and again by the verb, which sees as many messages as lie there."""
-    by_itself = json.loads((ended.out / "audit.json").read_text())
-    status, document, _ = audited(ended.out)
-    assert (status, document["findings"], document["unknown"]) == (0, [], 0)
-    assert document == by_itself
-    calendars = len(list(ended.mail.glob("user*/Maildir/.Calendar/cur/*")))
-    assert document["messages"] == len(list(stored(ended.mail))) + calendars > 100
-    assert document["mailboxes"] == 6
-    assert (ended.out / "audit.csv").read_text() == "code,message_id,user,folder,wanted\n"
-
-
 def holders(mail: Path) -> list[bytes]:
     """The work of those who hold the first account, by its manifests."""
     manifests = (mail / "user00001" / "Maildir").glob(".LoadSim/[cn]*/*")
-    return [work for each in manifests for work in re.findall(rb'"work": "(\w+)"', each.read_bytes())]
+    held = (re.search(rb'"work": "(\w+)".*"until_s": [1-9]', each.read_bytes(), re.S) for each in manifests)
+    return [each[1] for each in held if each]
 
 
-def test_an_audit_holds_the_accounts(ended: Ended) -> None:
-    """Nobody else may begin meanwhile; afterwards they are free, and before, nobody else may be at work."""
+def copy(source: Path, target: Path) -> None:
+    """Copy the contents of a directory with their owners, in place of those of the other."""
+    shutil.rmtree(target, ignore_errors=True)
+    subprocess.run(["cp", "-a", source, target], check=True)
+
+
+@pytest.fixture(scope="module")
+def kept(dovecot_postfix: StartDovecotPostfix, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """A run whose audit was ended by Ctrl-C, with copies of its files and its mail beside them."""
+    files = tmp_path_factory.mktemp("audited") / "run"
+    files.mkdir()
+    path = written(files / "small.yaml")
+    server = dovecot_postfix(*population_of(load_scenario(str(path))))
+    written(path, **on(server.services), run=DAY)
+    seen = list[object]()
+
+    class Stopping(Watcher):
+        def prepared(self, phase: str, done: int, total: int) -> None:
+            if phase == "audit" and not seen:
+                seen.extend((*holders(server.layout.mail), loadsim("init", path).returncode))
+                signal.raise_signal(signal.SIGINT)
+
+    status = run_locally(load_scenario(str(path)), files / "out", watcher=Stopping()).exit_status
+    ended = Ended(server, files, status, tuple(seen))
+    await_log_offs(server)
+    copy(files, files.with_name("files"))
+    copy(ended.mail, files.with_name("mail"))
+    return ended
+
+
+@pytest.fixture
+def ended(kept: Ended) -> Iterator[Ended]:
+    """The run, whose mail a test only reads."""
+    yield kept
+    copy(kept.files.with_name("files"), kept.files)
+
+
+@pytest.fixture
+def harmed(ended: Ended) -> Iterator[Ended]:
+    """The run, whose mail a test changes."""
+    yield ended
+    await_log_offs(ended.server)
+    copy(ended.files.with_name("mail"), ended.mail)
+
+
+def await_log_offs(server: DovecotPostfix) -> None:
+    while "imap" in server.doveadm("who"):
+        pass
+
+
+def test_a_run_has_its_result_if_its_audit_is_stopped(ended: Ended) -> None:
+    """Ctrl-C ends the audit, not the run, which holds its accounts until then."""
+    assert (ended.status, ended.seen) == (3, (b"run", 2))
+    codes = [one["code"] for one in json.loads((ended.out / "score.json").read_text())["findings"]]
+    assert "audit-incomplete" in codes
+    assert called("log", "answer", ended.out / "logs")[0] == 3
+    assert holders(ended.mail) == []
+
+
+def test_a_later_audit_makes_up_for_it(ended: Ended) -> None:
+    """It sees as many messages as lie there; meanwhile, nobody else may begin, and afterwards the accounts are free."""
     scenario = load_scenario(str(ended.out / "scenario.yaml"), [PASSWORD])
     held = list[bytes]()
 
     def progress(*_: object) -> None:
         held.extend(holders(ended.mail))
 
-    asyncio.run(audit(ended.out, read_logs([ended.out]), scenario, services_of(scenario), progress))
+    record = asyncio.run(audit(ended.out, read_logs([ended.out]), scenario, services_of(scenario), progress))
+    assert (record.exit_status, record.findings, record.unknown, record.mailboxes) == (0, (), 0, 6)
+    calendars = len(list(ended.mail.glob("user*/Maildir/.Calendar/cur/*")))
+    assert record.messages == len(list(stored(ended.mail))) + calendars > 100
     assert {*held} == {b"audit"}
     assert holders(ended.mail) == []
+    assert (ended.out / "audit.csv").read_text() == "code,message_id,user,folder,wanted\n"
+    before = (ended.out / "audit.json").read_bytes()
+    assert audited(ended.out)[0] == 0
+    assert (ended.out / "audit.json").read_bytes() == before
+    assert called("log", "answer", ended.out / "logs")[0] == 0
+
+
+def test_an_audit_after_another_use_of_the_accounts_is_refused(harmed: Ended) -> None:
+    """It would take the work of others for the server's; the result that there is stays."""
+    assert audited(harmed.out)[0] == 0
+    before = (harmed.out / "audit.json").read_bytes()
+    assert called("init", harmed.files / "small.yaml")[0] == 0
+    status, shown, errors = called("audit", harmed.out, "--set", PASSWORD)
+    assert (status, shown) == (2, "")
+    assert "was the last to use it, found loadsim init on" in errors
+    assert (harmed.out / "audit.json").read_bytes() == before
 
 
 def test_an_audit_that_reads_nothing_leaves_the_result_of_the_one_before(ended: Ended) -> None:
+    audited(ended.out)
     before = [(ended.out / name).read_bytes() for name in ("audit.json", "audit.csv")]
     status, document, _ = audited(ended.out, "--set", "server.imap.port=1")
     assert (status, document["mailboxes"], document["unread"]) == (3, 0, 6)
@@ -108,37 +188,10 @@ def test_an_audit_that_reads_nothing_leaves_the_result_of_the_one_before(ended: 
     assert audited(ended.out)[0] == 0
 
 
-def test_a_run_has_its_result_if_its_audit_is_stopped(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
-    """Ctrl-C ends the audit, not the run, which holds its accounts until then. A later audit makes up for it."""
-    path = written(tmp_path / "small.yaml")
-    server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    written(path, **on(server.services))
-    seen = list[tuple[object, ...]]()
-
-    class Stopping(Watcher):
-        def stage(self, stage: Stage) -> None:
-            if stage == "audit":
-                seen.append((*holders(server.layout.mail), loadsim("init", path).returncode))
-
-        def prepared(self, phase: str, done: int, total: int) -> None:
-            if phase == "audit" and not done:
-                seen.append((*holders(server.layout.mail), loadsim("init", path).returncode))
-                signal.raise_signal(signal.SIGINT)
-
-    assert run_locally(load_scenario(str(path)), tmp_path / "out", watcher=Stopping()).exit_status == 3
-    assert seen == [(b"run", 2), (b"audit", 2)]
-    codes = [one["code"] for one in json.loads((tmp_path / "out" / "score.json").read_text())["findings"]]
-    assert "audit-incomplete" in codes
-    assert loadsim("log", "answer", tmp_path / "out" / "logs").returncode == 3
-    assert holders(server.layout.mail) == []
-    assert audited(tmp_path / "out")[0] == 0
-    assert loadsim("log", "answer", tmp_path / "out" / "logs").returncode == 0
-
-
-def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:
+def test_each_tampering_is_named_by_id_and_folder(harmed: Ended) -> None:
     """Files of a Maildir are changed as a fault of a disk or of an administrator would."""
-    mail = list(stored(ended.mail))
-    log = read_logs([ended.out])
+    mail = list(stored(harmed.mail))
+    log = read_logs([harmed.out])
     expunged = {
         (int(record["user"]), record["message"].decode())
         for record in log.mails[log.mails["event"] == EVENT["expunged"]]
@@ -163,13 +216,13 @@ def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:
     renamed.path.write_bytes(header[:at_id] + b"0" + header[at_id + 1 :])
     renamed.path.rename(renamed.path.with_name(f"2{renamed.path.name}"))  # it has another UID, so nothing is cached
     altered.path.write_bytes(raw[:at] + (b"A" if raw[at : at + 1] != b"A" else b"B") + raw[at + 1 :])
-    moved.path.rename(ended.mail / f"user{other:05d}" / "Maildir" / "cur" / moved.path.name)
-    trash = ended.mail / f"user{back_user:05d}" / "Maildir" / ".Deleted Items" / "cur"
+    moved.path.rename(harmed.mail / f"user{other:05d}" / "Maildir" / "cur" / moved.path.name)
+    trash = harmed.mail / f"user{back_user:05d}" / "Maildir" / ".Deleted Items" / "cur"
     shutil.copy2(back.path, trash / back.path.name)
     shutil.chown(trash / back.path.name, "dovecot", "dovecot")
     shutil.chown(doubled.path.with_name(f"1{doubled.path.name}"), "dovecot", "dovecot")
 
-    status, document, _ = audited(ended.out)
+    status, document, _ = audited(harmed.out)
     assert status == 1
     assert found(document) == {
         ("mail-lost", deleted.message_id, deleted.user, deleted.folder),
@@ -182,65 +235,66 @@ def test_each_tampering_is_named_by_id_and_folder(ended: Ended) -> None:
         ("mail-unexpected", back.message_id, back_user, "Deleted Items"),
     }
     assert sum(document["counts"].values()) == 8
-    lines = (ended.out / "audit.csv").read_text().splitlines()
+    lines = (harmed.out / "audit.csv").read_text().splitlines()
     assert len(lines) == 1 + 8
 
     # The verdict of the run has it, computed again.
-    answer = loadsim("log", "answer", ended.out, "--json")
-    assert answer.returncode == 1
-    codes = [one["code"] for one in json.loads(answer.stdout)["findings"] if one["severity"] == "missed"]
+    status, answer, _ = called("log", "answer", harmed.out, "--json")
+    assert status == 1
+    codes = [one["code"] for one in json.loads(answer)["findings"] if one["severity"] == "missed"]
     assert codes == ["mail-faults"]
 
 
 def test_a_mailbox_that_cannot_be_read_is_a_finding_and_is_read_later(ended: Ended) -> None:
     """The next audit reads this mailbox only."""
-    (ended.out / "audit.json").unlink()  # a complete one would be kept
-    passwords = ended.server.layout.passwords
-    whole = passwords.read_text()
-    passwords.write_text("".join(line for line in whole.splitlines(keepends=True) if not line.startswith("user00002:")))
-    try:
-        status, document, _ = audited(ended.out)
-        assert (status, document["unread"], document["mailboxes"]) == (3, 1, 5)
-        (unread,) = [one for one in document["findings"] if one["code"] == "mailbox-unread"]
-        assert unread["where"] == f"account user00002 (user00002@{DOMAIN})"
-        assert not str(unread["values"]["why"]).startswith(unread["where"])
-        assert loadsim("log", "answer", ended.out).returncode == 3
-    finally:
-        passwords.write_text(whole)
+
+    def refused(command: bytes) -> bytes | None:
+        tag, verb, *rest = command.split()
+        user_2 = verb == b"AUTHENTICATE" and b"user00002" in b64decode(rest[1])
+        return tag + b" NO [AUTHENTICATIONFAILED] Authentication failed.\r\n" if user_2 else None
+
+    with lying_proxy(ended.server.services.imap.port, answers=refused) as port:
+        status, document, _ = audited(ended.out, "--set", f"server.imap.port={port}")
+    assert (status, document["unread"], document["mailboxes"]) == (3, 1, 5)
+    (unread,) = [one for one in document["findings"] if one["code"] == "mailbox-unread"]
+    assert unread["where"] == f"account user00002 (user00002@{DOMAIN})"
+    assert not str(unread["values"]["why"]).startswith(unread["where"])
+    assert called("log", "answer", ended.out)[0] == 3
     status, document, shown = audited(ended.out)
-    assert (status, document["unread"], document["mailboxes"]) == (1, 0, 6)
+    assert (status, document["unread"], document["mailboxes"]) == (0, 0, 6)
     assert "audit: 1 of 1 accounts" in shown
 
 
-def test_a_server_that_lies_is_named(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
-    """Through a proxy that says OK to MOVE, APPEND and STORE, and does nothing; then one that alters bodies."""
-    path = written(tmp_path / "small.yaml")
-    server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    with lying_proxy(server.services.imap.port, answers=stores_nothing) as port:
-        lying = on(server.services)
-        lying["server"]["imap"]["port"] = port
-        written(path, **lying, limits={"drain": "2s"})
-        ran = loadsim("run", "--no-report", path, "--out", tmp_path / "out")
-    assert ran.returncode == 1, ran.stderr + ran.stdout
-    with lying_proxy(server.services.imap.port, alters=altered) as port:
-        status, document, _ = audited(tmp_path / "out", "--set", f"server.imap.port={port}")
+def test_bodies_that_a_server_alters_are_named(ended: Ended) -> None:
+    """Through a proxy that changes a byte of each."""
+    with lying_proxy(ended.server.services.imap.port, alters=altered) as port:
+        status, document, _ = audited(ended.out, "--set", f"server.imap.port={port}")
     assert status == 1
+    assert document["counts"] == {"mail-altered": document["messages"]}
+
+
+def test_a_server_that_lies_is_named(harmed: Ended, tmp_path: Path) -> None:
+    """Through a proxy that says OK to MOVE, APPEND and STORE, and does nothing. The run audits by itself."""
+    with lying_proxy(harmed.server.services.imap.port, answers=stores_nothing) as port:
+        lying = on(harmed.server.services)
+        lying["server"]["imap"]["port"] = port
+        path = written(tmp_path / "small.yaml", **lying, run=DAY, limits={"drain": "2s"})
+        assert run_locally(load_scenario(str(path)), tmp_path / "out").exit_status == 1
+    document = json.loads((tmp_path / "out" / "audit.json").read_text())
     shown_again = {"mail-duplicated"}  # if a user lists the whole Inbox once more
-    codes = {"mail-lost", "mail-misfiled", "flag-lost", "mail-altered"}
-    assert document["counts"].keys() - shown_again == codes
-    assert document["counts"]["mail-altered"] == document["messages"]
+    assert document["counts"].keys() - shown_again == {"mail-lost", "mail-misfiled", "flag-lost"}
     assert {folder for code, _, _, folder in found(document) if code == "mail-lost"} == {"Sent Items"}
     assert {folder for code, _, _, folder in found(document) if code == "mail-misfiled"} == {"INBOX"}
 
 
-def test_bounces_are_counted_by_their_reason(ended: Ended) -> None:
+def test_bounces_are_counted_by_their_reason(harmed: Ended) -> None:
     """A report about a message of loadsim counts; one about another message, and a mail from others, do not."""
-    before = audited(ended.out)[1]
+    before = audited(harmed.out)[1]
     account = Account(1, "user00001", f"user00001@{DOMAIN}", "secret-1")
     ours = own_message(1).replace(b"@example.test", f"@{DOMAIN}".encode())
     for message in (delivery_report(ours), delivery_report(ours.replace(b"X-LoadSim", b"X-Other"))):
-        with logged_on(ended.server, account) as client:
+        with logged_on(harmed.server, account) as client:
             assert client.append("INBOX", "", "", message)[0] == "OK"
-    document = audited(ended.out)[1]
+    document = audited(harmed.out)[1]
     assert document["bounces"] == {"5.1.1": 1}
     assert document | {"bounces": {}} == before

@@ -123,11 +123,11 @@ def test_others_that_prepare_an_account_at_the_same_time(make_lab: MakeLab) -> N
 
 
 def test_a_hold_is_written_and_removed(make_lab: MakeLab) -> None:
-    """A mailbox is as it was before: with its manifest, or without one."""
+    """A mailbox is as it was before: without a manifest, or with one, in which the last holder stays named."""
     lab = make_lab()
 
     async def hold(create: bool) -> bool:
-        async with held(lab.accounts, lab.services, "run", create) as holding:
+        async with held(lab.accounts, lab.services, "run", create=create) as holding:
             await initialise(lab.workload, lab.services, "never" if create else "auto", quiet)
             taken = await asyncio.to_thread(lambda: b'"work": "run"' in contents(lab)[0]["LoadSim"][0])
         assert holding.lost is None
@@ -135,12 +135,54 @@ def test_a_hold_is_written_and_removed(make_lab: MakeLab) -> None:
 
     before = contents(lab)
     assert not asyncio.run(hold(create=False))
-    started = contents(lab)
-    assert started != before
+    (started,) = contents(lab)[0]["LoadSim"]
     assert asyncio.run(hold(create=True))
-    assert contents(lab) == started
+    (released,) = contents(lab)[0]["LoadSim"]
+    assert b"holder" not in started
+    assert b'"until_s": 0' in released
     assert main(["clean", str(lab.path)]) == 0
     assert contents(lab) == before == [{INBOX: []}] * USERS
+
+
+@pytest.mark.parametrize("later", ["run", "init", "clean"])
+def test_an_audit_comes_before_any_other_use(lab: Lab, later: str) -> None:
+    """An audit of the run that used the accounts last may hold them, also once more, and also if that run crashed."""
+
+    async def use(work: str, run: str = "", *, after: bool = False) -> None:
+        async with held(lab.accounts, lab.services, work, run, after=after):
+            pass
+
+    asyncio.run(use("run", "run-1"))
+    for _ in range(2):
+        asyncio.run(use("audit", "run-1", after=True))
+    given_to(lab, replace(OTHER, until_s=1, run="run-1"))
+    asyncio.run(use("audit", "run-1", after=True))
+    if later == "run":
+        asyncio.run(use("run", "run-2"))
+    else:
+        assert main([later, str(lab.path)]) == 0
+    with pytest.raises(manifest.AccountTaken, match="expected that run run-1 was the last"):
+        asyncio.run(use("audit", "run-1", after=True))
+
+
+def test_a_run_on_mailboxes_without_folders_of_ours_stays_named(make_lab: MakeLab) -> None:
+    """With `initialise: never`, there is no manifest but that of the hold. `init` without effect leaves none."""
+    lab = make_lab()
+
+    async def use(work: str, run: str = "", *, after: bool = False) -> None:
+        async with held(lab.accounts, lab.services, work, run, after=after):
+            pass
+
+    before = contents(lab)
+    asyncio.run(use("init"))
+    assert contents(lab) == before
+    asyncio.run(use("run", "run-1"))
+    asyncio.run(use("audit", "run-1", after=True))
+    asyncio.run(use("run", "run-2"))
+    with pytest.raises(manifest.AccountTaken):
+        asyncio.run(use("audit", "run-1", after=True))
+    assert main(["clean", str(lab.path)]) == 0
+    assert contents(lab) == before
 
 
 def test_who_comes_all_the_same_is_noticed(lab: Lab) -> None:

@@ -39,8 +39,8 @@ def honest(_: bytes) -> bytes | None:
 
 
 def altered(line: bytes, literal: bytes) -> bytes:
-    """The first byte of each body is another."""
-    return bytes([literal[0] ^ 1]) + literal[1:] if b"BODY[TEXT]" in line and literal else literal
+    """The first byte of each body is another, but of manifests, which are JSON."""
+    return bytes([literal[0] ^ 1]) + literal[1:] if b"BODY[TEXT]" in line and literal[:1] not in b"{" else literal
 
 
 def unaltered(_: bytes, literal: bytes) -> bytes:
