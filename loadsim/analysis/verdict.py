@@ -200,7 +200,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *unobserved(facts.machines),
         *facts.incomplete,
         *missed_criteria(criteria, facts.ended_early),
-        *_audit(facts),
+        *_audit(facts, limits["lost_users"]),
         *_relaxed(facts, limits),
         *_unserved(facts),
         *_sessions(facts),
@@ -213,10 +213,10 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     return Verdict(by_severity(found))
 
 
-def _audit(facts: Facts) -> Sequence[Finding]:
+def _audit(facts: Facts, most_lost: float) -> Sequence[Finding]:
     """Return the findings of the audit, which has no result if it was interrupted, or if logs were copied alone."""
     if facts.audit is not None:
-        return facts.audit.judged
+        return facts.audit.judged(most_lost)
     if facts.audited is False:
         return [finding(Code.MAIL_NOT_AUDITED)]
     if not facts.audited or facts.ended_early:

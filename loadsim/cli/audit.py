@@ -43,8 +43,10 @@ def run_audit(args: argparse.Namespace) -> int:
     services = services_of(scenario)
     with shown_progress() as progress:
         record = run(audit(directory, log, scenario, services, progress))
-    print_line(json.dumps(record.document, indent=2) if args.json else shown(describe_audit(record)), sys.stdout)
-    return record.exit_status
+    most_lost = scenario.limits.lost_users
+    document = json.dumps(record.document, indent=2) if args.json else shown(describe_audit(record, most_lost))
+    print_line(document, sys.stdout)
+    return record.exit_status(most_lost)
 
 
 def _scenario(path: Path, overrides: Sequence[str]) -> Scenario:

@@ -78,6 +78,9 @@ DEFAULT: Mapping[str, Bound] = {
 deliveries within 60 s, and less than 1 % errors. The others are this project's own: a server that is down or loses mail
 does not pass, however fast it is."""
 
+OF_THE_AUDIT = ("delivery.undelivered_at_end", "delivery.duplicates", "delivery.missing")
+"""The criteria that the audit of a run's mail replaces: users see only what they list, and only in a session."""
+
 LIMITS = ("min", "max", "below")
 
 PROBES = "probes."

@@ -14,12 +14,17 @@ VERDICTS = {
 """The verdicts by exit status."""
 
 
-def describe_audit(audit: AuditRecord) -> Document:
-    status = audit.exit_status
+def describe_audit(audit: AuditRecord, most_lost: float) -> Document:
+    """Return the answer; `most_lost` is the share of users whose loss only degrades the run."""
+    status = audit.exit_status(most_lost)
+    verdict = VERDICTS[status]
+    if not status:
+        verdict += ", or where it may be" if audit.unknown else ""
+        verdict += f"; not judged: {count(audit.unjudged, 'account')}" if audit.unjudged else ""
     return Document(
         title=f"Audit of run {audit.run}",
         subtitle="",
-        verdict=VERDICTS[status] if status or not audit.unknown else f"{VERDICTS[0]}, or where it may be",
+        verdict=verdict,
         tone="bad" if status else "good",
         sections=(Section("Findings", audit_blocks(audit), brief=True),),
         label="",

@@ -12,6 +12,7 @@ from loadsim.errors import LogError
 from loadsim.files import open_file
 from loadsim.findings.catalogue import Code, Severity
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.formats import Value
 from loadsim.model.documents.typed import Reads, Wrong
 from loadsim.timinglog.documents import Count, read_as, read_document
 
@@ -73,14 +74,18 @@ class AuditRecord(NamedTuple):
     def document(self) -> dict[str, Any]:
         return self._asdict() | {"findings": [one.document for one in self.findings]}
 
-    @property
-    def judged(self) -> list[Finding]:
-        """The findings of the run's verdict: one for all faults, and what was left out."""
+    def judged(self, most_lost: float) -> list[Finding]:
+        """Return the findings of the run's verdict: one for all faults, and what was left out.
+
+        `most_lost` is the share of users whose loss only degrades a run.
+        """
         found = []
         if left := self.unread + self.unjudged:
             whys = (str(one.values["why"]) for one in self.findings if one.code is Code.MAILBOX_UNREAD)
             why = next(whys, "the records of their users are not whole")
-            found.append(finding(Code.AUDIT_INCOMPLETE, left=left, accounts=self.mailboxes + self.unread, why=why))
+            values: dict[str, Value] = {"left": left, "accounts": self.mailboxes + self.unread, "why": why}
+            severity = None if self.is_incomplete(most_lost) else Severity.DEGRADED
+            found.append(finding(Code.AUDIT_INCOMPLETE, "", severity, **values))
         if faults := tuple(f"{count:,} {_word(code)}" for code, count in self.counts.items() if count):
             found.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=faults))
         if self.unknown:
@@ -93,10 +98,13 @@ class AuditRecord(NamedTuple):
     def is_doubtful(self) -> bool:
         return self.unknown > MOST_UNKNOWN_SHARE * self.messages
 
-    @property
-    def exit_status(self) -> int:
-        """3 if the audit is incomplete, 1 if it has found a fault or too much is unknown, 0 if not."""
-        if self.unread or self.unjudged:
+    def is_incomplete(self, most_lost: float) -> bool:
+        """Return whether mailboxes were not read, or too large a share of them is of users whose records are lost."""
+        return self.unread > 0 or self.unjudged / max(1, self.mailboxes) > most_lost
+
+    def exit_status(self, most_lost: float) -> int:
+        """Return 3 if the audit is incomplete, 1 if it has found a fault or too much is unknown, 0 if not."""
+        if self.is_incomplete(most_lost):
             return 3
         return 1 if any(self.counts.values()) or self.is_doubtful else 0
 

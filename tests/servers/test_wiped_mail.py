@@ -12,6 +12,7 @@ from mailservers import StartDovecotPostfix
 from patience import PATIENCE_S
 from small_runs import AT_WORK, await_line, on, population_of, written
 
+from loadsim.findings.catalogue import Code
 from loadsim.model.ports import Account, Services
 from loadsim.model.scenario import load_scenario
 
@@ -50,4 +51,4 @@ def test_a_server_that_loses_stored_mail_does_not_pass(tmp_path: Path, dovecot_p
     assert process.returncode == 1, said
     score = json.loads(printed)
     assert 0 < score["delivery"]["missing"] <= gone
-    assert "delivery.missing" in [one.where for one in findings_in(score)]
+    assert Code.MAIL_FAULTS in [one.code for one in findings_in(score)]

@@ -56,6 +56,9 @@ def place(tmp_path: Path) -> Path:
         ({"unknown": 9}, 0, {Code.MAIL_UNKNOWN}),
         ({"unknown": 10}, 1, {Code.MAIL_UNKNOWN}),
         ({"unjudged": 1}, 3, {Code.AUDIT_INCOMPLETE}),
+        ({"unjudged": 1, "mailboxes": 100}, 0, {Code.AUDIT_INCOMPLETE}),
+        ({"unjudged": 2, "mailboxes": 100}, 3, {Code.AUDIT_INCOMPLETE}),
+        ({"unjudged": 1, "mailboxes": 100, "counts": {"mail-lost": 1}}, 1, {Code.AUDIT_INCOMPLETE, Code.MAIL_FAULTS}),
         ({"mailboxes": 0, "unread": 9, "messages": 0}, 3, {Code.AUDIT_INCOMPLETE}),
         ({"counts": {"mail-lost": 1}, "findings": (LOST,)}, 1, {Code.MAIL_FAULTS}),
         ({"counts": {"flag-lost": 1}}, 1, {Code.MAIL_FAULTS}),
@@ -69,8 +72,36 @@ def test_the_audit_decides_with_the_verdict(place: Path, changes: Any, status: i
     record = of_run(place, **changes)
     verdict = summarise([place]).verdict
     assert {one.code for one in verdict.findings} - before == codes
-    assert verdict.exit_status == record.exit_status == status
+    assert verdict.exit_status == record.exit_status(0.01) == status
     assert audit_in([place], record.run) == record
+
+
+def test_lost_users_degrade_an_audited_run_up_to_the_limit_of_lost_users(place: Path) -> None:
+    for users, validity in ((100, "degraded"), (99, "invalid")):
+        of_run(place, unjudged=1, mailboxes=users)
+        assert summarise([place]).verdict.validity == validity
+
+
+SUBMITTED = {"user": 2, "sender": 1, "message": "n1.1", "folder": "INBOX"}
+
+
+@pytest.mark.parametrize(
+    ("mails", "criterion"),
+    [
+        ([SUBMITTED | {"event": "accepted", "at_ns": 10**9}], "delivery.undelivered_at_end"),
+        ([SUBMITTED | {"event": "missing", "at_ns": 10**9}], "delivery.missing"),
+        ([SUBMITTED | {"event": "doubled", "at_ns": 10**9}], "delivery.duplicates"),
+    ],
+)
+def test_where_mail_was_audited_the_audit_decides_about_it(tmp_path: Path, mails: Any, criterion: str) -> None:
+    """What users have not seen, or not in their lists, is there: nothing misses a criterion that the audit replaces."""
+    place = write_run(tmp_path, "run", mails=mails, criteria={criterion: {"max": 0}})
+    assert [one.where for one in summarise([place]).verdict.missed] == [criterion]
+    of_run(place)
+    found = summarise([place])
+    assert (found.exit_status, found.criteria) == (0, ())
+    of_run(place, counts={"mail-lost": 1}, findings=(LOST,))
+    assert [one.code for one in summarise([place]).verdict.missed] == [Code.MAIL_FAULTS]
 
 
 def test_logs_by_any_path_have_their_audit(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,13 +150,13 @@ def test_a_run_that_is_not_audited_says_so(tmp_path: Path) -> None:
 
 
 def test_only_a_good_audit_claims_that_each_message_is_where_it_must_be(place: Path) -> None:
-    claims = [describe_audit(of_run(place, **changes)).verdict for changes in ({}, {"unknown": 1}, {"unjudged": 1})]
-    assert len({*claims}) == 3
+    some: tuple[dict[str, int], ...] = ({}, {"unknown": 1}, {"unjudged": 1}, {"unjudged": 1, "mailboxes": 100})
+    assert len({describe_audit(of_run(place, **changes), 0.01).verdict for changes in some}) == 4
 
 
 def test_report_and_answer_list_the_faults(place: Path) -> None:
     record = of_run(place, counts={"mail-lost": 30}, findings=(LOST,))
-    for document in (describe_audit(record), describe_run(read_run(str(place)))):
+    for document in (describe_audit(record, 0.01), describe_run(read_run(str(place)))):
         assert listed(document, "The first of each kind of 30 faults") == (LOST.text,)
 
 
