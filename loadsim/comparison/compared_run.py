@@ -66,7 +66,7 @@ class RunFigures:
     server: str | None
     scores_ms: Mapping[str, float]
     response_scores_ms: Mapping[str, float]
-    further_ms: Mapping[str, float]
+    further_ms: dict[str, float]
     done: float
     failed: float
     validity: str
@@ -114,10 +114,13 @@ def of_both(sides: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
     return chain(*sides.values())
 
 
-def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[str, list[ComparedRun]]:
+def read_sides(
+    base: Sequence[Path | str], new: Sequence[Path | str], across_drivers: bool = False
+) -> dict[str, list[ComparedRun]]:
     """Read the runs, judge all of them by the same criteria, and give them names that are short and differ.
 
-    The criteria are those of base. Those that only new states hold also for runs of base that have their figures.
+    The criteria are those of base. Those that only new states hold also for runs of base that have their figures. With
+    `across_drivers`, delivery does not decide: by SMTP it begins with the acceptance into a queue, by MAPI later.
     Raises as `read_run`.
     """
     sides = {BASE: [*map(read_run, base)], NEW: [*map(read_run, new)]}
@@ -131,7 +134,10 @@ def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[st
         return run if run.criteria == criteria else read_run(run.entry.path, criteria)
 
     names = iter(names_of([run.recorded for run in of_both(sides)]))
-    return {side: [replace(judged(run, side), name=next(names)) for run in runs] for side, runs in sides.items()}
+    found = {side: [replace(judged(run, side), name=next(names)) for run in runs] for side, runs in sides.items()}
+    for run in of_both(found) if across_drivers else ():
+        run.entry.further_ms.pop(DELIVERY, None)
+    return found
 
 
 def _stated(runs: Iterable[ComparedRun]) -> dict[str, Limits | None]:

@@ -139,7 +139,7 @@ def compare_runs(
 ) -> Comparison:
     """Compare the runs of two sets as `api.compare` does; each argument (run directory, log or pattern) is one run."""
     # 1. The runs.
-    runs = read_sides(base, new)
+    runs = read_sides(base, new, across_drivers)
     check_distinct(runs)
     if against := complaints(runs, across_drivers):
         raise NotComparable(against)

@@ -10,7 +10,6 @@ from typing import Any
 
 from loadsim.dryrun.tally import TRAFFIC, Tally
 from loadsim.model.mail_program import KEPT, OUTLOOK_LIKE
-from loadsim.model.population import further_connections
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STORED
 from loadsim.protocols.registry import needed_services
@@ -97,7 +96,7 @@ def unknown_rates(scenario: Scenario) -> tuple[str, ...]:
 def sessions(scenario: Scenario) -> dict[str, int]:
     """Return the IMAP sessions that users keep, and the most that they can have at once."""
     kept = sum(group.users * sum(one.session == KEPT for one in group.programs) for group in scenario.topology)
-    return {"imap_kept": kept, "imap_most": scenario.users + further_connections(scenario)}
+    return {"imap_kept": kept, "imap_most": sum(group.users * group.connections for group in scenario.topology)}
 
 
 def storage(stored_bytes: Mapping[str, int], days: float) -> dict[str, float]:

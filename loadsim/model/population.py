@@ -121,8 +121,11 @@ class Population:
 
 
 def further_connections(scenario: Scenario, users: Iterable[int] | None = None) -> int:
-    """Return how many connections to mailboxes these users (None: all) have at most, beyond one for each user."""
-    further = [group.connections - 1 for group in scenario.topology]
+    """Return how many connections to mailboxes these users (None: all) have at most, beyond one for each user.
+
+    Over MAPI, the wait for events has a connection of its own.
+    """
+    further = [group.connections - 1 + (group.protocol == "mapi") for group in scenario.topology]
     if not any(further):
         return 0
     sizes = [group.users for group in scenario.topology]

@@ -43,6 +43,9 @@ USER_BYTES = 13 << 10
 TLS_BYTES = 37 << 10
 """Memory of an engine without users, of a user's connection, and of its TLS."""
 
+MAPI_BYTES, MAPI_TLS_BYTES = 8 << 10, 66 << 10
+"""Memory of a user of the driver `mapi` beyond that of two connections, and of their TLS."""
+
 EMBEDDED_COPIES = 3
 """The memory of the embedded server for a message, as a multiple of the message's size."""
 
@@ -98,6 +101,8 @@ def needs_of(workload: Workload, engines: int, load: PlannedLoad | None) -> Need
     has_tls = any(each.tls != "none" for each in _endpoints(scenario))
     per_connection = USER_BYTES + (TLS_BYTES if has_tls else 0)
     memory = engines * ENGINE_BYTES + (users + further) * per_connection
+    by_mapi = sum(group.users for group in scenario.topology if group.protocol == "mapi")
+    memory += by_mapi * (MAPI_BYTES + (MAPI_TLS_BYTES if has_tls else 0))
     if scenario.server == EMBEDDED:
         each = range(1, users + 1, ceil(users / SAMPLED_USERS))
         sampled_bytes = sum(mailbox_bytes(workload, user) for user in each)

@@ -25,8 +25,8 @@ ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib", "mapi")
 USUAL_NEEDS = ("imap", "smtp")
 """The services that a driver needs unless its entry point has an attribute `needs`."""
 
-EMBEDDED_SERVICES = (frozenset(USUAL_NEEDS), frozenset({"mapi"}))
-"""The services of an embedded server: it has those that the drivers need."""
+TOGETHER = (frozenset(USUAL_NEEDS), frozenset({"mapi"}))
+"""The services of one run: users over MAPI do not recognise mail that was prepared by IMAP."""
 
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:
@@ -97,11 +97,11 @@ def check_protocols(scenario: Scenario) -> None:
                     f"{scenario.name}: server: expected {service}, which topology[{at}].protocol {group.protocol}"
                     f" needs, found {' and '.join(stated)}"
                 )
-    needed = needed_services(scenario)
-    if not isinstance(scenario.server, Server) and not any(needed <= served for served in EMBEDDED_SERVICES):
+    if not any(needed_services(scenario) <= served for served in TOGETHER):
         found = ", ".join(sorted({group.protocol for group in scenario.topology}))
         raise ConfigError(
-            f"{scenario.name}: server: expected groups with the same services of the embedded server, found {found}"
+            f"{scenario.name}: topology: expected groups by IMAP and SMTP, or groups by MAPI, found {found}: mailboxes"
+            " are prepared by one of both"
         )
 
 

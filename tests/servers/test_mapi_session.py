@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import faulty_mapi
@@ -19,13 +22,28 @@ from virtual_runs import contents
 from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, ServerSilent
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import body_digest
-from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Endpoint, Flag, Part, Provisioning, Services, Session
-from loadsim.protocols.mapi import objects
+from loadsim.model.ports import (
+    CALENDAR,
+    INBOX,
+    SENT_ITEMS,
+    Account,
+    Endpoint,
+    Flag,
+    Part,
+    Provisioning,
+    Services,
+    Session,
+)
+from loadsim.protocols.mapi import objects, tags
 from loadsim.protocols.mapi.session import LONGEST_WAIT_S
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
 from loadsim.servers.embedded_mapi.folders import Answer, Call, Table, query_rows
+from loadsim.servers.embedded_mapi.messages import Stream, read_stream
 from loadsim.servers.embedded_mapi.rops import OPERATIONS
+from loadsim.users import tasks
+from loadsim.users.mail import UserMail
+from loadsim.users.tasks import Outgoing
 
 LIMIT_S = 10 * PATIENCE_S
 PERIOD_S = 200.0
@@ -219,6 +237,132 @@ def test_a_text_behind_many_recipients_is_read_whole() -> None:
             read = bytes(await mailbox.part(header.ref, Part("1", "text/plain", 0)))
             mailbox.abandon()
             assert read == lines
+
+    run_watched(scenario)
+
+
+def shortly(call: Call, stream: Stream, count: int) -> Answer:
+    return read_stream(call, stream, min(count, 1000))
+
+
+def endlessly(call: Call, stream: Stream, count: int) -> Answer:
+    stream.position = 0
+    return read_stream(call, stream, count)
+
+
+def emptily(call: Call, stream: Stream, count: int) -> Answer:
+    return read_stream(call, stream, min(count, 30_000 - stream.position))
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(("reads", "is_whole"), [(shortly, True), (endlessly, False), (emptily, False)])
+def test_a_stream_is_read_to_the_size_that_it_states(
+    reads: Callable[..., Answer], is_whole: bool, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pieces of any size; one without an end, or that ends too early, is refused. Its size may be `known` before."""
+    monkeypatch.setitem(OPERATIONS, 0x2C, replace(OPERATIONS[0x2C], act=reads))
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (_, services):
+            mailbox = open_driver("mapi", services).session(OWN, Ear()).mailbox
+            await mailbox.log_on()
+            lines = b"".join([b"%06d\r\n" % number for number in range(5000)])
+            await mailbox.append(INBOX, b"To: user2@example.test\r\n\r\n" + lines)
+            (header,) = await mailbox.headers(INBOX, None)
+            part = Part("1", "text/plain", len(lines))
+            if known:
+                assert (await mailbox.structure(header.ref)).text == part
+            if is_whole:
+                assert bytes(await mailbox.part(header.ref, part)) == lines
+            else:
+                with pytest.raises(ServerRefused, match="ReadStream of another size"):
+                    await mailbox.part(header.ref, part)
+            mailbox.abandon()
+
+    run_watched(scenario)
+
+
+PROBLEM = struct.pack("<HHII", 1, 0, tags.SUBJECT, 0x8004011A)
+
+
+@pytest.mark.parametrize("number", [0x0A, 0x66, 0x33, 0x1E])
+def test_what_is_done_in_part_is_no_success(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Problems of SetProperties, and PartialCompletion of the others, though the operations return success."""
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (_, services):
+            session = open_driver("mapi", services).session(OWN, Ear())
+            mailbox = cast(Provisioning, session.mailbox)
+            await mailbox.log_on()
+            await mailbox.append(INBOX, message_of("ups1K", "n1.0"))
+            (header,) = await mailbox.headers(INBOX, None)
+            answer = PROBLEM if number == 0x0A else b"\1"
+            monkeypatch.setitem(OPERATIONS, number, replace(OPERATIONS[number], act=lambda *_: answer))
+            calls: dict[int, list[Callable[[], Awaitable[object]]]] = {
+                0x0A: [
+                    lambda: mailbox.flag([header.ref], Flag.ANSWERED),
+                    lambda: mailbox.create(CALENDAR),
+                    lambda: mailbox.append(INBOX, message_of("ups1K", "n1.1")),
+                    lambda: session.submission.send(OWN.address, [OWN.address], message_of("ups1K", "n1.2")),
+                ],
+                0x66: [lambda: mailbox.flag([header.ref], Flag.SEEN)],
+                0x33: [lambda: mailbox.move([header.ref], SENT_ITEMS), lambda: mailbox.copy([header.ref], SENT_ITEMS)],
+                0x1E: [lambda: mailbox.expunge([header.ref])],
+            }
+            for call in calls[number]:
+                with pytest.raises(ServerRefused if number == 0x0A else MailMissing):
+                    await call()
+            mailbox.abandon()
+
+    run_watched(scenario)
+
+
+def test_mail_that_was_sent_without_a_property_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server submits it in the request that says that a property is missing: SEND fails, and the mail arrives."""
+    set_ = OPERATIONS[0x0A].act
+    monkeypatch.setitem(OPERATIONS, 0x0A, replace(OPERATIONS[0x0A], act=lambda *each: set_(*each) and PROBLEM))
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (_, services):
+            session = open_driver("mapi", services).session(OWN, Ear())
+            await session.mailbox.log_on()
+            recorded: list[tuple[str, str]] = []
+            user = SimpleNamespace(
+                submission=session.submission,
+                account=OWN,
+                unless_stored=lambda *each: UserMail.unless_stored(cast(UserMail, user), *each),
+                number=1,
+                now=lambda: 0,
+                _record=lambda event, message, *_: recorded.append((event, message)),
+            )
+            sent = Outgoing(message_of("ups1K", "n1.0"), "n1.0", [OWN.address], {1}, (1,))
+            with pytest.raises(ServerRefused, match="property not set"):
+                await tasks.submit(cast(UserMail, user), sent)
+            assert recorded == [("unsure", "n1.0")]
+            assert len(await session.mailbox.headers(INBOX, None)) == 1
+            session.mailbox.abandon()
+
+    run_watched(scenario)
+
+
+def test_cookies_have_a_limit() -> None:
+    """Each request repeats them: a server must not make it grow for ever."""
+    numbers = iter(range(10**6))
+
+    def more(sent: bytes) -> bytes:
+        lines = b"".join([b"Set-Cookie: c%d=1\r\n" % next(numbers) for _ in range(20)])
+        return sent.replace(b"\r\n", b"\r\n" + lines, 1)
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (server, services):
+            mailbox = open_driver("mapi", services).session(OWN, Ear()).mailbox
+            await mailbox.log_on()
+            server.fail("Execute", faulty_mapi.changes(more))
+            for _ in range(3):
+                await mailbox.folders()
+            with pytest.raises(ProtocolError, match="cookies"):
+                await mailbox.folders()
+            mailbox.abandon()
 
     run_watched(scenario)
 

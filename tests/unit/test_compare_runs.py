@@ -16,9 +16,10 @@ from compared_runs import decided, three, write_run
 from findings_of import codes
 from junit_rules import cases_of
 from paths import GOLDEN_FILES, ROOT
-from timing_samples import done, skipped
+from timing_samples import done, event, skipped
 
 from loadsim.cli import main
+from loadsim.comparison.compared_run import DELIVERY
 from loadsim.comparison.comparison import Comparison, NotComparable, compare_runs
 from loadsim.comparison.document import RESERVATION, describe_comparison, tone, verdict_line
 from loadsim.comparison.failure_rates import Counts, FailureRates
@@ -381,6 +382,14 @@ def test_one_load_by_two_drivers(tmp_path: Path) -> None:
     assert (unlike.code, unlike.values["base"], unlike.values["new"]) == (Code.DRIVERS_DIFFER, "imap", "mapi")
     (difference,) = unlike.values["differences"]  # type: ignore[misc]
     assert str(difference).startswith("submission ") and unlike in found.findings
+
+
+def test_across_drivers_delivery_does_not_decide(tmp_path: Path) -> None:
+    """By SMTP it begins with the acceptance into a queue, by MAPI later."""
+    mails = [event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 900)]
+    base, new = (runs_by(tmp_path, driver, mails=mails) for driver in ("imap", "mapi"))
+    found = compare_runs(base, new, across_drivers=True, max_regression=0.05)
+    assert not found.figures.further and DELIVERY not in decided(found)
 
 
 @pytest.mark.parametrize("seeds", [(1, 2), (2,)])

@@ -91,6 +91,21 @@ def test_the_needs_follow_users_connections_and_engines() -> None:
     assert several.memory_bytes == 2 * 60 * 1024**2 + 500 * (13 + 37) * 1024
 
 
+@pytest.mark.parametrize(("scheme", "kib"), [("http", 2 * 17), ("https", 2 * 17 + 2 * 70)])
+def test_users_over_mapi_have_two_connections(scheme: str, kib: int) -> None:
+    """Their memory was measured: 24 KiB without a user's state, and 166 KiB with TLS."""
+    needs = needs_of(
+        workload(
+            f'server={{mapi: {{url: "{scheme}://mail.example.org"}}}}',
+            "topology=[{profile: loadsim-5.5/medium, users: 100, protocol: mapi}]",
+        ),
+        2,
+        None,
+    )
+    assert needs.open_files == 50 * (FILES_PER_USER + 1) + OTHER_FILES
+    assert needs.memory_bytes == 2 * 60 * 1024**2 + 100 * kib * 1024
+
+
 def test_the_busiest_stretch_is_ten_seconds() -> None:
     """In 400 parts of 1 s: 10 s of 30 tasks, in two kinds, and a single second of 200."""
     reads = [1] * 400

@@ -75,6 +75,14 @@ def test_a_response_is_read_as_the_standard_library_reads_it(
     assert parser.keeps_connection == (framing != "close")
 
 
+@pytest.mark.parametrize(("version", "keeps"), [(b"1.1", True), (b"1.0", False)])
+def test_a_connection_of_http_1_0_is_not_kept(version: bytes, keeps: bool) -> None:
+    """RFC 9112 section 9.3: it ends with the response."""
+    parser = ResponseParser()
+    parser.feed(b"HTTP/%b 200 OK\r\nContent-Length: 1\r\n\r\na" % version)
+    assert parser.response is not None and parser.keeps_connection == keeps
+
+
 def test_cookies_are_apart_and_names_of_fields_in_lower_case() -> None:
     response = parsed(
         MAPI

@@ -143,7 +143,6 @@ def test_a_remote_server() -> None:
     [
         ({"mapi": HTTP}, ["other"], ["mapi"]),
         ({"imap": IMAP, "smtp": SMTP, "mapi": HTTP}, ["other"], ["mapi"]),
-        ({"imap": IMAP, "smtp": SMTP, "mapi": HTTP}, ["other", "imap"], ["imap", "smtp", "mapi"]),
         ({"imap": IMAP, "smtp": SMTP, "mapi": HTTP}, ["silent"], ["imap", "smtp"]),
     ],
 )
@@ -169,7 +168,12 @@ def test_users_get_the_services_that_their_drivers_need(server: Any, protocols: 
         (
             "embedded",
             ["imap", "other"],
-            "expected groups with the same services of the embedded server, found imap, other",
+            "topology: expected groups by IMAP and SMTP, or groups by MAPI, found imap, other",
+        ),
+        (
+            {"imap": IMAP, "smtp": SMTP, "mapi": HTTP},
+            ["other", "imap"],
+            "topology: expected groups by IMAP and SMTP, or groups by MAPI, found imap, other",
         ),
         ({"mapi": HTTP}, ["wrong"], "protocol wrong: expected needs that are a tuple of imap, smtp, mapi"),
     ],

@@ -164,6 +164,8 @@ def test_further_connections_take_files_and_ports(tmp_path: Path) -> None:
     assert sum(further_connections(found, each) for each in all_users(8).cut([1, 1])) == 8
     assert further_connections(scenario(tmp_path, "phone"), [1, 2]) == 0
     assert further_connections(scenario(tmp_path, "thunderbird")) == 2 * 4
+    by_mapi = [{**one, "protocol": "mapi"}]
+    assert further_connections(load_scenario(str(written(tmp_path / "mapi.yaml", topology=by_mapi)))) == 4
     assert too_few_ports(10, 1, 20, 10) is None
     assert str(too_few_ports(10, 1, 20, 11)).startswith(
         "expected at least 2 addresses for 10 users and 11 further connections, found 1: "

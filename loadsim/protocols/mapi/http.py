@@ -86,7 +86,7 @@ class ResponseParser:
         status = _STATUS.fullmatch(first)
         if status is None:
             raise ProtocolError("HTTP response", "expected a status line of HTTP/1.1")
-        fields: dict[str, str] = {}
+        fields: dict[str, str] = {} if first.startswith(b"HTTP/1.1") else {"connection": "close"}
         cookies: dict[str, str] = {}
         for name, value in map(_field, lines):
             if name == "set-cookie":

@@ -91,6 +91,7 @@ class MapiMailbox:
     _shown: Hashable = field(default=None, init=False)  # the open message, and the stream of its text
     _message: int = field(default=NO_HANDLE, init=False)
     _stream: int = field(default=NO_HANDLE, init=False)
+    _stream_bytes: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.session.on_events = self._on_events
@@ -286,6 +287,7 @@ class MapiMailbox:
         self._unused.append(batch.handles[table])
         self._shown, self._message, self._stream = ref, batch.handles[message], batch.handles[stream]
         size_bytes = done.answer_if_any(opened)
+        self._stream_bytes = size_bytes or 0
         shown = None if size_bytes is None else Part(_TEXT_PART, "text/plain", size_bytes // 2)
         return Structure(shown, tuple(map(part_of, rows)))
 
@@ -329,23 +331,24 @@ class MapiMailbox:
         batch, message = await self._message_in(ref)
         attachment, stream = batch.place(), batch.place()
         batch.add(rops.OpenAttachment(message, attachment, number=int(part.name) - 2))
-        batch.add(rops.OpenStream(attachment, stream, tags.ATTACH_DATA))
+        batch.add(opened := rops.OpenStream(attachment, stream, tags.ATTACH_DATA))
         with _may_be_missing():
-            data = await stream_of(self.session, batch, stream)
+            data = await stream_of(self.session, batch, stream, opened)
         self._shown, self._message = ref, batch.handles[message]
         self._unused += [batch.handles[stream], batch.handles[attachment]]
         return data
 
     async def _text(self, ref: Hashable) -> str:
+        size: int | rops.OpenStream
         if self._shown == ref and self._stream != NO_HANDLE:
-            batch = self.batch()
+            batch, size = self.batch(), self._stream_bytes
             stream, self._stream = batch.place(self._stream), NO_HANDLE
         else:
             batch, message = await self._message_in(ref)
             stream = batch.place()
-            batch.add(rops.OpenStream(message, stream, tags.BODY))
+            batch.add(size := rops.OpenStream(message, stream, tags.BODY))
         with _may_be_missing():
-            data = await stream_of(self.session, batch, stream)
+            data = await stream_of(self.session, batch, stream, size)
         self._unused.append(batch.handles[stream])
         return data.decode("utf-16-le", "replace").removesuffix("\0")
 
@@ -370,9 +373,8 @@ class MapiMailbox:
         for folder_id, ids in await self._portions(refs):
             batch = self.batch()
             folder = self._place_of(batch, folder_id)
-            batch.add(marked := rops.SetReadFlags(folder, flags=0x01 if on else 0x05, message_ids=ids))
-            if (await self._done("SetReadFlags", batch, folder)).answer(marked):
-                raise MailMissing("partial SetReadFlags", f"some of {len(ids)} messages")
+            batch.add(rops.SetReadFlags(folder, flags=0x01 if on else 0x05, message_ids=ids))
+            await self._done("SetReadFlags", batch, folder)
 
     async def _mark(self, refs: Sequence[Hashable], flag: Flag | None) -> None:
         verb, icon = _MARKS[flag]
@@ -394,15 +396,14 @@ class MapiMailbox:
         await self._move_or_copy(refs, folder, copies=True)
 
     async def _move_or_copy(self, refs: Sequence[Hashable], folder: str, copies: bool) -> None:
-        """MoveCopyMessages (MS-OXCFOLD section 2.2.1.6). Raises `MailMissing` if it is done for some only."""
+        """MoveCopyMessages (MS-OXCFOLD section 2.2.1.6)."""
         with self.session:
             target_id = await self._number(canonical(folder))
             for folder_id, ids in await self._portions(refs):
                 batch = self.batch()
                 source, target = self._place_of(batch, folder_id), self._place_of(batch, target_id)
-                batch.add(moved := rops.MoveCopyMessages(source, target, ids, copy=copies))
-                if (await self._done("MoveCopyMessages", batch, source, target)).answer(moved):
-                    raise MailMissing("partial MoveCopyMessages", f"some of {len(ids)} messages")
+                batch.add(rops.MoveCopyMessages(source, target, ids, copy=copies))
+                await self._done("MoveCopyMessages", batch, source, target)
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
         """DeleteMessages (MS-OXCFOLD section 2.2.1.11)."""
@@ -410,9 +411,8 @@ class MapiMailbox:
             for folder_id, ids in await self._portions(refs):
                 batch = self.batch()
                 folder = self._place_of(batch, folder_id)
-                batch.add(deleted := rops.DeleteMessages(folder, message_ids=ids))
-                if (await self._done("DeleteMessages", batch, folder)).answer(deleted):
-                    raise ServerRefused("partial DeleteMessages", f"some of {len(ids)} messages")
+                batch.add(rops.DeleteMessages(folder, message_ids=ids))
+                await self._done("DeleteMessages", batch, folder)
 
     async def _portions(self, refs: Sequence[Hashable], most: int = MOST_IDS) -> Sequence[tuple[int, tuple[int, ...]]]:
         """Return the number of the messages' folder with those of at most so many messages."""
@@ -476,9 +476,8 @@ class MapiMailbox:
                 self._open = None
             batch = self.batch()
             place = self._place_of(batch, above)
-            batch.add(deleted := rops.DeleteFolder(place, 0x01 | 0x10, folder_id))
-            if (await self._done("DeleteFolder", batch, place)).answer(deleted):
-                raise ServerRefused("partial DeleteFolder", folder)
+            batch.add(rops.DeleteFolder(place, 0x01 | 0x10, folder_id))
+            await self._done("DeleteFolder", batch, place)
             self._forget_numbers()
 
     async def _parent(self, logon: rops.LoggedOn, folder: str) -> tuple[int, str]:

@@ -79,19 +79,22 @@ async def rows_of(
         table = 0
 
 
-async def stream_of(session: MapiSession, batch: Batch, stream: int) -> bytes:
-    """Execute a batch that opens a stream at this place, and return what the stream holds.
+async def stream_of(session: MapiSession, batch: Batch, stream: int, size: int | rops.OpenStream) -> bytes:
+    """Execute a batch, and return all of the stream at this place, of a known size or that the batch opens.
 
-    The last piece is short; so may be the first, if other responses, such as many recipients, share its buffer.
+    Pieces may be short: the first is if other responses, such as many recipients, share its buffer, and may be empty.
     """
-    pieces: list[bytes] = []
+    data = b""
     while True:
         read = batch.add(rops.ReadStream(stream, PIECE_BYTES))
         done = await session.execute("ReadStream", batch)
-        pieces.append(piece := done.answer(read))
-        size_bytes = max([done.answer(each) for each in done.requests if isinstance(each, rops.OpenStream)], default=0)
-        if len(piece) < PIECE_BYTES and len(piece) >= size_bytes:
-            return b"".join(pieces)
+        data += (piece := done.answer(read))
+        if isinstance(size, rops.OpenStream):
+            size = done.answer(size)
+        if len(data) == size:
+            return data
+        if len(data) > size or (not piece and len(done.requests) == 1):
+            raise ServerRefused("ReadStream of another size", f"{len(data)} of {size} bytes")
         batch = Batch([batch.handles[stream]])
         stream = 0
 
@@ -148,14 +151,8 @@ class _Writing:
         self._size_bytes += most_bytes
 
     async def flush(self, name: str) -> Executed:
-        """Execute the batch. Raises `ServerRefused` if the server did not take all of it."""
-        done, self._size_bytes = await self._session.execute(name, self._batch), 0
-        for request, answer in zip(done.requests, done.answers, strict=True):
-            if isinstance(request, rops.SetProperties) and (problems := done.answer(request)):
-                raise ServerRefused("property not set", f"0x{problems[0].tag:08X}: 0x{problems[0].code:08X}")
-            if isinstance(request, rops.WriteStream) and answer != len(request.data):
-                raise ServerRefused("short WriteStream", f"{answer} of {len(request.data)} bytes")
-        return done
+        self._size_bytes = 0
+        return await self._session.execute(name, self._batch)
 
     async def properties(self, of: int, properties: list[tuple[int, Value]], large: int, content: str | bytes) -> None:
         """Set properties, and one that may be large (MS-OXCPRPT section 2.2.14)."""

@@ -65,7 +65,7 @@ Tags = Annotated[tuple[int, ...], Several(uint16, uint32)]
 
 
 nothing = Sequential(())
-partial = boolean
+PARTIAL: Kind = Number("?")
 """The response of an operation on several objects: True if it failed for some."""
 rows_count = uint32
 """The number of a table's rows, which the server may not know exactly."""
@@ -171,7 +171,7 @@ class CreateFolder:
 class DeleteFolder:
     """Flags: 0x01 with its messages, 0x04 with its folders, 0x10 not to be recovered."""
 
-    rop: ClassVar[Rop[bool]] = Rop(0x1D, partial)
+    rop: ClassVar[Rop[bool]] = Rop(0x1D, PARTIAL)
     input: U8
     flags: U8
     folder_id: U64
@@ -179,7 +179,7 @@ class DeleteFolder:
 
 @structure
 class MoveCopyMessages:
-    rop: ClassVar[Rop[bool]] = Rop(0x33, partial)
+    rop: ClassVar[Rop[bool]] = Rop(0x33, PARTIAL)
     source: U8
     target: U8
     message_ids: Ids
@@ -189,7 +189,7 @@ class MoveCopyMessages:
 
 @structure
 class DeleteMessages:
-    rop: ClassVar[Rop[bool]] = Rop(0x1E, partial)
+    rop: ClassVar[Rop[bool]] = Rop(0x1E, PARTIAL)
     input: U8
     _: KW_ONLY
     asynchronous: Bool = False
@@ -384,7 +384,7 @@ class ModifyRecipients:
 class SetReadFlags:
     """Flags: 0x04 unread, 0x01 read, without a receipt. An empty list of messages means all of the folder."""
 
-    rop: ClassVar[Rop[bool]] = Rop(0x66, partial)
+    rop: ClassVar[Rop[bool]] = Rop(0x66, PARTIAL)
     input: U8
     _: KW_ONLY
     asynchronous: Bool = False

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.host_port import bracketed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.error_mapping import again, internal
@@ -27,7 +27,7 @@ from loadsim.protocols.mapi.codes import ErrorCode
 from loadsim.protocols.mapi.http import MAPI_CONTENT, Response
 from loadsim.protocols.mapi.layout import encode
 from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed, Notified, executed, rop_buffer
-from loadsim.protocols.mapi.rops import LoggedOn, Logon, Release, Request
+from loadsim.protocols.mapi.rops import PARTIAL, LoggedOn, Logon, Problem, Release, Request, WriteStream
 from loadsim.protocols.sasl.masking import without_password
 
 ADDRESS_BOOK_PATH = "/mapi/nspi"
@@ -38,6 +38,9 @@ LONGEST_WAIT_S = 1800.0
 
 PAUSE_S = 1.0
 """The pause after a wait that the server has ended without an event."""
+
+MOST_COOKIES = 64
+"""The most cookies of a context: each request repeats them."""
 
 _CLIENT = "Outlook/16.0.0.0"
 """X-ClientApplication, by which servers choose their answers (MS-OXCMAPIHTTP section 2.2.3.3.3)."""
@@ -226,8 +229,8 @@ class MapiSession:
         batch.requests = []
         self._events += done.notifications
         for each, result in zip(done.requests, done.answers, strict=True):
-            if isinstance(result, ErrorCode) and not any(each is other for other in optional):
-                raise refusal(type(each).__name__, result)
+            if (refused := refusal(each, result)) and not any(each is other for other in optional):
+                raise refused
         return done
 
     async def ask_address_book(self, request: bodies.BodyRequest[R]) -> R:
@@ -246,19 +249,21 @@ class MapiSession:
         def check(response: Response) -> None:
             ends = self.logon is not None and context is self._mailbox
             self._check(kind, response, ends)
+            context.cookies |= response.cookies
+            if len(context.cookies) > MOST_COOKIES:
+                raise ProtocolError("HTTP response", f"more than {MOST_COOKIES} cookies")
             parsed.append(bodies.body_of(request, response.body))
             if isinstance(parsed[0], ErrorCode):
                 raise self._refused(f"{parsed[0].name} {kind}", "", ends)
 
         try:
-            response = await self._channel.ask(f"MAPI {kind}", head, check)
+            await self._channel.ask(f"MAPI {kind}", head, check)
         except ServerRefused:
             context.cookies.clear()  # the next request to an address book binds again
             raise
         except TaskFailed as failure:
             self._end(failure)
             raise
-        context.cookies |= response.cookies
         body = parsed[0]
         assert not isinstance(body, ErrorCode)
         return body
@@ -351,6 +356,15 @@ class MapiSession:
         self._waiting.close()
 
 
-def refusal(operation: str, failed: ErrorCode) -> ServerRefused:
-    """Return the failure for a refused remote operation."""
-    return ServerRefused(f"{failed.name} {operation}")
+def refusal(request: Request[Any], answer: object) -> ServerRefused | None:
+    """Return the failure for a remote operation that is refused, or not wholly done; None for one that is done."""
+    name = type(request).__name__
+    if isinstance(answer, ErrorCode):
+        return ServerRefused(f"{answer.name} {name}")
+    if request.rop.response is PARTIAL and answer:
+        return MailMissing(f"partial {name}", "not for all messages")
+    if isinstance(answer, tuple) and answer and isinstance(answer[0], Problem):
+        return ServerRefused("property not set", f"0x{answer[0].tag:08X}: 0x{answer[0].code:08X}")
+    if isinstance(request, WriteStream) and answer != len(request.data):
+        return ServerRefused("short WriteStream", f"{answer} of {len(request.data)} bytes")
+    return None
