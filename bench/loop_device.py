@@ -30,6 +30,7 @@ class LoopDevice:
             "read_ms": of[3],
             "writes": of[4],
             "written_bytes": SECTOR_BYTES * of[6],
+            "write_ms": of[7],
             "flushes": of[15],
         }
 

@@ -174,7 +174,7 @@ def _integrity(recording: Recording) -> Iterator[Block]:
         rows.append(("Checksums of all files", data_size(size), speed, sum(each.damaged for each in passes)))
     if passes := recording.recovered:
         size, took_s = sum(each.bytes for each in passes), sum(each.took_s for each in passes)
-        speed = f"{took_s * 1e6 / size:.3g} s per MB" if size else None
+        speed = f"{took_s * 1e6 / size:.3g} s per MB" if size >= 1e6 else None  # else it is the time of the opening
         rows.append(("Logs replayed", data_size(size), speed, None))
     if passes := recording.proved:
         messages, damaged = sum(each.messages for each in passes), sum(each.damaged for each in passes)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 
@@ -125,6 +125,43 @@ def test_each_changed_page_is_written(device: LoopDevice) -> None:
         assert counted.kernel["written_bytes"] == within_5_percent(counted.bytes(Io.WRITE))
 
 
+@pytest.mark.parametrize("kind", STORES)
+def test_times_are_those_of_the_kernel(kind: str, device: LoopDevice) -> None:
+    """On a slow disk below the device, so that the way through Python is a small part of them."""
+    place, messages = device.place / "store", StoredMessages(1, 60_000)
+    with closing(opened(kind, place, new=True)) as store:
+        for key in keys(0, 30):
+            store.insert(key, messages.make(key, 0), durable=False)
+        if not can_limit(device):
+            return
+        if kind == "database":
+            with Counted(device, store) as counted, slow_disk(device, 10):
+                store.recover()
+            kernel_ms = counted.kernel["write_ms"] / counted.kernel["writes"]
+            assert counted.ours[Io.WRITE].mean_ms == pytest.approx(kernel_ms, rel=0.05)
+    with closing(opened(kind, place, new=False)) as store, Counted(device, store) as counted, slow_disk(device, 10):
+        for key in Random(1).sample(keys(0, 30), 30):
+            store.read(key)
+    assert counted.ours[Io.READ].mean_ms == pytest.approx(counted.kernel["read_ms"] / counted.kernel["reads"], rel=0.05)
+
+
+@contextmanager
+def slow_disk(device: LoopDevice, per_s: int) -> Iterator[None]:
+    """Give this process at most so many reads and writes per second of the disk that has the device's file."""
+    limits = Limits(reads_per_s=per_s, writes_per_s=per_s)
+    with limited("loadsim-slow", limits, device.place.parent) as group, group.joined():
+        yield
+
+
+def can_limit(device: LoopDevice) -> bool:
+    """Return False without control groups of version 1, which are refused then."""
+    if (ROOT / "blkio").is_dir():
+        return True
+    with pytest.raises(ConfigError, match="version 1"), limited("loadsim-slow", Limits(), device.place):
+        pass
+    return False
+
+
 def test_a_file_system_that_ignores_direct_reads_is_refused(device: LoopDevice, tmp_path: Path) -> None:
     """As ext4 does if it journals data (ext4(5), data): reads would come from memory."""
     arguments = [
@@ -152,9 +189,7 @@ def test_a_slow_disk_fails_by_its_reads(device: LoopDevice, tmp_path: Path) -> N
     settings = [word for key in (*keys, f"directories=[{device.place}]") for word in ("--set", key)]
     command = [sys.executable, "-m", "loadsim", "storage", "run", "storage-quickstart", *settings, "--out"]
     subprocess.run([*command, str(tmp_path / "fast")], check=False, timeout=PATIENCE_S)
-    if not (ROOT / "blkio").is_dir():
-        with pytest.raises(ConfigError, match="version 1"), limited("loadsim-slow", Limits(), device.place):
-            pass
+    if not can_limit(device):
         return
     with limited("loadsim-slow", Limits(reads_per_s=20), device.place) as group, group.joined():
         subprocess.run([*command, str(tmp_path / "slow")], check=False, timeout=PATIENCE_S)

@@ -226,7 +226,12 @@ def first_page_damaged(disk: Path) -> None:
     whole(disk).write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [emptied, removed, cut, zeroed, misdirected, first_page_damaged])
+def ledger_damaged(disk: Path) -> None:
+    live = disk / ROOT / "db-001" / "live"
+    live.write_bytes(live.read_bytes()[:-1] + b"\x07")
+
+
+@pytest.mark.parametrize("damage", [emptied, removed, cut, zeroed, misdirected, first_page_damaged, ledger_damaged])
 def test_any_damage_of_a_database_fails_every_test(damage: Any, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
