@@ -181,6 +181,20 @@ def test_json_has_the_figures_of_the_contract() -> None:
     assert json.loads(json.dumps(row)) == row
 
 
+def test_the_tables_have_the_rows_of_the_published_reports() -> None:
+    """Dell, appendix A: by database and in all, rate, mean time and mean bytes of each kind of I/O."""
+    rates = {kind: (100.0, float(number)) for number, kind in enumerate(Io, 1)}
+    sections = {each.title: each.blocks for each in describe_storage(recording([[sample(rates)]] * 2)).filled}
+    tables = [block for block in sections["Inputs and outputs by kind"] if isinstance(block, Table)]
+    assert [[column.title for column in table.columns] for table in tables] == [
+        ["Database", "per s", "mean", "max", "slowest", "KiB"]
+    ] * len(Io)
+    for number, table in enumerate(tables, 1):
+        assert [row[0] for row in table.rows] == ["db-001", "db-002", "all"]
+        assert [row[1:3] for row in table.rows] == [(100.0, number), (100.0, number), (200.0, number)]
+        assert {row[5] for row in table.rows} == {32.0}
+
+
 def test_headroom_is_part_of_the_target() -> None:
     assert replace(SCENARIO, headroom=0.2).target_iops == pytest.approx(480)
 
