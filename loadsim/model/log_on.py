@@ -22,6 +22,9 @@ LOGIN_COMMAND = "login-command"
 METHODS = ("external", *TOKEN_METHODS, *SCRAM_METHODS, "plain", "login", LOGIN_COMMAND, "cram-md5")
 """All log-on methods by their names in a scenario: SASL mechanisms in lower case, and `login-command`."""
 
+CONNECTION_METHODS = ("ntlm", "negotiate")
+"""Methods of HTTP that log on a connection, not each request."""
+
 WITH_AUTHZID = frozenset((*SCRAM_METHODS, "external", "oauthbearer", "plain"))
 """Methods that carry an authorisation identity."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -416,16 +418,66 @@ def test_the_server_files_what_is_sent() -> None:
     run_watched(scenario)
 
 
-def test_a_session_over_tls_checks_the_certificate(tmp_path: Path) -> None:
-    """Both connections are secured; a server of another name is not reached."""
+@pytest.mark.parametrize("method", ["ntlm", "negotiate"])
+@pytest.mark.parametrize("password", [OWN.password, "another"])
+def test_a_connection_logs_on_by_ntlm(
+    method: str, password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: two requests, and no credentials with those that follow. A wrong password is refused."""
+    account = replace(OWN, login=f"EXAMPLE\\{OWN.login}")
+    accept = faulty_mapi.Acceptor({"ntlm": "NTLM"}.get(method, "Negotiate"), account, tmp_path, password, monkeypatch)
+
+    async def scenario() -> None:
+        async with faulty_server([account], LIMIT_S) as (server, services):
+            server.fail(faulty_mapi.ANY, accept)
+            endpoint = replace(services.endpoint("mapi"), methods=(method,))
+            mailbox = open_driver("mapi", replace(services, mapi=endpoint)).session(account, Ear()).mailbox
+            if password != OWN.password:
+                with pytest.raises(ServerRefused, match="401 Bind"):
+                    await mailbox.log_on()
+                assert [*accept.requests.values()] == [2]
+                return
+            await mailbox.log_on()
+            await mailbox.watch()
+            requests = ["Bind", "ResolveNames", "Connect", "Logon", "GetHierarchyTable", "GetContentsTable"]
+            logged_on = [*accept.requests.values()]
+            mailbox.abandon()
+            assert logged_on == [1 + len(requests), 1 + 1]
+
+    run_watched(scenario)
+
+
+def test_a_malformed_challenge_ends_the_session() -> None:
+    challenge = b"HTTP/1.1 401 No\r\nWWW-Authenticate: NTLM AAAA\r\nContent-Length: 0\r\n\r\n"
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (server, services):
+            server.fail(faulty_mapi.ANY, faulty_mapi.says(challenge))
+            endpoint = replace(services.endpoint("mapi"), methods=("ntlm",))
+            mailbox = open_driver("mapi", replace(services, mapi=endpoint)).session(OWN, Ear()).mailbox
+            with pytest.raises(ProtocolError, match="HTTP NTLM"):
+                await mailbox.log_on()
+
+    run_watched(scenario)
+
+
+@pytest.mark.parametrize("methods", [(), ("ntlm",)])
+def test_a_session_over_tls_checks_the_certificate(
+    methods: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both connections are secured; a server of another name is not reached. NTLM is bound to the certificate."""
     certificate_file, context = certificate(tmp_path, "DNS:mail.example.test")
+    der = ssl.PEM_cert_to_DER_cert(certificate_file.read_text(encoding="ascii"))
+    bound = b"tls-server-end-point:" + sha256(der).digest()  # RFC 5929 section 4.1
 
     async def scenario() -> None:
         server = FaultyServer([OWN])
+        if methods:
+            server.fail(faulty_mapi.ANY, faulty_mapi.Acceptor("NTLM", OWN, tmp_path, OWN.password, monkeypatch, bound))
         listening = await asyncio.start_server(server.connection, "127.0.0.1", 0, ssl=context)
         port = listening.sockets[0].getsockname()[1]
         named = Endpoint("127.0.0.1", port, "implicit", str(certificate_file), path=EMSMDB)
-        endpoint = replace(named, tls_server_name="mail.example.test")
+        endpoint = replace(named, tls_server_name="mail.example.test", methods=methods)
         mailbox = open_driver("mapi", Services(mapi=endpoint, command_limit_s=LIMIT_S)).session(OWN, Ear()).mailbox
         for _ in range(2):
             await mailbox.log_on()

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spnego
+from spnego.channel_bindings import GssChannelBindings
 
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, MapiServer, Request
@@ -115,6 +123,53 @@ async def interim(server: FaultyServer, request: Request, writer: asyncio.Stream
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         await writer.drain()
         await asyncio.sleep(0)
+
+
+class Acceptor:
+    """A fault that answers what a connection asks after it has logged on by pyspnego's acceptor of NTLM or Negotiate.
+
+    `users` is the acceptor's file of names and passwords. Each request of a connection is counted.
+    """
+
+    def __init__(
+        self,
+        scheme: str,
+        account: Account,
+        directory: Path,
+        password: str,
+        monkeypatch: pytest.MonkeyPatch,
+        bound: bytes | None = None,
+    ) -> None:
+        domain, _, name = account.login.rpartition("\\")
+        users = directory / "users"
+        users.write_text(f"{domain}:{name}:{password}\n", encoding="utf-8")
+        monkeypatch.setenv("NTLM_USER_FILE", str(users))
+        self._scheme, self._login = scheme, account.login
+        self._bindings = None if bound is None else GssChannelBindings(application_data=bound)
+        self.requests: dict[asyncio.StreamWriter, int] = {}
+        self._contexts: dict[asyncio.StreamWriter, Any] = {}
+
+    async def __call__(self, server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+        self.requests[writer] = self.requests.get(writer, 0) + 1
+        context = self._contexts.setdefault(
+            writer, spnego.server(service="HTTP", channel_bindings=self._bindings, protocol=self._scheme.lower())
+        )
+        scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
+        assert bool(encoded) == (not context.complete)  # a connection logs on once
+        if encoded:
+            assert scheme == self._scheme
+            try:
+                token = context.step(b64decode(encoded))
+            except spnego.exceptions.SpnegoError:
+                token = None
+            if not context.complete:
+                challenge = f"{scheme} {b64encode(token).decode()}" if token else scheme
+                writer.write(
+                    f"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: {challenge}\r\nWWW-Authenticate: Basic\r\n"
+                    "Content-Length: 0\r\n\r\n".encode()
+                )
+                return
+        await server.answer(replace(request, login=self._login), writer)
 
 
 UNAUTHORIZED = says(b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Negotiate\r\nContent-Length: 0\r\n\r\n")

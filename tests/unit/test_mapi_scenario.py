@@ -132,6 +132,21 @@ def test_what_does_not_fit(server: Any, keys: dict[str, Any], says: str) -> None
     assert says in str(failed.value)
 
 
+@pytest.mark.parametrize("method", ["ntlm", "negotiate"])
+def test_log_on_of_a_connection(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is recorded, sends no password, and needs a package."""
+    found = scenario({"mapi": {"url": "http://192.0.2.1", "auth": method}}, "mapi", allow_hosts=["192.0.2.1"])
+    assert mapi_of(found).methods == (method,)
+    assert isinstance(found.server, Server) and found.server.log_on == f"MAPI {method}"
+    assert Code.PASSWORD_IN_CLEAR not in [one.code for one in found.findings]
+    Path("again.yaml").write_text(found.to_yaml(), encoding="utf-8")
+    assert mapi_of(load_scenario("again.yaml")) == mapi_of(found)
+    open_driver("mapi", Services(mapi=mapi_of(found)))
+    monkeypatch.setitem(sys.modules, "spnego", None)
+    with pytest.raises(ConfigError, match=r"server\.mapi\.auth: expected the package pyspnego"):
+        open_driver("mapi", Services(mapi=mapi_of(found)))
+
+
 def test_a_remote_server() -> None:
     """A host is allowed by name; a password without TLS is reported."""
     found = scenario({"mapi": {"url": "http://192.0.2.1"}}, "other", allow_hosts=["192.0.2.1"])

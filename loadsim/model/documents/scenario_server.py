@@ -18,6 +18,7 @@ from loadsim.model.documents.yaml_reader import Origin, Problems, resolve_path
 from loadsim.model.host_port import bracketed, is_loopback
 from loadsim.model.log_on import (
     AUTO,
+    CONNECTION_METHODS,
     LOGIN_COMMAND,
     METHODS,
     TOKEN_METHODS,
@@ -189,7 +190,9 @@ def _url(value: object) -> SplitResult:
 class _Mapi:
     url: Annotated[SplitResult, Reads(_url, "text")]
     """Address of the mailboxes, such as `https://mail.example.com/mapi/emsmdb`, which is the default path; a query is
-    sent with it. Users log on with Basic authentication. A host beyond loopback must be in `allow_hosts`."""
+    sent with it. A host beyond loopback must be in `allow_hosts`."""
+    auth: Annotated[str, word("basic", *CONNECTION_METHODS)] = "basic"
+    """Log-on method of HTTP. `ntlm` and `negotiate` need `pip install 'loadsim[ntlm]'`."""
     ca_file: Text | None = None
     """As for IMAP."""
     tls_server_name: Text | None = None
@@ -273,7 +276,8 @@ def _mapi(section: _Mapi) -> Endpoint:
     url = section.url
     port = url.port or HTTP_PORTS[url.scheme]
     path = (url.path if url.path != "/" else "") or MAPI_PATH
-    return Endpoint(port=port, path=f"{path}?{url.query}" if url.query else path, **_common(section))
+    methods = (section.auth,) if section.auth in CONNECTION_METHODS else ()
+    return Endpoint(port=port, path=f"{path}?{url.query}" if url.query else path, methods=methods, **_common(section))
 
 
 @strict
@@ -305,7 +309,7 @@ class Server:
         return ", ".join(
             f"{service.upper()} {described(each.methods) if each.auth else 'none'}"
             for service, each in self.endpoints.items()
-            if service != "mapi"  # has one method only
+            if service != "mapi" or each.methods
         )
 
 
@@ -314,7 +318,8 @@ def insecure(server: Server) -> Iterator[Finding]:
     for service, endpoint in server.endpoints.items():
         where = f"{service.upper()} at {endpoint.host}:{endpoint.port}"
         # These methods do not send the password itself.
-        proves = bool(endpoint.methods) and all(method.startswith(("scram-", "cram-")) for method in endpoint.methods)
+        safe = ("scram-", "cram-", *CONNECTION_METHODS)
+        proves = bool(endpoint.methods) and all(method.startswith(safe) for method in endpoint.methods)
         if endpoint.auth and endpoint.tls == "none" and not is_loopback(endpoint.host) and not proves:
             yield finding(Code.PASSWORD_IN_CLEAR, where)
         if not endpoint.tls_verify:
@@ -361,7 +366,7 @@ def _check_methods(accounts: AccountsSection | None, server: Server, origin: Ori
     if accounts is None:
         return
     for service, endpoint in server.endpoints.items():
-        for method in endpoint.methods if endpoint.auth else ():
+        for method in endpoint.methods if endpoint.auth and service != "mapi" else ():
             with problems:
                 _check_method(method, accounts, endpoint, service, origin)
         if service == "mapi" and (accounts.master is not None or not accounts.has_password):
@@ -396,7 +401,8 @@ def server_document(server: Server) -> dict[str, Any]:
 def _endpoint_document(service: str, of: Endpoint) -> dict[str, Any]:
     common = {**_common(of), "tls_verify": of.tls_verify or INSECURE}
     if service == "mapi":
-        return {"url": mapi_url(of), **{key: common[key] for key in common if key not in ("host", "tls")}}
+        auth = of.methods[0] if of.methods else "basic"
+        return {"url": mapi_url(of), "auth": auth, **{key: common[key] for key in common if key not in ("host", "tls")}}
     own: dict[str, Any] = {"auth": list(of.methods) or of.auth, "connection": of.connection}
     if service == "imap":
         own = {

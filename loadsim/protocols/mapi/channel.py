@@ -14,6 +14,7 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import failing_as, internal, own_failure
 from loadsim.protocols.mapi.http import Response, ResponseParser
+from loadsim.protocols.mapi.log_on import MOST_STEPS, Handshake, authorized, basic
 from loadsim.protocols.tls import remember
 
 USUAL_PERIOD_S, LONGEST_PERIOD_S = 15.0, 300.0
@@ -28,6 +29,7 @@ class _Connection(asyncio.Protocol):
     """One connection, and the exchange that is under way on it, if any. `on_piece` is called for each piece of it."""
 
     is_open: bool = field(default=False, init=False)
+    is_logged_on: bool = field(default=False, init=False)  # by NTLM or Negotiate
     received_bytes: int = field(default=0, init=False)  # of this exchange
     on_piece: Callable[[Response | None], None] | None = field(default=None, init=False)
     transport: asyncio.Transport | None = field(default=None, init=False)
@@ -143,7 +145,7 @@ class HttpChannel:
             with failing_as(name):
                 async with asyncio.timeout(longest_s), asyncio.timeout(self.limit_s) as limit:
                     connection.received_bytes, connection.on_piece = 0, on_piece if begun else None
-                    response = await connection.exchange(request)
+                    response = await self._authorized(connection, request)
             check(response)
             outcome = "ok"
         except TaskFailed as failure:
@@ -158,6 +160,23 @@ class HttpChannel:
             if not is_reported:
                 report()
         remember(self.account.number, connection.transport)
+        return response
+
+    async def _authorized(self, connection: _Connection, request: bytes) -> Response:
+        """Send a request with its credentials. By NTLM or Negotiate, a connection's first request logs on to it."""
+        if not self.endpoint.methods:
+            return await connection.exchange(authorized(request, basic(self.account)))
+        if connection.is_logged_on:
+            return await connection.exchange(request)
+        assert connection.transport is not None
+        handshake = Handshake(self.endpoint, self.account, connection.transport)
+        value = handshake.answer()
+        for _ in range(MOST_STEPS):
+            response = await connection.exchange(authorized(request, value or ""))
+            value = handshake.answer(response.fields.get("www-authenticate", "none"))
+            if response.status != 401 or value is None or not connection.is_open:
+                break
+        connection.is_logged_on = response.status != 401
         return response
 
     async def _connected(self) -> _Connection:

@@ -6,6 +6,7 @@ from loadsim.model.mail_program import module_name
 from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.mapi.address_book import AddressBook
+from loadsim.protocols.mapi.log_on import check_library
 from loadsim.protocols.mapi.mailbox import MapiMailbox
 from loadsim.protocols.mapi.session import MapiSession
 from loadsim.protocols.mapi.submission import MapiSubmission
@@ -18,10 +19,11 @@ class MapiDriver:
     supported_tasks = ALL_TASKS
 
     def __init__(self, services: Services) -> None:
-        """Raises `ConfigError` if a file for TLS cannot be read, or without an endpoint."""
+        """Raises `ConfigError` if a file for TLS cannot be read, a package is missing, or without an endpoint."""
         self.name = module_name("mapi", services.program, services.companions)
         self._services = services
         self._endpoint = services.endpoint("mapi")
+        check_library(self._endpoint)
         self._contexts = TlsContexts(self._endpoint)
         self._book = AddressBook()
 

@@ -95,7 +95,7 @@ class ResponseParser:
             elif name == "content-length" and fields.get(name, value) != value:
                 raise ProtocolError("HTTP response", "two lengths")
             else:
-                fields[name] = value
+                fields[name] = f"{fields[name]}, {value}" if name == "www-authenticate" and name in fields else value
         number = int(status[1])
         if number < 200:  # RFC 9110 section 15.2: the final response follows
             return True

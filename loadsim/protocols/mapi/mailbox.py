@@ -501,7 +501,7 @@ class MapiMailbox:
     @property
     def offer(self) -> ServerOffer:
         """The log-on method; MAPI states no capabilities."""
-        return ServerOffer(frozenset(), "BASIC")
+        return ServerOffer(frozenset(), (self.session.endpoint.methods or ("basic",))[0].upper())
 
     async def quotas(self) -> Sequence[Quota]:
         return []

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -272,12 +271,10 @@ class MapiSession:
         """Return an HTTP request (MS-OXCMAPIHTTP section 2.2.2.1)."""
         body, number = encode(request), next(self._numbers)
         endpoint = self.endpoint
-        credentials = b64encode(f"{self.account.name}:{self.account.password}".encode()).decode()  # RFC 7617
         cookies = "; ".join([f"{name}={value}" for name, value in context.cookies.items()])
         head = (
             f"POST {context.path} HTTP/1.1\r\n"
             f"Host: {bracketed(endpoint.host)}:{endpoint.port}\r\n"
-            f"Authorization: Basic {credentials}\r\n"
             f"Content-Type: {MAPI_CONTENT}\r\n"
             f"Content-Length: {len(body)}\r\n"
             "User-Agent: loadsim\r\n"

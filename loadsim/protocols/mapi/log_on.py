@@ -1,0 +1,74 @@
+"""Log-on over HTTP: Basic with each request (RFC 7617), or NTLM or Negotiate once for a connection (RFC 4559)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from base64 import b64decode, b64encode
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from loadsim.errors import ConfigError, ProtocolError
+from loadsim.model.ports import Account, Endpoint
+
+if TYPE_CHECKING:
+    from spnego import ContextProxy
+
+MOST_STEPS = 5
+"""The most requests of a handshake; NTLM takes two."""
+
+
+def check_library(endpoint: Endpoint) -> None:
+    """Raise `ConfigError` if the log-on method of an endpoint needs a package that is missing."""
+    if endpoint.methods:
+        try:
+            import spnego  # noqa: F401 - an extra
+        except ImportError:
+            expected = f"the package pyspnego for {endpoint.methods[0]}"
+            raise ConfigError(
+                f"server.mapi.auth: expected {expected}, found none; pip install 'loadsim[ntlm]'"
+            ) from None
+
+
+def basic(account: Account) -> str:
+    return "Basic " + b64encode(f"{account.name}:{account.password}".encode()).decode()
+
+
+def authorized(request: bytes, value: str) -> bytes:
+    """Return a request with this value of Authorization."""
+    line, _, rest = request.partition(b"\r\n")
+    return b"%b\r\nAuthorization: %b\r\n%b" % (line, value.encode(), rest)
+
+
+class Handshake:
+    """The messages of one connection's log-on. Over TLS they are bound to the server's certificate (RFC 5929)."""
+
+    def __init__(self, endpoint: Endpoint, account: Account, transport: asyncio.BaseTransport) -> None:
+        import spnego
+        from spnego.channel_bindings import GssChannelBindings
+
+        self.scheme = {"ntlm": "NTLM", "negotiate": "Negotiate"}[endpoint.methods[0]]
+        tls = transport.get_extra_info("ssl_object")
+        certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+        bound = None
+        if certificate:
+            bound = GssChannelBindings(application_data=b"tls-server-end-point:" + sha256(certificate).digest())
+        self._context: ContextProxy = spnego.client(
+            account.name,
+            account.password,
+            hostname=endpoint.host,
+            service="HTTP",
+            channel_bindings=bound,
+            protocol=endpoint.methods[0],
+        )
+
+    def answer(self, challenges: str = "") -> str | None:
+        """Return the value of Authorization that answers WWW-Authenticate; None if there is nothing to answer."""
+        found = re.search(rf"\b{self.scheme} ([A-Za-z0-9+/]+=*)", challenges)
+        if challenges and found is None:
+            return None
+        try:
+            token = self._context.step(b64decode(found[1] + "==") if found else None)
+        except Exception:  # noqa: BLE001 - pyspnego lets errors of its parser pass, too
+            raise ProtocolError(f"HTTP {self.scheme}", "a malformed challenge") from None
+        return f"{self.scheme} {b64encode(token).decode()}" if token else None
