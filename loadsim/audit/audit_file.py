@@ -18,7 +18,7 @@ from loadsim.audit.expected import MailEvent
 from loadsim.audit.judged import Fault, Judged
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
-from loadsim.model.ports import INBOX, Flag
+from loadsim.model.ports import INBOX
 from loadsim.model.records import EVENTS
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT
@@ -27,8 +27,7 @@ NAME = "audit.sqlite"
 
 _SCHEMA = """
 CREATE TABLE mail (user INTEGER, event INTEGER, message BLOB, folder TEXT, sender INTEGER);
-CREATE TABLE box
-    (user INTEGER PRIMARY KEY, messages INTEGER, unknown INTEGER, keywords INTEGER, complete INTEGER, why TEXT);
+CREATE TABLE box (user INTEGER PRIMARY KEY, messages INTEGER, unknown INTEGER, complete INTEGER, why TEXT);
 CREATE TABLE bounce (user INTEGER, status TEXT, times INTEGER);
 CREATE TABLE fault (user INTEGER, code TEXT, message BLOB, folder TEXT, wanted TEXT, sender INTEGER, under_way INTEGER);
 """
@@ -67,8 +66,7 @@ class AuditFile:
         with self._sql:
             self._sql.execute("DELETE FROM fault WHERE user = ?", (user,))
             self._sql.execute(
-                "REPLACE INTO box VALUES (?, ?, ?, ?, ?, NULL)",
-                (user, judged.messages, judged.unknown, judged.keeps_keywords, judged.complete),
+                "REPLACE INTO box VALUES (?, ?, ?, ?, NULL)", (user, judged.messages, judged.unknown, judged.complete)
             )
             self._sql.executemany(
                 "INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -91,7 +89,7 @@ class AuditFile:
 
     def unread(self, user: int, why: str) -> None:
         with self._sql:
-            self._sql.execute("REPLACE INTO box VALUES (?, 0, 0, 0, 1, ?)", (user, why))
+            self._sql.execute("REPLACE INTO box VALUES (?, 0, 0, 1, ?)", (user, why))
 
     def is_read(self, user: int) -> bool:
         found = self._sql.execute("SELECT 1 FROM box WHERE user = ? AND why IS NULL", (user,))
@@ -110,8 +108,7 @@ class AuditFile:
         """Join the faults of all mailboxes, for `faults`. Return the totals.
 
         A message without place in its mailbox was for others if the records name it, or if it is missing elsewhere,
-        which is then the same fault. Nothing is known of it if its sender's records are not whole. Keywords are held
-        against a server that keeps some.
+        which is then the same fault. Nothing is known of it if its sender's records are not whole.
         """
         sql = self._sql
         misdelivered = Code.MAIL_MISDELIVERED.id
@@ -131,11 +128,6 @@ class AuditFile:
                 "UPDATE settled SET code = ?, stray = 0 WHERE stray AND message IN"
                 " (SELECT message FROM mail WHERE event IN (?, ?, ?))",
                 (misdelivered, EVENT["accepted"], EVENT["saved"], EVENT["unsure"]),
-            )
-            # 4. Keywords.
-            sql.execute(
-                "DELETE FROM settled WHERE code = ? AND wanted = ? AND NOT EXISTS (SELECT 1 FROM box WHERE keywords)",
-                (Code.FLAG_LOST.id, Flag.FORWARDED),
             )
         boxes = sql.execute(
             "SELECT sum(why IS NULL), sum(why IS NOT NULL), sum(NOT complete), sum(messages), sum(unknown) FROM box"

@@ -16,7 +16,8 @@ from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, Flag
 class HeldCopy(NamedTuple):
     """A message of this run or of the start state in a folder.
 
-    `flags` are in lower case. `whole`: its body has the digest that its tag states.
+    `flags` are in lower case, with those that its folder keeps for no message. `whole`: its body has the digest that
+    its tag states.
     """
 
     message: str
@@ -45,14 +46,12 @@ class Fault(NamedTuple):
 class Judged:
     """The faults of a mailbox of `messages`; `unknown` ones may be where they are, but the records do not say so.
 
-    `keeps_keywords`: a message has a keyword that it must have. A server need not keep any (RFC 9051 section 7.1,
-    PERMANENTFLAGS). `complete`: the records of its user are.
+    `complete`: the records of its user are.
     """
 
     messages: int
     faults: tuple[Fault, ...] = ()
     unknown: int = 0
-    keeps_keywords: bool = False
     complete: bool = True
 
 
@@ -84,11 +83,9 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
         faults += _misplaced(message, of, wanted, have)
         if not (of.places or of.surplus):  # else it is unknown which copy has which flag
             faults += _unflagged(message, of, there)
-    kept = Flag.FORWARDED.lower()
-    keeps = any(kept in each.flags for each in found)
     if not complete:
-        return Judged(len(found), tuple(altered), 0, keeps, complete=False)
-    return Judged(len(found), (*altered, *faults), unknown, keeps)
+        return Judged(len(found), tuple(altered), 0, complete=False)
+    return Judged(len(found), (*altered, *faults), unknown)
 
 
 def _of_schedules(expected: ExpectedMail, found: Sequence[HeldCopy]) -> tuple[list[Fault], int]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from loadsim.audit.judged import HeldCopy
+from loadsim.errors import ServerLost, ServerRefused
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, body_digest, vouched
-from loadsim.model.ports import Account, Provisioning, Stored
+from loadsim.model.ports import Account, Flag, MessageRef, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import bounce_status
 
@@ -25,18 +26,38 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
         if folder == manifest.FOLDER:
             continue
         stored = (await mailbox.listing([folder]))[folder]
+        never_kept = frozenset(flag.lower() for flag in Flag if not mailbox.keeps(flag))
         for message in stored:
             status = await bounce_status(account, mailbox, message)
             if status is not None:
                 bounces[status or "unknown"] += 1
         own = [(message, message.tag) for message in stored if message.tag and _is_own(account, message, run)]
         for batch in _batches(own):
-            texts = await mailbox.texts([message.ref for message, _ in batch])
+            texts = await _texts(mailbox, [message.ref for message, _ in batch])
             for message, tag in batch:
                 vouches = vouched(tag, message.sender, message.message_id, account.domain)
                 whole = vouches and message.ref in texts and _is_whole(texts[message.ref], tag)
-                found.append(HeldCopy(tag.id, folder, message.flags, whole, tag.sender))
+                found.append(HeldCopy(tag.id, folder, message.flags | never_kept, whole, tag.sender))
     return found, bounces
+
+
+async def _texts(
+    mailbox: Provisioning, refs: Sequence[MessageRef], again: bool = True
+) -> Mapping[MessageRef, bytes | None]:
+    """Return the texts of messages, without those that the server cannot read.
+
+    A message at which it fails, or closes the connection, also fails alone, and `again`. The others are read.
+    """
+    try:
+        return await mailbox.texts(refs)
+    except ServerRefused:
+        pass
+    except ServerLost:
+        await mailbox.log_on()
+    if len(refs) == 1:
+        return await _texts(mailbox, refs, again=False) if again else {}
+    half = len(refs) // 2
+    return {**await _texts(mailbox, refs[:half]), **await _texts(mailbox, refs[half:])}
 
 
 def _is_own(account: Account, message: Stored, run: str) -> bool:

@@ -197,7 +197,7 @@ class Code(Enum):
     MAIL_LOST = _missed("{where}: message {message_id} is missing in {folder} of user {user}", LOOK_AT_LOG)
     MAIL_DUPLICATED = _missed("{where}: message {message_id} is in {folder} of user {user} once too often", LOOK_AT_LOG)
     MAIL_ALTERED = _missed(
-        "{where}: the body of message {message_id} in {folder} of user {user} is not as it was sent",
+        "{where}: message {message_id} in {folder} of user {user} is not as it was sent, or cannot be read",
         "find out what changes mail: the server's storage, or a filter that adds or encodes text again",
     )
     MAIL_MISDELIVERED = _missed(

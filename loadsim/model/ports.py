@@ -554,7 +554,13 @@ class Provisioning(Mailbox, Protocol):
         """Return the status of a folder, which is closed before; None if the server leaves a number out."""
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
-        """Return all messages of these folders, each folder's in the order of their arrival."""
+        """Return all messages of these folders, each folder's in the order of their arrival.
+
+        One that the server cannot read is without tag and sender.
+        """
+
+    def keeps(self, flag: Flag) -> bool:
+        """Return whether the folder that was listed last keeps a flag for good, as the server states."""
 
     async def texts(self, refs: Sequence[MessageRef]) -> Mapping[MessageRef, bytes | None]:
         """Return what follows the header of messages of one folder, which are few; without those that are gone.

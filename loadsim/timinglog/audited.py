@@ -132,7 +132,10 @@ def audit_in(places: Sequence[str | Path], run: str) -> AuditRecord | None:
             raise LogError(f"{path}: expected to read it, found: {failure.strerror}") from None
         if len(text) > MOST_BYTES:
             raise LogError(f"{path}: expected at most {MOST_BYTES >> 20} MiB, found more")
-        record = read_as(AuditRecord, read_document(str(path), text), str(path))
+        try:
+            record = read_as(AuditRecord, read_document(str(path), text), str(path))
+        except LogError as failure:
+            raise LogError(f"{failure}; if another version wrote it, delete it, and audit again") from None
         if record.run != run:
             raise LogError(f"{path}: run: expected {run!r}, found {record.run!r}")
         return record

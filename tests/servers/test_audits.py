@@ -287,6 +287,31 @@ def test_a_server_that_lies_is_named(harmed: Ended, tmp_path: Path) -> None:
     assert {folder for code, _, _, folder in found(document) if code == "mail-misfiled"} == {"INBOX"}
 
 
+def test_a_message_that_the_server_cannot_read_is_named_and_the_others_are_read(harmed: Ended) -> None:
+    """Dovecot ends the session at a message whose file is shorter than its name says."""
+    mail = list(stored(harmed.mail))
+    lost, cut, *_ = (each for each in mail if each.user == 3 and each.folder == "Folder 01")
+    lost.path.unlink()
+    cut.path.rename(cut.path.with_name(re.sub(r",S=\d+", ",S=9", cut.path.name)))
+    for index in cut.path.parent.parent.glob("dovecot.index*"):
+        index.unlink()
+    status, document, _ = audited(harmed.out)
+    assert (status, document["unread"], document["mailboxes"]) == (1, 0, 6)
+    assert found(document) == {("mail-lost", each.message_id, 3, "Folder 01") for each in (lost, cut)}
+
+
+def test_keywords_that_a_server_loses_are_named(harmed: Ended) -> None:
+    """All of them: the server still states that it keeps keywords (RFC 9051 section 7.1)."""
+    forwarded = [each for each in stored(harmed.mail) if re.search(r":2,[A-Z]*[a-z]", each.path.name)]
+    for place in {each.path.parent.parent for each in forwarded}:
+        for index in (place / "dovecot-keywords", *place.glob("dovecot.index*")):
+            index.unlink()
+    status, document, _ = audited(harmed.out)
+    assert status == 1
+    assert document["counts"] == {"flag-lost": len(forwarded)}
+    assert found(document) == {("flag-lost", each.message_id, each.user, each.folder) for each in forwarded}
+
+
 def test_bounces_are_counted_by_their_reason(harmed: Ended) -> None:
     """A report about a message of loadsim counts; one about another message, and a mail from others, do not."""
     before = audited(harmed.out)[1]

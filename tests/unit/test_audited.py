@@ -180,6 +180,15 @@ def test_an_audit_that_loadsim_does_not_write_is_rejected(place: Path, damage: A
         summarise([place])
 
 
+def test_an_audit_of_an_older_form_says_what_to_do(place: Path) -> None:
+    """As before there were mailboxes that are not judged."""
+    document = of_run(place).document
+    del document["unjudged"]
+    (place / "audit.json").write_text(json.dumps(document))
+    with pytest.raises(LogError, match=r"audit\.json: unjudged: .*; if another version .* delete it, and audit again"):
+        summarise([place])
+
+
 def test_a_scenario_without_a_password_names_the_sources(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run directory has none; on the embedded server, there is nothing to read any more."""
     server = {"imap": {"host": "127.0.0.1", "port": 1}, "smtp": {"host": "127.0.0.1", "port": 1}}

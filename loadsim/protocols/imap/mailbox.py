@@ -26,7 +26,8 @@ from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.folder_names import SEPARATOR
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.header_lists import HeaderCache, HeaderLists, Ref, portions
-from loadsim.protocols.imap.reading import LISTING_ITEMS, evidence_of, has_evidence_section, origin_of, structure_of
+from loadsim.protocols.imap.listing import list_folder
+from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.requests import DEFAULT_REQUESTS, Requests
 from loadsim.protocols.imap.responses import (
     Condition,
@@ -351,6 +352,13 @@ class ImapMailbox:
                 return response.items
         raise ServerRefused("STATUS without data", folder)
 
+    def keeps(self, flag: Flag) -> bool:
+        """By PERMANENTFLAGS (RFC 9051 section 7.1); without it, all are kept (section 6.3.2)."""
+        if self.session.lasting is None:
+            return True
+        lasting = self.session.lasting.lower().strip("()").split()
+        return flag.lower() in lasting or (r"\*" in lasting and not flag.startswith("\\"))
+
     async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes]:
         """UID FETCH of BODY.PEEK[TEXT] (RFC 9051 section 6.4.5.1)."""
         texts: dict[Hashable, bytes] = {}
@@ -381,25 +389,19 @@ class ImapMailbox:
         return refs
 
     async def listing(self, folders: Iterable[str]) -> dict[str, list[Stored]]:
-        """SELECT, and FETCH of flags and tag unless the folder is empty, one folder after the other.
+        """SELECT and FETCH (`list_folder`), one folder after the other.
 
         Without a wait between them, James 3.8 answers the FETCH from the folder before. It rejects a FETCH of all
         messages of an empty folder (RFC 9051 section 6.4.5 allows neither).
         """
         stored: dict[str, list[Stored]] = {}
-        with self.session as connection:
-            for folder in dict.fromkeys(map(canonical, folders)):
-                self.session.leave()
-                try:
-                    await self.session.select(connection, folder, announce=False)
-                    stored[folder] = []
-                    if self.session.count:
-                        answer = await connection.send("UID FETCH", b"1:*", LISTING_ITEMS)
-                        stored[folder] = await self._listed(folder, answer)
-                except ServerRefused as failure:
-                    raise ServerRefused(failure.kind, f"folder {folder}: {failure.line}") from None
-                if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
-                    raise ServerRefused("SELECT without UIDVALIDITY", folder)
+        for folder in dict.fromkeys(map(canonical, folders)):
+            try:
+                stored[folder] = await list_folder(self.session, folder)
+            except ServerRefused as failure:
+                raise ServerRefused(failure.kind, f"folder {folder}: {failure.line}") from None
+            if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
+                raise ServerRefused("SELECT without UIDVALIDITY", folder)
         return stored
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
@@ -463,19 +465,6 @@ class ImapMailbox:
             for fetched in (await connection.send("UID FETCH", numbers, items)).data:
                 if isinstance(fetched, Fetched) and fetched.uid is not None and fetched.uid in refs:
                     store.take(refs[fetched.uid], fetched.sections.get(""))
-
-    async def _listed(self, folder: str, answer: Answer) -> list[Stored]:
-        validity = self.session.validity[folder]
-        listed = []
-        for portion in portions(answer.data):
-            for fetched in portion:
-                if isinstance(fetched, Fetched) and fetched.uid is not None and has_evidence_section(fetched):
-                    flags = frozenset(flag.lower() for flag in fetched.flags or ())
-                    ref = Ref(folder, validity, fetched.uid)
-                    listed.append(Stored(ref, flags, evidence_of(fetched), *origin_of(fetched)))
-            if answer.data:
-                await asyncio.sleep(0)
-        return listed
 
     async def _opened_for(self, connection: ImapConnection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
         """Open the folder of these messages. Return its name and their UIDs."""

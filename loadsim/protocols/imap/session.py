@@ -53,6 +53,7 @@ class ImapSession:
     validity: dict[str, int] = field(default_factory=dict, init=False)  # UIDVALIDITY by folder; kept over connections
     open: str | None = field(default=None, init=False)  # the open folder
     count: int = field(default=0, init=False)  # messages in it
+    lasting: str | None = field(default=None, init=False)  # its PERMANENTFLAGS
     in_call: bool = field(default=False, init=False)
     _watch: asyncio.TimerHandle | None = field(default=None, init=False)
     _selects: int = field(default=0, init=False)  # sent so far
@@ -206,7 +207,7 @@ class ImapSession:
 
         If another SELECT was sent after it, later data belongs to that one's folder.
         """
-        count, validity, uid_next = 0, 0, None
+        count, validity, uid_next, lasting = 0, 0, None, None
         for response in answer.data:
             if isinstance(response, Exists):
                 count = response.messages
@@ -215,6 +216,8 @@ class ImapSession:
                     validity = number_of(response.code.arguments)
                 elif response.code.name == "UIDNEXT":
                     uid_next = number_of(response.code.arguments)
+                elif response.code.name == "PERMANENTFLAGS":
+                    lasting = response.code.arguments
         known = self.validity.get(folder)
         self.validity[folder] = validity
         if known is not None and known != validity:
@@ -223,7 +226,7 @@ class ImapSession:
                 self.arrivals.renumbered(uid_next)
         if select != self._selects:
             return
-        self.open, self.count = folder, count
+        self.open, self.count, self.lasting = folder, count, lasting
         if folder == INBOX:
             new = self.arrivals.opened(count, uid_next)
             if new and announce:

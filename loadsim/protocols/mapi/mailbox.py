@@ -539,6 +539,9 @@ class MapiMailbox:
                 found[folder] = [stored_of(folder, row) for row in rows]
         return found
 
+    def keeps(self, flag: Flag) -> bool:
+        return True
+
     async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes | None]:
         """The bodies as they were composed, from the text and the file of each message."""
         found: dict[Hashable, bytes | None] = {}
