@@ -26,6 +26,7 @@ from loadsim.analysis.statistics.stationarity import trends
 from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.model.state_checks import Violation
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.facts import ABORT_ON
 from loadsim.timinglog.reader import Source, TimingLog
@@ -64,6 +65,7 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> t
         own_faults=generator_failures(log),
         audit=log.audit,
         audited=log.header.audited,
+        state=_broken_rules(log),
     )
     return facts, late_ms
 
@@ -79,6 +81,16 @@ def _statistics(
         for trend in trends(windowed_hits(of_driver, weights), window_s, driver if len(records) > 1 else "")
     ]
     return {driver: DriverFigures.of(of_driver, weights, window_s) for driver, of_driver in records.items()}, unsteady
+
+
+def _broken_rules(log: TimingLog) -> list[Finding]:
+    """Return a finding for each rule that a server has broken, with the first violation in the first log."""
+    found: dict[str, Violation] = {}
+    for source in log.sources:
+        for one in source.facts.state_checks.violations if source.facts.state_checks else ():
+            first = found.get(one.rule, one._replace(times=0))
+            found[one.rule] = first._replace(times=first.times + one.times)
+    return [finding(Code.SERVER_STATE_WRONG, **one._asdict()) for one in found.values()]
 
 
 def _why(sources: Iterable[Source]) -> str | None:

@@ -51,7 +51,7 @@ class Facts:
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
     `incomplete` has a finding for each log that is damaged or has no end, and `unsteady` those of the window's trends.
-    `audit` is that of its mail, if there was one.
+    `audit` is that of its mail, if there was one, and `state` has the rules that the server has broken.
     `stress`: the run was a closed loop, without a plan or a score. `load` is None if it is not compared with the
     plan; `load_unknown`: it should be, but there is no plan. `unserved` is None in a closed loop, and without a scored
     task.
@@ -84,6 +84,7 @@ class Facts:
     unserved: Unserved | None = None
     audit: AuditRecord | None = None
     audited: bool | None = None
+    state: Sequence[Finding] = ()
 
     @property
     def log_ons(self) -> Totals:
@@ -201,6 +202,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *facts.incomplete,
         *missed_criteria(criteria, facts.ended_early),
         *_audit(facts, limits["lost_users"]),
+        *facts.state,
         *_relaxed(facts, limits),
         *_unserved(facts),
         *_sessions(facts),

@@ -31,6 +31,7 @@ from loadsim.model.content.compose import Contents
 from loadsim.model.partition import Assignment
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
+from loadsim.model.state_checks import StateChecks
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_companions, open_drivers
 from loadsim.protocols.sasl.choice import used_methods
@@ -127,8 +128,10 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     scenario = begin.scenario
     workload = Workload(scenario)
     contents = Contents(workload.seed)
-    drivers = open_drivers(workload, contents, begin.services)
-    companions = open_companions(scenario, begin.services)
+    checks = StateChecks(scenario.client.check_state, workload.seed)
+    services = replace(begin.services, state_checks=checks)
+    drivers = open_drivers(workload, contents, services)
+    companions = open_companions(scenario, services)
     plugin_tasks = load_tasks(scenario)
     contents.prepare()
     clock = MonotonicClock()
@@ -166,13 +169,13 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
             await engine.run()
             listening.cancel()
     finally:
-        _close(log, events)
+        _close(log, events, checks)
 
 
-def _close(log: TimingLogWriter, events: Events) -> None:
+def _close(log: TimingLogWriter, events: Events, checks: StateChecks) -> None:
     """Close the log. If the disk is full, report that records are lost; analysis finds a log without an end."""
     try:
-        log.facts({"log_on_methods": used_methods()})
+        log.facts({"log_on_methods": used_methods(), "state_checks": checks.document})
         log.close()
     except OSError as failure:
         events.write("log incomplete", why=str(failure))

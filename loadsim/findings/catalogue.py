@@ -220,6 +220,10 @@ class Code(Enum):
     MAIL_UNKNOWN = _note(
         "the audit cannot know where {unknown:message} must be, {unknown_share} of all: commands about them failed"
     )
+    SERVER_STATE_WRONG = _missed(
+        "the server broke the rule {rule} ({section}) {times:time}, first for user {user} in {folder}: {excerpt}",
+        "repeat the commands by hand (openssl s_client), and report the fault to the server's makers",
+    )
 
     # What else ran on the machines.
     LIMITS_RELAXED = _warning(

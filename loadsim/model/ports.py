@@ -17,6 +17,7 @@ from loadsim.model.log_on import TokenSource
 from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import CommandFields, MailFields, TaskFields
+from loadsim.model.state_checks import StateChecks
 
 MessageRef = Hashable
 """A message in a folder of one mailbox: an opaque value, which stays valid in later sessions."""
@@ -334,7 +335,8 @@ class Services:
     An endpoint is None if the scenario does not state the service; drivers get theirs by `endpoint`.
 
     `submission` is one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are the users'
-    others, which have services of their own; here, they only name the driver in results.
+    others, which have services of their own; here, they only name the driver in results. `state_checks` are those of an
+    engine, if it makes some.
     """
 
     imap: Endpoint | None = None
@@ -345,6 +347,7 @@ class Services:
     program: MailProgram = OUTLOOK_LIKE
     companions: tuple[MailProgram, ...] = ()
     mapi: Endpoint | None = None
+    state_checks: StateChecks | None = None
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:

@@ -21,7 +21,10 @@ from pymap.backend.dict import Config, Identity, Login
 from pymap.backend.dict.mailbox import MailboxData
 from pymap.concurrent import Event, Subsystem
 from pymap.imap import IMAPServer
+from pymap.message import BaseLoadedMessage
+from pymap.mime import MessageContent
 from pymap.parsing.message import AppendMessage
+from pymap.parsing.response.fetch import BodyStructure, ContentBodyStructure
 from pymap.selected import SelectedMailbox
 from pymap.user import UserMetadata
 from pysasl.hashing import Cleartext
@@ -31,7 +34,25 @@ from loadsim.servers.child import BACKLOG, listen, run_child, until_end
 LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
 
 
-def announce_pending_changes() -> None:
+def repair_pymap() -> None:
+    _announce_pending_changes()
+    _state_sizes_of_bodies()
+
+
+def _state_sizes_of_bodies() -> None:
+    """Make BODYSTRUCTURE state the sizes of bodies (RFC 9051 section 7.5.2); pymap's include the parts' headers."""
+    with_headers = BaseLoadedMessage._get_body_structure.__func__  # type: ignore[attr-defined]
+
+    def body_structure(cls: type[BaseLoadedMessage], part: MessageContent) -> BodyStructure:
+        structure: BodyStructure = with_headers(cls, part)
+        if isinstance(structure, ContentBodyStructure):
+            structure.size = len(part.body)
+        return structure
+
+    BaseLoadedMessage._get_body_structure = classmethod(body_structure)  # type: ignore[assignment]
+
+
+def _announce_pending_changes() -> None:
     """Make IDLE announce at once the changes between the last command and IDLE.
 
     pymap announces them with the next change only. A client that only idles would miss a message that arrived before
@@ -157,7 +178,7 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
 
 def main() -> None:
     os.environ["FQDN"] = "localhost"  # otherwise pymap queries the resolver for it at each connection
-    announce_pending_changes()
+    repair_pymap()
     run_child(serve)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from loadsim.errors import LogError
 from loadsim.model.documents.typed import Within, Wrong, show
+from loadsim.model.state_checks import Violation
 from loadsim.timinglog.documents import Count, Instant_ns, Length_ns, Seconds, read_as
 
 Cause = Literal["abort_on", "users lost", "accounts taken"]
@@ -56,6 +57,13 @@ class ProbeCounts(NamedTuple):
     samples: Count
     failures: Count
     last_failure: str | None
+
+
+class StateChecked(NamedTuple):
+    """The number of users whose server was held against its earlier responses, and the first violation of each rule."""
+
+    users: Count
+    violations: tuple[Violation, ...] = ()
 
 
 class PreparedMail(NamedTuple):
@@ -109,6 +117,7 @@ class LogFacts(NamedTuple):
     own_faults: Mapping[str, Count] | None = None
     companions: Annotated[CompanionTotals, _within_plan] | None = None
     log_on_methods: tuple[str, ...] | None = None
+    state_checks: StateChecked | None = None
     prepared: PreparedMail | None = None
     collection: str | None = None
     boot_id: str | None = None

@@ -36,6 +36,7 @@ from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError
 from loadsim.model.ports import INBOX, Account, Driver, Endpoint, Observer, Services, Session
 from loadsim.model.scenario import Scenario
+from loadsim.model.state_checks import StateChecks
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.clean import clean
@@ -78,7 +79,8 @@ PROFILE = quiet(
     messages={"ups1K": 1, "ups10Kat": 1},
     start_state={"inbox": 2, "folders": 2, "messages_per_folder": 2},
 )
-RUN = {"day_length": f"{DAY_S:g}s", "ramp_up": "1s", "warm_up": "0s", "window": f"{DAY_S:g}s", "seed": 23}
+RUN = {"day_length": f"{DAY_S:g}s", "ramp_up": "1s", "warm_up": "0s", "window": f"{DAY_S:g}s"}
+SEED = 23
 """With this seed, the victims send, read, copy, move, delete and browse before the fault ends."""
 
 
@@ -219,10 +221,18 @@ def server_tls() -> Any:
     return tls_files()[1]
 
 
-def play(fault: Fault | None, driver: str, submission: str = "sequential", *, imap: bool = True) -> Outcome:
+def play(
+    fault: Fault | None,
+    driver: str,
+    submission: str = "sequential",
+    *,
+    imap: bool = True,
+    checks: StateChecks | None = None,
+    seed: int = SEED,
+) -> Outcome:
     """Run a day with this fault between the victims and IMAP (or else SMTP)."""
     outcome = Outcome(fault.name if fault else "none")
-    scenario = _scenario()
+    scenario = _scenario(seed)
     workload = Workload(scenario)
     accounts = [scenario.account(number) for number in range(1, USERS + 1)]
     tls = "starttls" if fault is not None and fault.tls else "none"
@@ -232,7 +242,7 @@ def play(fault: Fault | None, driver: str, submission: str = "sequential", *, im
     def services(imap_port: int, smtp_port: int, imap_tls: str, smtp_tls: str) -> Services:
         own = Endpoint(HOST, imap_port, tls=imap_tls, ca_file=ca_file, sources=(HOST,))
         smtp = replace(own, port=smtp_port, tls=smtp_tls, connection=connection)
-        return Services(own, smtp, LIMIT_S, submission)
+        return Services(own, smtp, LIMIT_S, submission, state_checks=checks)
 
     # One run: the engine's victims go through the middle, the others go to the server.
     async def main(loop: Loop) -> None:
@@ -452,10 +462,10 @@ def _leaves(error: BaseException) -> str:
 
 
 @cache
-def _scenario() -> Scenario:
+def _scenario(seed: int) -> Scenario:
     place = _directory()
     accounts = {"user": "user{index}", "password": PASSWORD}
-    return scenario_of(place, (PROFILE, USERS), run=RUN, accounts=accounts, initialise="never")
+    return scenario_of(place, (PROFILE, USERS), run={**RUN, "seed": seed}, accounts=accounts, initialise="never")
 
 
 @cache

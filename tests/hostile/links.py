@@ -122,7 +122,10 @@ class Link(ABC):
 
 
 class ImapLink(Link):
-    """IMAP: commands by their tags; AUTHENTICATE and LOGIN are both `AUTH`, the end of an IDLE is `DONE`."""
+    """IMAP: commands by their tags; AUTHENTICATE and LOGIN are both `AUTH`.
+
+    The end of an IDLE is `DONE`, and what comes in it, `IDLING`.
+    """
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
@@ -172,8 +175,11 @@ class ImapLink(Link):
                 held = b""
             elif name and not response.startswith(b"+") and self._strike(name) is not None:
                 held += response
-            else:
+            elif name:
                 await self.send(held + response)
+                held = b""
+            else:
+                await self._answered("IDLING", held + response)
                 held = b""
 
     async def _response(self) -> bytes:

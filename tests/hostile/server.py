@@ -93,7 +93,7 @@ def _prepare() -> None:
     """Prepare pymap as the embedded server does, and let it search all packages for log-on methods only once."""
     os.environ["FQDN"] = "localhost"
     SASLAuth.defaults = cache(SASLAuth.defaults)  # type: ignore[method-assign]
-    embedded_child.announce_pending_changes()
+    embedded_child.repair_pymap()
 
 
 async def serve(accounts: Sequence[Account], folders: Sequence[str]) -> Server:

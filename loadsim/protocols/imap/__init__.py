@@ -6,6 +6,8 @@
     wire                   the stream into responses
     under_way              a command with its answer
     states                 what may be sent and answered when
+    known_state, state_rules
+                           what sessions know, and the rules that responses must keep
     connection             a socket, the commands under way, time limits
     authenticate           greeting, TLS, authentication, capabilities
     folder_names           the server's names of folders, and loadsim's
@@ -19,16 +21,20 @@ Everything up to `states` does no I/O.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+from collections.abc import Callable
 from functools import partial
 
 from loadsim.model.mail_program import PER_VIEW
 from loadsim.model.ports import Account, Driver, Mailbox, Observer, Services
 from loadsim.protocols.imap.header_lists import HeaderCache
+from loadsim.protocols.imap.known_state import Known
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.requests import requests_of
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.several_connections import SeveralConnections
+from loadsim.protocols.imap.state_rules import UserCheck
 from loadsim.protocols.imap.whole_message import MessageStore
 from loadsim.protocols.mail_driver import MailDriver
 from loadsim.protocols.short_sessions import PerViewMailbox
@@ -38,12 +44,14 @@ def open_driver(services: Services) -> Driver:
     """Return a new driver: the entry point `imap` of `loadsim.protocols`."""
     imap, limit_s = services.endpoint("imap"), services.command_limit_s
     folders, program = services.folders, services.program
-    requests = requests_of(program)
+    requests, checks = requests_of(program), services.state_checks
 
     def over_one_connection(context: ssl.SSLContext | None, account: Account, observer: Observer) -> ImapMailbox:
         session = ImapSession(
             imap, context, account, observer, limit_s, folders, poll_s=program.poll_s, idles=program.idle
         )
+        if checks is not None:
+            session.check = checks.of(account.number, lambda: UserCheck(Known(checks, account.number), _later, _now_s))
         cache = HeaderCache() if requests.flags else None
         return ImapMailbox(session, requests, cache, MessageStore() if requests.message else None)
 
@@ -54,3 +62,11 @@ def open_driver(services: Services) -> Driver:
         return PerViewMailbox(single, single.holds) if program.session == PER_VIEW else single
 
     return MailDriver("imap", services, mailbox, takes_programs=True)
+
+
+def _later(call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(call)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

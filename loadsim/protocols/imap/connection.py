@@ -30,6 +30,7 @@ from loadsim.protocols.error_mapping import again, failing_as, internal, own_fai
 from loadsim.protocols.imap import states
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
+from loadsim.protocols.imap.state_rules import DONE, SessionCheck
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand, Untagged
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.sasl.masking import without_password
@@ -64,6 +65,7 @@ class Connection(asyncio.Protocol):
     limit_s: float
     on_response: Callable[[Response], None]
     on_lost: Callable[[TaskFailed], None]
+    check: SessionCheck | None = field(default=None, init=False)  # from the log-on on, of users who are checked
     failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
     method: str = field(default="", init=False)  # the log-on method that was used
     free_literal_bytes: int = field(default=-1, init=False)  # literals up to this length need no waiting (RFC 7888)
@@ -220,6 +222,8 @@ class Connection(asyncio.Protocol):
                 self._begin(self._held_back.popleft())
             elif self._state is states.IDLING:
                 self._state = states.IDLING.after("DONE")
+                if self.check is not None:
+                    self.check.sent(self._newest.tag, DONE)
                 self._start(self._newest, b"DONE\r\n")
             else:
                 break
@@ -229,6 +233,8 @@ class Connection(asyncio.Protocol):
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
         self._under_way[command.tag] = command
+        if self.check is not None:
+            self.check.sent(command.tag, command.pieces[0])
         self._start(command, command.pieces.pop(0))
         self._state = BEGUN.get("literal" if command.pieces else command.name, states.READY)
 
@@ -349,6 +355,8 @@ class Connection(asyncio.Protocol):
             if kind is Condition and cast(Condition, response).status == "BYE":
                 self._take_bye(cast(Condition, response))
             self.on_response(response)
+            if self.check is not None:
+                self.check.received(response)
 
     def _greet(self, response: Response) -> None:
         status = response.status if isinstance(response, Condition) else ""
@@ -413,6 +421,8 @@ class Connection(asyncio.Protocol):
             else:
                 future.set_exception(refused)
         self._report(command, "ok" if refused is None else "refused")
+        if self.check is not None:
+            self.check.ended(tagged)
         # What follows from it.
         if refused is not None and future is None and command.name != "DONE":
             self._fail(refused)

@@ -19,6 +19,7 @@ from loadsim.protocols.imap.folder_names import PLAIN, Ask, FolderNames, read_na
 from loadsim.protocols.imap.grammar import number_of
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Response
+from loadsim.protocols.imap.state_rules import UserCheck
 from loadsim.protocols.imap.under_way import Answer
 
 POLL_S = 30.0
@@ -46,6 +47,7 @@ class ImapSession:
     idles: bool = True  # on servers with IDLE
     idle_again_s: float = IDLE_AGAIN_S  # also of NOOP without an open folder
     make: MakeConnection = Connection
+    check: UserCheck | None = None  # of all sessions of the user
     connection: ImapConnection | None = field(default=None, init=False)
     offered: frozenset[str] = field(default=frozenset(), init=False)
     names: FolderNames = field(default=PLAIN, init=False)  # the server's from the first log-on on
@@ -82,6 +84,8 @@ class ImapSession:
                 raise
             self.connection = connection
             connection.remember_tls()
+            if self.check is not None and isinstance(connection, Connection):
+                connection.check = self.check.session()
         finally:
             self.in_call = False
 

@@ -1,0 +1,58 @@
+"""The checks of an engine that hold the server against its earlier responses: whose, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar, cast
+
+from loadsim.model.draws import draw
+
+T = TypeVar("T")
+
+
+class Violation(NamedTuple):
+    """The first of several violations of a rule: user, folder, an excerpt of the protocol without contents.
+
+    `section` is that of the RFC which has the rule.
+    """
+
+    rule: str
+    section: str
+    user: int
+    folder: str
+    excerpt: str
+    times: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class StateChecks:
+    """The checks of an engine: the first user, and this share of the others.
+
+    A server that announces no mail in `silent` IDLEs of at least `idle_s`, in which it had some, announces none.
+    """
+
+    share: float
+    seed: int = 0
+    idle_s: float = 30.0
+    silent: int = 3
+    violations: dict[str, Violation] = field(default_factory=dict)  # by rule
+    _known: dict[int, object] = field(default_factory=dict)  # by user, of those that are checked
+
+    def of(self, user: int, make: Callable[[], T]) -> T | None:
+        """Return what a driver knows of a user, which all their sessions share; None if they are not checked."""
+        if user not in self._known:
+            if not self.share or (user > 1 and draw(self.seed, user, "check state", 0) >= self.share):
+                return None
+            self._known[user] = make()
+        return cast(T, self._known[user])
+
+    def broken(self, found: Violation) -> None:
+        first = self.violations.setdefault(found.rule, found)
+        if first is not found:
+            self.violations[found.rule] = first._replace(times=first.times + 1)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The fact of the timing log."""
+        return {"users": len(self._known), "violations": [one._asdict() for one in self.violations.values()]}

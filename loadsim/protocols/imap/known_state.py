@@ -1,0 +1,354 @@
+"""The knowledge of a user's sessions about their mailboxes, from the commands sent and the responses received. No I/O.
+
+Facts of one session hold for another one if it opened the mailbox after they were known: an open mailbox may be shown
+as it was (RFC 9051 section 5.2). `tick` counts commands sent and ended, in the order of all sessions of the user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from loadsim.errors import ProtocolError, printable
+from loadsim.model.state_checks import StateChecks
+from loadsim.protocols.imap.grammar import LARGEST_NUMBER, number_of, numbers_of
+from loadsim.protocols.imap.names import decode_name
+from loadsim.protocols.imap.reading import leaves_of
+from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched, Response, Tagged
+from loadsim.protocols.imap.sets import NumberSet
+
+MOST_MESSAGES = 10_000
+"""The most messages of a mailbox that is checked, and of those that are known of one."""
+
+NOTHING = NumberSet(())
+
+_COMMAND = re.compile(
+    rb"\S+ (UID )?(\S+)(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: ([^\r{]*))?"
+)
+"""A command with its first two arguments, and the rest of its first line."""
+
+_ITEMS = ((b"FLAGS", "flags"), (b"SIZE", "size_bytes"), (b"ENVELOPE", "envelope"), (b"STRUCTURE", "structure"))
+_REMOVES = frozenset({"UID MOVE", "UID EXPUNGE"})
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A command under way. `numbers` are those of its messages, `target` is its mailbox, if it names one.
+
+    `next_uid` is the lowest UID that new messages of this mailbox could get when it was sent.
+    """
+
+    name: str
+    line: bytes
+    tick: int
+    at_s: float
+    numbers: NumberSet = NOTHING
+    target: bytes = b""
+    rest: bytes = b""
+    wants: tuple[str, ...] = ()
+    view: View | None = None  # the open mailbox
+    messages: int = 0  # in it
+    next_uid: int = 0
+    expunged: int = 0  # messages, since then
+    got: dict[int, Fetched] = field(default_factory=dict)  # by UID, or by number below 0
+    alone: bool = True  # no other command was under way while it was
+    codes: dict[str, str] = field(default_factory=dict)  # of its untagged OKs, with the tagged one's
+    exists: int | None = None  # of SELECT
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A message of a mailbox: what never changes of it, and the flags that were stored, with the ticks of the OKs."""
+
+    fixed: dict[str, Hashable] = field(default_factory=dict)
+    flags: dict[str, tuple[int, View | None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Mailbox:
+    """A mailbox, as all sessions of the user know it. UIDs that a session has asked to remove may go at any time."""
+
+    name: str
+    validity: int = 0
+    next_uid: int = 0
+    messages: dict[int, Message] = field(default_factory=dict)
+    asked: dict[int, int | None] = field(default_factory=dict)  # with the ticks of the OKs to their removal
+    moved: dict[int, tuple[int, View | None]] = field(default_factory=dict)  # UIDs, by MOVE, with the ticks of the OKs
+    due: dict[int, int] = field(default_factory=dict)  # UIDs of COPYUID and APPENDUID, with the ticks of the OKs
+
+    def message(self, uid: int) -> Message:
+        if len(self.messages) >= MOST_MESSAGES and uid not in self.messages:
+            del self.messages[next(iter(self.messages))]
+        return self.messages.setdefault(uid, Message())
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """An open mailbox as one session sees it. `uids` has the UID of each message, or 0; `old` were there at first."""
+
+    mailbox: Mailbox
+    since: int
+    uids: list[int]
+    old: int
+    next_uid: int
+    keeps: frozenset[str] | None  # PERMANENTFLAGS in lower case
+    gone: set[int] = field(default_factory=set)
+    highest: tuple[int, int] = (0, 0)  # number and UID of the last message whose UID is known
+    expunged: int = 0
+    idle_s: float = 0.0  # the length of the IDLE that has ended last
+
+    def known(self) -> set[int]:
+        return {uid for uid in self.uids if uid}
+
+    def knew(self, tick: int, by: View | None, asked: int) -> bool:
+        """Return if a fact of this tick, by a session's view, must show in an answer to what was asked at a tick."""
+        return tick < (asked if by is self else self.since)
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """Everything that the sessions of a user know. `silent` IDLEs had mail that was found by the next command."""
+
+    checks: StateChecks
+    user: int
+    tick: int = 0
+    mailboxes: dict[bytes, Mailbox] = field(default_factory=dict)
+    announced: int = 0
+    silent: int = 0
+
+    def mailbox(self, argument: bytes, again: bool = False) -> Mailbox:
+        """Return the mailbox of this name, as in a command; a new one if it has begun `again` (UIDVALIDITY)."""
+        key = b"INBOX" if argument.upper() == b"INBOX" else argument
+        if again or key not in self.mailboxes:
+            self.mailboxes[key] = Mailbox(printable(decode_name(key.decode("ascii", "replace").strip('"'))))
+        return self.mailboxes[key]
+
+
+@dataclass(slots=True, eq=False)
+class KnownSession:
+    """One session. Rules are applied to an event before `take` does."""
+
+    known: Known
+    view: View | None = None
+    under_way: dict[str, Sent] = field(default_factory=dict)
+    before: int | None = None  # messages, when DONE was sent
+
+    # --- commands ---
+
+    def send(self, tag: str, line: bytes, at_s: float) -> None:
+        """Take a command, its first line up to a literal."""
+        match = _COMMAND.match(line)
+        if match is None:
+            return
+        uid, verb, first, second, rest = match.groups(b"")
+        self.known.tick += 1
+        sent = Sent(f"UID {verb.decode()}" if uid else verb.decode(), match[0], self.known.tick, at_s, view=self.view)
+        sent.alone = not self.under_way
+        for other in self.under_way.values():
+            other.alone = False
+        self.under_way[tag] = sent
+        if sent.name in ("SELECT", "APPEND", "CREATE", "DELETE"):
+            sent.target = first
+        elif sent.name in ("UID MOVE", "UID COPY"):
+            sent.target = second
+        if sent.target:
+            sent.next_uid = self.known.mailbox(sent.target).next_uid
+        if sent.name in ("SELECT", "CLOSE", "UNSELECT", "LOGOUT"):
+            self.view = None
+        elif sent.name in ("CREATE", "DELETE"):
+            self.known.mailboxes.pop(sent.target, None)
+        elif self.view is not None and (uid or verb == b"FETCH"):
+            self._about(sent, self.view, first, second + b" " + rest)
+
+    def _about(self, sent: Sent, view: View, numbers: bytes, rest: bytes) -> None:
+        """Take a command about messages of the open mailbox."""
+        try:
+            sent.numbers = numbers_of(numbers.decode("ascii", "replace").replace("*", str(LARGEST_NUMBER)))
+        except ProtocolError:
+            return
+        sent.messages, sent.rest = len(view.uids), rest.upper()
+        if sent.name in ("FETCH", "UID FETCH"):
+            sent.wants = tuple(name for item, name in _ITEMS if item in sent.rest)
+            sent.wants += ("sections",) if b"[" in sent.rest else ()
+        elif sent.name in _REMOVES or b"\\DELETED" in sent.rest:
+            view.mailbox.asked.update(dict.fromkeys(sent.numbers))
+        if sent.name == "UID STORE" and not sent.rest.startswith(b"+"):
+            for uid in sent.numbers:
+                if uid in view.mailbox.messages:
+                    view.mailbox.messages[uid].flags.clear()
+
+    def done(self) -> None:
+        """Take the end of IDLE by the client: what is announced from here on is not by IDLE."""
+        self.before = len(self.view.uids) if self.view is not None else None
+
+    # --- responses ---
+
+    def selecting(self) -> Sent | None:
+        return next((sent for sent in self.under_way.values() if sent.name == "SELECT"), None)
+
+    def take(self, response: Response) -> None:
+        """Take an untagged response."""
+        view, selecting = self.view, self.selecting()
+        if isinstance(response, Condition):
+            if response.code is not None:
+                for sent in self.under_way.values():
+                    sent.codes[response.code.name] = response.code.arguments
+        elif selecting is not None:
+            if isinstance(response, Exists):
+                selecting.exists = response.messages
+            elif isinstance(response, Expunged) and selecting.exists:
+                selecting.exists -= 1
+        elif view is None:
+            return
+        elif isinstance(response, Exists):
+            self._exists(view, response.messages)
+        elif isinstance(response, Expunged):
+            self._expunged(view, response.number)
+        elif isinstance(response, Fetched):
+            self._fetched(view, response)
+
+    def _exists(self, view: View, messages: int) -> None:
+        if messages > MOST_MESSAGES:
+            self.view = None
+            return
+        idles = any(sent.name == "IDLE" for sent in self.under_way.values())
+        self.known.announced += messages > len(view.uids) and idles and self.before is None
+        if messages < len(view.uids):  # which ones are gone is unknown
+            view.uids[:], view.highest, view.old = [], (0, 0), min(view.old, messages)
+        view.uids += [0] * (messages - len(view.uids))
+
+    def _expunged(self, view: View, number: int) -> None:
+        if number > len(view.uids):
+            return
+        uid = view.uids.pop(number - 1)
+        view.expunged += 1
+        view.old -= number <= view.old
+        for sent in self.under_way.values():
+            sent.expunged += 1
+        if self.before is not None:
+            self.before -= 1
+        if uid:
+            view.gone.add(uid)
+        last, highest = view.highest
+        if number < last:
+            view.highest = (last - 1, highest)
+        elif number == last:
+            at = next((at for at in range(number - 1, 0, -1) if view.uids[at - 1]), 0)
+            view.highest = (at, view.uids[at - 1] if at else 0)
+
+    def _fetched(self, view: View, fetched: Fetched) -> None:
+        number = fetched.number
+        if number > len(view.uids):
+            return
+        uid = fetched.uid or view.uids[number - 1]
+        for sent in self.under_way.values():
+            if sent.name in ("FETCH", "UID FETCH"):
+                key = uid or -number
+                sent.got[key] = sent.got[key].joined(fetched) if key in sent.got else fetched
+        if not uid:
+            return
+        view.uids[number - 1] = uid
+        view.highest = max(view.highest, (number, uid))
+        mailbox = view.mailbox
+        mailbox.next_uid = max(mailbox.next_uid, uid + 1)
+        if fetched.flags is not None and "\\deleted" in map(str.lower, fetched.flags):
+            mailbox.asked.setdefault(uid, None)
+        mailbox.due.pop(uid, None)
+        mailbox.message(uid).fixed.update(fixed(fetched))
+
+    def end(self, tagged: Tagged, at_s: float) -> None:
+        """Take the end of a command."""
+        self.known.tick += 1
+        sent = self.under_way.pop(tagged.tag, None)
+        if sent is None or tagged.status != "OK":
+            return
+        if sent.name == "SELECT":
+            self._selected(sent)
+        elif sent.name == "IDLE" and self.view is not None:
+            self.view.idle_s = at_s - sent.at_s
+            return
+        elif sent.name == "UID STORE" and sent.view is self.view is not None and sent.rest.startswith(b"+"):
+            self._stored(sent, self.view)
+        elif sent.name in _REMOVES and sent.view is not None:
+            sent.view.mailbox.asked.update(dict.fromkeys(sent.numbers, self.known.tick))
+        self._copied(sent)
+        self.known.silent += self.found_silently(sent)
+        self.before = None
+
+    def _selected(self, sent: Sent) -> None:
+        """Open a mailbox. With other commands under way meanwhile, it is unknown which data is whose."""
+        validity, uid_next = (number(sent.codes.get(code, "")) for code in ("UIDVALIDITY", "UIDNEXT"))
+        mailbox = self.known.mailbox(sent.target)
+        if validity != mailbox.validity:
+            mailbox = self.known.mailbox(sent.target, again=mailbox.validity > 0)
+            mailbox.validity = validity
+        mailbox.next_uid = max(mailbox.next_uid, uid_next)
+        if validity and sent.alone and sent.exists is not None and sent.exists <= MOST_MESSAGES:
+            flags = sent.codes.get("PERMANENTFLAGS")
+            keeps = None if flags is None else frozenset(flags.strip("()").lower().split())
+            self.view = View(mailbox, sent.tick, [0] * sent.exists, sent.exists, uid_next, keeps)
+
+    def _stored(self, sent: Sent, view: View) -> None:
+        named = re.findall(r"[\\$\w]+", sent.rest.decode("ascii", "replace").partition("(")[2].lower())
+        kept = [flag for flag in named if (view.keeps is None and flag[0] == "\\") or flag in (view.keeps or ())]
+        for uid in view.known():
+            if uid in sent.numbers:
+                view.mailbox.message(uid).flags.update(dict.fromkeys(kept, (self.known.tick, view)))
+
+    def _copied(self, sent: Sent) -> None:
+        """Take COPYUID or APPENDUID: messages that are in a mailbox from now on, or no longer."""
+        for _, new, old in copied(sent):
+            mailbox = self.known.mailbox(sent.target)
+            mailbox.due.update(dict.fromkeys(new, self.known.tick))
+            mailbox.next_uid = max(mailbox.next_uid, *(last + 1 for _, last in new.ranges), 0)
+            if sent.name == "UID MOVE" and sent.view is not None:
+                sent.view.mailbox.moved.update(dict.fromkeys(old, (self.known.tick, sent.view)))
+
+    def found_silently(self, ended: Sent) -> bool:
+        """Return if a command found mail right behind a long IDLE without any.
+
+        APPEND may find one message without fault: a user saves what they have just sent to a list that they are on.
+        """
+        view = self.view
+        if self.before is None or view is None or view is not ended.view or ended.name == "IDLE":
+            return False
+        own = ended.name == "APPEND"
+        return view.idle_s >= self.known.checks.idle_s and len(view.uids) > self.before + own
+
+
+def copied(sent: Sent) -> Iterator[tuple[int, NumberSet, NumberSet]]:
+    """Yield UIDVALIDITY, new UIDs and old ones of COPYUID or APPENDUID (RFC 4315 section 3)."""
+    for name in ("COPYUID", "APPENDUID"):
+        words = sent.codes.get(name, "").split()
+        if len(words) == (3 if name == "COPYUID" else 2):
+            try:
+                validity, new, old = number_of(words[0]), numbers_of(words[-1]), numbers_of(words[1])
+            except ProtocolError:
+                continue
+            if new.size <= MOST_MESSAGES and old.size <= MOST_MESSAGES:
+                yield validity, new, old
+
+
+def fixed(fetched: Fetched) -> Iterator[tuple[str, Hashable]]:
+    """Yield what never changes of a message (RFC 9051 section 2.3.1.1), texts by their hashes.
+
+    Sizes of parts are by the names of their sections.
+    """
+    if fetched.envelope is not None:
+        yield "Message-ID", fetched.envelope.message_id
+    if fetched.size_bytes is not None:
+        yield "size of ", fetched.size_bytes
+    if fetched.structure is not None:
+        for name, leaf, _ in leaves_of(fetched.structure):
+            yield f"size of {name}", leaf.size_bytes
+    for name, section in fetched.sections.items():
+        yield f"BODY[{name}]", hash(section)
+
+
+def number(digits: str) -> int:
+    """Return a number; 0 if it is missing or none."""
+    try:
+        return number_of(digits)
+    except ProtocolError:
+        return 0

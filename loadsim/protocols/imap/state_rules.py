@@ -1,0 +1,331 @@
+"""The rules that a server's responses must keep, and the check of a session by them. No I/O.
+
+A rule looks at one event, before the session takes it, and returns what is wrong, or None. No rule accuses a server of
+what another session of the user may have caused: messages that any of them has asked to remove may be gone at any time,
+and open mailboxes need not show what others did since.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from loadsim.errors import printable
+from loadsim.model.state_checks import Violation
+from loadsim.protocols.imap.grammar import LARGEST_NUMBER
+from loadsim.protocols.imap.known_state import Known, KnownSession, Sent, View, copied, fixed, number
+from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched, Response, Tagged
+
+DONE = b"DONE"
+LONGEST_EXCERPT = 300
+LONGEST_LINE_BYTES = 8192
+LONGEST_SHOWN_BYTES = 120
+EVENTS_A_TURN = 32
+"""The most events that are checked in one turn of the event loop; they take less than a millisecond."""
+
+_WITHOUT_EXPUNGE = frozenset({"FETCH", "STORE", "SEARCH"})
+_LOOKED_AT = frozenset({Exists, Expunged, Fetched, Condition})
+
+
+class Begun(NamedTuple):
+    """A command, its first line up to a literal; `DONE` for the end of IDLE by the client."""
+
+    tag: str
+    line: bytes
+
+
+class Ended(NamedTuple):
+    """A command that has succeeded."""
+
+    sent: Sent
+    tagged: Tagged
+
+
+# --- the open mailbox ---
+
+
+def _shrinks(session: KnownSession, view: View, event: Exists) -> str | None:
+    if session.selecting() is None and event.messages < len(view.uids):
+        return f"{len(view.uids)} messages were known"
+    return None
+
+
+def _beyond(session: KnownSession, view: View, event: Expunged | Fetched) -> str | None:
+    return f"of {len(view.uids)} messages" if event.number > len(view.uids) else None
+
+
+def _out_of_turn(session: KnownSession, view: View, event: Expunged) -> str | None:
+    names = {sent.name for sent in session.under_way.values()}
+    return "no command under way allows it" if names <= _WITHOUT_EXPUNGE else None
+
+
+def _not_asked(session: KnownSession, view: View, event: Expunged) -> str | None:
+    if event.number > len(view.uids):
+        return None
+    uid, asked = view.uids[event.number - 1], view.mailbox.asked
+    if uid and uid not in asked:
+        return f"no session has asked to remove UID {uid}"
+    return f"only {len(asked)} messages were to be removed" if view.expunged >= len(asked) else None
+
+
+# --- messages ---
+
+
+def _other_uid(session: KnownSession, view: View, event: Fetched) -> str | None:
+    known = view.uids[event.number - 1] if event.number <= len(view.uids) else 0
+    return f"it had UID {known}" if known and event.uid not in (None, known) else None
+
+
+def _reused(session: KnownSession, view: View, event: Fetched) -> str | None:
+    return f"UID {event.uid} was expunged" if event.uid in view.gone else None
+
+
+def _not_ascending(session: KnownSession, view: View, event: Fetched) -> str | None:
+    uids, at, uid = view.uids, event.number - 1, event.uid
+    if uid is None or at >= len(uids) or uids[at] or uid in view.gone:
+        return None
+    last, highest = view.highest
+    if event.number > view.old and uid < view.next_uid:
+        return f"UIDNEXT was {view.next_uid}"
+    neighbours = [(uids[place], place < at) for place in (at - 1, at + 1) if 0 <= place < len(uids)]
+    for other, before in (*neighbours, (highest, last <= at)):
+        if other and (uid <= other) == before:
+            return f"UID {other} is {'before' if before else 'after'} it"
+    return None
+
+
+def _changed(session: KnownSession, view: View, event: Fetched) -> str | None:
+    known = _fixed(view, event)
+    for name, value in fixed(event):
+        if known.get(name, value) != value:
+            return f"{name or 'RFC822.SIZE'} was another"
+    return None
+
+
+def _other_size(session: KnownSession, view: View, event: Fetched) -> str | None:
+    stated = {**_fixed(view, event), **dict(fixed(event))}
+    for name, section in event.sections.items():
+        size = stated.get(f"size of {name}")
+        if section is not None and size not in (None, len(section)):
+            return f"stated were {size} bytes"
+    return None
+
+
+def _fixed(view: View, event: Fetched) -> Mapping[str, Hashable]:
+    uid = event.uid or (view.uids[event.number - 1] if event.number <= len(view.uids) else 0)
+    known = view.mailbox.messages.get(uid)
+    return {} if known is None else known.fixed
+
+
+# --- ends of commands ---
+
+
+def _without_data(session: KnownSession, view: View, event: Ended) -> str | None:
+    sent = event.sent
+    if sent.view is not view or sent.name not in ("FETCH", "UID FETCH"):
+        return None
+    answered = {
+        key for key, fetched in sent.got.items() if all(getattr(fetched, name) not in (None, {}) for name in sent.wants)
+    }
+    asked = view.mailbox.asked
+    leaving = sum(tick is None or tick > view.since for uid, tick in asked.items() if uid not in view.gone)
+    if sent.name == "UID FETCH":
+        missing = [uid for uid in view.known() if uid in sent.numbers and uid not in asked and uid not in answered]
+        if not missing and sent.messages > sent.expunged + leaving and LARGEST_NUMBER in sent.numbers and not sent.got:
+            return "* is the last message"
+        return f"nothing of UID {missing[0]}" if missing else None
+    wanted = sum(max(0, min(last, sent.messages) - first + 1) for first, last in sent.numbers.ranges)
+    short = wanted - len(answered) - sent.expunged - leaving
+    return f"nothing of {short} of {wanted} messages" if short > 0 else None
+
+
+def _not_arrived(session: KnownSession, view: View, event: Ended) -> str | None:
+    """Return a message that COPYUID or APPENDUID named, and that a list of a mailbox opened later lacks."""
+    sent, due = event.sent, view.mailbox.due
+    if not due or sent.view is not view or not sent.wants or LARGEST_NUMBER not in sent.numbers:
+        return None
+    shown = [key for key in sent.got if key > 0]
+    first = sent.numbers.ranges[0][0] if sent.name == "UID FETCH" else min(shown, default=LARGEST_NUMBER)
+    for uid, tick in due.items():
+        if uid >= first and tick < view.since and uid not in sent.got and uid not in view.mailbox.asked:
+            return f"UID {uid} is not there"
+    return None
+
+
+def _still_there(session: KnownSession, view: View, event: Ended) -> str | None:
+    sent, moved = event.sent, view.mailbox.moved
+    for uid in sent.got if sent.view is view else ():
+        if uid in moved and view.knew(*moved[uid], sent.tick):
+            return f"UID {uid} was moved"
+    return None
+
+
+def _dropped(session: KnownSession, view: View, event: Ended) -> str | None:
+    sent = event.sent
+    for uid, fetched in sent.got.items() if sent.view is view and "flags" in sent.wants else ():
+        stored = view.mailbox.messages[uid].flags if uid in view.mailbox.messages else {}
+        shown = {flag.lower() for flag in fetched.flags or ()}
+        for flag, (tick, by) in stored.items() if fetched.flags is not None else ():
+            if flag not in shown and view.knew(tick, by, sent.tick):
+                return f"UID {uid} has lost {flag}"
+    return None
+
+
+def _silent(session: KnownSession, view: View, event: Ended) -> str | None:
+    known = session.known
+    if known.announced or not session.found_silently(event.sent) or known.silent + 1 < known.checks.silent:
+        return None
+    return f"no IDLE of {known.checks.idle_s:g} s or more announced mail, {known.silent + 1} had some"
+
+
+# --- mailboxes ---
+
+
+def _other_validity(session: KnownSession, _: object, event: Ended) -> str | None:
+    sent = event.sent
+    if not sent.target:
+        return None
+    known, stated = session.known.mailbox(sent.target).validity, number(sent.codes.get("UIDVALIDITY", ""))
+    stated = next((validity for validity, _, _ in copied(sent)), stated)
+    return f"UIDVALIDITY was {known}, and is {stated}" if known and stated and known != stated else None
+
+
+def _lower_next(session: KnownSession, _: object, event: Ended) -> str | None:
+    sent = event.sent
+    if not sent.next_uid or _other_validity(session, None, event):
+        return None
+    if sent.name == "SELECT":
+        stated = number(sent.codes.get("UIDNEXT", ""))
+        return f"UIDNEXT is {stated}, and was {sent.next_uid}" if 0 < stated < sent.next_uid else None
+    given = min((new.ranges[0][0] for _, new, _ in copied(sent)), default=sent.next_uid)
+    return f"UID {given} was given, and UIDNEXT was {sent.next_uid}" if given < sent.next_uid else None
+
+
+class Rule(NamedTuple):
+    """A rule: its name, the section of the RFC, its events, and what is wrong with one, if something is.
+
+    Most rules are about an open mailbox.
+    """
+
+    name: str
+    section: str
+    of: type
+    wrong: Callable[[KnownSession, Any, Any], str | None]
+    opened: bool = True
+
+
+RULES = (
+    Rule("exists-shrinks", "RFC 9051 7.4.1", Exists, _shrinks),
+    Rule("number-out-of-range", "RFC 9051 7.5.1", Expunged, _beyond),
+    Rule("number-out-of-range", "RFC 9051 7.5.2", Fetched, _beyond),
+    Rule("expunge-out-of-turn", "RFC 9051 7.5.1", Expunged, _out_of_turn),
+    Rule("expunge-not-asked", "RFC 4315 2.1", Expunged, _not_asked),
+    Rule("uid-changed", "RFC 9051 2.3.1.2", Fetched, _other_uid),
+    Rule("uid-reused", "RFC 9051 2.3.1.1", Fetched, _reused),
+    Rule("uid-not-ascending", "RFC 9051 2.3.1.1", Fetched, _not_ascending),
+    Rule("message-changed", "RFC 9051 2.3.1.1", Fetched, _changed),
+    Rule("size-wrong", "RFC 9051 2.3.4", Fetched, _other_size),
+    Rule("fetch-without-data", "RFC 9051 6.4.5", Ended, _without_data),
+    Rule("message-not-arrived", "RFC 4315 3", Ended, _not_arrived),
+    Rule("moved-still-there", "RFC 6851 3.3", Ended, _still_there),
+    Rule("flags-lost", "RFC 9051 6.4.6", Ended, _dropped),
+    Rule("idle-silent", "RFC 2177 3", Ended, _silent),
+    Rule("uidvalidity-changed", "RFC 9051 2.3.1.1", Ended, _other_validity, opened=False),
+    Rule("uidnext-shrinks", "RFC 9051 2.3.1.1", Ended, _lower_next, opened=False),
+)
+
+_BY_EVENT = {kind: [rule for rule in RULES if rule.of is kind] for kind in (Exists, Expunged, Fetched, Ended)}
+
+
+@dataclass(slots=True, eq=False)
+class UserCheck:
+    """The check of all sessions of a user.
+
+    Events wait, in their order, until `later` calls `run`. A task's next command is under way by then: its time does
+    not include the check.
+    """
+
+    known: Known
+    later: Callable[[Callable[[], None]], object]
+    now_s: Callable[[], float]
+    _events: deque[tuple[KnownSession, Response | Begun, float]] = field(default_factory=deque)
+    _called: bool = False
+
+    def session(self) -> SessionCheck:
+        return SessionCheck(self, KnownSession(self.known))
+
+    def add(self, session: KnownSession, event: Response | Begun, call: bool) -> None:
+        self._events.append((session, event, self.now_s()))
+        if not self._called and (call or len(self._events) >= EVENTS_A_TURN):
+            self._called = True
+            self.later(self.run)
+
+    def run(self) -> None:
+        """Check some of the events that wait."""
+        self._called = False
+        for _ in range(min(EVENTS_A_TURN, len(self._events))):
+            session, event, at_s = self._events.popleft()
+            if isinstance(event, Tagged):
+                if event.status == "OK" and (sent := session.under_way.get(event.tag)) is not None:
+                    if event.code is not None:
+                        sent.codes[event.code.name] = event.code.arguments
+                    self._check(session, Ended(sent, event), sent)
+                session.end(event, at_s)
+            elif isinstance(event, Begun):
+                if event.line == DONE:
+                    session.done()
+                else:
+                    session.send(event.tag, event.line, at_s)
+            else:
+                if isinstance(event, Exists | Expunged | Fetched):
+                    self._check(session, event, next(reversed(session.under_way.values()), None))
+                session.take(event)
+        if self._events and not self._called:
+            self._called = True
+            self.later(self.run)
+
+    def _check(self, session: KnownSession, event: Exists | Expunged | Fetched | Ended, sent: Sent | None) -> None:
+        for rule in _BY_EVENT[type(event)]:
+            if rule.opened and (session.view is None or session.selecting() is not None):
+                continue
+            wrong = rule.wrong(session, session.view, event)
+            if wrong is not None:
+                mailbox = session.view.mailbox if session.view else self.known.mailbox(sent.target if sent else b"")
+                found = Violation(rule.name, rule.section, self.known.user, mailbox.name, _excerpt(sent, event, wrong))
+                self.known.checks.broken(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SessionCheck:
+    """The check of one connection, which passes on what is sent and received."""
+
+    of: UserCheck
+    session: KnownSession
+
+    def sent(self, tag: str, line: bytes) -> None:
+        self.of.add(self.session, Begun(tag, line[:LONGEST_LINE_BYTES]), False)
+
+    def received(self, response: Response) -> None:
+        if type(response) in _LOOKED_AT:
+            self.of.add(self.session, response, False)
+
+    def ended(self, tagged: Tagged) -> None:
+        self.of.add(self.session, tagged, True)
+
+
+def _excerpt(sent: Sent | None, event: Exists | Expunged | Fetched | Ended, wrong: str) -> str:
+    """Return what was sent and received without contents, and what is wrong."""
+    if isinstance(event, Fetched):
+        sections = [f"BODY[{name}] {{{len(data or b'')}}}" for name, data in event.sections.items()]
+        items = (("UID", event.uid), ("RFC822.SIZE", event.size_bytes), ("ENVELOPE", event.envelope and "(...)"))
+        shown = [f"{name} {value}" for name, value in items if value is not None]
+        shown += [] if event.flags is None else [f"FLAGS ({' '.join(sorted(event.flags))})"]
+        response = f"* {event.number} FETCH ({' '.join([*shown, *sections])})"
+    elif isinstance(event, Ended):
+        response = f"{event.tagged.tag} OK"
+    else:
+        response = f"* {event[0]} {'EXISTS' if isinstance(event, Exists) else 'EXPUNGE'}"
+    line = "" if sent is None else sent.line[:LONGEST_SHOWN_BYTES].decode("ascii", "replace") + " -> "
+    return printable(f"{line}{response}: {wrong}")[:LONGEST_EXCERPT]
