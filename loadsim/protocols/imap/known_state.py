@@ -93,13 +93,17 @@ class View:
     old: int
     next_uid: int
     keeps: frozenset[str] | None  # PERMANENTFLAGS in lower case
+    known: set[int] = field(default_factory=set)  # UIDs
     gone: set[int] = field(default_factory=set)
     highest: tuple[int, int] = (0, 0)  # number and UID of the last message whose UID is known
     expunged: int = 0
     idle_s: float = 0.0  # the length of the IDLE that has ended last
 
-    def known(self) -> set[int]:
-        return {uid for uid in self.uids if uid}
+    def among(self, numbers: NumberSet) -> list[int]:
+        """Return the known UIDs among these."""
+        if numbers.size <= len(self.known):
+            return [uid for uid in numbers if uid in self.known]
+        return [uid for uid in self.known for first, last in numbers.ranges if first <= uid <= last]
 
     def knew(self, tick: int, by: View | None, asked: int) -> bool:
         """Return if a fact of this tick, by a session's view, must show in an answer to what was asked at a tick."""
@@ -132,6 +136,7 @@ class KnownSession:
     known: Known
     view: View | None = None
     under_way: dict[str, Sent] = field(default_factory=dict)
+    opening: Sent | None = None  # a SELECT under way
     before: int | None = None  # messages, when DONE was sent
 
     # --- commands ---
@@ -156,6 +161,7 @@ class KnownSession:
             sent.next_uid = self.known.mailbox(sent.target).next_uid
         if sent.name in ("SELECT", "CLOSE", "UNSELECT", "LOGOUT"):
             self.view = None
+            self.opening = sent if sent.name == "SELECT" else self.opening
         elif sent.name in ("CREATE", "DELETE"):
             self.known.mailboxes.pop(sent.target, None)
         elif self.view is not None and (uid or verb == b"FETCH"):
@@ -163,10 +169,13 @@ class KnownSession:
 
     def _about(self, sent: Sent, view: View, numbers: bytes, rest: bytes) -> None:
         """Take a command about messages of the open mailbox."""
-        try:
-            sent.numbers = numbers_of(numbers.decode("ascii", "replace").replace("*", str(LARGEST_NUMBER)))
-        except ProtocolError:
-            return
+        if numbers.isdigit():
+            sent.numbers = NumberSet(((int(numbers), int(numbers)),))
+        else:
+            try:
+                sent.numbers = numbers_of(numbers.decode("ascii", "replace").replace("*", str(LARGEST_NUMBER)))
+            except ProtocolError:
+                return
         sent.messages, sent.rest = len(view.uids), rest.upper()
         if sent.name in ("FETCH", "UID FETCH"):
             sent.wants = tuple(name for item, name in _ITEMS if item in sent.rest)
@@ -184,21 +193,18 @@ class KnownSession:
 
     # --- responses ---
 
-    def selecting(self) -> Sent | None:
-        return next((sent for sent in self.under_way.values() if sent.name == "SELECT"), None)
-
     def take(self, response: Response) -> None:
         """Take an untagged response."""
-        view, selecting = self.view, self.selecting()
+        view, opening = self.view, self.opening
         if isinstance(response, Condition):
             if response.code is not None:
                 for sent in self.under_way.values():
                     sent.codes[response.code.name] = response.code.arguments
-        elif selecting is not None:
+        elif opening is not None:
             if isinstance(response, Exists):
-                selecting.exists = response.messages
-            elif isinstance(response, Expunged) and selecting.exists:
-                selecting.exists -= 1
+                opening.exists = response.messages
+            elif isinstance(response, Expunged) and opening.exists:
+                opening.exists -= 1
         elif view is None:
             return
         elif isinstance(response, Exists):
@@ -216,6 +222,7 @@ class KnownSession:
         self.known.announced += messages > len(view.uids) and idles and self.before is None
         if messages < len(view.uids):  # which ones are gone is unknown
             view.uids[:], view.highest, view.old = [], (0, 0), min(view.old, messages)
+            view.known.clear()
         view.uids += [0] * (messages - len(view.uids))
 
     def _expunged(self, view: View, number: int) -> None:
@@ -230,6 +237,7 @@ class KnownSession:
             self.before -= 1
         if uid:
             view.gone.add(uid)
+            view.known.discard(uid)
         last, highest = view.highest
         if number < last:
             view.highest = (last - 1, highest)
@@ -249,6 +257,7 @@ class KnownSession:
         if not uid:
             return
         view.uids[number - 1] = uid
+        view.known.add(uid)
         view.highest = max(view.highest, (number, uid))
         mailbox = view.mailbox
         mailbox.next_uid = max(mailbox.next_uid, uid + 1)
@@ -261,6 +270,8 @@ class KnownSession:
         """Take the end of a command."""
         self.known.tick += 1
         sent = self.under_way.pop(tagged.tag, None)
+        if sent is self.opening:
+            self.opening = None
         if sent is None or tagged.status != "OK":
             return
         if sent.name == "SELECT":
@@ -292,9 +303,8 @@ class KnownSession:
     def _stored(self, sent: Sent, view: View) -> None:
         named = re.findall(r"[\\$\w]+", sent.rest.decode("ascii", "replace").partition("(")[2].lower())
         kept = [flag for flag in named if (view.keeps is None and flag[0] == "\\") or flag in (view.keeps or ())]
-        for uid in view.known():
-            if uid in sent.numbers:
-                view.mailbox.message(uid).flags.update(dict.fromkeys(kept, (self.known.tick, view)))
+        for uid in view.among(sent.numbers) if kept else ():
+            view.mailbox.message(uid).flags.update(dict.fromkeys(kept, (self.known.tick, view)))
 
     def _copied(self, sent: Sent) -> None:
         """Take COPYUID or APPENDUID: messages that are in a mailbox from now on, or no longer."""

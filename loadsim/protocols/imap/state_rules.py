@@ -47,9 +47,7 @@ class Ended(NamedTuple):
 
 
 def _shrinks(session: KnownSession, view: View, event: Exists) -> str | None:
-    if session.selecting() is None and event.messages < len(view.uids):
-        return f"{len(view.uids)} messages were known"
-    return None
+    return f"{len(view.uids)} messages were known" if event.messages < len(view.uids) else None
 
 
 def _beyond(session: KnownSession, view: View, event: Expunged | Fetched) -> str | None:
@@ -132,7 +130,7 @@ def _without_data(session: KnownSession, view: View, event: Ended) -> str | None
     asked = view.mailbox.asked
     leaving = sum(tick is None or tick > view.since for uid, tick in asked.items() if uid not in view.gone)
     if sent.name == "UID FETCH":
-        missing = [uid for uid in view.known() if uid in sent.numbers and uid not in asked and uid not in answered]
+        missing = [uid for uid in view.among(sent.numbers) if uid not in asked and uid not in answered]
         if not missing and sent.messages > sent.expunged + leaving and LARGEST_NUMBER in sent.numbers and not sent.got:
             return "* is the last message"
         return f"nothing of UID {missing[0]}" if missing else None
@@ -288,7 +286,7 @@ class UserCheck:
 
     def _check(self, session: KnownSession, event: Exists | Expunged | Fetched | Ended, sent: Sent | None) -> None:
         for rule in _BY_EVENT[type(event)]:
-            if rule.opened and (session.view is None or session.selecting() is not None):
+            if rule.opened and session.view is None:
                 continue
             wrong = rule.wrong(session, session.view, event)
             if wrong is not None:
