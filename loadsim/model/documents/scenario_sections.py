@@ -50,7 +50,7 @@ class Client:
     """Users resume their TLS sessions."""
     source_addresses: tuple[Annotated[str, Reads(_source, "text")], ...] = ()
     """Addresses of each client machine from which connections start in turn. Default: the system's choice."""
-    check_state: Share = 0.05
+    check_state: Share = 0.02
     """Share of the users, and the first, for whom the server is held against its earlier responses; `imap` only."""
 
     def __post_init__(self) -> None:

@@ -128,15 +128,22 @@ def _without_data(session: KnownSession, view: View, event: Ended) -> str | None
         key for key, fetched in sent.got.items() if all(getattr(fetched, name) not in (None, {}) for name in sent.wants)
     }
     asked = view.mailbox.asked
-    leaving = sum(tick is None or tick > view.since for uid, tick in asked.items() if uid not in view.gone)
     if sent.name == "UID FETCH":
         missing = [uid for uid in view.among(sent.numbers) if uid not in asked and uid not in answered]
-        if not missing and sent.messages > sent.expunged + leaving and LARGEST_NUMBER in sent.numbers and not sent.got:
-            return "* is the last message"
-        return f"nothing of UID {missing[0]}" if missing else None
+        if missing:
+            return f"nothing of UID {missing[0]}"
+        if answered or LARGEST_NUMBER not in sent.numbers or sent.messages <= sent.expunged + _leaving(view):
+            return None
+        return "* is the last message"
     wanted = sum(max(0, min(last, sent.messages) - first + 1) for first, last in sent.numbers.ranges)
-    short = wanted - len(answered) - sent.expunged - leaving
+    short = wanted - len(answered) - sent.expunged
+    short -= _leaving(view) if short > 0 else 0
     return f"nothing of {short} of {wanted} messages" if short > 0 else None
+
+
+def _leaving(view: View) -> int:
+    """Return the number of messages that may be gone, and have not been expunged in this view."""
+    return sum(tick is None or tick > view.since for uid, tick in view.mailbox.asked.items() if uid not in view.gone)
 
 
 def _not_arrived(session: KnownSession, view: View, event: Ended) -> str | None:
