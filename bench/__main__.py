@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.audit import AUDIT
 from bench.cluster import CLUSTER, CLUSTER_MANY
 from bench.cluster_lag import CLUSTER_LAG, CLUSTER_LOG_BYTES, CLUSTER_PULL
 from bench.coverage import COVERAGE
@@ -41,7 +42,16 @@ PAGES: Mapping[Path, Sequence[Part[Any]]] = {
 }
 """The pages that show tables, and the parts that they show."""
 
-UNSHOWN: Sequence[Part[Any]] = [ENGINES, LATENESS, CLUSTER_MANY, CLUSTER_PULL, CLUSTER_LOG_BYTES, WITNESS, STORAGE]
+UNSHOWN: Sequence[Part[Any]] = [
+    AUDIT,
+    ENGINES,
+    LATENESS,
+    CLUSTER_MANY,
+    CLUSTER_PULL,
+    CLUSTER_LOG_BYTES,
+    WITNESS,
+    STORAGE,
+]
 """The parts whose tables are on no page."""
 
 PARTS = {part.name: part for parts in [*PAGES.values(), UNSHOWN] for part in parts}

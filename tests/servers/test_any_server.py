@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from agreement import deleted_items_emptied, differences, mailboxes_by_log
 from any_server import KINDS, Site, started
+from small_runs import loadsim
 from whole_mailboxes import MANIFESTS, Mailbox, contents, ids_of, looking, others
 
 from loadsim.model.ports import INBOX, SENT_ITEMS
@@ -48,7 +49,10 @@ def changed_folders(before: Mailbox, after: Mailbox) -> set[str]:
 @pytest.mark.nightly(part="servers")
 @pytest.mark.parametrize("name", KINDS)
 def test_a_run_from_empty_accounts_and_back(name: str, tmp_path: Path) -> None:
-    """Every task is done, mailboxes and log agree, only changes are restored, and clean removes only what is ours."""
+    """Every task is done, mailboxes and log agree, only changes are restored, and clean removes only what is ours.
+
+    The audit of the run finds nothing, and a later one a message that is gone.
+    """
     with started(name, tmp_path, users=5, day_s=25) as site:
         empty = site.mailboxes()
 
@@ -68,6 +72,19 @@ def test_a_run_from_empty_accounts_and_back(name: str, tmp_path: Path) -> None:
         held = {user: ids_of(mailbox) for user, mailbox in enumerate(ran, start=1)}
         assert differences(mailboxes_by_log(Workload(site.scenario), read_logs([out])), held) == []
         assert deleted_items_emptied(held)
+
+        # Audit.
+        audit = json.loads((out / "audit.json").read_text())
+        assert (audit["mailboxes"], audit["unread"], audit["findings"]) == (10, 0, [])
+        gone = ran[0]["Folder 01"][-1]
+        with looking(site.services, site.accounts[0], site.kind.names) as eye:
+            eye.remove("Folder 01", gone.uid)
+        ended = loadsim("audit", out, "--json", "--set", "accounts.password=secret-{index}")
+        found = [(one["code"], one["values"]["folder"]) for one in json.loads(ended.stdout)["findings"]]
+        assert (ended.returncode, found) == (1, [("mail-lost", "Folder 01")])
+        (named,) = json.loads(ended.stdout)["findings"]
+        assert named["values"]["message_id"].startswith(f"<{gone.id}.")
+        ran = site.mailboxes()
 
         # Restore: the start state is back, and folders that the run did not change are untouched.
         assert "Initialised" in site.command("init")

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 from agreement import mailboxes_by_doveadm
 from maildirs import stored
 from mailservers import StartDovecotPostfix, short_directory
@@ -72,16 +73,26 @@ def kill(server: DovecotPostfix) -> None:
     server.stop()
 
 
-def test_what_a_killed_server_loses_is_what_is_on_no_disk_and_in_no_spool(tmp_path: Path) -> None:
+USERS = 500
+SMALL = {"inbox": 4, "deleted_items": 1, "folders": 3, "messages_per_folder": 1}
+
+
+@pytest.mark.parametrize("fsync", ["never", "always"])
+def test_what_a_killed_server_loses_is_what_is_on_no_disk_and_in_no_spool(fsync: str, tmp_path: Path) -> None:
     """Dovecot and Postfix are killed three times at work; after a flush of the queue, both counts are the same."""
-    path = written(tmp_path / "small.yaml")
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(yaml.safe_dump({"from": "loadsim-5.5/heavy", "name": "small", "start_state": SMALL}))
+    users = {"topology": [{"profile": str(profile), "users": USERS}]}
+    path = written(tmp_path / "small.yaml", **users)
     population = population_of(load_scenario(str(path)))
     with short_directory() as place:
+        (place / "dovecot").mkdir(mode=0o755)
+        (place / "dovecot" / "extra.conf").write_text(f"mail_fsync = {fsync}\n")
         server = start_dovecot_postfix(*population, place)
         try:
             imap, smtp = server.services.imap.port, server.services.smtp.port
-            times = {"day_length": "60s", "ramp_up": "1s", "warm_up": "2s", "window": "58s"}
-            written(path, **on(server.services), run={**times, "audit": False})
+            times = {"day_length": "15min", "ramp_up": "20s", "warm_up": "30s", "window": "90s"}
+            written(path, **on(server.services), **users, run={**times, "audit": False})
             command = [sys.executable, "-m", "loadsim", "run", "--no-report", path, "--out", tmp_path / "out"]
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
                 for _ in range(3):
@@ -114,6 +125,7 @@ def test_what_a_killed_server_loses_is_what_is_on_no_disk_and_in_no_spool(tmp_pa
         and "expunged" not in happened
         and not any(message in ids for ids in held[user].values())
     }
+    assert sum("accepted" in happened for happened in events.values()) > USERS
     assert any("unsure" in happened for happened in events.values())
     lines = [line.split(",") for line in (tmp_path / "out" / "audit.csv").read_text().splitlines()[1:]]
     named = {

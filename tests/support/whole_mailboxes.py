@@ -104,6 +104,12 @@ class Eye:
         status, said = self._client.append(f'"{self.folders()[folder]}"', flags, f'"{date}"', message)
         assert status == "OK", said
 
+    def remove(self, folder: str, uid: int) -> None:
+        """Expunge a message, and what else has the flag `\\Deleted`, and close the folder."""
+        assert self._client.select(f'"{self.folders()[folder]}"')[0] == "OK"
+        assert self._client.uid("STORE", str(uid), "+FLAGS", r"(\Deleted)")[0] == "OK"
+        assert self._client.close()[0] == "OK"
+
 
 def _message(answer: list[Any], at: int) -> Message:
     """Return one message of imaplib's answer to FETCH: items stand before and behind the literal."""
