@@ -112,7 +112,8 @@ def _records(user: int, users: int) -> Records:
         some["user"] = 1 + user % users if received else user
         some["event"], some["folder"] = EVENT[event], 1 + NAMES.index(folder)
         some["at_us"] = 1_000_000 * np.arange(1, EACH + 1) + step
-    return records[(records["event"] != EVENT["moved"]) | (np.arange(len(records)) // len(STEPS) % 2 == 0)]
+    kept: Records = records[(records["event"] != EVENT["moved"]) | (np.arange(len(records)) // len(STEPS) % 2 == 0)]
+    return kept
 
 
 def _held(user: int, users: int) -> Iterator[HeldCopy]:

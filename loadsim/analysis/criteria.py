@@ -20,6 +20,7 @@ from loadsim.findings.formats import SCALES, shown, unit_of
 from loadsim.model.criteria import DELIVERY, OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
 from loadsim.model.documents.yaml_reader import read_document
 from loadsim.model.terms import UNSCORED
+from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE, AuditRecord
 
 Limits = Mapping[str, float]
 """Limits by `min` and `max` (inclusive) and `below` (exclusive). Times are in ms, shares are fractions of 1."""
@@ -82,9 +83,26 @@ def judged(result: Result, ended_early: bool) -> bool:
     return not result.name.rpartition(".")[2].startswith(LEFT)
 
 
+AUDIT = "audit."
+"""The prefix of the criteria of the audit, in place of `OF_THE_AUDIT`."""
+
+
+def audit_results(audit: AuditRecord | None) -> tuple[Result, ...]:
+    """Return the results of the criteria of an audit, which are always on."""
+    if audit is None:
+        return ()
+    return (
+        Result(f"{AUDIT}faults", {"max": 0}, float(sum(audit.counts.values()))),
+        Result(f"{AUDIT}unknown_share", {"max": MOST_UNKNOWN_SHARE}, audit.unknown_share),
+    )
+
+
 def missed_criteria(results: Sequence[Result], ended_early: bool) -> list[Finding]:
-    """Return a finding for each missed criterion, and one for all tasks that miss the same criterion of each task."""
-    missed = [result for result in results if not result.passed]
+    """Return a finding for each missed criterion, and one for all tasks that miss the same criterion of each task.
+
+    The audit's have findings of their own (`AuditRecord.judged`).
+    """
+    missed = [result for result in results if not (result.passed or result.name.startswith(AUDIT))]
     lines = [_missed(result, ended_early) for result in missed if not result.each]
     of_each: dict[tuple[str, str, bool], list[Result]] = {}
     for result in missed:

@@ -9,7 +9,15 @@ from typing import Any, Literal
 
 from loadsim.analysis.analyse import analyse
 from loadsim.analysis.completeness import reported_sum
-from loadsim.analysis.criteria import Limits, Result, criteria_of, default_weights, judge_each, switched_off
+from loadsim.analysis.criteria import (
+    Limits,
+    Result,
+    audit_results,
+    criteria_of,
+    default_weights,
+    judge_each,
+    switched_off,
+)
 from loadsim.analysis.figures import Figures, GeneratorFigures, Lateness, Totals
 from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
@@ -192,7 +200,7 @@ def _judged(
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
     judged = {name: limits for name, limits in wanted.items() if log.audit is None or name not in OF_THE_AUDIT}
-    results = with_probe_reasons(judge_each(judged, figures), log, figures.probes, window_s)
+    results = with_probe_reasons(judge_each(judged, figures), log, figures.probes, window_s) + audit_results(log.audit)
     return facts, figures, results, switched_off(wanted, figures)
 
 

@@ -79,7 +79,7 @@ deliveries within 60 s, and less than 1 % errors. The others are this project's 
 does not pass, however fast it is."""
 
 OF_THE_AUDIT = ("delivery.undelivered_at_end", "delivery.duplicates", "delivery.missing")
-"""The criteria that the audit of a run's mail replaces: users see only what they list, and only in a session."""
+"""The criteria that those of the audit replace: users see only what they list, and only in a session."""
 
 LIMITS = ("min", "max", "below")
 

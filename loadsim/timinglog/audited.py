@@ -90,13 +90,17 @@ class AuditRecord(NamedTuple):
             found.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=faults))
         if self.unknown:
             severity = Severity.MISSED if self.is_doubtful else None
-            share = self.unknown / max(1, self.messages)
-            found.append(finding(Code.MAIL_UNKNOWN, "", severity, unknown=self.unknown, unknown_share=share))
+            values = {"unknown": self.unknown, "unknown_share": self.unknown_share}
+            found.append(finding(Code.MAIL_UNKNOWN, "", severity, **values))
         return found
 
     @property
+    def unknown_share(self) -> float:
+        return self.unknown / max(1, self.messages)
+
+    @property
     def is_doubtful(self) -> bool:
-        return self.unknown > MOST_UNKNOWN_SHARE * self.messages
+        return self.unknown_share > MOST_UNKNOWN_SHARE
 
     def is_incomplete(self, most_lost: float) -> bool:
         """Return whether mailboxes were not read, or too large a share of them is of users whose records are lost."""

@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compared_runs import write_run
+from compared_runs import decided, write_run
 from documents import listed
+from junit_rules import cases_of
 from small_runs import written
 from timing_samples import ENDED
 
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
 from loadsim.cli import main
+from loadsim.comparison.comparison import compare_runs
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.report.audit import describe_audit
+from loadsim.report.junit import verdict_junit
 from loadsim.report.one_run import describe_run
 from loadsim.runs.log_header import is_audited
 from loadsim.timinglog.audited import AuditRecord, audit_in, write_audit
@@ -99,9 +102,33 @@ def test_where_mail_was_audited_the_audit_decides_about_it(tmp_path: Path, mails
     assert [one.where for one in summarise([place]).verdict.missed] == [criterion]
     of_run(place)
     found = summarise([place])
-    assert (found.exit_status, found.criteria) == (0, ())
+    assert (found.exit_status, [one.passed for one in found.criteria]) == (0, [True, True])
     of_run(place, counts={"mail-lost": 1}, findings=(LOST,))
     assert [one.code for one in summarise([place]).verdict.missed] == [Code.MAIL_FAULTS]
+
+
+def test_lost_mail_fails_a_build(place: Path) -> None:
+    """Its JUnit XML agrees with the exit status."""
+    report = place / "junit.xml"
+    for lost, outcome in ((0, "passed"), (1, "failure")):
+        of_run(place, counts={"mail-lost": lost})
+        report.write_text(verdict_junit(summarise([place])))
+        assert cases_of(report)["loadsim.criteria/audit.faults"][0] == outcome
+
+
+def test_audits_decide_a_comparison(tmp_path: Path) -> None:
+    """Lost mail fails it. What users of new have not seen, but the audit has, does not."""
+    unseen = [SUBMITTED | {"event": "missing", "at_ns": 10**9}] * 9
+    base, new = (
+        [write_run(tmp_path, f"{name}-{at}", hour=2 * at + turn, mails=mails) for at in range(1, 4)]
+        for turn, (name, mails) in enumerate((("base", []), ("new", unseen)))
+    )
+    for lost, decision in ((0, "passed"), (100, "failed")):
+        for run in (*base, *new):
+            of_run(run, counts={"mail-lost": lost if run in new else 0})
+        found = compare_runs(base, new, max_regression=0.05)
+        assert (found.figures.decision, decided(found)["audit.faults"]) == (decision, decision)
+        assert found.document["missed_more"] == (["audit.faults"] if lost else [])
 
 
 def test_logs_by_any_path_have_their_audit(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
