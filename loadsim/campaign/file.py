@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,11 +16,10 @@ from loadsim.campaign.runs import DAMAGED, Campaign, CampaignRun
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import locked, read_text
 from loadsim.findings.catalogue import Cause
-from loadsim.findings.finding import GREATEST
 from loadsim.runs.directory import create_directory, dated, discard, hand_over
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT
-from loadsim.timinglog.documents import harmless
+from loadsim.timinglog.documents import harmless, read_figures
 
 C = TypeVar("C", bound=Campaign)
 
@@ -104,22 +102,12 @@ def read_campaign(directory: Path, *kinds: type[C]) -> C:
     path = directory / FILE_NAME
     content = read_text(path, str(path), most_bytes=MOST_BYTES)
     try:
-        document = json.loads(
-            content, parse_constant=_number, parse_float=_number, parse_int=lambda text: int(_number(text))
-        )
-        document = harmless("campaign", document)
+        document = harmless("campaign", read_figures(content))
         by_name = {kind.KIND: kind for kind in kinds}
         return by_name[document["kind"]].read(directory, document, tuple(map(CampaignRun.read, document["runs"])))
     except DAMAGED:
         expected = " or ".join(kind.KIND for kind in kinds)
         raise ConfigError(f"{path}: expected a campaign of loadsim ({expected}), found something else") from None
-
-
-def _number(text: str) -> float:
-    number = float(text)
-    if not (isfinite(number) and abs(number) <= GREATEST):
-        raise ValueError(text)
-    return number
 
 
 def resumed(campaign: C, *, may_change: Collection[str]) -> C:

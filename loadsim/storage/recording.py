@@ -14,6 +14,7 @@ from loadsim.files import open_file
 from loadsim.storage.figures import DatabaseFigures, Sample
 from loadsim.storage.scenario import StorageScenario, read_storage
 from loadsim.storage.store import Pass
+from loadsim.timinglog.documents import read_figures
 
 RECORDING = "storage.jsonl"
 
@@ -157,11 +158,11 @@ def read_recording(directory: Path) -> Recording:
     path = directory / RECORDING
     try:
         with open_file(path) as file:
-            recording = Recording(TestedTerms(*json.loads(file.readline())))
+            recording = Recording(TestedTerms(*read_figures(file.readline())))
             assert recording.scenario
             for line in file:
                 if line.endswith(b"\n"):
-                    recording.add(*json.loads(line))
+                    recording.add(*read_figures(line))
             assert recording.databases is not None
     except OSError as failure:
         raise ConfigError(f"{path}: expected a storage test, found: {failure.strerror}") from None

@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any, TypeVar
 
 from loadsim.errors import LogError, printable
+from loadsim.findings.finding import GREATEST
 from loadsim.model.documents.typed import LONGEST_SHOWN, Reader, Within, Wrong, show, value_of
 from loadsim.model.terms import MOST_USERS
 
@@ -25,6 +26,18 @@ def read_document(name: str, text: bytes, *, strictly: bool = True) -> Any:
         raise LogError(f"{name}: expected each key once, found {show(repeated.args[0])} again") from None
     except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError
         raise LogError(f"{name}: expected JSON, found something else") from None
+
+
+def read_figures(text: str | bytes) -> Any:
+    """Read JSON whose numbers are finite, and figures of findings can be. Raises `ValueError` or `RecursionError`."""
+    return json.loads(text, parse_constant=_number, parse_float=_number, parse_int=lambda digits: int(_number(digits)))
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not abs(number) <= GREATEST:  # so that NaN is refused, too
+        raise ValueError(text)
+    return number
 
 
 class RepeatedJsonKey(ValueError):

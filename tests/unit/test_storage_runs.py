@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -86,6 +87,17 @@ def test_a_recording_that_was_cut_is_an_unfinished_test(tmp_path: Path) -> None:
     recording.write_bytes(recording.read_bytes()[:-5])
     assert read_recording(out).end is None
     assert main(["storage", "report", str(out)]) == 3
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
+def test_a_recording_with_a_number_that_no_test_has_is_refused(number: str, tmp_path: Path) -> None:
+    """No comparison with NaN is true: no limit would be exceeded."""
+    assert storage("backup", "storage-quickstart", "--out", str(tmp_path)) == 0
+    recording = tmp_path / RECORDING
+    changed = re.sub(r'"took_s": [\d.]+', f'"took_s": {number}', recording.read_text(), count=1)
+    assert changed != recording.read_text()
+    recording.write_text(changed)
+    assert main(["storage", "report", str(tmp_path)]) == 2
 
 
 def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
