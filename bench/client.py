@@ -28,6 +28,7 @@ from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Condition, Response
 from loadsim.protocols.imap.session import ImapSession
+from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import open_driver
 
 PASSWORD = "bench"
@@ -67,6 +68,7 @@ class Quiet:
     """An observer with a clock, as a run has one, and with no records."""
 
     now = staticmethod(time.monotonic_ns)
+    lines = NO_LINES
 
     def __init__(self) -> None:
         self.over = False  # nothing is measured any more: what is cut off is no failure

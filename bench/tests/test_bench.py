@@ -21,6 +21,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import DELETED_ITEMS, INBOX, Account, Flag, Session
+from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import open_driver
 
 pytestmark = pytest.mark.system
@@ -45,6 +46,7 @@ class Ear:
     def __init__(self) -> None:
         self.announced = 0
         self.told = asyncio.Event()
+        self.lines = NO_LINES
 
     def now(self) -> int:
         """Monotonic nanoseconds."""

@@ -9,8 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -23,13 +27,14 @@ from loadsim.engine.run_log import LogFlusher, RunLog
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import Clock, Driver
+from loadsim.model.ports import Account, Clock, Driver, Lines
 from loadsim.model.records import GENERATOR
 from loadsim.model.workload import Workload
 from loadsim.protocols.error_mapping import internal, own_failure
+from loadsim.protocols.lines import KEEPING_USERS, KEPT_LINES, NO_LINES, Trace, excerpt, text_of
 from loadsim.timinglog.records import GIVEN_UP
 from loadsim.users.companion import COMPANION, Companion
-from loadsim.users.host import SessionCounts
+from loadsim.users.host import Observed, SessionCounts
 from loadsim.users.tasks import Task
 from loadsim.users.user import IDLE, User
 
@@ -108,6 +113,7 @@ class Engine:
         self._self_observing = self_observing
         self._strict = strict
         self._own = frozenset(users)
+        self._keeping = frozenset(islice(users, KEEPING_USERS))
         self._flusher = LogFlusher(self.recorder, events, aside=writes_aside)
         self.log_on_slots = asyncio.Semaphore(LOG_ONS_AT_ONCE)
         self.log_off_slots = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
@@ -164,10 +170,30 @@ class Engine:
     def mail_seen(self, message: str, user: int, sender: int) -> None:
         self._in_transit.seen(message, user, sender)
 
-    def failed(self, user: int, task: str, failure: TaskFailed) -> str:
+    def lines(self, user: int) -> Lines:
+        """Return what keeps the last protocol lines of some users; it also writes those of `client.trace` as events."""
+        if user != self.workload.scenario.client.trace:
+            return deque(maxlen=KEPT_LINES) if user in self._keeping else NO_LINES
+        return Trace(partial(self._trace, self.workload.scenario.account(user)))
+
+    def _trace(self, account: Account, line: bytes, sent: bool) -> None:
+        text = text_of(line, account, sent=sent)
+        self._events.write("line", user=account.number, line=f"{self._time(self.now_ns())} {text}")
+
+    def _excerpt(self, user: Observed) -> list[str]:
+        if user.lines is NO_LINES:
+            return []
+        return excerpt(user.lines, self.workload.scenario.account(user.number), self._time)
+
+    def _time(self, at_ns: int) -> str:
+        """Return the time of an instant (UTC), as in a server's log."""
+        wall_us = self._epoch_wall_us + (at_ns - self._epoch_ns) // 1000
+        return f"{datetime.fromtimestamp(wall_us / 1e6, UTC):%H:%M:%S.%f}"[:-3]
+
+    def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
         """Count a failure, and write an event for the first of its kind. Return the kind to record."""
         kind = self._counters.failure(task, failure)
-        self._events.failed(task, user, type(failure)(kind, failure.line))
+        self._events.failed(task, user.number, type(failure)(kind, failure.line), partial(self._excerpt, user))
         if failure.outcome == GENERATOR and task in (IDLE, COMPANION):
             self._internal_errors.count(GeneratorFailed(kind))
         return kind

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -35,6 +35,7 @@ class Events:
         self._out = out
         self._send = send
         self._failures: Counter[tuple[str, str, str]] = Counter()
+        self._shown: set[str] = set()  # the kinds of failure with lines
         self.seconds: Callable[[], float | None] = lambda: None
         self.unwritten = 0
 
@@ -53,12 +54,18 @@ class Events:
         except OSError:
             self.unwritten += 1
 
-    def failed(self, task: str, user: int, failure: TaskFailed) -> None:
-        """Count a failure; write an event for the first of each task, outcome and kind."""
-        key = (task, failure.outcome, failure.kind)
-        self._failures[key] += 1
-        if self._failures[key] == 1:
-            self.write("failure", task=task, outcome=failure.outcome, kind=failure.kind, line=failure.line, user=user)
+    def failed(self, task: str, user: int, failure: TaskFailed, lines: Callable[[], Sequence[str]] = tuple) -> None:
+        """Count a failure; write an event for the first of each task, outcome and kind.
+
+        The first of a kind whose user keeps `lines` has them, and is another event if it is not the first.
+        """
+        outcome, kind = failure.outcome, failure.kind
+        shown = () if kind in self._shown else lines()
+        self._failures[task, outcome, kind] += 1
+        if shown or self._failures[task, outcome, kind] == 1:
+            self.write("failure", task=task, outcome=outcome, kind=kind, line=failure.line, user=user, lines=shown)
+        if shown:
+            self._shown.add(kind)
 
     def report_failures(self) -> None:
         for (task, outcome, kind), times in self._failures.most_common():

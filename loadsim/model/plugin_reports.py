@@ -11,7 +11,7 @@ from loadsim.errors import PluginFailed
 from loadsim.model.records import FAILURES, GENERATOR
 
 if TYPE_CHECKING:
-    from loadsim.model.ports import Account, Driver, Observer, Session
+    from loadsim.model.ports import Account, Driver, Lines, Observer, Session
 
 LONGEST_COMMAND_S = 86_400
 """The most seconds of a command. Records have instants within 35 years of the begin of their log."""
@@ -49,6 +49,10 @@ class CheckedObserver:
         self._names = names
         self.now = observer.now
         self.wrong: PluginFailed | None = None
+
+    @property
+    def lines(self) -> Lines:
+        return self._observer.lines
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         if not _may_record(name, since, self.now(), outcome, sent_bytes, received_bytes):

@@ -119,8 +119,23 @@ class Account:
         return f"Account({self.number}, {self.login!r}, {self.address!r})"
 
 
+class Lines(Protocol):
+    """Takes the protocol lines of one user, and keeps the last ones in case of a failure; `deque` implements it.
+
+    An instant (ns) marks the next line as sent. Drivers cut lines to `protocols.lines.KEPT_BYTES`. Secrets are removed
+    when lines become text.
+    """
+
+    def append(self, line: bytes | int, /) -> None: ...
+
+    def __iter__(self) -> Iterator[bytes | int]: ...
+
+
 class Observer(Protocol):
     """Receives reports from the drivers of one user. Its methods return at once and never raise."""
+
+    @property
+    def lines(self) -> Lines: ...
 
     def now(self) -> int:
         """Return the instant in nanoseconds, to be passed to `command`."""

@@ -309,6 +309,9 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
             server = resolve_server(server, document.accounts, document.allow_hosts, origin, path.parent)
     with problems:
         _check_accounts(document, origin)
+    with problems:
+        if (document.client.trace or 0) > users:
+            raise origin.error(("client", "trace"), f"the number of a user, at most {users:,}", document.client.trace)
     for at, group in enumerate(document.topology):
         with problems:
             groups.append(read_group(group, at, origin, path.parent))

@@ -13,12 +13,13 @@ from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
 from loadsim.model.content.compose import Answered, Attachment, Contents
 from loadsim.model.content.templates import KINDS
 from loadsim.model.criteria import planned_tasks
-from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox
+from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Lines, Mailbox
 from loadsim.model.workload import Workload
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.error_mapping import internal
+from loadsim.protocols.lines import NO_LINES
 from loadsim.provisioning.server_report import TriedTask, lacking
-from loadsim.users.host import SessionCounts
+from loadsim.users.host import Observed, SessionCounts
 from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import StoredMail
 from loadsim.users.tasks import TASKS, Outgoing, Read, Task
@@ -69,7 +70,10 @@ class CheckHost:
 
     mail_accepted = mail_seen = count_task = user_given_up = ignore
 
-    def failed(self, user: int, task: str, failure: TaskFailed) -> str:
+    def lines(self, user: int) -> Lines:
+        return NO_LINES
+
+    def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
         return failure.kind
 
     def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:
@@ -82,6 +86,7 @@ class CheckObserver:
     def __init__(self) -> None:
         self.commands: list[str] = []
         self.news = asyncio.Event()
+        self.lines = NO_LINES
 
     def now(self) -> int:
         return time.monotonic_ns()

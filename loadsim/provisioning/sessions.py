@@ -15,6 +15,7 @@ from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
+from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import IN_THE_ENGINE, needed_services, open_driver
 from loadsim.protocols.tls import with_authorities
 from loadsim.provisioning.answers import remedy
@@ -47,6 +48,8 @@ class LogOnFailed(ConfigError):
 
 class NullObserver:
     """An observer that ignores everything: provisioning is not measured."""
+
+    lines = NO_LINES
 
     def now(self) -> int:
         """Return 0: no clock is needed."""

@@ -183,7 +183,7 @@ def _failures(figures: Figures) -> list[Fact]:
         for times, task, outcome, kind in found[:MOST_FAILURES]
     ]
     more = [f"{count(len(found) - len(shown), 'more kind')}"] if len(found) > len(shown) else []
-    return [("Failures", ", ".join([*shown, *more]))] if found else []
+    return [("Failures (see events.jsonl)", ", ".join([*shown, *more]))] if found else []
 
 
 def _lateness(figures: Figures) -> list[Fact]:

@@ -54,7 +54,7 @@ def _charts(charts: Sequence[Chart], text: str = "", instead: str = "The logs ho
 
 def _errors(run: RecordedRun) -> tuple[Block, ...]:
     found = table_of(
-        "Failures over the whole run, the most frequent first",
+        "Failures over the whole run, the most frequent first (see events.jsonl)",
         failures(run),
         ("Kind", None, lambda one: one.kind or None),
         ("Task", None, lambda one: one.task),

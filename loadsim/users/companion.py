@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 
 from loadsim.errors import TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import INBOX, Account, Driver
+from loadsim.model.ports import INBOX, Account, Driver, Lines
 from loadsim.model.records import GENERATOR
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
@@ -63,6 +64,10 @@ class Companion:
         self._over = False
 
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
+
+    @cached_property
+    def lines(self) -> Lines:
+        return self._host.lines(self.number)
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         try:
@@ -261,7 +266,7 @@ class Companion:
         else:
             failure = self._host.internal_error(error, COMPANION, self.number)
         self._counts.failures += failure.outcome != GENERATOR
-        self._host.failed(self.number, COMPANION, failure)
+        self._host.failed(self, COMPANION, failure)
         return failure
 
     def _log_on_failed(self, failure: TaskFailed) -> None:

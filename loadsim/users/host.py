@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import Recorder
+from loadsim.model.ports import Lines, Recorder
 from loadsim.model.workload import Workload
 
 Late_s = tuple[float, float, float]
@@ -50,6 +50,15 @@ class SessionCounts:
     companions: CompanionCounts = field(default_factory=CompanionCounts)
 
 
+class Observed(Protocol):
+    """A user or companion, whose failures are counted."""
+
+    number: int
+
+    @property
+    def lines(self) -> Lines: ...
+
+
 class Host(Protocol):
     """Runs users. Instants are nanoseconds of the run's clock."""
 
@@ -84,7 +93,10 @@ class Host(Protocol):
     def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
         """Count a task that has ended or was skipped; `service_ns` counts only if it is ok."""
 
-    def failed(self, user: int, task: str, failure: TaskFailed) -> str:
+    def lines(self, user: int) -> Lines:
+        """Return what keeps the last protocol lines of a user or companion, none yet."""
+
+    def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:
         """Count a failure. Return the kind to record."""
 
     def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from loadsim.errors import GeneratorFailed, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import Account, Driver
+from loadsim.model.ports import Account, Driver, Lines
 from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
 from loadsim.model.terms import STRESS
@@ -74,6 +75,10 @@ class User:
 
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
 
+    @cached_property
+    def lines(self) -> Lines:
+        return self.host.lines(self.number)
+
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         self._moved_bytes += sent_bytes + received_bytes
         self._answered_ns = now_ns = self.now()
@@ -96,7 +101,7 @@ class User:
         try:
             if isinstance(failure, PluginFailed):  # a wrong report of a plug-in, which a running task records
                 if self.performing is None:
-                    self.host.failed(self.number, IDLE, failure)
+                    self.host.failed(self, IDLE, failure)
                 self._drop_soon(failure)
                 return
             if not isinstance(failure, TaskFailed):
@@ -104,7 +109,7 @@ class User:
             if self.performing == tasks.LOGON.name:
                 self._broke_at_log_on = failure  # after its last answer: the log-on still succeeds
             elif self.is_on:
-                self.host.failed(self.number, IDLE, failure)
+                self.host.failed(self, IDLE, failure)
                 self._session_failed(failure)
                 self.wake()
         except Exception as error:  # noqa: BLE001 - as above
@@ -116,7 +121,7 @@ class User:
         The running task fails by this error.
         """
         failure = self.host.internal_error(error, during, self.number)
-        self.host.failed(self.number, IDLE, failure)
+        self.host.failed(self, IDLE, failure)
         self._drop_soon(failure)
 
     def _drop_soon(self, failure: GeneratorFailed) -> None:
@@ -174,7 +179,7 @@ class User:
         if self.given_up:
             return
         self.given_up = self._closing = True
-        self.host.failed(self.number, IDLE, failure)
+        self.host.failed(self, IDLE, failure)
         self.host.user_given_up()
         self.performing = None
         self.listing_unannounced = False
@@ -355,7 +360,7 @@ class User:
             await call
         except Exception as error:  # noqa: BLE001 - it ends only this session
             failure = self._failure(error, IDLE)
-            self.host.failed(self.number, IDLE, failure)
+            self.host.failed(self, IDLE, failure)
             if failure.outcome != "refused" or self._poll_ns is not None:
                 self._session_failed(failure)
         self._free_ns = self.now()
@@ -403,14 +408,14 @@ class User:
         except Exception as raised:  # noqa: BLE001 - an error of ours ends only this task of this user
             ended_ns = self.now()
             failure = self._failure(raised, task.name)
-            outcome, error = failure.outcome, self.host.failed(self.number, task.name, failure)
+            outcome, error = failure.outcome, self.host.failed(self, task.name, failure)
             if self._dropping or (outcome != "refused" and not (submitting and isinstance(raised, TaskFailed))):
                 self._session_failed(failure)
         finally:
             # Record it, and keep what the next step needs.
             self.performing = None
             if outcome == "unfinished" and isinstance(self._broken, PluginFailed):
-                self.host.failed(self.number, IDLE, self._broken)
+                self.host.failed(self, IDLE, self._broken)
             self._free_ns = ended_ns or 0
             late_ns = (busy_ns, down_ns, generator_ns)
             self._record(task.name, due_ns, started_ns, ended_ns, outcome, error, late_ns, self._moved_bytes)

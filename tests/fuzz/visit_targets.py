@@ -15,6 +15,7 @@ from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, Services
 from loadsim.protocols.aioimaplib import open_driver as open_library
 from loadsim.protocols.imap import open_driver as open_own
+from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.smtp.submission import SmtpSubmission
 from loadsim.users.inbox import Inbox
 
@@ -52,6 +53,7 @@ class Observer:
     def __init__(self) -> None:
         self.inbox = Inbox("run", 100, 10)
         self.own_faults: list[GeneratorFailed] = []
+        self.lines = NO_LINES
 
     def now(self) -> int:
         return 1

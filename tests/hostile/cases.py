@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
+import json
 import logging
 import math
 import os
@@ -17,6 +18,7 @@ import socket
 import sys
 import tempfile
 from atexit import register
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
@@ -66,6 +68,9 @@ VISIT_LIMIT_S = 600.0
 
 DONE = "done"
 PASSWORD = "secret-word"
+SECRETS = (PASSWORD, b64encode(f"\0user{min(VICTIMS)}\0{PASSWORD}".encode()).decode(), "; kind=", "charset=")
+"""Parts of passwords and messages, which no event has: they include lines of hostile servers."""
+
 HUMAN = b"From: mother@home.test\r\nSubject: lunch\r\nX-Human: yes\r\n\r\nAt noon?\r\n"
 
 IMAP_PORT, SMTP_PORT, BAD_IMAP_PORT, BAD_SMTP_PORT = 143, 587, 10143, 10587
@@ -96,6 +101,7 @@ class Outcome:
     undelivered: int = 0
     users_on: int = 0
     own_faults: dict[str, int] = field(default_factory=dict)
+    events: str = ""
     memory_mib: int = 0
     noise: list[str] = field(default_factory=list)
 
@@ -107,6 +113,10 @@ class Outcome:
                 kinds.setdefault(task["outcome"], set()).add(task["error"])
         return kinds
 
+    def told(self, event: str) -> list[dict[str, Any]]:
+        """Return the events of this kind."""
+        return [line for line in map(json.loads, self.events.splitlines()) if line["event"] == event]
+
     def cell(self) -> str:
         """Return the cell of the table: each outcome with its kinds."""
         kinds = self.recorded()
@@ -115,6 +125,11 @@ class Outcome:
 
     def problems(self, fault: Fault | None) -> list[str]:
         found = list(self.noise)
+        found += [f"{secret!r} is in the events" for secret in SECRETS if secret in self.events]
+        told = self.told("failure")
+        kept = {each["kind"] for each in told if each["lines"]}
+        refused = {each["kind"] for each in told if each["outcome"] == "refused"}
+        found += [f"no lines of {kind}" for kind in sorted(refused - kept)]
         if self.ended != "completed":
             found.append(f"the run ended {self.ended!r}")
         if fault is not None and not self.struck:
@@ -283,6 +298,7 @@ def play(
                     (mail["message"], mail["user"]) for mail in tape.mails if mail["event"] in ("seen", "found")
                 }
                 outcome.took = server.delivery.took
+                outcome.events = said.getvalue()
                 log.close()
 
     # Make the run, and compare its log with what was recorded.
@@ -465,7 +481,8 @@ def _leaves(error: BaseException) -> str:
 def _scenario(seed: int) -> Scenario:
     place = _directory()
     accounts = {"user": "user{index}", "password": PASSWORD}
-    return scenario_of(place, (PROFILE, USERS), run={**RUN, "seed": seed}, accounts=accounts, initialise="never")
+    run, client = {**RUN, "seed": seed}, {"trace": min(VICTIMS)}
+    return scenario_of(place, (PROFILE, USERS), run=run, accounts=accounts, initialise="never", client=client)
 
 
 @cache

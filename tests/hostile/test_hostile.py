@@ -1,11 +1,13 @@
 """Each fault through each driver: the run ends, other users notice nothing, and the page has what was recorded."""
 
+import re
+
 import pytest
 
 from loadsim.protocols.imap import connection
 
 from .acts import Fault
-from .cases import play
+from .cases import VICTIMS, play
 from .page import TABLES, Table, read
 
 LARGEST_ANSWER_BYTES = 32 << 20
@@ -35,6 +37,18 @@ def test_without_a_fault_all_tasks_are_ok(driver: str, submission: str) -> None:
     assert outcome.problems(None) == []
     assert outcome.recorded() == {}
     assert outcome.accepted and outcome.accepted == outcome.took == outcome.seen
+    trace = [event["line"].partition(" ")[2] for event in outcome.told("line")]
+    assert {event["user"] for event in outcome.told("line")} == {min(VICTIMS)}
+    assert [line for line in trace if line.startswith("S: * OK") or "LOGOUT" in line]
+    assert all(any(word in line for line in trace) for word in ("AUTH", " UID STORE ", "C: RCPT TO:<", "S: * 1 EXISTS"))
+
+
+def test_a_failure_has_the_lines_before_it() -> None:
+    fault = next(each for each in TABLES[0].faults if each.name == "APPEND literal refused")
+    (failure,) = play(fault, "imap").told("failure")
+    sent, answer = failure["lines"][-2:]
+    assert re.fullmatch(r'\d\d:\d\d:\d\d\.\d{3} C: t\d+ APPEND "Sent Items" \(\\Seen\) \{\d+ bytes\}', sent)
+    assert re.fullmatch(r"S: t\d+ NO \[TOOBIG\] no", answer)
 
 
 @pytest.mark.parametrize(("table", "fault", "driver"), _runs())

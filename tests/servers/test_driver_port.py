@@ -49,6 +49,7 @@ from loadsim.model.ports import (
 )
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver
+from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.running import RunningServer
 
@@ -66,6 +67,7 @@ class Observed:
         self.outcomes: list[str] = []
         self.announced = 0
         self.losses: list[Exception] = []
+        self.lines = NO_LINES
         self._news = asyncio.Event()
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:

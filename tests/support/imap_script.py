@@ -14,6 +14,7 @@ from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.imap.authenticate import log_on
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.responses import Response
+from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.tls import tls_context
 
 PATIENCE_S = 60.0
@@ -40,6 +41,7 @@ class Ear:
         self.commands: list[tuple[str, str, int, int]] = []
         self.arrivals: list[int] = []
         self.losses: list[Exception] = []
+        self.lines = NO_LINES
         self.news = asyncio.Event()
 
     def now(self) -> int:

@@ -562,13 +562,13 @@ def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_events_name_each_kind_of_failure_once(tmp_path: Path) -> None:
-    """The first of a kind with the server's line, all of them counted at the end; a line each, in JSON."""
+    """The first of a kind with the server's line and those before; all of them counted at the end, in JSON."""
     out = io.StringIO()
     events = Events(out)
     events.seconds = lambda: 1.23456
     for user in range(5):
-        events.failed("SEND", user, ServerRefused("550 RCPT", f"550 no user {user}"))
-    events.failed("SEND", 1, ServerLost("550 RCPT"))
+        events.failed("SEND", user, ServerRefused("550 RCPT", f"550 no user {user}"), lambda: ["S: 550"])
+    events.failed("SEND", 1, ServerLost("550 RCPT"), lambda: ["not kept"])
     events.failed("READ", 1, ServerRefused("550 RCPT"))
     events.report_failures()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
@@ -581,7 +581,9 @@ def test_events_name_each_kind_of_failure_once(tmp_path: Path) -> None:
         "kind": "550 RCPT",
         "line": "550 no user 0",
         "user": 0,
+        "lines": ["S: 550"],
     }
+    assert [line["lines"] for line in lines[1:3]] == [[], []]
     assert [line["times"] for line in lines[3:]] == [5, 1, 1]
 
 

@@ -12,6 +12,7 @@ from loadsim.errors import PluginFailed, ServerLost
 from loadsim.model.plugin_reports import LONGEST_COMMAND_NAME, MOST_COMMANDS
 from loadsim.model.ports import ALL_TASKS, Account, Observer
 from loadsim.model.records import OUTCOMES
+from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.mail_driver import MailDriver
 from loadsim.protocols.registry import open_driver
 from loadsim.timinglog.writer import TimingLogWriter
@@ -52,6 +53,7 @@ class Noted:
         self.commands: list[tuple[object, ...]] = []
         self.messages: list[int] = []
         self.failures: list[Exception] = []
+        self.lines = NO_LINES
 
     def now(self) -> int:
         return NOW

@@ -125,8 +125,8 @@ def test_failures_are_counted_by_kind(tmp_path: Path) -> None:
         {"outcome": "refused", "kind": "NO FETCH", "times": 3},
     ]
     assert (
-        "\nFailures: 4 READ lost (connection lost), 3 READ refused (NO FETCH), 2 SEND lost (connection lost),"
-        " 1 COPY refused (NO FETCH), 1 DELETE refused (NO FETCH), 1 more kind\n"
+        "\nFailures (see events.jsonl): 4 READ lost (connection lost), 3 READ refused (NO FETCH),"
+        " 2 SEND lost (connection lost), 1 COPY refused (NO FETCH), 1 DELETE refused (NO FETCH), 1 more kind\n"
     ) in full_answer(summary)
 
 

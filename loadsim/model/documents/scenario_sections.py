@@ -52,6 +52,8 @@ class Client:
     """Addresses of each client machine from which connections start in turn. Default: the system's choice."""
     check_state: Share = 0.02
     """Share of the users, and the first, for whom the server is held against its earlier responses; `imap` only."""
+    trace: Positive | None = None
+    """The number of a user whose protocol lines go to `events.jsonl`, without passwords and contents; up to 20,000."""
 
     def __post_init__(self) -> None:
         if len(set(self.source_addresses)) < len(self.source_addresses):

@@ -27,6 +27,7 @@ from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand
 from loadsim.protocols.imap.wire import ImapWire
+from loadsim.protocols.lines import KEPT_BYTES, keeping, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -47,9 +48,12 @@ class _ImapProtocol(library.IMAP4ClientProtocol):
 
     transport: Any
 
-    def __init__(self, on_data: Callable[[bytes], None], on_lost: Callable[[Exception | None], None]) -> None:
+    def __init__(
+        self, observer: Observer, on_data: Callable[[bytes], None], on_lost: Callable[[Exception | None], None]
+    ) -> None:
         super().__init__(asyncio.get_running_loop(), on_lost)
         self.sent_bytes = 0
+        self._observer = observer
         self._on_data = on_data
 
     def data_received(self, data: bytes) -> None:
@@ -57,6 +61,8 @@ class _ImapProtocol(library.IMAP4ClientProtocol):
 
     def send(self, line: str, scrub: str | None = None) -> None:
         self.sent_bytes += len(line.encode()) + 2
+        self._observer.lines.append(self._observer.now())
+        self._observer.lines.append(line.encode()[:KEPT_BYTES])
         super().send(line, cast(str, scrub))
 
     def read(self, response: bytes) -> None:
@@ -107,8 +113,8 @@ class LibraryConnection:
         loop = asyncio.get_running_loop()
         self._greeting, self._ended = loop.create_future(), loop.create_future()
         self._guard = Guard(self._fail)
-        self._wire = ImapWire(read=self._read, response_bytes=RESPONSE_BYTES)
-        self._protocol = _ImapProtocol(self._on_data, lambda error: self._fail(self._bye or loss(error)))
+        self._wire = ImapWire(read=self._read, response_bytes=RESPONSE_BYTES, keep=keeping(self.observer.lines))
+        self._protocol = _ImapProtocol(self.observer, self._on_data, lambda error: self._fail(self._bye or loss(error)))
 
     # --- the port ---
 
@@ -152,6 +158,8 @@ class LibraryConnection:
 
     def respond(self, line: bytes) -> None:
         self._protocol.sent_bytes += len(line) + 2
+        self.observer.lines.append(self.observer.now())
+        self.observer.lines.append(unseen(len(line)))
         self._protocol.transport.write(line + b"\r\n")
 
     def send_quietly(self, name: str) -> None:

@@ -33,6 +33,7 @@ from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, 
 from loadsim.protocols.imap.state_rules import DONE, SessionCheck
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand, Untagged
 from loadsim.protocols.imap.wire import ImapWire
+from loadsim.protocols.lines import KEPT_BYTES, keeping, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -70,7 +71,7 @@ class Connection(asyncio.Protocol):
     method: str = field(default="", init=False)  # the log-on method that was used
     free_literal_bytes: int = field(default=-1, init=False)  # literals up to this length need no waiting (RFC 7888)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
-    _wire: ImapWire = field(default_factory=ImapWire, init=False)
+    _wire: ImapWire = field(init=False)
     _guard: Guard = field(init=False)
     _state: states.State = field(default=states.GREETING, init=False)
     _spare_plus: bool = field(default=False, init=False)  # one more "+" may follow IDLE's: a busy James 3.8 sends it
@@ -87,7 +88,7 @@ class Connection(asyncio.Protocol):
     _rest: Iterator[Response] | None = field(default=None, init=False)  # responses that wait for the next turn
 
     def __post_init__(self) -> None:
-        self._guard = Guard(self._fail)
+        self._wire, self._guard = ImapWire(keep=keeping(self.observer.lines)), Guard(self._fail)
         self._greeting, self._closed = self._loop.create_future(), self._loop.create_future()
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
@@ -243,6 +244,9 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         command.since_ns, command.sent_bytes = self.observer.now(), len(data)
         command.deadline_s = self._loop.time() + self.limit_s
+        if (keep := self._wire.keep) is not None:
+            keep(command.since_ns)
+            keep(data[:KEPT_BYTES])
         self._transport.write(data)
         if self._timer is None:
             self._timer = self._loop.call_at(command.deadline_s, self._check_deadlines)
@@ -250,6 +254,8 @@ class Connection(asyncio.Protocol):
     def _write(self, command: ImapCommand, data: bytes) -> None:
         assert self._transport is not None
         command.sent_bytes += len(data)
+        self.observer.lines.append(self.observer.now())
+        self.observer.lines.append(unseen(len(data)))
         self._transport.write(data)
 
     def _unanswered(self) -> list[ImapCommand]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from loadsim.errors import ServerLost, ServerRefused
-from loadsim.model.ports import INBOX, Flag, Header, Observer, Part, Structure
+from loadsim.model.ports import INBOX, Flag, Header, Lines, Observer, Part, Structure
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox, canonical
 
@@ -16,6 +16,7 @@ from loadsim.protocols.imap.mailbox import ImapMailbox, canonical
 class _ConnectionObserver:
     """The observer of all connections of a user (`ports.Observer`)."""
 
+    lines: Lines
     now: Callable[[], int]
     command: Callable[[str, int, str, int, int], None]
     arrived: Callable[[int], None]
@@ -39,7 +40,8 @@ class SeveralConnections:
     def __init__(self, connect: Callable[[Observer], ImapMailbox], most: int, observer: Observer) -> None:
         self._observer = observer
         self._most = most
-        self._inbox = connect(_ConnectionObserver(observer.now, observer.command, observer.arrived, self._lost))
+        o = observer
+        self._inbox = connect(_ConnectionObserver(o.lines, o.now, o.command, o.arrived, self._lost))
         self._latest = self._inbox  # used
         self._others: list[ImapMailbox] = []  # in the order of their log-ons
         self._waiting: set[ImapMailbox] = set()  # for new mail

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from loadsim.errors import ProtocolError
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import Response
+from loadsim.protocols.lines import KEPT_BYTES
 
 LONGEST_LINE_BYTES = 1 << 20
 """The most bytes of one response without its literals; RFC 9051 sets no limit. An ENVELOPE of 10,000 recipients has
@@ -42,6 +43,7 @@ class ImapWire:
     largest_literal_bytes: int = LARGEST_LITERAL_BYTES
     read: Callable[[bytes], Response | None] = parse
     response_bytes: int = RESPONSE_BYTES
+    keep: Callable[[bytes | int], None] | None = None  # gets the beginning of each response
     taken_bytes: int = field(default=0, init=False)  # of the stream, up to the end of the last complete response
     taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
     taken_responses: int = field(default=0, init=False)
@@ -68,7 +70,10 @@ class ImapWire:
         ):
             self.taken_bytes += len(data)
             self.taken_responses += 1
-            response = self.read(data[:-2])
+            whole = data[:-2]
+            if self.keep is not None:
+                self.keep(whole[:KEPT_BYTES])
+            response = self.read(whole)
             return () if response is None else (response,)
         return self._responses(data)
 
@@ -96,6 +101,8 @@ class ImapWire:
             self.taken_literal_bytes += self._literal_bytes
             self._literal_bytes = 0
             self.held_bytes = length - begin
+            if self.keep is not None:
+                self.keep(whole[:KEPT_BYTES])
             response = self.read(whole)
             if response is not None:
                 yield response

@@ -13,6 +13,7 @@ from loadsim.errors import ProtocolError, ServerLost, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import failing_as, internal, own_failure
+from loadsim.protocols.lines import KEPT_BYTES
 from loadsim.protocols.mapi.http import Response, ResponseParser
 from loadsim.protocols.mapi.log_on import MOST_STEPS, Handshake, authorized, basic
 from loadsim.protocols.tls import remember
@@ -145,7 +146,10 @@ class HttpChannel:
             with failing_as(name):
                 async with asyncio.timeout(longest_s), asyncio.timeout(self.limit_s) as limit:
                     connection.received_bytes, connection.on_piece = 0, on_piece if begun else None
+                    self.observer.lines.append(since)
+                    self.observer.lines.append(f"{name}, {len(request)} bytes".encode())
                     response = await self._authorized(connection, request)
+            self.observer.lines.append(_status(response)[:KEPT_BYTES])
             check(response)
             outcome = "ok"
         except TaskFailed as failure:
@@ -212,6 +216,14 @@ class HttpChannel:
         """Close the connection at once; a request under way fails."""
         if self._connection is not None:
             self._drop(self._connection)
+
+
+def _status(response: Response) -> bytes:
+    """Return a response as a line. Its reason is left out: a server may repeat credentials there."""
+    code = response.fields.get("x-responsecode", "")
+    return (
+        f"{response.status} X-ResponseCode {code if code.isdecimal() else 'none'}, {len(response.body)} bytes".encode()
+    )
 
 
 def _pending_period_s(head: Response) -> float:

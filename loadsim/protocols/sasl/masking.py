@@ -16,11 +16,18 @@ _PROOF = re.compile(rb"c=[A-Za-z0-9+/=]+,r=.*,p=|.+ [0-9a-f]{32}\Z", re.DOTALL)
 """The responses of SCRAM and CRAM-MD5, against which passwords can be tried."""
 
 
-def without_password(text: str, account: Account) -> str:
-    """Return a text with `***` for the password and tokens in each form in which they are sent, or may be repeated."""
+_WORD_AT_END = re.compile(r"[A-Za-z0-9+/=\ufffd]+\Z")
+"""The rest of a word that may be Base64, or of a character."""
+
+
+def without_password(text: str, account: Account, *, is_cut: bool = False) -> str:
+    """Return a text with `***` for the password and tokens in each form in which they are sent, or may be repeated.
+
+    With `is_cut`, it is the beginning of a text: its last word is left out, and so is the beginning of a secret.
+    """
     secrets = [secret for secret in (account.password, *tokens.known(account.token)) if secret]
     if not secrets:
-        return text
+        return _WORD_AT_END.sub("", text) if is_cut else text
     forms: set[str] = set()
     for secret in secrets:
         escaped = secret.replace("\\", "\\\\")
@@ -29,7 +36,15 @@ def without_password(text: str, account: Account) -> str:
     text = _BASE64.sub(lambda match: _masked(match[0], secrets), text)
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, MASK)
+    if is_cut:
+        text = _WORD_AT_END.sub("", text)
+        text = text[: len(text) - max(_overlap(text, form) for form in forms)]
     return text
+
+
+def _overlap(text: str, form: str) -> int:
+    """Return the length of the longest end of a text that is the beginning of a secret."""
+    return next((size for size in range(len(form), 0, -1) if text.endswith(form[:size])), 0)
 
 
 def _masked(word: str, secrets: list[str]) -> str:

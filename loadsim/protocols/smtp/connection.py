@@ -23,6 +23,7 @@ from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilen
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
+from loadsim.protocols.lines import KEPT_BYTES, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.smtp.commands import AUTH, DATA, EHLO, GREETING, QUIT, STARTTLS, SmtpCommand, extensions
 from loadsim.protocols.smtp.wire import SERVICE_CLOSING, Reply, SmtpWire, accepts_message, kind_of
@@ -106,7 +107,10 @@ class SmtpConnection(asyncio.Protocol):
         if self.failure is not None:
             raise again(self.failure)
         assert self._transport is not None
-        self._pending[0].sent_bytes += sum(map(len, pieces))
+        size_bytes = sum(map(len, pieces))
+        self._pending[0].sent_bytes += size_bytes
+        self.observer.lines.append(self.observer.now())
+        self.observer.lines.append(unseen(size_bytes))
         self._transport.writelines(pieces)
         return await self._end_of(self._wait_for_replies())
 
@@ -171,6 +175,9 @@ class SmtpConnection(asyncio.Protocol):
         self._refusal = None
         self._pending += [_Pending(command.verb, now, len(command.line)) for command in packet]
         if self._transport is not None:  # GREETING comes before there is one, and sends nothing
+            for command in packet:
+                self.observer.lines.append(now)
+                self.observer.lines.append(command.line[:KEPT_BYTES])
             self._transport.write(b"".join([command.line for command in packet]))
         return self._wait_for_replies()
 
@@ -240,6 +247,7 @@ class SmtpConnection(asyncio.Protocol):
         self._end_socket()
 
     def _take(self, reply: Reply) -> None:
+        self.observer.lines.append(reply.text.encode()[:KEPT_BYTES])
         if self._answer is None:
             if reply.code != SERVICE_CLOSING:
                 raise self._unasked(self._text_of(reply))

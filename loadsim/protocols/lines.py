@@ -1,0 +1,101 @@
+"""Lines of protocols as text, without passwords and contents of messages."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from loadsim.errors import printable
+from loadsim.model.ports import Account, Lines
+from loadsim.protocols.sasl.masking import MASK, without_password
+
+KEPT_BYTES = 80
+"""The most bytes of a line that are kept: no scan and no copy of a longer one, and 4 KB for the lines of a user."""
+
+KEPT_LINES = 64
+"""The lines of a user that are kept, with the instants of those that were sent."""
+
+KEEPING_USERS = 100
+"""The users of an engine that keep lines. It takes 7 KB of each, and a twentieth of the CPU time of their commands."""
+
+MOST_TRACED_LINES = 20_000
+"""The most lines of a conversation that are written: about 3 MB, and a day of a Heavy user."""
+
+_LITERAL = re.compile(rb"\{(\d+)\+?\}\r\n")
+_LOG_ON = re.compile(rb"\A(\S+ LOGIN|\S+ AUTHENTICATE \S+|AUTH \S+) .*", re.DOTALL)
+_ANSWER = re.compile(rb"\* |\+|\d{3} |\S{1,20} (?:OK|NO|BAD)\b", re.IGNORECASE)
+_CHALLENGE = re.compile(rb"\A(\+|334) [A-Za-z0-9+/]{12,}={0,2}")
+_FETCHED = re.compile(rb"\* *\d+ *FETCH\b", re.IGNORECASE)
+_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
+
+
+NO_LINES: Lines = deque(maxlen=0)
+"""Keeps nothing."""
+
+
+def keeping(lines: Lines) -> Callable[[bytes | int], None] | None:
+    """Return the function that keeps a line; None if nothing is kept, which costs least."""
+    return None if lines is NO_LINES else lines.append
+
+
+def unseen(size_bytes: int) -> bytes:
+    """Return the line for bytes that are not shown: a message, or the response to a challenge."""
+    return b"{%d bytes}" % size_bytes
+
+
+def text_of(line: bytes, account: Account, *, sent: bool) -> str:
+    """Return a line as text: the client's after "C: ", the server's after "S: ", as in RFCs.
+
+    Literals, the texts of a FETCH, credentials, challenges, and what is no response at all, are not shown.
+    """
+    shown, at = b"", 0
+    while mark := _LITERAL.search(line, at):
+        shown += line[at : mark.start()] + unseen(int(mark[1]))
+        at = mark.end() + int(mark[1])
+    shown += line[at:]
+    mask = MASK.encode()
+    if sent:
+        shown = _LOG_ON.sub(rb"\1 " + mask, shown)
+    elif not _ANSWER.match(line):
+        shown = mask
+    elif _FETCHED.match(line):
+        shown = _QUOTED.sub(b'"' + mask + b'"', shown)
+    else:
+        shown = _CHALLENGE.sub(rb"\1 " + mask, shown)
+    is_cut = len(line) >= KEPT_BYTES
+    text = without_password(shown.decode("utf-8", "replace").rstrip(), account, is_cut=is_cut)
+    return f"{'C' if sent else 'S'}: {printable(text)}{'...' if is_cut else ''}"
+
+
+@dataclass(slots=True)
+class Trace:
+    """Keeps the last lines of a user, as a `deque` does, and passes each of the first ones to `write` at once."""
+
+    write: Callable[[bytes, bool], None]
+    _kept: deque[bytes | int] = field(default_factory=lambda: deque(maxlen=KEPT_LINES), init=False)
+    _left: int = field(default=MOST_TRACED_LINES, init=False)
+    _sent: bool = field(default=False, init=False)  # the next line
+
+    def append(self, line: bytes | int) -> None:
+        self._kept.append(line)
+        if isinstance(line, bytes) and self._left:
+            self._left -= 1
+            self.write(line, self._sent)
+        self._sent = isinstance(line, int)
+
+    def __iter__(self) -> Iterator[bytes | int]:
+        return iter(self._kept)
+
+
+def excerpt(lines: Iterable[bytes | int], account: Account, clock: Callable[[int], str]) -> list[str]:
+    """Return lines as text, those that were sent after their time by `clock`."""
+    texts = []
+    sent_ns: int | None = None
+    for line in lines:
+        if isinstance(line, bytes):
+            text = text_of(line, account, sent=sent_ns is not None)
+            texts.append(text if sent_ns is None else f"{clock(sent_ns)} {text}")
+        sent_ns = line if isinstance(line, int) else None
+    return texts
