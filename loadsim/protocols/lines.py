@@ -18,7 +18,7 @@ KEPT_LINES = 64
 """The lines of a user that are kept, with the instants of those that were sent."""
 
 KEEPING_USERS = 100
-"""The users of an engine that keep lines. It takes 7 KB of each, and a twentieth of the CPU time of their commands."""
+"""The users of an engine that keep lines. Each takes up to 9 KB, and a twentieth of the CPU time of their commands."""
 
 MOST_TRACED_LINES = 20_000
 """The most lines of a conversation that are written: about 3 MB, and a day of a Heavy user."""

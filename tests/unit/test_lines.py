@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from virtual_runs import quiet, scenario_of
 
-from loadsim.errors import ConfigError, TaskFailed
+from loadsim.engine.event_log import Events, closed_at_last
+from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.model.log_on import LOGIN_COMMAND, METHODS, TOKEN_METHODS, TokenSource
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.protocols.imap.commands import Literal, encode
@@ -187,3 +188,11 @@ def test_a_trace_ends_and_lines_are_kept() -> None:
 def test_a_trace_needs_a_user(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"client\.trace: expected the number of a user, at most 2, found 3"):
         scenario_of(tmp_path, (quiet(), 2), client={"trace": 3})
+
+
+def test_a_full_disk_takes_no_lines_and_ends_nothing() -> None:
+    with closed_at_last(Path("/dev/full").open("w", encoding="utf-8")) as out:
+        events = Events(out)
+        events.failed("SEND", 1, ServerRefused("550 RCPT"), lambda: ["S: 550 no"])
+        Trace(lambda line, _: events.write("line", line=line.decode())).append(b"550 no")
+    assert events.unwritten == 2
