@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import struct
+from copy import copy
 
 from mapi_examples import EVENTS, EXAMPLES, buffer_of
 
 from loadsim.errors import ProtocolError
 from loadsim.protocols.mapi import rops
 from loadsim.protocols.mapi.bodies import (
-    Bind,
-    Connect,
-    Execute,
-    NotificationWait,
-    ResolveNames,
+    bind,
     body_of,
+    connect,
+    execute,
+    notification_wait,
+    resolve_names,
     split_response,
 )
 from loadsim.protocols.mapi.rop_buffer import executed
@@ -29,7 +30,7 @@ _OPENED += b"".join(struct.pack("<BHHH", 1, 1252, 0, len(row)) + row for row in 
 _REQUESTS = (
     *([each.request] for each in _ANSWERED),
     [each.request for each in _ANSWERED],
-    [rops.OpenMessage(0, 1, folder_id=1, message_id=2)],
+    [rops.open_message(0, 1, 1, 2)],
 )
 _BUFFERS = (
     *(buffer_of(bytes.fromhex(each.received), (1, 2)) for each in _ANSWERED),
@@ -46,7 +47,7 @@ ROP_WORDS = (
     b"a\0\x00\xd8\0\0",
 )  # fmt: skip
 
-_ASKED = (Connect("x"), Execute(rop_buffer=b""), NotificationWait(), Bind(), ResolveNames(columns=(), names=()))
+_ASKED = (connect("x"), execute(b""), notification_wait(), bind(), resolve_names((), ()))
 _ROWS = b"\0\1A\0\0\0\1" + struct.pack("<I3s", 3, b"key") + b"\1\0\0\x0a\x0f\1\4\x80"
 BODIES = (
     b"\0" + struct.pack("<IIIII", 0, 0, 60_000, 6, 10_000) + b"/o=x\0A\0\0\0" + bytes(4),
@@ -60,9 +61,10 @@ BODIES = (
 
 def _buffer(data: bytes) -> None:
     """The first byte says which requests the buffer answers."""
-    requests = _REQUESTS[data[0] % len(_REQUESTS) if data else 0]
-    found = executed(data[1:], requests)
-    assert len(found.answers) == len(requests) and len(found.handles) < len(data)
+    requests = [copy(each) for each in _REQUESTS[data[0] % len(_REQUESTS) if data else 0]]
+    handles, _ = executed(data[1:], requests)
+    assert len(handles) < len(data)
+    assert all((each.failed is None) == hasattr(each, "answer") for each in requests)
 
 
 def _body(data: bytes) -> None:

@@ -338,7 +338,7 @@ def test_mail_that_was_sent_without_a_property_is_unsure(monkeypatch: pytest.Mon
                 _record=lambda event, message, *_: recorded.append((event, message)),
             )
             sent = Outgoing(message_of("ups1K", "n1.0"), "n1.0", [OWN.address], {1}, (1,))
-            with pytest.raises(ServerRefused, match="property not set"):
+            with pytest.raises(ServerRefused, match="SetProperties"):
                 await tasks.submit(cast(UserMail, user), sent)
             assert recorded == [("unsure", "n1.0")]
             assert len(await session.mailbox.headers(INBOX, None)) == 1

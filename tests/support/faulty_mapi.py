@@ -47,6 +47,10 @@ class FaultyServer(MapiServer):
         if self._connections:
             await asyncio.wait(self._connections)
 
+    def drop(self) -> None:
+        for connection in self._connections:
+            connection.cancel()
+
     def fail(self, at: str, fault: Fault) -> None:
         self.at, self.fault, self.met = at, fault, asyncio.Event()
 
@@ -191,6 +195,9 @@ async def faulty_server(accounts: Sequence[Account], limit_s: float) -> AsyncIte
     try:
         endpoint = Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1], path=EMSMDB)
         yield server, Services(mapi=endpoint, command_limit_s=limit_s)
+    except BaseException:  # the clients of a failed test may be there still
+        server.drop()
+        raise
     finally:
         listening.close()
         await server.end()

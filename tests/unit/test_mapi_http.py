@@ -129,7 +129,7 @@ WRONG = {
     "a line instead of a size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 2000,
     "a chunk of another size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n",
     "an endless header": b"HTTP/1.1 200 OK\r\nA: " + b"a" * LONGEST_HEAD_BYTES,
-    "an endless trailer": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a" * LONGEST_HEAD_BYTES,
+    "an endless trailer": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\na" + b"a" * LONGEST_HEAD_BYTES,
     "bytes behind the end": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab",
     "no meta-tags": MAPI + b"Content-Length: 3\r\n\r\nabc",
     "no DONE": MAPI + b"Content-Length: 12\r\n\r\nPROCESSING\r\n",

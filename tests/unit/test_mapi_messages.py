@@ -209,17 +209,7 @@ def test_a_stored_message_names_its_sender_by_address() -> None:
 # --- folders ---
 
 TOP, INBOX_ID, SENT_ID, DELETED_ID = 10, 11, 12, 13
-LOGON = LoggedOn(
-    flags=1,
-    folder_ids=(1, 2, 3, TOP, INBOX_ID, 14, SENT_ID, DELETED_ID, 4, 5, 6, 7, 8),
-    response_flags=0,
-    mailbox=bytes(16),
-    replica_id=1,
-    replica=bytes(16),
-    time=0,
-    address_types_changed=0,
-    store_state=0,
-)
+LOGON = LoggedOn((1, 2, 3, TOP, INBOX_ID, 14, SENT_ID, DELETED_ID, 4, 5, 6, 7, 8), bytes(16), bytes(16))
 
 
 def row(number: int, parent: int, name: str, kind: str = "IPF.Note", messages: int = 0) -> tuple[Any, ...]:

@@ -36,9 +36,9 @@ class AddressBook:
         Raises `ServerRefused` for an address that is not one entry.
         It checks recipients as SMTP's RCPT does: a message to a recipient that the server does not know is not sent.
         """
-        request = bodies.ResolveNames(columns=_COLUMNS, names=tuple([f"=SMTP:{address}" for address in addresses]))
+        request = bodies.resolve_names(_COLUMNS, [f"=SMTP:{address}" for address in addresses])
         answer = await session.ask_address_book(request)
-        results, rows = answer.results or (), answer.entries.rows if answer.entries is not None else ()
+        results, rows = answer.results, answer.entries
         if len(results) != len(addresses):
             raise ProtocolError("MAPI ResolveNames", f"expected {len(addresses)} results, found {len(results)}")
         for address, result in zip(addresses, results, strict=True):

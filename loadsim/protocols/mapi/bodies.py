@@ -5,190 +5,108 @@ The mailbox takes Connect, Execute, NotificationWait and Disconnect, the address
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from struct import pack
+from typing import Generic, NamedTuple, TypeVar
 
 from loadsim.protocols.mapi.codes import ERRORS_RETURNED, ErrorCode
-from loadsim.protocols.mapi.layout import (
-    I32,
-    U32,
-    Ansi,
-    Maybe,
-    Reader,
-    Several,
-    Sized,
-    layout_of,
-    malformed,
-    structure,
-    uint32,
-    unicode,
-)
-from loadsim.protocols.mapi.properties import PropertyRow
+from loadsim.protocols.mapi.wire import Reader, Value, malformed, row, several, sized, string
 
-R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
-
-Data = Annotated[bytes, Sized(uint32)]
 
 LONGEST_HEADER_BYTES = 16384
 """The most bytes of meta-tags and header fields before a response's body."""
 
-PLAIN = 0x3
-"""The flags of an Execute: neither compression nor obfuscation (section 2.2.4.2.1)."""
+
+@dataclass(frozen=True, slots=True)
+class BodyRequest(Generic[R]):
+    """A request: its type, its body, and the function that reads its response behind StatusCode and ErrorCode."""
+
+    request_type: str
+    body: bytes
+    read: Callable[[Reader], R]
 
 
-class BodyRequest(Protocol[R_co]):
-    """A request whose response's body is `R_co`."""
-
-    @property
-    def response(self) -> type[R_co]: ...
-
-    @property
-    def request_type(self) -> str: ...
+_NO_AUXILIARY = bytes(4)
 
 
-class Rest:
-    """All bytes that are left."""
-
-    def read(self, reader: Reader) -> bytes:
-        return reader.take(reader.left)
+def _codes_only(reader: Reader) -> None:
+    """Read a response of which only the codes matter."""
+    reader.take(reader.left)
 
 
-@structure
-class AcceptedBody:
-    """A response of which only the codes matter."""
-
-    rest: Annotated[bytes, Rest()]
+def connect(user_dn: str) -> BodyRequest[None]:
+    body = string(user_dn, "cp1252") + pack("<4I", 0, 1252, 1033, 1033) + _NO_AUXILIARY
+    return BodyRequest("Connect", body, _codes_only)
 
 
-@structure
-class Connect:
-    request_type: ClassVar[str] = "Connect"
-    response: ClassVar = AcceptedBody
-    user_dn: Ansi
-    flags: U32 = 0
-    code_page: U32 = 1252
-    sort_locale: U32 = 1033
-    string_locale: U32 = 1033
-    auxiliary: Data = b""
+def execute(rop_buffer: bytes) -> BodyRequest[bytes]:
+    """The answer is a ROP buffer, too."""
+
+    def read(reader: Reader) -> bytes:
+        reader.take(4)  # Flags
+        buffer = reader.sized("I")
+        reader.sized("I")
+        return buffer
+
+    plain = 0x3  # neither compression nor obfuscation (section 2.2.4.2.1)
+    body = pack("<I", plain) + sized(rop_buffer, "I") + pack("<I", 0x10008) + _NO_AUXILIARY
+    return BodyRequest("Execute", body, read)
 
 
-@structure
-class ExecuteResponse:
-    flags: U32
-    rop_buffer: Data
-    auxiliary: Data
+def notification_wait() -> BodyRequest[int]:
+    """The answer is 1 if an event is pending: an Execute returns it."""
+
+    def read(reader: Reader) -> int:
+        pending = int(reader.number("I"))
+        reader.sized("I")
+        return pending
+
+    return BodyRequest("NotificationWait", bytes(4) + _NO_AUXILIARY, read)
 
 
-@structure
-class Execute:
-    request_type: ClassVar[str] = "Execute"
-    response: ClassVar = ExecuteResponse
-    _: KW_ONLY
-    flags: U32 = PLAIN
-    rop_buffer: Data
-    most_bytes: U32 = 0x10008
-    auxiliary: Data = b""
+def disconnect() -> BodyRequest[None]:
+    return BodyRequest("Disconnect", _NO_AUXILIARY, _codes_only)
 
 
-@structure
-class Disconnect:
-    request_type: ClassVar[str] = "Disconnect"
-    response: ClassVar = AcceptedBody
-    auxiliary: Data = b""
+_STATE = b"\1" + pack("<9I", 0, 0, 0, 0, 0, 0, 1252, 1033, 1033)
+"""A position in an address book, with code page and locales (MS-OXNSPI section 2.2.8)."""
 
 
-@structure
-class Waited:
-    """An event is pending if `event_pending` is 1: an Execute returns it."""
-
-    event_pending: U32
-    auxiliary: Data
+def bind() -> BodyRequest[None]:
+    return BodyRequest("Bind", bytes(4) + _STATE + _NO_AUXILIARY, _codes_only)
 
 
-@structure
-class NotificationWait:
-    request_type: ClassVar[str] = "NotificationWait"
-    response: ClassVar = Waited
-    flags: U32 = 0
-    auxiliary: Data = b""
-
-
-@structure
-class Stat:
-    """A position in an address book (MS-OXNSPI section 2.2.8)."""
-
-    sort_type: U32 = 0
-    container: U32 = 0
-    current: U32 = 0
-    delta: I32 = 0
-    position: U32 = 0
-    total: U32 = 0
-    code_page: U32 = 1252
-    template_locale: U32 = 1033
-    sort_locale: U32 = 1033
-
-
-State = Annotated[Stat, Maybe(layout_of(Stat))]
-
-
-@structure
-class Bind:
-    request_type: ClassVar[str] = "Bind"
-    response: ClassVar = AcceptedBody
-    flags: U32 = 0
-    state: State = Stat()
-    auxiliary: Data = b""
-
-
-@structure
-class Unbind:
-    request_type: ClassVar[str] = "Unbind"
-    response: ClassVar = AcceptedBody
-    reserved: U32 = 0
-    auxiliary: Data = b""
-
-
-class ColumnTags:
-    """Property tags, which are the columns of the rows behind them."""
-
-    def read(self, reader: Reader) -> tuple[int, ...]:
-        reader.columns = tags = Several(uint32, uint32).read(reader)
-        return tags
-
-
-@structure
-class Entries:
-    """The entries of names that were resolved, in the names' order: their values in the order of the columns."""
-
-    columns: Annotated[tuple[int, ...], ColumnTags()]
-    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint32, PropertyRow(address_book=True))]
+def unbind() -> BodyRequest[None]:
+    return BodyRequest("Unbind", bytes(4) + _NO_AUXILIARY, _codes_only)
 
 
 UNRESOLVED, AMBIGUOUS, RESOLVED = range(3)
 
 
-@structure
-class ResolvedNames:
+class ResolvedNames(NamedTuple):
     """For each name `RESOLVED` or not (MS-OXNSPI section 2.2.1.9), and the entries of those that are."""
 
-    code_page: U32
-    results: Annotated[tuple[int, ...] | None, Maybe(Several(uint32, uint32))]
-    entries: Annotated[Entries | None, Maybe(layout_of(Entries))]
-    auxiliary: Data
+    results: tuple[int, ...]
+    entries: Sequence[tuple[Value, ...]]
 
 
-@structure
-class ResolveNames:
-    request_type: ClassVar[str] = "ResolveNames"
-    response: ClassVar = ResolvedNames
-    _: KW_ONLY
-    reserved: U32 = 0
-    state: State = Stat()
-    columns: Annotated[tuple[int, ...], Maybe(Several(uint32, uint32))]
-    names: Annotated[tuple[str, ...], Maybe(Several(uint32, unicode))]
-    auxiliary: Data = b""
+def resolve_names(columns: Sequence[int], names: Sequence[str]) -> BodyRequest[ResolvedNames]:
+    """The entries have the values of the columns."""
+
+    def read(reader: Reader) -> ResolvedNames:
+        results = reader.numbers("I", "I") if reader.number("4x?") else ()  # behind CodePage
+        entries: list[tuple[Value, ...]] = []
+        if reader.number("?"):
+            found = reader.numbers("I", "I")
+            entries += [row(reader, found, address_book=True) for _ in range(reader.number("I"))]
+        reader.sized("I")
+        return ResolvedNames(results, entries)
+
+    texts = pack("<BI", 1, len(names)) + b"".join(map(string, names))
+    body = bytes(4) + _STATE + b"\1" + several(columns, "I", "I") + texts + _NO_AUXILIARY
+    return BodyRequest("ResolveNames", body, read)
 
 
 def body_of(request: BodyRequest[R], data: bytes) -> R | ErrorCode:
@@ -197,10 +115,10 @@ def body_of(request: BodyRequest[R], data: bytes) -> R | ErrorCode:
     An Unbind that succeeds has the ErrorCode 1 (MS-OXNSPI section 2.2.1.2).
     """
     reader = Reader(data)
-    code = uint32.read(reader) or uint32.read(reader)
-    if code not in (0, ERRORS_RETURNED) and not (code == 1 and isinstance(request, Unbind)):
+    code = reader.number("I") or reader.number("I")
+    if code not in (0, ERRORS_RETURNED) and not (code == 1 and request.request_type == "Unbind"):
         return ErrorCode(code)
-    body: R = layout_of(request.response).read(reader)
+    body = request.read(reader)
     reader.end()
     return body
 

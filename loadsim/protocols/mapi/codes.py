@@ -11,6 +11,7 @@ NULL_DESTINATION = 0x00000503
 BUFFER_TOO_SMALL = 0x0000047D
 SERVER_BUSY = 0x00000480
 WRONG_SERVER = 0x00000478
+PARTIAL = 0x00040680
 NOT_FOUND = 0x8004010F
 
 _NAMES = {
@@ -28,8 +29,8 @@ _NAMES = {
     0x0000050C: "ecMailboxInTransit",
     0x0000096C: "ecMailboxDisabled",
     0x000004BA: "ecNoCreateRight",
-    0x00040380: "ecWarnWithErrors",
-    0x00040680: "ecPartialCompletion",
+    ERRORS_RETURNED: "ecWarnWithErrors",
+    PARTIAL: "ecPartialCompletion",
     0x80004005: "ecError",
     0x80040102: "ecNotSupported",
     0x80040106: "ecUnknownFlags",
@@ -52,9 +53,10 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """A request, or the value of a property, that the server refused."""
+    """A request, or the value of a property, that the server refused; `line` says more."""
 
     code: int
+    line: str = ""
 
     @property
     def name(self) -> str:

@@ -22,17 +22,17 @@ from loadsim.model.content.headers import one_line
 from loadsim.model.content.templates import BOUNDARY, quoted_printable
 from loadsim.model.message_tag import HEADER
 from loadsim.protocols.mapi import tags
-from loadsim.protocols.mapi.properties import Value, time_of
+from loadsim.protocols.mapi.wire import Value, time_of
 
 CALENDAR_TYPE = "text/calendar"
 
 _ICALENDAR_TIME = re.compile(r"^(DTSTART|DTEND)[^:\r\n]*:(\d{8}T\d{6})Z?\r?$", re.MULTILINE)
 _ICALENDAR_TEXT = re.compile(r"^(SUMMARY|LOCATION):(.*(?:\r?\n[ \t].*)*)", re.MULTILINE)
-_SENT_BY, _SENDER = (
-    (tags.SENT_REPRESENTING_NAME, tags.SENT_REPRESENTING_ADDRESS_TYPE, tags.SENT_REPRESENTING_EMAIL_ADDRESS),
-    (tags.SENDER_NAME, tags.SENDER_ADDRESS_TYPE, tags.SENDER_EMAIL_ADDRESS),
+_SENDER = (
+    *(tags.SENT_REPRESENTING_NAME, tags.SENT_REPRESENTING_EMAIL_ADDRESS, tags.SENT_REPRESENTING_SMTP_ADDRESS),
+    *(tags.SENDER_NAME, tags.SENDER_EMAIL_ADDRESS, tags.SENDER_SMTP_ADDRESS),
 )
-_SMTP_ADDRESSES = (tags.SENT_REPRESENTING_SMTP_ADDRESS, tags.SENDER_SMTP_ADDRESS)
+_SENDER_TYPES = (tags.SENT_REPRESENTING_ADDRESS_TYPE, tags.SENDER_ADDRESS_TYPE)
 
 NamedTags = dict[str, int]
 """The tags of the named properties in one mailbox, by the keys of `tags.NAMED`."""
@@ -105,11 +105,7 @@ def message_id_of(message: bytes) -> str:
 
 def sender_properties(address: str) -> list[tuple[int, Value]]:
     """Return the properties of a stored message's sender (MS-OXOMSG section 2.2.1); servers set those of sent mail."""
-    names = [
-        *zip(_SENT_BY, (address, "SMTP", address), strict=True),
-        *zip(_SENDER, (address, "SMTP", address), strict=True),
-    ]
-    return [*names, *((tag, address) for tag in _SMTP_ADDRESSES)]
+    return [*((tag, address) for tag in _SENDER), *((tag, "SMTP") for tag in _SENDER_TYPES)]
 
 
 @lru_cache(maxsize=256)  # of quoted-printable, 1 KB takes a millisecond; many messages have the same text

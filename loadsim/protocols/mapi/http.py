@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
 
 from loadsim.errors import ProtocolError
 from loadsim.protocols.mapi.bodies import split_response
@@ -18,7 +18,6 @@ LARGEST_BODY_BYTES = 1 << 20
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d)(?: ([^\r\n]*))?")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*?)[ \t]*")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
-_LONGEST_SIZE_LINE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,144 +45,114 @@ class ResponseParser:
     head: Response | None = field(default=None, init=False)
     response: Response | None = field(default=None, init=False)
     _held: bytearray = field(default_factory=bytearray, init=False)
-    _body: bytearray = field(default_factory=bytearray, init=False)
-    _left_bytes: int = field(default=0, init=False)  # of the body, or of its chunk
-    _step: Callable[[ResponseParser], bool] | None = field(default=None, init=False)  # None: the head
+    _until_close: bool = field(default=False, init=False)  # the body ends with the connection
+    _parsing: Iterator[None] = field(init=False)  # goes on with each piece
+
+    def __post_init__(self) -> None:
+        self._parsing = self._parse()
 
     @property
     def keeps_connection(self) -> bool:
         """True if the connection can serve another request after this response."""
-        head = self.head
-        ends = head is None or "close" in head.fields.get("connection", "").lower()
-        return self.response is not None and not ends and self._step is not ResponseParser._until_close
+        ends = self.head is None or "close" in self.head.fields.get("connection", "").lower()
+        return self.response is not None and not ends and not self._until_close
 
     def feed(self, data: bytes) -> None:
         """Take the next piece. Raises `ProtocolError`, also for bytes behind the end."""
         self._held += data
-        while self.response is None and (ResponseParser._head if self._step is None else self._step)(self):
-            pass
+        next(self._parsing, None)
         if self.response is not None and self._held:
             raise ProtocolError("HTTP response", "bytes behind its end")
 
     def end(self) -> None:
         """Take the end of the connection. Raises `ProtocolError` if the response is not whole."""
-        if self._step is ResponseParser._until_close:
-            self._finish()
+        if self._until_close and self.head is not None:
+            self.response = _whole(self.head, bytes(self._held))
         if self.response is None:
             raise ProtocolError("HTTP response", "truncated")
 
-    # --- steps: each returns True if it got on ---
-
-    def _head(self) -> bool:
-        """Parse status line and fields (RFC 9112 sections 4 and 5); choose the length of the body (section 6.3)."""
-        end = self._held.find(b"\r\n\r\n")
-        if end < 0 or end > LONGEST_HEAD_BYTES:
-            if len(self._held) > LONGEST_HEAD_BYTES:
-                raise ProtocolError("HTTP response", f"a header of more than {LONGEST_HEAD_BYTES} bytes")
-            return False
-        first, *lines = bytes(self._held[:end]).split(b"\r\n")
-        del self._held[: end + 4]
-        status = _STATUS.fullmatch(first)
-        if status is None:
-            raise ProtocolError("HTTP response", "expected a status line of HTTP/1.1")
-        fields: dict[str, str] = {} if first.startswith(b"HTTP/1.1") else {"connection": "close"}
-        cookies: dict[str, str] = {}
-        for name, value in map(_field, lines):
-            if name == "set-cookie":
-                key, _, content = value.partition(";")[0].partition("=")
-                cookies[key.strip()] = content.strip()
-            elif name == "content-length" and fields.get(name, value) != value:
-                raise ProtocolError("HTTP response", "two lengths")
-            else:
-                fields[name] = f"{fields[name]}, {value}" if name == "www-authenticate" and name in fields else value
-        number = int(status[1])
-        if number < 200:  # RFC 9110 section 15.2: the final response follows
-            return True
-        self.head = Response(number, (status[2] or b"").decode("latin-1"), fields, cookies)
-        coding, length = fields.get("transfer-encoding"), fields.get("content-length")
+    def _parse(self) -> Generator[None, None, None]:
+        """Parse head and body (RFC 9112 sections 6.3 and 7.1); yield where more is needed."""
+        head = None
+        while head is None:
+            head = _head((yield from self._line(b"\r\n\r\n", LONGEST_HEAD_BYTES, "a header")))
+        self.head, body = head, bytearray()
+        coding, length = head.fields.get("transfer-encoding"), head.fields.get("content-length")
         if coding is not None:
             if coding.lower() != "chunked":
                 raise ProtocolError("HTTP response", "expected the transfer coding chunked, found another")
-            self._step = ResponseParser._chunk_size
-        elif number in (204, 304):
-            self._finish()
-        elif length is None:
-            self._step = ResponseParser._until_close
-        else:
+            while size_bytes := _chunk_size((yield from self._line(b"\r\n", 1024, "the size of a chunk"))):
+                body += yield from self._bytes(size_bytes, len(body))
+                if (yield from self._bytes(2)) != b"\r\n":
+                    raise ProtocolError("HTTP response", "a chunk of another size")
+            while (yield from self._line(b"\r\n", LONGEST_HEAD_BYTES, "a trailer")):
+                pass
+        elif length is not None and head.status not in (204, 304):
             if not (length.isascii() and length.isdigit() and len(length) < 10):
                 raise ProtocolError("HTTP response", "expected a length in bytes")
-            self._expect(int(length))
-            self._step = ResponseParser._content
-        return True
+            body += yield from self._bytes(int(length))
+        elif length is None and head.status not in (204, 304):
+            self._until_close = True
+            yield from self._bytes(LARGEST_BODY_BYTES + 1)  # which is too much
+        self.response = _whole(head, bytes(body))
 
-    def _expect(self, size_bytes: int) -> None:
-        if len(self._body) + size_bytes > LARGEST_BODY_BYTES:
+    def _bytes(self, size_bytes: int, before: int = 0) -> Generator[None, None, bytes]:
+        """Return the next bytes of the body, of which some came before."""
+        if before + size_bytes > LARGEST_BODY_BYTES and (not self._until_close or len(self._held) >= size_bytes):
             raise ProtocolError("HTTP response", f"more than {LARGEST_BODY_BYTES} bytes")
-        self._left_bytes = size_bytes
+        while len(self._held) < size_bytes:
+            yield
+        return self._cut(size_bytes, 0)
 
-    def _content(self) -> bool:
-        if len(self._held) < self._left_bytes:
-            return False
-        self._body += self._held[: self._left_bytes]
-        del self._held[: self._left_bytes]
-        self._finish()
-        return True
+    def _line(self, end: bytes, most_bytes: int, what: str) -> Generator[None, None, bytes]:
+        """Return the bytes up to this end, without it."""
+        while (size_bytes := self._held.find(end)) < 0 or size_bytes > most_bytes:
+            if len(self._held) > most_bytes:
+                raise ProtocolError("HTTP response", f"expected {what} of at most {most_bytes} bytes")
+            yield
+        return self._cut(size_bytes, len(end))
 
-    def _until_close(self) -> bool:
-        self._expect(len(self._held))
-        self._body += self._held
-        self._held.clear()
-        return False
+    def _cut(self, size_bytes: int, more: int) -> bytes:
+        found = bytes(self._held[:size_bytes])
+        del self._held[: size_bytes + more]
+        return found
 
-    def _chunk_size(self) -> bool:
-        """Parse the line in front of a chunk (RFC 9112 section 7.1)."""
-        end = self._held.find(b"\r\n")
-        if end < 0 or end > _LONGEST_SIZE_LINE:
-            if len(self._held) > _LONGEST_SIZE_LINE:
-                raise ProtocolError("HTTP response", "expected the size of a chunk")
-            return False
-        size = _CHUNK_SIZE.fullmatch(self._held, 0, end)
-        if size is None:
-            raise ProtocolError("HTTP response", "expected the size of a chunk")
-        self._expect(int(size[1], 16))
-        if self._left_bytes:
-            del self._held[: end + 2]
-            self._step = ResponseParser._chunk
+
+def _head(head: bytes) -> Response | None:
+    """Return status line and fields (RFC 9112 sections 4 and 5); None for an interim response, before another."""
+    first, *lines = head.split(b"\r\n")
+    status = _STATUS.fullmatch(first)
+    if status is None:
+        raise ProtocolError("HTTP response", "expected a status line of HTTP/1.1")
+    fields: dict[str, str] = {} if first.startswith(b"HTTP/1.1") else {"connection": "close"}
+    cookies: dict[str, str] = {}
+    for name, value in map(_field, lines):
+        if name == "set-cookie":
+            key, _, content = value.partition(";")[0].partition("=")
+            cookies[key.strip()] = content.strip()
+        elif name == "content-length" and fields.get(name, value) != value:
+            raise ProtocolError("HTTP response", "two lengths")
         else:
-            del self._held[:end]  # the line end stays: it may be the first of two
-            self._step = ResponseParser._trailer
-        return True
+            fields[name] = f"{fields[name]}, {value}" if name == "www-authenticate" and name in fields else value
+    return (
+        Response(int(status[1]), (status[2] or b"").decode("latin-1"), fields, cookies) if status[1] >= b"2" else None
+    )
 
-    def _chunk(self) -> bool:
-        size = self._left_bytes
-        if len(self._held) < size + 2:
-            return False
-        if self._held[size : size + 2] != b"\r\n":
-            raise ProtocolError("HTTP response", "a chunk of another size")
-        self._body += self._held[:size]
-        del self._held[: size + 2]
-        self._step = ResponseParser._chunk_size
-        return True
 
-    def _trailer(self) -> bool:
-        """Drop the trailer fields, if any, up to the empty line (RFC 9112 section 7.1.2)."""
-        end = self._held.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._held) > LONGEST_HEAD_BYTES:
-                raise ProtocolError("HTTP response", f"a trailer of more than {LONGEST_HEAD_BYTES} bytes")
-            return False
-        del self._held[: end + 4]
-        self._finish()
-        return True
+def _chunk_size(line: bytes) -> int:
+    size = _CHUNK_SIZE.fullmatch(line)
+    if size is None:
+        raise ProtocolError("HTTP response", "expected the size of a chunk")
+    return int(size[1], 16)
 
-    def _finish(self) -> None:
-        head = self.head
-        assert head is not None
-        fields, body = head.fields, bytes(self._body)
-        if head.status == 200 and fields.get("content-type", "").partition(";")[0].strip().lower() == MAPI_CONTENT:
-            more, body = split_response(body)
-            fields = {**fields, **more}
-        self.response = Response(head.status, head.reason, fields, head.cookies, body)
+
+def _whole(head: Response, body: bytes) -> Response:
+    """Return a response with its body, behind meta-tags if it has these."""
+    fields = head.fields
+    if head.status == 200 and fields.get("content-type", "").partition(";")[0].strip().lower() == MAPI_CONTENT:
+        more, body = split_response(body)
+        fields = {**fields, **more}
+    return replace(head, fields=fields, body=body)
 
 
 def _field(line: bytes) -> tuple[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.templates import base64_lines
@@ -38,8 +39,7 @@ from loadsim.protocols.mapi.composition import (
 from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, SEPARATOR, Folders, read_folders
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.objects import TABLE, Row, number, rows_of, stream_of, write_message
-from loadsim.protocols.mapi.properties import Value, tag, time_of
-from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, NO_HANDLE, Executed, Notified
+from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, NO_HANDLE, Notified
 from loadsim.protocols.mapi.rows import (
     ATTACHMENTS,
     MapiRef,
@@ -52,6 +52,7 @@ from loadsim.protocols.mapi.rows import (
 )
 from loadsim.protocols.mapi.session import Batch, MapiSession
 from loadsim.protocols.mapi.whole_body import whole_body
+from loadsim.protocols.mapi.wire import Value, tag, time_of
 
 MARGIN = 8
 """The rows that are listed beyond the announced ones: some mail is not announced, or not in the order of arrival."""
@@ -91,7 +92,7 @@ class MapiMailbox:
     _shown: Hashable = field(default=None, init=False)  # the open message, and the stream of its text
     _message: int = field(default=NO_HANDLE, init=False)
     _stream: int = field(default=NO_HANDLE, init=False)
-    _stream_bytes: int = field(default=0, init=False)
+    _text_opened: rops.Request[int] = field(init=False)  # which opened it
 
     def __post_init__(self) -> None:
         self.session.on_events = self._on_events
@@ -101,13 +102,13 @@ class MapiMailbox:
     async def log_on(self) -> None:
         """Connect and Logon, with the numbers of named properties (MS-OXCPRPT section 2.2.12)."""
         self._leave()
-        ask = rops.GetPropertyIdsFromNames(0, names=tuple([name for name, _ in tags.NAMED.values()]))
+        ask = rops.get_property_ids_from_names(0, [name for name, _ in tags.NAMED.values()])
         try:
-            done = await self.session.log_on(lambda: self.book.mailbox_dn(self.session), ask)
+            await self.session.log_on(lambda: self.book.mailbox_dn(self.session), ask)
         except ServerRefused:
             self.book.dns.pop(self.session.account.address, None)  # it may have changed
             raise
-        ids = done.answer(ask)
+        ids = ask.answer
         if len(ids) != len(tags.NAMED) or not all(ids):
             self.session.abandon()
             raise ServerRefused("named properties without numbers", f"expected {len(tags.NAMED)}")
@@ -146,10 +147,10 @@ class MapiMailbox:
     async def _hierarchy(self, logon: rops.LoggedOn) -> Folders:
         batch = self.batch()
         top, table = batch.place(), batch.place()
-        batch.add(rops.OpenFolder(0, top, logon.folder_ids[rops.IPM_SUBTREE]))
-        batch.add(rops.GetHierarchyTable(top, table, 0x04 | TABLE))
-        batch.add(rops.SetColumns(table, columns=COLUMNS))
-        rows, _ = await rows_of(self.session, "GetHierarchyTable", batch, table, COLUMNS)
+        batch.add(rops.open_folder(0, top, logon.folder_ids[rops.IPM_SUBTREE]))
+        batch.add(rops.get_hierarchy_table(top, table, 0x04 | TABLE))
+        batch.add(rops.set_columns(table, COLUMNS))
+        rows = await rows_of(self.session, "GetHierarchyTable", batch, table, COLUMNS)
         self._unused += batch.handles[top : table + 1]
         self._folders = read_folders(rows, logon, self.settings)
         return self._folders
@@ -167,14 +168,13 @@ class MapiMailbox:
         if self._open is not None and self._folders.numbers.get(self._open) == folder_id:
             return batch.place(self._folder)
         place = batch.place()
-        batch.add(rops.OpenFolder(0, place, folder_id))
+        batch.add(rops.open_folder(0, place, folder_id))
         return place
 
-    async def _done(self, name: str, batch: Batch, *places: int) -> Executed:
+    async def _done(self, name: str, batch: Batch, *places: int) -> None:
         """Execute a batch; release what it put into these places with the next one."""
-        done = await self.session.execute(name, batch)
+        await self.session.execute(name, batch)
         self._unused += [handle for place in places if (handle := batch.handles[place]) != self._folder]
-        return done
 
     # --- looking ---
 
@@ -198,17 +198,16 @@ class MapiMailbox:
         self._open, self._folder, self._table = None, NO_HANDLE, NO_HANDLE
         batch = self.batch()
         if folder == INBOX and not self._registered:
-            batch.add(rops.RegisterNotification(0, batch.place(), NEW_MAIL | CREATED, (folder_id, 0)))
+            batch.add(rops.register_notification(0, batch.place(), NEW_MAIL | CREATED, folder_id))
         place, table, columns = self._place_of(batch, folder_id), batch.place(), header_columns(self.named)
-        opened = batch.add(rops.GetContentsTable(place, table, TABLE))
-        batch.add(rops.SetColumns(table, columns=columns))
-        by_time = rops.SortOrder(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING)
-        batch.add(rops.SortTable(table, keys=(by_time,)))
+        opened = batch.add(rops.get_contents_table(place, table, TABLE))
+        batch.add(rops.set_columns(table, columns))
+        batch.add(rops.sort_table(table, [(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING)]))
         name = "GetContentsTable" if most == 0 else "QueryRows"
-        rows, done = await rows_of(self.session, name, batch, table, columns, most)
+        rows = await rows_of(self.session, name, batch, table, columns, most)
         self._open, self._folder, self._table = folder, batch.handles[place], batch.handles[table]
         self._registered = self._registered or folder == INBOX
-        self.messages = done.answer(opened)
+        self.messages = opened.answer
         return rows
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
@@ -234,7 +233,7 @@ class MapiMailbox:
                 await self._opened(INBOX)
                 batch = self.batch()
                 table = batch.place(self._table)
-                rows, _ = await rows_of(self.session, "QueryRows", batch, table, header_columns(self.named), most)
+                rows = await rows_of(self.session, "QueryRows", batch, table, header_columns(self.named), most)
                 new = [row for row in rows if news.is_new(row, reopen)]
                 if len(new) < len(rows) or len(rows) < most:
                     break
@@ -279,16 +278,14 @@ class MapiMailbox:
     async def _structure(self, ref: Hashable) -> Structure:
         batch, message = await self._opening(ref)
         table, stream = batch.place(), batch.place()
-        batch.add(rops.GetAttachmentTable(message, table, 0x40))
-        batch.add(rops.SetColumns(table, columns=ATTACHMENTS))
-        opened = batch.add(rops.OpenStream(message, stream, tags.BODY))
+        batch.add(rops.get_attachment_table(message, table, 0x40))
+        batch.add(rops.set_columns(table, ATTACHMENTS))
+        opened = self._text_opened = batch.add(rops.open_stream(message, stream, tags.BODY))
         with _may_be_missing():
-            rows, done = await rows_of(self.session, "OpenMessage", batch, table, ATTACHMENTS, optional=(opened,))
+            rows = await rows_of(self.session, "OpenMessage", batch, table, ATTACHMENTS, optional=(opened,))
         self._unused.append(batch.handles[table])
         self._shown, self._message, self._stream = ref, batch.handles[message], batch.handles[stream]
-        size_bytes = done.answer_if_any(opened)
-        self._stream_bytes = size_bytes or 0
-        shown = None if size_bytes is None else Part(_TEXT_PART, "text/plain", size_bytes // 2)
+        shown = None if opened.failed else Part(_TEXT_PART, "text/plain", opened.answer // 2)
         return Structure(shown, tuple(map(part_of, rows)))
 
     async def _opening(self, ref: Hashable) -> tuple[Batch, int]:
@@ -299,7 +296,7 @@ class MapiMailbox:
         self._shown, self._message, self._stream = None, NO_HANDLE, NO_HANDLE
         batch = self.batch()
         message = batch.place()
-        batch.add(rops.OpenMessage(0, message, folder_id=folder_id, message_id=ref.message))
+        batch.add(rops.open_message(0, message, folder_id, ref.message))
         return batch, message
 
     async def part(self, ref: Hashable, part: Part) -> bytes:
@@ -321,17 +318,17 @@ class MapiMailbox:
         text = await self._text(ref)
         files = [(part, await self._file(ref, part)) for part in structure.attachments]
         batch, message = await self._message_in(ref)
-        asked = batch.add(rops.GetPropertiesSpecific(message, columns=(self.named["tag"], self.named["sent_tag"])))
-        values = (await self.session.execute("GetPropertiesSpecific", batch)).answer(asked)
-        evidence = next((each for each in values if isinstance(each, str)), "")
+        asked = batch.add(rops.get_properties_specific(message, (self.named["tag"], self.named["sent_tag"])))
+        await self.session.execute("GetPropertiesSpecific", batch)
+        evidence = next((each for each in asked.answer if isinstance(each, str)), "")
         tag = MessageTag.parse(evidence)
         return None if tag is None else whole_body(evidence, tag, text, files)
 
     async def _file(self, ref: Hashable, part: Part) -> bytes:
         batch, message = await self._message_in(ref)
         attachment, stream = batch.place(), batch.place()
-        batch.add(rops.OpenAttachment(message, attachment, number=int(part.name) - 2))
-        batch.add(opened := rops.OpenStream(attachment, stream, tags.ATTACH_DATA))
+        batch.add(rops.open_attachment(message, attachment, int(part.name) - 2))
+        opened = batch.add(rops.open_stream(attachment, stream, tags.ATTACH_DATA))
         with _may_be_missing():
             data = await stream_of(self.session, batch, stream, opened)
         self._shown, self._message = ref, batch.handles[message]
@@ -339,16 +336,15 @@ class MapiMailbox:
         return data
 
     async def _text(self, ref: Hashable) -> str:
-        size: int | rops.OpenStream
         if self._shown == ref and self._stream != NO_HANDLE:
-            batch, size = self.batch(), self._stream_bytes
+            batch, opened = self.batch(), self._text_opened
             stream, self._stream = batch.place(self._stream), NO_HANDLE
         else:
             batch, message = await self._message_in(ref)
             stream = batch.place()
-            batch.add(size := rops.OpenStream(message, stream, tags.BODY))
+            opened = batch.add(rops.open_stream(message, stream, tags.BODY))
         with _may_be_missing():
-            data = await stream_of(self.session, batch, stream, size)
+            data = await stream_of(self.session, batch, stream, opened)
         self._unused.append(batch.handles[stream])
         return data.decode("utf-16-le", "replace").removesuffix("\0")
 
@@ -370,11 +366,7 @@ class MapiMailbox:
                 await self._mark(refs, flag if on else None)
 
     async def _mark_read(self, refs: Sequence[Hashable], on: bool) -> None:
-        for folder_id, ids in await self._portions(refs):
-            batch = self.batch()
-            folder = self._place_of(batch, folder_id)
-            batch.add(rops.SetReadFlags(folder, flags=0x01 if on else 0x05, message_ids=ids))
-            await self._done("SetReadFlags", batch, folder)
+        await self._on_each(refs, lambda folder, ids: rops.set_read_flags(folder, 0x01 if on else 0x05, ids))
 
     async def _mark(self, refs: Sequence[Hashable], flag: Flag | None) -> None:
         verb, icon = _MARKS[flag]
@@ -382,11 +374,10 @@ class MapiMailbox:
             batch = self.batch()
             for each in ids:
                 message = batch.place()
-                batch.add(rops.OpenMessage(0, message, folder_id=folder_id, mode=1, message_id=each))
-                values: tuple[tuple[int, Value], ...] = ((tags.LAST_VERB_EXECUTED, verb), (tags.ICON_INDEX, icon))
-                batch.add(rops.SetProperties(message, values))
-                batch.add(rops.SaveChangesMessage(message, message))
-                batch.add(rops.Release(message))
+                batch.add(rops.open_message(0, message, folder_id, each, mode=1))
+                batch.add(rops.set_properties(message, [(tags.LAST_VERB_EXECUTED, verb), (tags.ICON_INDEX, icon)]))
+                batch.add(rops.save_changes_message(message, message))
+                batch.add(rops.release(message))
             await self._done("SetProperties", batch)
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
@@ -399,20 +390,22 @@ class MapiMailbox:
         """MoveCopyMessages (MS-OXCFOLD section 2.2.1.6)."""
         with self.session:
             target_id = await self._number(canonical(folder))
-            for folder_id, ids in await self._portions(refs):
-                batch = self.batch()
-                source, target = self._place_of(batch, folder_id), self._place_of(batch, target_id)
-                batch.add(rops.MoveCopyMessages(source, target, ids, copy=copies))
-                await self._done("MoveCopyMessages", batch, source, target)
+            await self._on_each(refs, partial(rops.move_copy_messages, copy=copies), target_id)
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
         """DeleteMessages (MS-OXCFOLD section 2.2.1.11)."""
         with self.session:
-            for folder_id, ids in await self._portions(refs):
-                batch = self.batch()
-                folder = self._place_of(batch, folder_id)
-                batch.add(rops.DeleteMessages(folder, message_ids=ids))
-                await self._done("DeleteMessages", batch, folder)
+            await self._on_each(refs, rops.delete_messages)
+
+    async def _on_each(
+        self, refs: Sequence[Hashable], make: Callable[..., rops.Request[None]], *other_folders: int
+    ) -> None:
+        """Execute an operation on messages; it gets the places of their folder and of others, and the ids."""
+        for folder_id, ids in await self._portions(refs):
+            batch = self.batch()
+            places = [self._place_of(batch, each) for each in (folder_id, *other_folders)]
+            made = batch.add(make(*places, ids))
+            await self._done(made.name, batch, *places)
 
     async def _portions(self, refs: Sequence[Hashable], most: int = MOST_IDS) -> Sequence[tuple[int, tuple[int, ...]]]:
         """Return the number of the messages' folder with those of at most so many messages."""
@@ -447,10 +440,8 @@ class MapiMailbox:
             properties += zip((tags.LAST_VERB_EXECUTED, tags.ICON_INDEX), _MARKS[verb], strict=True)
         if at_us := received_us or message.date_us:
             properties.append((tags.MESSAGE_DELIVERY_TIME, time_of(at_us)))
-        recipients = [rops.smtp_recipient(address) for address in message.to]
-        made = await write_message(
-            self.session, self.batch(), "SaveChangesMessage", folder_id, message, properties, recipients
-        )
+        name = "SaveChangesMessage"
+        made = await write_message(self.session, self.batch(), name, folder_id, message, properties, message.to)
         return MapiRef(folder, made)
 
     # --- for initialise and clean ---
@@ -461,9 +452,9 @@ class MapiMailbox:
             above, name = await self._parent(logon, folder)
             batch = self.batch()
             place, made = self._place_of(batch, above), batch.place()
-            batch.add(rops.CreateFolder(place, made, name=name.replace("%2F", SEPARATOR).replace("%25", "%")))
+            batch.add(rops.create_folder(place, made, name.replace("%2F", SEPARATOR).replace("%25", "%")))
             if folder == CALENDAR:
-                batch.add(rops.SetProperties(made, ((tags.CONTAINER_CLASS, CALENDAR_CLASS),)))
+                batch.add(rops.set_properties(made, [(tags.CONTAINER_CLASS, CALENDAR_CLASS)]))
             await self._done("CreateFolder", batch, place, made)
             self._forget_numbers()
 
@@ -476,7 +467,7 @@ class MapiMailbox:
                 self._open = None
             batch = self.batch()
             place = self._place_of(batch, above)
-            batch.add(rops.DeleteFolder(place, 0x01 | 0x10, folder_id))
+            batch.add(rops.delete_folder(place, 0x01 | 0x10, folder_id))
             await self._done("DeleteFolder", batch, place)
             self._forget_numbers()
 
@@ -530,10 +521,10 @@ class MapiMailbox:
             for folder in folders:
                 batch = self.batch()
                 place, table = self._place_of(batch, await self._number(folder)), batch.place()
-                batch.add(rops.GetContentsTable(place, table, TABLE))
+                batch.add(rops.get_contents_table(place, table, TABLE))
                 columns = (*stored_columns(self.named), tags.CREATION_TIME)
-                batch.add(rops.SetColumns(table, columns=columns))
-                rows, _ = await rows_of(self.session, "QueryRows", batch, table, columns)
+                batch.add(rops.set_columns(table, columns))
+                rows = await rows_of(self.session, "QueryRows", batch, table, columns)
                 self._unused += [handle for handle in batch.handles[place : table + 1] if handle != self._folder]
                 rows.sort(key=lambda row: (number(row[-1]) or 0, counter(row[0])))
                 found[folder] = [stored_of(folder, row) for row in rows]

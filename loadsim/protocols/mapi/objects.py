@@ -8,9 +8,8 @@ from typing import Any
 from loadsim.errors import ServerRefused
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.composition import Composed
-from loadsim.protocols.mapi.properties import Value
-from loadsim.protocols.mapi.rop_buffer import Executed
 from loadsim.protocols.mapi.session import Batch, MapiSession
+from loadsim.protocols.mapi.wire import Value
 
 TABLE = 0x40 | 0x10
 """The flags of tables: strings in Unicode, and no events of rows, which nothing here uses."""
@@ -22,7 +21,10 @@ PIECE_BYTES = 28_672
 """The most bytes of a stream that one operation reads or writes."""
 
 LARGEST_BATCH_BYTES = 31_000
-"""The most bytes of operations that are sent together: a buffer has at most 32 KiB (MS-OXCRPC section 3.1.4.2)."""
+"""The most bytes of operations that are sent together: a buffer has at most 32 KiB (MS-OXCRPC section 3.1.4.2).
+
+Left over are their numbers, two bytes each, and the handles.
+"""
 
 MOST_ROWS = 500
 """The most rows that one operation asks for; a server returns as many as fit its buffer."""
@@ -56,45 +58,42 @@ async def rows_of(
     columns: Sequence[int],
     most: int | None = None,
     optional: Sequence[rops.Request[Any]] = (),
-) -> tuple[list[Row], Executed]:
+) -> list[Row]:
     """Execute a batch that opens a table, and return its rows, or at most so many from its end."""
-    if most == 0:
-        return [], await session.execute(name, batch, optional, lists=True)
-    if most is not None:
-        batch.add(rops.SeekRow(table, rops.END, -most))
     rows: list[Row] = []
-    first: Executed | None = None
+    if most == 0:
+        await session.execute(name, batch, optional, lists=True)
+        return rows
+    if most is not None:
+        batch.add(rops.seek_row(table, rops.END, -most))
     while True:
         count = MOST_ROWS if most is None else min(MOST_ROWS, most - len(rows))
-        query = batch.add(rops.QueryRows(table, count=count, columns=tuple(columns)))
-        done = await session.execute(name, batch, optional, lists=True)
-        first = first or done
-        answer = done.answer(query)
-        rows += answer.rows
-        if not answer.rows or answer.origin == rops.END or (most is not None and len(rows) >= most):
-            return rows, first
+        query = batch.add(rops.query_rows(table, count, columns))
+        await session.execute(name, batch, optional, lists=True)
+        rows += query.answer.rows
+        if not query.answer.rows or query.answer.origin == rops.END or (most is not None and len(rows) >= most):
+            return rows
         if len(rows) > LARGEST_TABLE:
             raise ServerRefused("table without end", f"more than {LARGEST_TABLE:,} rows")
         batch = Batch([batch.handles[table]])
         table = 0
 
 
-async def stream_of(session: MapiSession, batch: Batch, stream: int, size: int | rops.OpenStream) -> bytes:
-    """Execute a batch, and return all of the stream at this place, of a known size or that the batch opens.
+async def stream_of(session: MapiSession, batch: Batch, stream: int, opened: rops.Request[int]) -> bytes:
+    """Execute a batch, and return all of the stream at this place, which the batch or an earlier one opened.
 
     Pieces may be short: the first is if other responses, such as many recipients, share its buffer, and may be empty.
     """
     data = b""
     while True:
-        read = batch.add(rops.ReadStream(stream, PIECE_BYTES))
-        done = await session.execute("ReadStream", batch)
-        data += (piece := done.answer(read))
-        if isinstance(size, rops.OpenStream):
-            size = done.answer(size)
-        if len(data) == size:
+        is_alone = not batch.requests
+        read = batch.add(rops.read_stream(stream, PIECE_BYTES))
+        await session.execute("ReadStream", batch)
+        data += read.answer
+        if len(data) == opened.answer:
             return data
-        if len(data) > size or (not piece and len(done.requests) == 1):
-            raise ServerRefused("ReadStream of another size", f"{len(data)} of {size} bytes")
+        if len(data) > opened.answer or (is_alone and not read.answer):
+            raise ServerRefused("ReadStream of another size", f"{len(data)} of {opened.answer} bytes")
         batch = Batch([batch.handles[stream]])
         stream = 0
 
@@ -106,7 +105,7 @@ async def write_message(
     folder_id: int,
     message: Composed,
     properties: Sequence[tuple[int, Value]],
-    recipients: Sequence[rops.RecipientRow],
+    recipients: Sequence[str],
     submits: bool = False,
 ) -> int:
     """Create a message in a folder, with its recipients, text and files; save it, and submit it if asked.
@@ -116,23 +115,23 @@ async def write_message(
     """
     writing = _Writing(session, batch)
     made = batch.place()
-    await writing.add(rops.CreateMessage(0, made, folder_id=folder_id))
+    await writing.add(rops.create_message(0, made, folder_id))
     await writing.properties(made, [*message.properties, *properties], tags.BODY, message.body)
     if recipients:
-        rows = tuple([rops.ModifiedRecipient(at, rops.TO, row) for at, row in enumerate(recipients)])
-        await writing.add(rops.ModifyRecipients(made, (), rows), 64 + 8 * sum([len(row.address) for row in recipients]))
+        await writing.add(rops.modify_recipients(made, recipients))
     for file in message.files:
         attachment = batch.place()
-        await writing.add(rops.CreateAttachment(made, attachment))
+        await writing.add(rops.create_attachment(made, attachment))
         await writing.properties(attachment, file.properties, tags.ATTACH_DATA, file.content)
-        await writing.add(rops.SaveChangesAttachment(made, attachment))
-        await writing.add(rops.Release(attachment))
-    save = rops.SaveChangesMessage(made, made, 0x02 if submits else 0x00)
-    await writing.add(save, 256)  # the rest is in the same batch
+        await writing.add(rops.save_changes_attachment(made, attachment))
+        await writing.add(rops.release(attachment))
+    save = rops.save_changes_message(made, made, 0x02 if submits else 0x00)
+    await writing.add(save)
     if submits:
-        await writing.add(rops.SubmitMessage(made), 0)
-    await writing.add(rops.Release(made), 0)
-    return (await writing.flush(name)).answer(save).message_id
+        batch.add(rops.submit_message(made))
+    batch.add(rops.release(made))
+    await session.execute(name, batch)
+    return save.answer
 
 
 class _Writing:
@@ -141,31 +140,23 @@ class _Writing:
     def __init__(self, session: MapiSession, batch: Batch) -> None:
         self._session = session
         self._batch = batch
-        self._size_bytes = 0
 
-    async def add(self, request: rops.Request[Any], most_bytes: int = 64) -> None:
-        """Add a request of at most this size, after the batch is executed if it would grow too large."""
-        if self._size_bytes + most_bytes > LARGEST_BATCH_BYTES:
-            await self.flush("WriteStream")
+    async def add(self, request: rops.Request[Any]) -> None:
+        """Add a request, after the batch is executed if it would grow too large."""
+        if sum([len(each.body) for each in (*self._batch.requests, request)]) > LARGEST_BATCH_BYTES:
+            await self._session.execute("WriteStream", self._batch)
         self._batch.add(request)
-        self._size_bytes += most_bytes
-
-    async def flush(self, name: str) -> Executed:
-        self._size_bytes = 0
-        return await self._session.execute(name, self._batch)
 
     async def properties(self, of: int, properties: list[tuple[int, Value]], large: int, content: str | bytes) -> None:
         """Set properties, and one that may be large (MS-OXCPRPT section 2.2.14)."""
         data = content.encode("utf-16-le", "replace") if isinstance(content, str) else content
-        inline = [(large, content)] if len(data) <= INLINE_BYTES else []
-        texts = sum([2 * len(value) for _, value in properties if isinstance(value, str | bytes)])
-        await self.add(rops.SetProperties(of, (*properties, *inline)), 1024 + texts + len(data) * len(inline))
-        if inline:
+        if len(data) <= INLINE_BYTES:
+            await self.add(rops.set_properties(of, [*properties, (large, content)]))
             return
+        await self.add(rops.set_properties(of, properties))
         stream = self._batch.place()
-        await self.add(rops.OpenStream(of, stream, large, 2))
+        await self.add(rops.open_stream(of, stream, large, 2))
         for at in range(0, len(data), PIECE_BYTES):
-            piece = data[at : at + PIECE_BYTES]
-            await self.add(rops.WriteStream(stream, piece), len(piece) + 8)
-        await self.add(rops.CommitStream(stream))
-        await self.add(rops.Release(stream))
+            await self.add(rops.write_stream(stream, data[at : at + PIECE_BYTES]))
+        await self.add(rops.commit_stream(stream))
+        await self.add(rops.release(stream))

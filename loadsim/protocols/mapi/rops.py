@@ -1,85 +1,54 @@
-"""Remote operations: requests and responses as values (MS-OXCROPS section 2.2; their meaning is in the document named).
+"""Remote operations (MS-OXCROPS section 2.2; their meaning is in the document named): requests, and their responses.
 
-A request names places in the handle table: of its object, `input`, and of the object that it opens, `output`. It states
-the structure of its response. Flags have the documents' values. The logon is that of number 0.
+Objects are places in the handle table of a batch: `at` is that of the object, `output` that of one which is opened.
+Flags have the documents' values. The logon is that of number 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from struct import pack
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from loadsim.protocols.mapi.layout import (
-    U8,
-    U16,
-    U32,
-    U64,
-    Bool,
-    Guid,
-    Kind,
-    Maybe,
-    Number,
-    Reader,
-    Sequential,
-    Several,
-    Sized,
-    Unicode,
-    ansi,
-    boolean,
-    int32,
-    layout_of,
-    malformed,
-    structure,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-    unicode,
-)
-from loadsim.protocols.mapi.properties import Named, PropertyName, PropertyRow, TaggedValue, Value
+from loadsim.protocols.mapi.codes import ERRORS_RETURNED, PARTIAL, ErrorCode
+from loadsim.protocols.mapi.wire import PropertyName, Reader, Value, malformed, row, several, sized, string, tagged
 
-R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
 
-LOGON_CODE_PAGE = 0x0FFF
+CODE_PAGE = 0x0FFF
 """The code page of the logon (MS-OXCROPS section 2.2.6.1.1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rop(Generic[R_co]):
-    """An operation: its RopId, and the kind of its response without RopId, index and ReturnValue."""
+@dataclass(slots=True, eq=False)
+class Request(Generic[R]):
+    """A request without its RopId, and its answer once it was executed: `answer`, or the reason why it `failed`.
 
+    `read` reads the response behind ReturnValue. It returns `ErrorCode` for what was done in part. The response repeats
+    `place`.
+    """
+
+    name: str
     number: int
-    response: Kind
+    body: bytes
+    place: int
+    read: Callable[[Reader], R | ErrorCode]
+    failed: ErrorCode | None = field(default=None, init=False)
+    answer: R = field(init=False)
 
 
-class Request(Protocol[R_co]):
-    """A request whose response is `R_co`."""
-
-    @property
-    def rop(self) -> Rop[R_co]: ...
+def _nothing(reader: Reader) -> None:
+    """Read a response without fields."""
 
 
-Ids = Annotated[tuple[int, ...], Several(uint16, uint64)]
-Tags = Annotated[tuple[int, ...], Several(uint16, uint32)]
+def _of(form: str) -> Callable[[Reader], Any]:
+    """Return the function that reads a number."""
+    return lambda reader: reader.number(form)
 
 
-nothing = Sequential(())
-PARTIAL: Kind = Number("?")
-"""The response of an operation on several objects: True if it failed for some."""
-rows_count = uint32
-"""The number of a table's rows, which the server may not know exactly."""
-table_status = uint8
-
-
-class ShortString:
-    """A TypedString of a response (MS-OXCDATA section 2.11.7)."""
-
-    def read(self, reader: Reader) -> str:
-        type_ = uint8.read(reader)
-        if type_ > 4:
-            raise malformed("a type of string", reader.at - 1)
-        return "" if type_ < 2 else (unicode if type_ == 4 else ansi).read(reader)
+def _of_all(reader: Reader) -> ErrorCode | None:
+    """Read PartialCompletion, of an operation on several messages."""
+    return ErrorCode(PARTIAL, "not for all") if reader.number("?") else None
 
 
 # Logons: MS-OXCSTOR section 2.2.1.
@@ -88,439 +57,266 @@ ROOT, DEFERRED_ACTION, SPOOLER_QUEUE, IPM_SUBTREE, INBOX, OUTBOX, SENT_ITEMS, DE
 """The places of some folders in `LoggedOn.folder_ids`."""
 
 
-@structure
-class LoggedOn:
+class LoggedOn(NamedTuple):
     """A logon to a private mailbox."""
 
-    flags: U8
-    folder_ids: Annotated[tuple[int, ...], Several(13, uint64)]
-    response_flags: U8
-    mailbox: Guid
-    replica_id: U16
-    replica: Guid
-    time: U64
-    address_types_changed: U64
-    store_state: U32
+    folder_ids: tuple[int, ...]
+    mailbox: bytes
+    replica: bytes
 
 
-@structure
-class Logon:
-    """The logon to the mailbox with this distinguished name. Its flags are Private, HOME_LOGON and the like."""
+def logon(output: int, mailbox_dn: str) -> Request[LoggedOn]:
+    """The logon to the mailbox with this distinguished name: Private, USE_PER_MDB_REPLID_MAPPING, HOME_LOGON."""
 
-    rop: ClassVar[Rop[LoggedOn]] = Rop(0xFE, layout_of(LoggedOn))
-    output: U8
-    flags: U8 = 0x01
-    open_flags: U32 = 0x0100_0004  # USE_PER_MDB_REPLID_MAPPING, HOME_LOGON
-    store_state: U32 = 0
-    mailbox_dn: Annotated[str, Sized(uint16, ansi)] = ""
+    def read(reader: Reader) -> LoggedOn:
+        ids = reader.unpack("x13Q")
+        mailbox, replica = reader.unpack("x16sxx16s8x8x4x")
+        return LoggedOn(ids, mailbox, replica)
+
+    body = pack("<BBII", output, 1, 0x0100_0004, 0) + sized(string(mailbox_dn, "cp1252"))
+    return Request("Logon", LOGON, body, output, read)
 
 
-@structure
-class Release:
+LOGON = 0xFE
+
+
+def release(at: int) -> Request[None]:
     """The end of an object. It has no response."""
+    return Request("Release", RELEASE, bytes((at,)), at, _nothing)
 
-    rop: ClassVar[Rop[object]] = Rop(0x01, nothing)
-    input: U8
 
+RELEASE = 0x01
 
 # Folders: MS-OXCFOLD section 2.2.1.
 
 
-@structure
-class OpenedFolder:
-    """A folder of a private mailbox; a `ghosted` one is public, and elsewhere."""
-
-    has_rules: Bool
-    ghosted: Bool
+def _folder(reader: Reader) -> None:
+    """Read HasRules and IsGhosted; a ghosted folder is public, and elsewhere."""
+    if reader.unpack("??")[1]:
+        raise malformed("a private folder", reader.at - 1)
 
 
-@structure
-class OpenFolder:
-    rop: ClassVar[Rop[OpenedFolder]] = Rop(0x02, layout_of(OpenedFolder))
-    input: U8
-    output: U8
-    folder_id: U64
-    mode: U8 = 0
+def open_folder(at: int, output: int, folder_id: int) -> Request[None]:
+    return Request("OpenFolder", 0x02, pack("<BBQB", at, output, folder_id, 0), output, _folder)
 
 
-@structure
-class CreatedFolder:
-    """`existing` is None for a folder that was created now."""
+def create_folder(at: int, output: int, name: str) -> Request[int]:
+    """A generic folder with a name in Unicode, and without a comment. Its number is the answer."""
 
-    folder_id: U64
-    existing: Annotated[OpenedFolder | None, Maybe(layout_of(OpenedFolder))]
+    def read(reader: Reader) -> int:
+        folder_id: int
+        folder_id, exists = reader.unpack("Q?")
+        if exists:
+            _folder(reader)
+        return folder_id
 
-
-@structure
-class CreateFolder:
-    """A folder with a name in Unicode. Its type is 1 for a generic one, 2 for a search folder."""
-
-    rop: ClassVar[Rop[CreatedFolder]] = Rop(0x1C, layout_of(CreatedFolder))
-    input: U8
-    output: U8
-    _: KW_ONLY
-    type: U8 = 1
-    unicode: U8 = 1
-    open_existing: Bool = False
-    reserved: U8 = 0
-    name: Unicode
-    comment: Unicode = ""
+    body = pack("<BBBBBB", at, output, 1, 1, 0, 0) + string(name) + string("")
+    return Request("CreateFolder", 0x1C, body, output, read)
 
 
-@structure
-class DeleteFolder:
+def delete_folder(at: int, flags: int, folder_id: int) -> Request[None]:
     """Flags: 0x01 with its messages, 0x04 with its folders, 0x10 not to be recovered."""
-
-    rop: ClassVar[Rop[bool]] = Rop(0x1D, PARTIAL)
-    input: U8
-    flags: U8
-    folder_id: U64
+    return Request("DeleteFolder", 0x1D, pack("<BBQ", at, flags, folder_id), at, _of_all)
 
 
-@structure
-class MoveCopyMessages:
-    rop: ClassVar[Rop[bool]] = Rop(0x33, PARTIAL)
-    source: U8
-    target: U8
-    message_ids: Ids
-    asynchronous: Bool = False
-    copy: Bool = False
+def move_copy_messages(source: int, target: int, message_ids: Sequence[int], copy: bool = False) -> Request[None]:
+    body = bytes((source, target)) + several(message_ids, "Q") + pack("<??", False, copy)
+    return Request("MoveCopyMessages", MOVE_COPY_MESSAGES, body, source, _of_all)
 
 
-@structure
-class DeleteMessages:
-    rop: ClassVar[Rop[bool]] = Rop(0x1E, PARTIAL)
-    input: U8
-    _: KW_ONLY
-    asynchronous: Bool = False
-    notify_non_read: Bool = False
-    message_ids: Ids
+MOVE_COPY_MESSAGES = 0x33
 
 
-@structure
-class GetHierarchyTable:
-    """The table of folders. Flags: 0x04 of all levels, 0x40 strings in Unicode."""
-
-    rop: ClassVar[Rop[int]] = Rop(0x04, rows_count)
-    input: U8
-    output: U8
-    flags: U8 = 0
+def delete_messages(at: int, message_ids: Sequence[int], notify: bool = False) -> Request[None]:
+    """With `notify`, senders learn that a message was not read."""
+    body = pack("<B??", at, False, notify) + several(message_ids, "Q")
+    return Request("DeleteMessages", 0x1E, body, at, _of_all)
 
 
-@structure
-class GetContentsTable:
-    """The table of messages. Flags: 0x02 associated ones, 0x40 strings in Unicode."""
+def get_hierarchy_table(at: int, output: int, flags: int) -> Request[int]:
+    """The table of folders; the answer is its number of rows. Flags: 0x04 of all levels, 0x40 strings in Unicode."""
+    return Request("GetHierarchyTable", 0x04, bytes((at, output, flags)), output, _of("I"))
 
-    rop: ClassVar[Rop[int]] = Rop(0x05, rows_count)
-    input: U8
-    output: U8
-    flags: U8 = 0
+
+def get_contents_table(at: int, output: int, flags: int) -> Request[int]:
+    """The table of messages; the answer is its number of rows. Flags: 0x40 strings in Unicode."""
+    return Request("GetContentsTable", 0x05, bytes((at, output, flags)), output, _of("I"))
 
 
 # Tables: MS-OXCTABL section 2.2.2.
 
 
-@structure
-class SetColumns:
-    rop: ClassVar[Rop[int]] = Rop(0x12, table_status)
-    input: U8
-    _: KW_ONLY
-    flags: U8 = 0
-    columns: Tags
+def set_columns(at: int, columns: Sequence[int]) -> Request[int]:
+    return Request("SetColumns", 0x12, bytes((at, 0)) + several(columns, "I"), at, _of("B"))
 
 
 ASCENDING, DESCENDING = 0, 1
 
 
-@structure
-class SortOrder:
-    tag: U32
-    order: U8
-
-
-@structure
-class SortTable:
-    """The order of the rows, without categories, whose two counts of 16 bits are 0."""
-
-    rop: ClassVar[Rop[int]] = Rop(0x13, table_status)
-    input: U8
-    _: KW_ONLY
-    flags: U8 = 0
-    keys: Annotated[tuple[SortOrder, ...], Several(Number("H4x"), layout_of(SortOrder))]
+def sort_table(at: int, keys: Sequence[tuple[int, int]]) -> Request[int]:
+    """The order of the rows by tags and directions, without categories, whose two counts are 0."""
+    body = pack("<BBHHH", at, 0, len(keys), 0, 0) + b"".join([pack("<IB", *key) for key in keys])
+    return Request("SortTable", 0x13, body, at, _of("B"))
 
 
 BEGINNING, CURRENT, END = range(3)
 
 
-@structure
-class Rows:
+class Rows(NamedTuple):
     """The values of rows, in the order of the columns. `origin` says where the cursor is now."""
 
-    origin: U8
-    rows: Annotated[tuple[tuple[Any, ...], ...], Several(uint16, PropertyRow())]
+    origin: int
+    rows: Sequence[tuple[Value, ...]]
 
 
-@structure
-class QueryRows:
-    """The next rows of a table whose columns are these. Flags: 0x01 the cursor stays."""
+def query_rows(at: int, count: int, columns: Sequence[int]) -> Request[Rows]:
+    """The next rows of a table that has these columns."""
 
-    rop: ClassVar[Rop[Rows]] = Rop(0x15, layout_of(Rows))
-    input: U8
-    _: KW_ONLY
-    flags: U8 = 0
-    forward: Bool = True
-    count: U16
-    columns: tuple[int, ...] = ()
+    def read(reader: Reader) -> Rows:
+        origin, found = reader.unpack("BH")
+        return Rows(origin, [row(reader, columns) for _ in range(found)])
+
+    return Request("QueryRows", 0x15, pack("<BBBH", at, 0, 1, count), at, read)
 
 
-@structure
-class SeekRow:
-    rop: ClassVar[Rop[Sequence[int]]] = Rop(0x18, Sequential((boolean, int32)))
-    input: U8
-    origin: U8
-    rows: Annotated[int, int32]
-    want_moved: Bool = True
+def seek_row(at: int, origin: int, rows: int) -> Request[tuple[bool, int]]:
+    """The answer says if the cursor moved by fewer rows, and by how many."""
+    return Request("SeekRow", 0x18, pack("<BBiB", at, origin, rows, 1), at, lambda reader: reader.unpack("?i"))
 
 
 # Messages and attachments: MS-OXCMSG section 2.2.3.
 
 
-@structure
-class OpenedMessage:
-    """A message; `recipients` are the first of `recipient_count`, in rows that are not parsed."""
+def open_message(at: int, output: int, folder_id: int, message_id: int, mode: int = 0) -> Request[None]:
+    """Flags of `mode`: 0 to read, 1 to write, 3 as permitted. Nothing of the response is used."""
 
-    has_named_properties: Bool
-    subject_prefix: Annotated[str, ShortString()]
-    subject: Annotated[str, ShortString()]
-    recipient_count: U16
-    columns: Tags
-    recipients: Annotated[tuple[Any, ...], Several(uint8, Sequential((Number("5s"), Sized(uint16))))]
+    def read(reader: Reader) -> None:
+        reader.number("?")
+        for _ in ("SubjectPrefix", "NormalizedSubject"):
+            type_ = reader.number("B")  # MS-OXCDATA section 2.11.7
+            if type_ > 4:
+                raise malformed("a type of string", reader.at - 1)
+            if type_ > 1:
+                reader.text(2 if type_ == 4 else 1)
+        reader.number("H")
+        reader.numbers("H", "I")
+        for _ in range(reader.number("B")):
+            reader.take(5)
+            reader.sized()
 
-
-@structure
-class OpenMessage:
-    """Flags of `mode`: 0 to read, 1 to write, 3 as permitted."""
-
-    rop: ClassVar[Rop[OpenedMessage]] = Rop(0x03, layout_of(OpenedMessage))
-    input: U8
-    output: U8
-    _: KW_ONLY
-    code_page: U16 = LOGON_CODE_PAGE
-    folder_id: U64
-    mode: U8 = 0
-    message_id: U64
+    body = pack("<BBHQBQ", at, output, CODE_PAGE, folder_id, mode, message_id)
+    return Request("OpenMessage", 0x03, body, output, read)
 
 
-@structure
-class CreateMessage:
-    rop: ClassVar[Rop[int | None]] = Rop(0x06, Maybe(uint64))
-    input: U8
-    output: U8
-    _: KW_ONLY
-    code_page: U16 = LOGON_CODE_PAGE
-    folder_id: U64
-    associated: Bool = False
+def create_message(at: int, output: int, folder_id: int) -> Request[int | None]:
+    def read(reader: Reader) -> int | None:
+        return int(reader.number("Q")) if reader.number("?") else None
+
+    body = pack("<BBHQ?", at, output, CODE_PAGE, folder_id, False)
+    return Request("CreateMessage", 0x06, body, output, read)
 
 
-@structure
-class SavedMessage:
-    input: U8
-    message_id: U64
-
-
-@structure
-class SaveChangesMessage:
-    """Flags: 0x01 keep it open to read, 0x02 to write, 0x04 overwrite. The response repeats `handle`, any place."""
-
-    rop: ClassVar[Rop[SavedMessage]] = Rop(0x0C, layout_of(SavedMessage))
-    handle: U8
-    input: U8
-    flags: U8 = 0
+def save_changes_message(handle: int, at: int, flags: int = 0) -> Request[int]:
+    """The message's number is the answer. `handle` is any place. Flags: 0x01 keep it open to read, 0x02 to write."""
+    body = bytes((handle, at, flags))
+    return Request("SaveChangesMessage", 0x0C, body, handle, lambda reader: int(reader.number("xQ")))
 
 
 TO = 1
 
-_SMTP, _UNICODE, _HAS_ADDRESS, _HAS_NAME = 0x0003, 0x0200, 0x0008, 0x0010
-"""RecipientFlags (MS-OXCDATA section 2.8.3.1)."""
+
+def modify_recipients(at: int, addresses: Sequence[str]) -> Request[None]:
+    """The recipients to add, by SMTP addresses, which are their names, too (MS-OXCDATA section 2.8.3)."""
+    rows = []
+    for number, address in enumerate(addresses):
+        flags = 0x0003 | 0x0200 | 0x0008 | 0x0010  # SMTP, in Unicode; it has an address and a name
+        one = pack("<H", flags) + 2 * string(address) + pack("<HB", 0, 0)  # no further properties
+        rows.append(pack("<IB", number, TO) + sized(one))
+    body = pack("<BHH", at, 0, len(rows)) + b"".join(rows)
+    return Request("ModifyRecipients", 0x0E, body, at, _nothing)
 
 
-@structure
-class RecipientRow:
-    """A recipient with an SMTP address (MS-OXCDATA section 2.8.3.2), who need not be in the address book."""
-
-    _: KW_ONLY
-    flags: U16 = _SMTP | _UNICODE | _HAS_ADDRESS | _HAS_NAME
-    address: Unicode
-    name: Unicode
-    columns: U16 = 0
-    lacks: U8 = 0
-
-
-def smtp_recipient(address: str) -> RecipientRow:
-    """Return a recipient whose name is the address."""
-    return RecipientRow(address=address, name=address)
-
-
-@structure
-class ModifiedRecipient:
-    """A recipient to add (MS-OXCROPS section 2.2.6.5.1.1)."""
-
-    row_id: U32
-    kind: U8
-    row: Annotated[RecipientRow, Sized(uint16, layout_of(RecipientRow))]
-
-
-@structure
-class ModifyRecipients:
-    """The recipients to add, without further columns."""
-
-    rop: ClassVar[Rop[object]] = Rop(0x0E, nothing)
-    input: U8
-    columns: Tags
-    recipients: Annotated[tuple[ModifiedRecipient, ...], Several(uint16, layout_of(ModifiedRecipient))]
-
-
-@structure
-class SetReadFlags:
+def set_read_flags(at: int, flags: int, message_ids: Sequence[int]) -> Request[None]:
     """Flags: 0x04 unread, 0x01 read, without a receipt. An empty list of messages means all of the folder."""
-
-    rop: ClassVar[Rop[bool]] = Rop(0x66, PARTIAL)
-    input: U8
-    _: KW_ONLY
-    asynchronous: Bool = False
-    flags: U8
-    message_ids: Ids
+    body = pack("<B?B", at, False, flags) + several(message_ids, "Q")
+    return Request("SetReadFlags", 0x66, body, at, _of_all)
 
 
-@structure
-class GetAttachmentTable:
-    rop: ClassVar[Rop[object]] = Rop(0x21, nothing)
-    input: U8
-    output: U8
-    flags: U8 = 0
+def get_attachment_table(at: int, output: int, flags: int) -> Request[None]:
+    return Request("GetAttachmentTable", 0x21, bytes((at, output, flags)), output, _nothing)
 
 
-@structure
-class OpenAttachment:
-    rop: ClassVar[Rop[object]] = Rop(0x22, nothing)
-    input: U8
-    output: U8
-    _: KW_ONLY
-    flags: U8 = 0
-    number: U32
+def open_attachment(at: int, output: int, number: int) -> Request[None]:
+    return Request("OpenAttachment", 0x22, pack("<BBBI", at, output, 0, number), output, _nothing)
 
 
-@structure
-class CreateAttachment:
-    rop: ClassVar[Rop[int]] = Rop(0x23, uint32)
-    input: U8
-    output: U8
+def create_attachment(at: int, output: int) -> Request[int]:
+    return Request("CreateAttachment", 0x23, bytes((at, output)), output, _of("I"))
 
 
-@structure
-class SaveChangesAttachment:
-    """Flags as in `SaveChangesMessage`. `handle` is the place of the message, which the response repeats."""
-
-    rop: ClassVar[Rop[object]] = Rop(0x25, nothing)
-    handle: U8
-    input: U8
-    flags: U8 = 0
+def save_changes_attachment(handle: int, at: int) -> Request[None]:
+    """`handle` is the place of the message, which the response repeats."""
+    return Request("SaveChangesAttachment", 0x25, bytes((handle, at, 0)), handle, _nothing)
 
 
-@structure
-class SubmitMessage:
+def submit_message(at: int) -> Request[None]:
     """The message goes to its recipients (MS-OXOMSG section 2.2.3.1)."""
-
-    rop: ClassVar[Rop[object]] = Rop(0x32, nothing)
-    input: U8
-    flags: U8 = 0
+    return Request("SubmitMessage", 0x32, bytes((at, 0)), at, _nothing)
 
 
 # Properties and streams: MS-OXCPRPT section 2.2.
 
 
-@structure
-class GetPropertiesSpecific:
-    """The values of properties; one that is larger than `most_bytes`, or than the buffer, is `ErrorCode`."""
-
-    rop: ClassVar[Rop[tuple[Any, ...]]] = Rop(0x07, PropertyRow())
-    input: U8
-    _: KW_ONLY
-    most_bytes: U16 = 0
-    unicode: U16 = 1
-    columns: Tags
+def get_properties_specific(at: int, columns: Sequence[int]) -> Request[tuple[Value, ...]]:
+    """The values of properties; one that is larger than the buffer is `ErrorCode`."""
+    body = pack("<BHH", at, 0, 1) + several(columns, "I")
+    return Request("GetPropertiesSpecific", 0x07, body, at, lambda reader: row(reader, columns))
 
 
-@structure
-class Problem:
-    """A property that was not set."""
+def set_properties(at: int, properties: Sequence[tuple[int, Value]]) -> Request[None]:
+    """Tags and values, of at most 64 KiB in all; larger ones go through a stream. A property that is not set fails."""
 
-    index: U16
-    tag: U32
-    code: U32
+    def read(reader: Reader) -> ErrorCode | None:
+        problems = [reader.unpack("HII") for _ in range(reader.number("H"))]
+        return ErrorCode(problems[0][2], f"property 0x{problems[0][1]:08X}") if problems else None
 
-
-@structure
-class SetProperties:
-    """Tags and values, of at most 64 KiB in all; larger ones go through a stream."""
-
-    rop: ClassVar[Rop[tuple[Problem, ...]]] = Rop(0x0A, Several(uint16, layout_of(Problem)))
-    input: U8
-    properties: Annotated[tuple[tuple[int, Value], ...], Sized(uint16, Several(uint16, TaggedValue()))]
+    values = b"".join([tagged(*each) for each in properties])
+    body = bytes((at,)) + sized(pack("<H", len(properties)) + values)
+    return Request("SetProperties", 0x0A, body, at, read)
 
 
-@structure
-class GetPropertyIdsFromNames:
-    """The identifiers of names, 0 for one that has none. Flags: 0x02 creates identifiers of unknown names."""
-
-    rop: ClassVar[Rop[tuple[int, ...]]] = Rop(0x56, Several(uint16, uint16))
-    input: U8
-    _: KW_ONLY
-    flags: U8 = 0x02
-    names: Annotated[tuple[PropertyName, ...], Several(uint16, Named())]
+def get_property_ids_from_names(at: int, names: Sequence[PropertyName]) -> Request[tuple[int, ...]]:
+    """The identifiers of names, which are created; 0 for one that has none."""
+    body = pack("<BBH", at, 0x02, len(names)) + b"".join([name.encoded() for name in names])
+    return Request("GetPropertyIdsFromNames", PROPERTY_IDS, body, at, lambda reader: reader.numbers("H", "H"))
 
 
-@structure
-class OpenStream:
-    """The response is the size in bytes. Flags of `mode`: 0 to read, 1 to write, 2 to create."""
-
-    rop: ClassVar[Rop[int]] = Rop(0x2B, uint32)
-    input: U8
-    output: U8
-    tag: U32
-    mode: U8 = 0
+PROPERTY_IDS = 0x56
 
 
-@structure
-class ReadStream:
+def open_stream(at: int, output: int, tag: int, mode: int = 0) -> Request[int]:
+    """The answer is the size in bytes. Flags of `mode`: 0 to read, 1 to write, 2 to create."""
+    return Request("OpenStream", 0x2B, pack("<BBIB", at, output, tag, mode), output, _of("I"))
+
+
+def read_stream(at: int, most_bytes: int) -> Request[bytes]:
     """At most `most_bytes` of a stream, which may not be 0xBABE."""
-
-    rop: ClassVar[Rop[bytes]] = Rop(0x2C, Sized(uint16))
-    input: U8
-    most_bytes: U16
+    return Request("ReadStream", 0x2C, pack("<BH", at, most_bytes), at, Reader.sized)
 
 
-@structure
-class WriteStream:
-    """The response is the number of bytes that were written."""
+def write_stream(at: int, data: bytes) -> Request[None]:
+    def read(reader: Reader) -> ErrorCode | None:
+        written = reader.number("H")
+        return None if written == len(data) else ErrorCode(ERRORS_RETURNED, f"{written} of {len(data)} bytes")
 
-    rop: ClassVar[Rop[int]] = Rop(0x2D, uint16)
-    input: U8
-    data: Annotated[bytes, Sized(uint16)]
-
-
-@structure
-class CommitStream:
-    rop: ClassVar[Rop[object]] = Rop(0x5D, nothing)
-    input: U8
+    return Request("WriteStream", 0x2D, bytes((at,)) + sized(data), at, read)
 
 
-@structure
-class RegisterNotification:
-    """Events of a folder and a message, whose identifiers follow a byte 0 (MS-OXCNOTIF section 2.2.1.2.1)."""
+def commit_stream(at: int) -> Request[None]:
+    return Request("CommitStream", 0x5D, bytes((at,)), at, _nothing)
 
-    rop: ClassVar[Rop[object]] = Rop(0x29, nothing)
-    input: U8
-    output: U8
-    events: U16
-    scope: Annotated[tuple[int, int], Sequential((Number("xQ"), uint64))]
+
+def register_notification(at: int, output: int, events: int, folder_id: int) -> Request[None]:
+    """Events of a folder (MS-OXCNOTIF section 2.2.1.2.1)."""
+    body = pack("<BBHBQQ", at, output, events, 0, folder_id, 0)
+    return Request("RegisterNotification", 0x29, body, output, _nothing)

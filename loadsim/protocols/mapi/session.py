@@ -22,11 +22,10 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.error_mapping import again, internal
 from loadsim.protocols.mapi import bodies
 from loadsim.protocols.mapi.channel import HttpChannel
-from loadsim.protocols.mapi.codes import ErrorCode
+from loadsim.protocols.mapi.codes import PARTIAL, ErrorCode
 from loadsim.protocols.mapi.http import MAPI_CONTENT, Response
-from loadsim.protocols.mapi.layout import encode
-from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Executed, Notified, executed, rop_buffer
-from loadsim.protocols.mapi.rops import PARTIAL, LoggedOn, Logon, Problem, Release, Request, WriteStream
+from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Notified, executed, rop_buffer
+from loadsim.protocols.mapi.rops import LoggedOn, Request, logon, release
 from loadsim.protocols.sasl.masking import without_password
 
 ADDRESS_BOOK_PATH = "/mapi/nspi"
@@ -75,7 +74,7 @@ class Batch:
         """Release objects, without a response (MS-OXCROPS section 2.2.15.3)."""
         for handle in handles:
             if handle != NO_HANDLE:
-                self.add(Release(self.place(handle)))
+                self.add(release(self.place(handle)))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -123,7 +122,7 @@ class MapiSession:
 
     # --- the session ---
 
-    async def log_on(self, user_dn: Callable[[], Awaitable[str]], *requests: Request[Any]) -> Executed:
+    async def log_on(self, user_dn: Callable[[], Awaitable[str]], *requests: Request[Any]) -> None:
         """Connect, and execute a Logon and these requests, in whose handle table place 0 is the logon.
 
         `user_dn` returns the mailbox's distinguished name, which may come from the address book.
@@ -133,19 +132,17 @@ class MapiSession:
         self._in_call = True
         try:
             dn = await user_dn()
-            await self._ask(self._mailbox, bodies.Connect(dn))
+            await self._ask(self._mailbox, bodies.connect(dn))
             batch = Batch()
-            logon = batch.add(Logon(batch.place(), mailbox_dn=dn))
-            for request in requests:
-                batch.add(request)
-            answers = await self._execute("Logon", batch)
+            logged_on = batch.add(logon(batch.place(), dn))
+            batch.requests += requests
+            await self._execute("Logon", batch)
         except BaseException:
             self.abandon()
             raise
         finally:
             self._in_call = False
-        self.logon, self.logon_handle = answers.answer(logon), batch.handles[0]
-        return answers
+        self.logon, self.logon_handle = logged_on.answer, batch.handles[0]
 
     async def log_off(self) -> None:
         """Disconnect (MS-OXCMAPIHTTP section 3.1.5.4), after an Unbind from the address book if it was used."""
@@ -155,8 +152,8 @@ class MapiSession:
                     self._stop_waiting()
                     self.logon = None
                     if self._address_book.cookies:
-                        await self._ask(self._address_book, bodies.Unbind())
-                    await self._ask(self._mailbox, bodies.Disconnect())
+                        await self._ask(self._address_book, bodies.unbind())
+                    await self._ask(self._mailbox, bodies.disconnect())
             finally:
                 self.abandon()
 
@@ -201,8 +198,10 @@ class MapiSession:
 
     async def execute(
         self, name: str, batch: Batch, optional: Collection[Request[Any]] = (), lists: bool = False
-    ) -> Executed:
-        """Execute a batch, keep its handles, and empty it. Raises `ServerRefused` if an operation is refused.
+    ) -> None:
+        """Execute a batch, keep its handles, and empty it: its requests have their answers.
+
+        Raises `ServerRefused` if an operation is refused, `MailMissing` if it is done for some messages only.
 
         `name` is that of the batch's main operation, for the log. `optional` operations may be refused. With `lists`,
         events wait for the end of the call: the list may hold the message that they announce.
@@ -210,40 +209,38 @@ class MapiSession:
         async with self._executing:
             if self.failure is not None:
                 raise again(self.failure)
-            done = await self._execute(name, batch, optional)
+            await self._execute(name, batch, optional)
         if not lists:
             self._report_events()
-        return done
 
-    async def _execute(self, name: str, batch: Batch, optional: Collection[Request[Any]] = ()) -> Executed:
-        request = bodies.Execute(rop_buffer=rop_buffer(batch.requests, batch.handles))
-        answer = await self._ask(self._mailbox, request, name)
+    async def _execute(self, name: str, batch: Batch, optional: Collection[Request[Any]] = ()) -> None:
+        requests, batch.requests = batch.requests, []
+        buffer = await self._ask(self._mailbox, bodies.execute(rop_buffer(requests, batch.handles)), name)
         try:
-            done = executed(answer.rop_buffer, batch.requests)
+            handles, events = executed(buffer, requests)
         except ProtocolError as failure:
             self._end(failure)
             raise
-        if len(done.handles) == len(batch.handles):
-            batch.handles[:] = done.handles
-        batch.requests = []
-        self._events += done.notifications
-        for each, result in zip(done.requests, done.answers, strict=True):
-            if (refused := refusal(each, result)) and not any(each is other for other in optional):
-                raise refused
-        return done
+        if len(handles) == len(batch.handles):
+            batch.handles[:] = handles
+        self._events += events
+        for each in requests:
+            if (failed := each.failed) is not None and each not in optional:
+                kind = MailMissing if failed.code == PARTIAL else ServerRefused
+                raise kind(f"{failed.name} {each.name}", failed.line)
 
     async def ask_address_book(self, request: bodies.BodyRequest[R]) -> R:
         """Ask the address book, after a Bind at the first time in a session."""
         async with self._executing:
             if not self._address_book.cookies:
-                await self._ask(self._address_book, bodies.Bind())
+                await self._ask(self._address_book, bodies.bind())
             return await self._ask(self._address_book, request)
 
     async def _ask(self, context: _Context, request: bodies.BodyRequest[R], name: str = "") -> R:
         """Send a request in its context, and return the body of its response. Any failure ends the session."""
         kind = name or request.request_type
         head = self._request(context, request)
-        parsed: list[R | ErrorCode] = []
+        parsed: list[R] = []
 
         def check(response: Response) -> None:
             ends = self.logon is not None and context is self._mailbox
@@ -251,9 +248,10 @@ class MapiSession:
             context.cookies |= response.cookies
             if len(context.cookies) > MOST_COOKIES:
                 raise ProtocolError("HTTP response", f"more than {MOST_COOKIES} cookies")
-            parsed.append(bodies.body_of(request, response.body))
-            if isinstance(parsed[0], ErrorCode):
-                raise self._refused(f"{parsed[0].name} {kind}", "", ends)
+            body = bodies.body_of(request, response.body)
+            if isinstance(body, ErrorCode):
+                raise self._refused(f"{body.name} {kind}", "", ends)
+            parsed.append(body)
 
         try:
             await self._channel.ask(f"MAPI {kind}", head, check)
@@ -263,14 +261,11 @@ class MapiSession:
         except TaskFailed as failure:
             self._end(failure)
             raise
-        body = parsed[0]
-        assert not isinstance(body, ErrorCode)
-        return body
+        return parsed[0]
 
     def _request(self, context: _Context, request: bodies.BodyRequest[Any]) -> bytes:
         """Return an HTTP request (MS-OXCMAPIHTTP section 2.2.2.1)."""
-        body, number = encode(request), next(self._numbers)
-        endpoint = self.endpoint
+        body, number, endpoint = request.body, next(self._numbers), self.endpoint
         cookies = "; ".join([f"{name}={value}" for name, value in context.cookies.items()])
         head = (
             f"POST {context.path} HTTP/1.1\r\n"
@@ -327,14 +322,14 @@ class MapiSession:
 
         try:
             while True:
-                request = bodies.NotificationWait()
+                request = bodies.notification_wait()
                 head = self._request(self._mailbox, request)
                 response = await self._waiting.ask("MAPI NotificationWait", head, check, begun, LONGEST_WAIT_S)
                 begun()
                 body = bodies.body_of(request, response.body)
                 if isinstance(body, ErrorCode):
                     raise self._refused(f"{body.name} NotificationWait", "")
-                if body.event_pending:
+                if body:
                     await self.execute("Notify", Batch())
                 else:
                     await asyncio.sleep(PAUSE_S)
@@ -351,17 +346,3 @@ class MapiSession:
         if wait is not None and wait is not asyncio.current_task():
             wait.cancel()
         self._waiting.close()
-
-
-def refusal(request: Request[Any], answer: object) -> ServerRefused | None:
-    """Return the failure for a remote operation that is refused, or not wholly done; None for one that is done."""
-    name = type(request).__name__
-    if isinstance(answer, ErrorCode):
-        return ServerRefused(f"{answer.name} {name}")
-    if request.rop.response is PARTIAL and answer:
-        return MailMissing(f"partial {name}", "not for all messages")
-    if isinstance(answer, tuple) and answer and isinstance(answer[0], Problem):
-        return ServerRefused("property not set", f"0x{answer[0].tag:08X}: 0x{answer[0].code:08X}")
-    if isinstance(request, WriteStream) and answer != len(request.data):
-        return ServerRefused("short WriteStream", f"{answer} of {len(request.data)} bytes")
-    return None

@@ -11,7 +11,7 @@ from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.composition import composed
 from loadsim.protocols.mapi.mailbox import MapiMailbox
 from loadsim.protocols.mapi.objects import write_message
-from loadsim.protocols.mapi.properties import Value
+from loadsim.protocols.mapi.wire import Value
 
 
 @dataclass(slots=True, eq=False)
@@ -56,10 +56,9 @@ class MapiSubmission:
             for key, of in (("sent_id", tags.INTERNET_MESSAGE_ID), ("sent_tag", named["tag"])):
                 if of in known:
                     properties.append((named[key], known[of]))
-            rows = [rops.smtp_recipient(address) for address in recipients]
             outbox = logon.folder_ids[rops.OUTBOX]
             batch = self.mailbox.batch()
-            await write_message(session, batch, "SubmitMessage", outbox, mail, properties, rows, submits=True)
+            await write_message(session, batch, "SubmitMessage", outbox, mail, properties, recipients, submits=True)
             self.mailbox.sent_ids.add(mail.message_id)
 
     async def check(self) -> None:

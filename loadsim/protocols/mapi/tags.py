@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from loadsim.model.message_tag import HEADER
-from loadsim.protocols.mapi.properties import BOOLEAN, INTEGER32, STRING, TIME, PropertyName
+from loadsim.protocols.mapi.wire import BOOLEAN, INTEGER32, STRING, TIME, PropertyName
 
 # --- folders ---
 

@@ -1,0 +1,182 @@
+"""Numbers, strings, property values and rows on the wire, little-endian (MS-OXCDATA sections 2.6 to 2.11).
+
+Malformed input raises `ProtocolError` only, and nothing is allocated by a count before it is checked. Writing raises
+`struct.error` for what a field cannot hold, such as a size above 65,535.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from struct import calcsize, error, pack, unpack_from
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from loadsim.errors import ProtocolError
+from loadsim.protocols.mapi.codes import ErrorCode
+
+Value = int | str | bytes | ErrorCode | None
+"""A value of a property; None or `ErrorCode` if the server has none to return."""
+
+INTEGER32, ERROR, BOOLEAN, INTEGER64, STRING, TIME, BINARY = 0x03, 0x0A, 0x0B, 0x14, 0x1F, 0x40, 0x0102
+"""Types of properties. A tag is 32 bits: the identifier in the upper half, the type in the lower."""
+
+MOST_COLUMNS = 1000
+"""The most columns of a row that a server describes; loadsim asks for a few."""
+
+_EPOCH_US = 11_644_473_600_000_000  # from 1601 to 1970
+
+
+def tag(identifier: int, type_: int) -> int:
+    """Return the tag of a property, such as a named one, of this type."""
+    return identifier << 16 | type_
+
+
+def time_of(microseconds: int) -> int:
+    """Return the PtypTime, units of 100 ns since 1601, of microseconds since 1970."""
+    return (microseconds + _EPOCH_US) * 10
+
+
+def malformed(expected: str, at: int) -> ProtocolError:
+    """Return the error of this package. It does not quote the input, which may be mail."""
+    return ProtocolError("MAPI syntax", f"expected {expected} at byte {at}")
+
+
+@dataclass(slots=True)
+class Reader:
+    """A buffer that is read from `at`. Formats are those of `struct`."""
+
+    data: bytes
+    at: int = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def take(self, size_bytes: int) -> bytes:
+        """Return the next bytes."""
+        end = self.at + size_bytes
+        if end > len(self.data):
+            raise malformed(f"{size_bytes} bytes", self.at)
+        taken = self.data[self.at : end]
+        self.at = end
+        return taken
+
+    def unpack(self, form: str) -> tuple[Any, ...]:
+        form = "<" + form
+        try:
+            values = unpack_from(form, self.data, self.at)
+        except error:
+            raise malformed(f"{calcsize(form)} bytes", self.at) from None
+        self.at += calcsize(form)
+        return values
+
+    def number(self, form: str) -> Any:
+        return self.unpack(form)[0]
+
+    def numbers(self, count_form: str, form: str) -> tuple[int, ...]:
+        """Return numbers after their count."""
+        count = self.number(count_form)
+        if count * calcsize(form) > self.left:
+            raise malformed(f"{count} values", self.at)
+        return self.unpack(f"{count}{form}")
+
+    def sized(self, form: str = "H") -> bytes:
+        """Return bytes after their size."""
+        return self.take(self.number(form))
+
+    def text(self, width: int = 2) -> str:
+        """Return a string before its null character, of Unicode or of one byte; what does not decode becomes U+FFFD."""
+        begin, null = self.at, bytes(width)
+        end = self.data.find(null, begin)
+        while end >= 0 and (end - begin) % width:
+            end = self.data.find(null, end + 1)
+        if end < 0:
+            raise malformed("a null character", begin)
+        self.at = end + width
+        return self.data[begin:end].decode("cp1252" if width == 1 else "utf-16-le", "replace")
+
+    def end(self) -> None:
+        """Raise `ProtocolError` if anything is left."""
+        if self.left:
+            raise malformed("the end", self.at)
+
+
+def string(value: str, encoding: str = "utf-16-le") -> bytes:
+    """Return a string with its null character; it cannot hold others, which are left out."""
+    return (value.replace("\0", "") + "\0").encode(encoding, "replace")
+
+
+def sized(data: bytes, form: str = "H") -> bytes:
+    return pack("<" + form, len(data)) + data
+
+
+def several(values: Sequence[int], form: str, count_form: str = "H") -> bytes:
+    """Return numbers after their count."""
+    return pack(f"<{count_form}{len(values)}{form}", len(values), *values)
+
+
+Kinds = Mapping[int, Callable[[Reader], Value]]
+"""The functions that read values, by the types of properties: those of `tags`, and the error."""
+
+_IN_ROPS: Kinds = {
+    INTEGER32: lambda reader: int(reader.number("i")),
+    BOOLEAN: lambda reader: bool(reader.number("?")),
+    INTEGER64: lambda reader: int(reader.number("q")),
+    TIME: lambda reader: int(reader.number("Q")),
+    ERROR: lambda reader: ErrorCode(reader.number("I")),
+    STRING: Reader.text,
+    BINARY: Reader.sized,
+}
+_IN_ADDRESS_BOOK: Kinds = {
+    **_IN_ROPS,
+    STRING: lambda reader: reader.text() if reader.number("?") else None,
+    BINARY: lambda reader: reader.sized("I") if reader.number("?") else None,
+}
+
+
+def row(reader: Reader, columns: Sequence[int], address_book: bool = False) -> tuple[Value, ...]:
+    """Return the values of a row (section 2.8.1; MS-OXCMAPIHTTP section 2.2.1.7).
+
+    In a row that lacks some, a byte before each says which (section 2.11.5).
+    """
+    kinds = _IN_ADDRESS_BOOK if address_book else _IN_ROPS
+    if len(columns) > MOST_COLUMNS:
+        raise ProtocolError("MAPI syntax", f"expected at most {MOST_COLUMNS} columns, found {len(columns)}")
+    try:
+        readers = [kinds[column & 0xFFFF] for column in columns]
+    except KeyError as unknown:
+        raise ProtocolError("MAPI syntax", f"expected a known type of property, found {unknown}") from None
+    lacks = reader.number("B")
+    if not lacks:
+        return tuple([read(reader) for read in readers])
+    values: list[Value] = []
+    for read in readers:
+        flag = reader.number("B")
+        if lacks > 1 or flag not in (0, 1, 10):
+            raise malformed("a row", reader.at - 1)
+        values.append(None if flag == 1 else (kinds[ERROR] if flag == 10 else read)(reader))
+    return tuple(values)
+
+
+_FORMS = {INTEGER32: "i", BOOLEAN: "?", INTEGER64: "q", TIME: "Q"}
+
+
+def tagged(property_tag: int, value: Any) -> bytes:
+    """Return a tag and its value (section 2.11.4)."""
+    type_, begin = property_tag & 0xFFFF, pack("<I", property_tag)
+    if type_ in (STRING, BINARY):
+        return begin + (string(value) if type_ == STRING else sized(value))
+    return begin + pack("<" + _FORMS[type_], value)
+
+
+class PropertyName(NamedTuple):
+    """The name of a property (section 2.6.1): a set, and a number or a text of at most 126 characters."""
+
+    set: UUID
+    name: int | str
+
+    def encoded(self) -> bytes:
+        if isinstance(self.name, int):
+            return b"\0" + self.set.bytes_le + pack("<I", self.name)
+        return b"\1" + self.set.bytes_le + sized(string(self.name), "B")
