@@ -46,8 +46,8 @@ class LogRecord(NamedTuple):
 
     def packed(self, size_bytes: int) -> bytes:
         """Return the record with its checksum, as long as Dovecot's."""
-        content = _RECORD.pack(0, *self)[4:]
-        return (zlib.crc32(content).to_bytes(4, "little") + content).ljust(size_bytes, b"\0")
+        content = _RECORD.pack(0, *self)[4:].ljust(size_bytes - 4, b"\0")
+        return zlib.crc32(content).to_bytes(4, "little") + content
 
 
 def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
@@ -56,7 +56,7 @@ def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
         content = file.read(file.size(), 0)
         for begin in range(0, len(content) - size_bytes + 1, size_bytes):
             checksum, *fields = _RECORD.unpack_from(content, begin)
-            sound = zlib.crc32(content[begin + 4 : begin + _RECORD.size]) == checksum
+            sound = zlib.crc32(content[begin + 4 : begin + size_bytes]) == checksum
             yield LogRecord(*fields) if sound else None
 
 

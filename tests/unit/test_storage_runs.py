@@ -21,6 +21,8 @@ from loadsim.storage.places import MARK, ROOT, check_room
 from loadsim.storage.recording import RECORDING, read_recording
 from loadsim.storage.scenario import OF_FILES, load_storage
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["mailboxes=4", "mailbox_size=2M", "databases=2", "cache=1M", "duration=1s", "threads=2", "message_size=20K"]
 
 
@@ -253,6 +255,43 @@ def test_any_damage_of_a_database_fails_every_test(damage: Any, tmp_path: Path) 
     for number, test in enumerate(("backup", "verify")):
         assert storage(test, *given, str(tmp_path / str(number))) == 1
         assert "stored-damaged" in str(result(tmp_path / str(number))["verdict"]["findings"])
+
+
+def flipped(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("store", "pattern", "offset", "named"),
+    [
+        ("database", "mail.db-wal", 100, "mail.db-wal: "),
+        ("maildir", "new/*", -1, "message "),
+        ("maildir", "dovecot-uidlist", -1, "dovecot-uidlist: record "),
+        ("sdbox", "u.*", -1, "message "),
+        ("mdbox", "m.1", 0, "message "),
+        ("mdbox", "dovecot.map.index.log", -1, "dovecot.map.index.log: record "),
+    ],
+)
+def test_a_flipped_byte_is_found_and_named(store: str, pattern: str, offset: int, named: str, tmp_path: Path) -> None:
+    """By a backup, and by the verification of messages; also where a record or file is only filled up."""
+    given = (
+        "storage-quickstart",
+        "--set",
+        f"directories=[{tmp_path}]",
+        "--set",
+        "databases=1",
+        "--set",
+        "mailbox_size=200K",
+    )
+    words = (*given, "--set", f"store={store}", "--out")
+    assert storage("backup", *words, str(tmp_path / "filled")) == 0
+    flipped(max((tmp_path / ROOT).rglob(pattern), key=lambda path: path.stat().st_size), offset)
+    for test in ("backup", "verify"):
+        assert storage(test, *words, str(tmp_path / test)) == 1
+        findings = result(tmp_path / test)["verdict"]["findings"]
+        assert any(each["code"] == "stored-damaged" and named in str(each) for each in findings)
 
 
 def test_a_lost_ledger_is_not_a_new_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
