@@ -15,7 +15,6 @@ from loadsim.analysis.generator.health import EngineHealth, MachineHealth
 from loadsim.analysis.generator.per_client import ClientFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL
 from loadsim.analysis.load import Load
-from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.probes.resources import Resource
 from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.score import CommandFigures, Coverage, DriverFigures, InboxFigures, TaskFigures
@@ -198,7 +197,6 @@ class Figures:
     """Each watched machine."""
     per_client: Sequence[ClientFigures]
     """Each client machine of several."""
-    preparation: PreparationFigures | None = field(default=None, metadata=OPTIONAL)
     probes: Mapping[str, Mapping[str, ProbeStatistics]] | None = field(default=None, metadata=OPTIONAL)
     resources: Sequence[Resource] | None = field(default=None, metadata=OPTIONAL)
     """With the probe [`host`](probes.md#host): [resources](probes.md#resources), the nearest to saturation first."""

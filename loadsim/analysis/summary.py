@@ -22,7 +22,6 @@ from loadsim.analysis.figures import Figures, GeneratorFigures, Lateness, Totals
 from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.json_values import to_json
-from loadsim.analysis.preparation import preparation, preparation_findings
 from loadsim.analysis.probes.monitors import monitor_findings
 from loadsim.analysis.probes.reasons import with_probe_reasons
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
@@ -158,7 +157,6 @@ def summary_of(
     further = [
         *log.header.findings,
         *([finding(Code.CRITERIA_OFF, criteria=off)] if off else []),
-        *preparation_findings(figures.preparation, figures.embedded),
         *monitor_findings(log, window_s),
         *([] if verdict.validity == "invalid" else _score_notes(figures)),
     ]
@@ -277,7 +275,6 @@ def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> 
         generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms), limits["generator_lateness_p95_ms"]),
         machines=facts.machines,
         per_client=client_figures(log, window_s, engines, limits, fastest_ms, generator_counts=facts.generator_counts),
-        preparation=preparation(log, window_s),
         probes=probes,
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -84,10 +84,9 @@ async def check(assigned: WorkerAssignment) -> None:
 # --- mailboxes ---
 
 
-async def prepare(assigned: WorkerAssignment, controller: ControllerLink, control: RemoteControl) -> Mapping[str, Any]:
+async def prepare(assigned: WorkerAssignment, controller: ControllerLink, control: RemoteControl) -> None:
     """Prepare the mailboxes of our users, in step with the other clients, and wait until the load is to begin.
 
-    Return the facts of the preparation for this machine's log.
     Raises `ConfigError` if a mailbox cannot be prepared, and `Released`.
     """
     change, begin = asyncio.Event(), asyncio.Event()
@@ -132,11 +131,9 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
         prepared = await restore(workload, services, mode, inspected, visited)
 
         # Wait for the other clients.
-        facts = prepared.facts(MonotonicClock().now_ns())
         report()
         control.send(Prepared(prepared))
         await begin.wait()
-    return facts
 
 
 async def _next_message(controller: ControllerLink) -> Message:
@@ -156,7 +153,6 @@ async def _next_message(controller: ControllerLink) -> Message:
 async def make_load(
     directory: Path,
     assigned: WorkerAssignment,
-    prepared: Mapping[str, Any],
     controller: ControllerLink,
     control: RemoteControl,
     lock: int,
@@ -164,13 +160,11 @@ async def make_load(
 ) -> None:
     """Run the engines of an assignment from their start to their end. They inherit the descriptor `lock`.
 
-    `prepared` has the facts of the preparation.
-
     Raises `ConfigError` if the load cannot begin here, `RunInvalid` if no engine was left to make load.
     """
     # Find the server, if it runs on this machine; names may take some time to resolve.
     server = await asyncio.to_thread(find_server, *assigned.services.endpoints.values())
-    environment = {**await asyncio.to_thread(environment_facts, server, assigned.services), **prepared}
+    environment = await asyncio.to_thread(environment_facts, server, assigned.services)
 
     probed = assigned.scenario.probes if FIRST_USER in assigned.assignment else {}
     probes = await open_probes(assigned.scenario.name, probed, assigned.services)
@@ -269,15 +263,14 @@ async def _run_first(directory: Path, controller: ControllerLink, lock: int) -> 
     control = RemoteControl(controller.link.send, partial(controller.link.send, replaceable=True))
     made_load = False
     try:
-        prepared: Mapping[str, Any] = {}
         accounts = accounts_on_server(assigned.scenario, assigned.assignment)
         async with held(accounts, assigned.services, "run", assigned.header["run"]) as hold:
             if isinstance(first, PrepareMailboxes):
-                prepared = await prepare(assigned, controller, control)
+                await prepare(assigned, controller, control)
             else:
                 await check(assigned)
             made_load = True
-            await make_load(directory, assigned, prepared, controller, control, lock, hold)
+            await make_load(directory, assigned, controller, control, lock, hold)
         control.send(Over())
     except Released:
         control.send(Over())

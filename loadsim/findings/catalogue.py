@@ -315,11 +315,6 @@ class Code(Enum):
         " {percentile}th percentile of their task, in its last {last_share}",
         "look in the charts for a growing queue, growing mailboxes, or other work near the end",
     )
-    REMOVALS_SLOW_SERVER = _warning(
-        "the server's files are on ext4 without a journal, where the {removed} messages removed {before_s} before"
-        " the window still slow the server",
-        "run loadsim init, and wait 6 min before loadsim run",
-    )
 
     # Monitors.
     MONITOR_MISSING = _warning(

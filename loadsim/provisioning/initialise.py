@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from loadsim.errors import ConfigError
 from loadsim.files import sources_digest
@@ -73,10 +72,6 @@ class Initialised:
     start_state: str | None = None
     kept: int = 0
     first_kept: str = ""
-
-    def facts(self, ended_ns: int) -> dict[str, Any]:
-        """Return what the log of this machine records of a preparation that ended at an instant of its clock."""
-        return {"prepared": {"put": self.put, "removed": self.removed, "ended_ns": ended_ns}}
 
     def describe(self) -> str:
         """Return one line for users, and a second one if manifests are not accepted."""

@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -170,14 +170,12 @@ class _LocalRun:
         """Bring the mailboxes to their start state, and make the load. Raises `ConfigError` if it cannot begin."""
         mode, progress = self.scenario.initialise, self.watcher.prepared
         prepared = await initialise(self.workload, self.services, mode, progress)
-        ended_ns = MonotonicClock().now_ns()
         self.watcher.message(prepared.describe())
         if monitors := self.scenario.monitors:
             self.watcher.message(f"Starting the monitor{'s' * (len(monitors) > 1)} {', '.join(monitors)}")
         try:
             async with collected(monitors, self.directory / "logs"):
-                recorded = replace(self, facts={**self.facts, **prepared.facts(ended_ns)})
-                await recorded._record(recorded._begins(prepared.start_state), probes, hold)
+                await self._record(self._begins(prepared.start_state), probes, hold)
         except ConfigError:  # before there was any load
             withdraw(self.directory)
             raise

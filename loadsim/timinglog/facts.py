@@ -37,8 +37,7 @@ Core = Annotated[int, Within(0, 2**16)]
 class FileSystem(NamedTuple):
     """A mounted file system. `source` is mostly a device; `model` is that of its disk, None if unknown.
 
-    `journal`: an ext4 has one; None for other types, or if unknown. `open_by` has the names of the server's processes
-    with files on it.
+    `open_by` has the names of the server's processes with files on it.
     """
 
     type: str
@@ -46,7 +45,6 @@ class FileSystem(NamedTuple):
     mounted_at: str
     options: str
     model: str | None
-    journal: bool | None = None
     open_by: tuple[str, ...] = ()
 
 
@@ -64,14 +62,6 @@ class StateChecked(NamedTuple):
 
     users: Count
     violations: tuple[Violation, ...] = ()
-
-
-class PreparedMail(NamedTuple):
-    """The messages that the preparation of the mailboxes put and removed."""
-
-    put: Count
-    removed: Count
-    ended_ns: Instant_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +108,6 @@ class LogFacts(NamedTuple):
     companions: Annotated[CompanionTotals, _within_plan] | None = None
     log_on_methods: tuple[str, ...] | None = None
     state_checks: StateChecked | None = None
-    prepared: PreparedMail | None = None
     collection: str | None = None
     boot_id: str | None = None
     wall_clock_error_ns: Length_ns | None = None

@@ -135,8 +135,6 @@ def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPos
         assert one["start_late_ms"] >= -2 * one["start_error_ms"]  # all have one clock here, and nobody begins early
     assert (score["users"], score["clients"], score["delivery"]["undelivered_at_end"]) == (6, 2, 0)
     workload = Workload(load_scenario(str(path)))
-    assert (score["preparation"]["put"], score["preparation"]["removed"]) == (0, 0)  # the mailboxes were prepared
-    assert score["preparation"]["ended_before_window_s"] > 2  # the warm-up
     assert score["plan_digest"] == plan_digest(workload)
     due = Counter(
         (user, activity.due_us)

@@ -26,7 +26,6 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
 from loadsim.monitor.system.filesystems import server_storage
 from loadsim.monitor.system.wall_clock import clock_facts
-from loadsim.provisioning.initialise import Initialised
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.exports import COLUMNS as CSV_COLUMNS
@@ -141,7 +140,7 @@ def test_every_key_of_score_json_is_described(tmp_path):
     worked_through = [done("PROCESS INBOX", 1500, 40)]
     figures = {"a_ms": 1.0, "cpu_busy_share": 0.5}
     health = [{"at_ns": ENDED["start_ns"] + 1_500_000_000, "probe": "host", "figures": figures}]
-    header, facts = TWO_CLIENTS | {"engine": "1"}, ENDED | Initialised(2).facts(ENDED["start_ns"])
+    header, facts = TWO_CLIENTS | {"engine": "1"}, ENDED
     write_sample(tmp_path / "logs" / "c1.1.tlog", worked_through, header=header, health=health, facts=facts)
     score = summarise([write_two_clients(tmp_path)], commands=True).score
     described = {
@@ -192,7 +191,6 @@ def test_every_fact_of_the_timing_log_is_described():
     with server_facts(services, engines=1, pin=False, watcher=SILENT) as seen:
         said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
     said |= clock_facts().keys() | EarlyEnd(ABORT_ON, "").facts.keys() | {COLLECTION}
-    said |= Initialised(0).facts(0).keys()
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said == {*LogFacts._fields}
 

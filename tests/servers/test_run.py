@@ -196,23 +196,6 @@ def test_the_mailboxes_agree_with_the_log_on_dovecot(dovecot_postfix: StartDovec
     assert json.loads((tmp_path / "out" / "score.json").read_text())["submission"] == "pipelining"
 
 
-@pytest.mark.nightly(part="runs")
-def test_the_log_has_what_the_preparation_removed(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
-    """The first run on new mailboxes removes nothing, the second one the mail of the first."""
-    path = written(tmp_path / "small.yaml")
-    server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    written(path, **on(server.services))
-    removed = []
-    for name in ("first", "second"):
-        run = loadsim("run", "--no-report", path, "--out", tmp_path / name)
-        assert run.returncode == 0, run.stderr + run.stdout
-        found = json.loads((tmp_path / name / "score.json").read_text())["preparation"]
-        removed.append(found["removed"])
-        assert f" messages put, {found['removed']} removed, " in run.stderr
-        assert found["ended_before_window_s"] > 2 + 1  # ramp-up and warm-up
-    assert removed[0] == 0 < removed[1]
-
-
 def assert_agreement(path: Path, out: Path, read: Any) -> None:
     """Run, then compare what the log says with what lies in the mailboxes; nothing may have failed."""
     run = loadsim("run", "--no-report", path, "--out", out)

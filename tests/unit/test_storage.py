@@ -38,29 +38,9 @@ def test_mounts_are_read_as_the_kernel_writes_them(monkeypatch: pytest.MonkeyPat
     """With and without tags before the dash, and with blanks and backslashes in names (proc_pid_mountinfo(5))."""
     monkeypatch.setattr(filesystems, "DEVICE", "/nowhere/{number}")  # this machine may have a disk of that number
     found = mounts(MOUNTINFO)
-    assert found[27] == FileSystem("ext4", "/dev/root", "/", "rw,noatime", None, None)
-    assert found[31] == FileSystem("nfs4", "filer:/mail\\box", "/var/mail store", "rw,relatime", None, None)
+    assert found[27] == FileSystem("ext4", "/dev/root", "/", "rw,noatime", None)
+    assert found[31] == FileSystem("nfs4", "filer:/mail\\box", "/var/mail store", "rw,relatime", None)
     assert list(found) == [22, 27, 31]
-
-
-@pytest.mark.parametrize(
-    ("options", "journal"),
-    [("rw\nbsddf\ndata=ordered\n", True), ("rw\nnojournal_checksum\ncommit=5\n", False), (None, None)],
-)
-def test_an_ext4_without_a_mode_of_journaling_has_no_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str | None, journal: bool | None
-) -> None:
-    """By the options that the kernel states, which a container may hide."""
-    device = tmp_path / "dm-3"
-    device.mkdir()
-    if options is not None:
-        (device / "options").write_text(options, encoding="utf-8")
-    monkeypatch.setattr(filesystems, "OPTIONS", f"{tmp_path}/{{name}}/options")
-    monkeypatch.setattr(filesystems, "DEVICE", f"{tmp_path}/{{number}}")
-    (tmp_path / "0:27").symlink_to(device)
-    (tmp_path / "0:31").symlink_to(device)
-    ours, others = (filesystems.journal_of(kind, number) for kind, number in (("ext4", "0:27"), ("xfs", "0:31")))
-    assert (ours, others) == (journal, None)
 
 
 @pytest.mark.parametrize("path", [Path("/"), Path("/proc"), Path(__file__).parent])

@@ -22,8 +22,8 @@ from loadsim.timinglog.facts import FileSystem
 MOST_ALIKE = 8
 """The most processes of one name whose files are inspected: a server may have a process per session."""
 
-DEVICE, OPTIONS = "/sys/dev/block/{number}", "/proc/fs/ext4/{name}/options"
-"""The places of a block device (`major:minor`), and of the options of the ext4 on one (by the kernel's name)."""
+DEVICE = "/sys/dev/block/{number}"
+"""The place of a block device (`major:minor`)."""
 
 NO_STORAGE = ("proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "mqueue", "nsfs")
 """Types of file systems without storage."""
@@ -36,9 +36,7 @@ def mounts(mountinfo: str) -> dict[int, FileSystem]:
         about, _, of_system = line.partition(" - ")
         number, _, device, _, mounted_at, options, *_ = about.split(" ")
         kind, source, *_ = of_system.split(" ")
-        found[int(number)] = FileSystem(
-            kind, _plain(source), _plain(mounted_at), options, _model(device), journal_of(kind, device)
-        )
+        found[int(number)] = FileSystem(kind, _plain(source), _plain(mounted_at), options, _model(device))
     return found
 
 
@@ -53,19 +51,6 @@ def _model(device: str) -> str | None:
     for disk in (place, place / ".."):
         with suppress(OSError):
             return (disk / "device" / "model").read_text(encoding="utf-8", errors="replace").strip() or None
-    return None
-
-
-def journal_of(kind: str, device: str) -> bool | None:
-    """Return whether an ext4 on a device (`major:minor`) has a journal; None for other types, or if unknown.
-
-    Only one with a journal has a mode of journaling among the options that the kernel states (ext4(5), data).
-    """
-    if kind != "ext4":
-        return None
-    with suppress(OSError):
-        name = Path(DEVICE.format(number=device)).resolve().name
-        return "\ndata=" in _text(OPTIONS.format(name=name))
     return None
 
 
