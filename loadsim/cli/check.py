@@ -73,7 +73,7 @@ def run_check(args: argparse.Namespace) -> int:
 def described(
     name: str, greetings: Mapping[str, Any], report: ServerReport, found: Sequence[Finding]
 ) -> Iterator[Listing | str]:
-    labels = {"imap_greeting": "IMAP banner", "imap_identity": "IMAP ID", "smtp_greeting": "SMTP banner"}
+    labels = {"imap_greeting": "IMAP banner", "smtp_greeting": "SMTP banner"}
     greeted = (f"{labels[fact]}: {_shortened(str(greetings[fact]))}" for fact in labels if greetings.get(fact))
     server = [f"name: {name}", f"accounts: {', '.join(report.accounts)}", *greeted, *_rows(report.server)]
     tasks: dict[str, list[str]] = {}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 from contextlib import suppress
 from dataclasses import replace
-from io import BufferedRWPair
+from io import BufferedReader
 from typing import Any
 
 from loadsim.errors import ConfigError, printable
@@ -19,9 +18,6 @@ from loadsim.protocols.tls import tls_context
 LONGEST_LINE_BYTES = 4096
 MOST_LINES = 100
 LONGEST_WAIT_S = 5.0
-
-FACTS = ("imap_greeting", "imap_capabilities", "imap_identity", "smtp_greeting", "smtp_extensions")
-"""The facts of a server: texts; capabilities and extensions are lists of words."""
 
 LONGEST_SHOWN = 500
 
@@ -37,17 +33,18 @@ def environment_facts(place: ServerPlace, services: Services) -> dict[str, Any]:
     }
 
 
-def greetings(services: Services) -> dict[str, Any]:
-    """Return `FACTS` as the IMAP and SMTP servers state them in time, before STARTTLS; None for others."""
+def greetings(services: Services) -> dict[str, str | None]:
+    """Return the texts with which the IMAP and SMTP servers greet in time; None for others."""
     limit_s = min(LONGEST_WAIT_S, services.command_limit_s)
-    found: dict[str, Any] = dict.fromkeys(FACTS)
-    for service, ask in (("imap", _ask_imap), ("smtp", _ask_smtp)):
+    found: dict[str, str | None] = {}
+    for service, text_of in (("imap", _of_imap), ("smtp", _of_smtp)):
+        found[f"{service}_greeting"] = None
         with (
             suppress(OSError, ConfigError),
             _connected(services.endpoint(service), limit_s) as connection,
-            connection.makefile("rwb") as stream,
+            connection.makefile("rb") as stream,
         ):
-            ask(stream, found)
+            found[f"{service}_greeting"] = text_of(stream)
     return found
 
 
@@ -69,62 +66,24 @@ def _connected(endpoint: Endpoint, limit_s: float) -> socket.socket:
         raise
 
 
-def _ask_imap(stream: BufferedRWPair, found: dict[str, Any]) -> None:
-    """Read the greeting; send CAPABILITY (RFC 9051 section 6.1.1), ID if it is offered (RFC 2971), and LOGOUT."""
+def _of_imap(stream: BufferedReader) -> str | None:
     greeting = _line(stream)
-    if not greeting.startswith("* "):
-        return
-    found["imap_greeting"] = greeting[2:]
-    for line in _answer(stream, b"a CAPABILITY"):
-        if line.upper().startswith("* CAPABILITY "):
-            found["imap_capabilities"] = line.split()[2:]
-    if "ID" in map(str.upper, found["imap_capabilities"] or ()):
-        for line in _answer(stream, b"b ID NIL"):
-            if line.upper().startswith("* ID ("):
-                found["imap_identity"] = " ".join(re.findall(r'"([^"]*)"', line))
-    _answer(stream, b"c LOGOUT")
+    return greeting[2:] if greeting.startswith("* ") else None
 
 
-def _answer(stream: BufferedRWPair, command: bytes) -> list[str]:
-    """Send a command; return the lines before the tagged one."""
-    stream.write(command + b"\r\n")
-    stream.flush()
-    tag = command.decode().split()[0] + " "
-    lines: list[str] = []
-    while len(lines) < MOST_LINES:
-        line = _line(stream)
-        if not line or line.startswith(tag):
-            break
-        lines.append(line)
-    return lines
-
-
-def _ask_smtp(stream: BufferedRWPair, found: dict[str, Any]) -> None:
-    greeting = _replies(stream)
-    if not greeting:
-        return
-    found["smtp_greeting"] = " ".join(greeting)
-    stream.write(b"EHLO [127.0.0.1]\r\n")
-    stream.flush()
-    found["smtp_extensions"] = _replies(stream)[1:]
-    stream.write(b"QUIT\r\n")
-    stream.flush()
-    _line(stream)
-
-
-def _replies(stream: BufferedRWPair) -> list[str]:
-    """Return the texts of a reply's lines (RFC 5321 section 4.2.1); none if the reply is not positive."""
+def _of_smtp(stream: BufferedReader) -> str | None:
+    """Return the texts of a reply's lines (RFC 5321 section 4.2.1); None if the reply is not positive."""
     texts: list[str] = []
     while len(texts) < MOST_LINES:
         line = _line(stream)
         if not line.startswith("2"):
-            return []
+            return None
         texts.append(line[4:])
         if line[3:4] != "-":
             break
-    return texts
+    return " ".join(texts)
 
 
-def _line(stream: BufferedRWPair) -> str:
+def _line(stream: BufferedReader) -> str:
     """Return a printable line of at most `LONGEST_SHOWN` characters; empty at the end of the stream."""
     return printable(stream.readline(LONGEST_LINE_BYTES).decode("utf-8", "replace").rstrip("\r\n"))[:LONGEST_SHOWN]

@@ -24,10 +24,7 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     yield "Server", figures.server
     if figures.submission is not None:  # else users contact neither IMAP nor SMTP
         yield "IMAP greeting", facts.imap_greeting
-        yield "IMAP capabilities before log-on", _words(facts.imap_capabilities)
-        yield "IMAP server's identity", facts.imap_identity
         yield "SMTP greeting", facts.smtp_greeting
-        yield "SMTP extensions before TLS and log-on", _words(facts.smtp_extensions)
     systems = {file_system(one) for source in run.log.sources for one in source.facts.server_file_systems or ()}
     storage = "the embedded server keeps mail in memory" if figures.embedded else "; ".join(sorted(systems))
     yield "Storage and file system", storage

@@ -29,7 +29,7 @@ from loadsim.users.plugin_tasks import check_plugin_tasks
 def check_scenario(
     scenario: Scenario, progress: Callable[[str], None], wait_s: float = WAIT_S
 ) -> tuple[str, Mapping[str, Any], ServerReport]:
-    """Return the name of the server, its greetings (`server_banner.FACTS`), and what the check found.
+    """Return the name of the server, its greetings, and what the check found.
 
     Raises `ConfigError` for bad input, a server that does not answer, and a refused log-on.
     """

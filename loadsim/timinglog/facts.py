@@ -117,10 +117,7 @@ class LogFacts(NamedTuple):
     generator_cpus: tuple[Core, ...] | None = None
     server_cpus: tuple[Core, ...] | None = None
     imap_greeting: str | None = None
-    imap_identity: str | None = None
-    imap_capabilities: tuple[str, ...] | None = None
     smtp_greeting: str | None = None
-    smtp_extensions: tuple[str, ...] | None = None
     processor: str | None = None
     memory_bytes: Count | None = None
     system: str | None = None

@@ -130,8 +130,7 @@ def test_the_log_tells_what_the_server_said(small_run: tuple[Path, subprocess.Co
     out, _ = small_run
     facts = read_logs([*(out / "logs").glob("*.machine.tlog")]).sources[0].facts
     assert facts.imap_greeting.startswith("OK ")
-    assert "IMAP4rev1" in facts.imap_capabilities
-    assert facts.smtp_greeting and facts.smtp_extensions
+    assert facts.smtp_greeting
     assert facts.memory_bytes > 2**20
     assert facts.smtp_greeting in html.unescape((out / "report.html").read_text())
 

@@ -84,7 +84,6 @@ MACHINE_FACTS: dict[str, Any] = {
     "generator_cpus": [0],
     "server_cpus": [1],
     "imap_greeting": "hello",
-    "imap_capabilities": ["IDLE"],
     "processor": "x",
     "memory_bytes": 1 << 30,
     "system": "Linux",

@@ -171,7 +171,7 @@ def _watched(place: Path) -> None:
     _write_health(
         place / "logs" / "c1.1.tlog", {"engine": "1"}, [_engine_sample(1, [500, 9000]), _engine_sample(2, [])]
     )
-    facts = {"server_here": True, "imap_greeting": "OK ready", "imap_capabilities": ["IMAP4rev1", "IDLE"]}
+    facts = {"server_here": True, "imap_greeting": "OK ready"}
     machine = {"core_shares": [0.5, 0.7], "cpu_share": 0.6, "stolen_share": 0.0, "memory_available_bytes": 2**30}
     sample = machine | {"at_ns": ms(1000), "segments_sent": 5, "segments_sent_again": 0}
     _write_health(place / "logs" / "c1.machine.tlog", {"engine": "machine", "engine_users": 0}, [sample], facts)
@@ -372,11 +372,10 @@ def test_the_title_quotes_only_what_may_be_quoted(
 
 
 def test_what_the_server_said_is_disclosed(tmp_path: Path) -> None:
-    """Greeting and capabilities of the machine's log; what is not known is said to be so, unless a note says it."""
+    """The greeting in the machine's log; what is not known is said to be so, unless a note says it."""
     _watched(tmp_path / "run")
     told = disclosed(tmp_path / "run")
     assert told["IMAP greeting"] == "OK ready"
-    assert told["IMAP capabilities before log-on"] == "IMAP4rev1, IDLE"
     assert told["SMTP greeting"] == "not known to loadsim"
     assert told["Server runs on"] == "the generator's machine"
 
