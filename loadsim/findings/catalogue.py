@@ -506,7 +506,8 @@ class Code(Enum):
     MACHINE_WITHOUT_SERVER = _note("no processes of the server were seen on the machine of {where}")
     RESOURCE_FULL = _warning("{where} was full: a task may take more of it than measured", "measure fewer users")
     OTHER_LOAD = _warning(
-        "{where} counted {counted} {what} per second, loadsim made {made}: the rest is other load, taken as the users'",
+        "{where} counted {counted} messages per second, loadsim made {made}: the rest is other load, taken as the"
+        " users'",
         "measure without other load",
     )
 

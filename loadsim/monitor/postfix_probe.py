@@ -18,7 +18,7 @@ from loadsim.analysis.probes.statistics import ALWAYS_ALLOWED_S
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
 from loadsim.monitor.bounded_command import found_command, output_chunks, output_of
-from loadsim.monitor.counter_increase import RisingCounters
+from loadsim.monitor.counter_rates import RisingCounters
 from loadsim.monitor.log_tail import LogTail
 from loadsim.monitor.probe_values import text_of
 
@@ -157,8 +157,8 @@ class LogRates:
         lines = self._tail.new_lines()
         at_s = time.monotonic()
         self._totals.update(self._counter.counts(lines))
-        increase = self._counters.increase(self._totals, at_s, self._tail.skips)
-        return {f"{name}_per_s": rate for name, rate in increase.rates().items()} if increase else {}
+        rates = self._counters.rates(self._totals, at_s, self._tail.skips)
+        return {f"{name}_per_s": rate for name, rate in rates.items()}
 
 
 class LogCounter:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
 from loadsim.model.terms import FIGURE_NAME
-from loadsim.monitor.counter_increase import RisingCounters
+from loadsim.monitor.counter_rates import RisingCounters
 from loadsim.monitor.metrics_endpoint import LABEL, Labels, address_of, fetched_page, labels_at, samples_of
 from loadsim.monitor.probe_values import finite_number, number_of, text_of
 from loadsim.monitor.probes import MOST_FIGURES
@@ -49,8 +49,7 @@ def open_probe(services: Services, url: object = None, metrics: object = None, t
         started = tuple(value for _, value in samples_of(START, page))
         rising = {metric.figure: value for metric, value in values.items() if metric.is_rate}
         figures = {metric.figure: value for metric, value in values.items() if not metric.is_rate}
-        increase = counters.increase(rising, at_s, started)
-        return figures | (increase.rates() if increase else {})
+        return figures | counters.rates(rising, at_s, started)
 
     return sample
 

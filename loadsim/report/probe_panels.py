@@ -85,11 +85,6 @@ PANELS: Mapping[str, Sequence[ProbePanel]] = {
             60,
         ),
     ),
-    "dovecot": (
-        ProbePanel("IMAP sessions", "sessions", (("imap_sessions", "logged on"),), digits=0, chief=True),
-        ProbePanel("IMAP commands", "per second", (("commands_per_s", "all"), ("failed_commands_per_s", "failed"))),
-        ProbePanel("Time of an IMAP command within Dovecot", "ms", (("command_mean_ms", "mean"),)),
-    ),
 }
 """The panels of loadsim's own probes."""
 

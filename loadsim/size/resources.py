@@ -224,7 +224,6 @@ def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
     found = [
         _demand("task", "ms of processor", work_ms, rates.tasks),
         _demand(messages, "ms of processor", work_ms, rates.messages),
-        _demand("IMAP command", "ms of processor", work_ms, rates.imap_commands),
     ]
     try:
         reads, writes = (_disk_operations(host, kind, window_s) for kind in ("reads", "writes"))

@@ -16,9 +16,6 @@ from loadsim.size.utilisation import Blocks, NotKnown, Samples, block_means, blo
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT, OUTCOME
 
-NO_COMMANDS = ("IMAP CONNECT", "IMAP DONE")
-"""Records of IMAP that no server counts as commands."""
-
 Series = Mapping[str, Samples]
 """The samples of a probe by figure, also those before the window: a value stands for the time since."""
 
@@ -58,25 +55,22 @@ class Rates:
     tasks: Blocks
     messages: Blocks
     deliveries: Blocks
-    imap_commands: Blocks
 
 
 def rates_of(log: TimingLog, window_s: Window) -> Rates:
-    """Return the rates of tasks that ended, of messages and copies accepted, and of IMAP commands begun."""
+    """Return the rates of tasks that ended, and of messages and copies accepted."""
     names = np.array(log.strings)
     spans = np.isin(names, SPANS)
     data = names == "SMTP DATA"
-    imap = np.char.startswith(names, "IMAP ") & ~np.isin(names, NO_COMMANDS)
     none = np.zeros(0, np.int64)
-    tasks, messages, deliveries, commands = [none], [none], [none], [none]
+    tasks, messages, deliveries = [none], [none], [none]
     for piece in log.pieces("tasks"):
         tasks.append(piece["ended_us"][(piece["outcome"] == OUTCOME["ok"]) & ~spans[piece["task"]]])
     for piece in log.pieces("commands"):
         messages.append(piece["started_us"][data[piece["command"]] & (piece["outcome"] == OUTCOME["ok"])])
-        commands.append(piece["started_us"][imap[piece["command"]]])
     for piece in log.pieces("mails"):
         deliveries.append(piece["at_us"][piece["event"] == EVENT["accepted"]])
-    return Rates(*(block_rates(np.concatenate(each), window_s) for each in (tasks, messages, deliveries, commands)))
+    return Rates(*(block_rates(np.concatenate(each), window_s) for each in (tasks, messages, deliveries)))
 
 
 def means(host: Series, figure: str, window_s: Window) -> Blocks:

@@ -1,7 +1,7 @@
 """Sizing: the number of users at which each resource of a server would be full, from one measured run.
 
-The figures of the server come from the probe `host` on its machine, its own counts from `postfix` and `dovecot`. A
-figure that would mislead is left out with its reason.
+The figures of the server come from the probe `host` on its machine, its own counts from `postfix`. A figure that
+would mislead is left out with its reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loadsim.size.server_blocks import Rates, Series, host_of, hosts_of, means, 
 from loadsim.size.utilisation import NotKnown
 
 OTHER_LOAD = 1.1
-"""A server that counts this many times as much mail or commands as loadsim made has other load, too."""
+"""A server that counts this many times as much mail as loadsim made has other load, too."""
 
 FULL = 0.95
 """From this utilisation on, a resource was full: the demand of a task may be larger than measured."""
@@ -134,22 +134,17 @@ def _doubts(
 
 
 def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) -> list[Finding]:
-    """Return a doubt for each probe of a mail server that counted more than loadsim made."""
-    counted = {
-        "postfix": ("queued_per_s", "messages", float(rates.messages.mean())),
-        "dovecot": ("commands_per_s", "IMAP commands", float(rates.imap_commands.mean())),
-    }
-    found = []
+    """Return a doubt for each Postfix that took in more messages than loadsim made."""
+    found, ours = [], float(rates.messages.mean())
     for probe in series:
-        if kind_of(probe) not in counted:
+        if kind_of(probe) != "postfix":
             continue
-        figure, what, ours = counted[kind_of(probe)]
         try:
-            theirs = float(means(series[probe], figure, window_s).mean())
+            theirs = float(means(series[probe], "queued_per_s", window_s).mean())
         except NotKnown:
             continue
         if theirs > OTHER_LOAD * ours:
-            found.append(finding(Code.OTHER_LOAD, probe, counted=round(theirs, 1), what=what, made=round(ours, 1)))
+            found.append(finding(Code.OTHER_LOAD, probe, counted=round(theirs, 1), made=round(ours, 1)))
     return found
 
 

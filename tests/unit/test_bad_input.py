@@ -451,10 +451,10 @@ def test_what_is_no_mail_server(capsys: Capture, service: str, handler: Handler,
 @pytest.mark.parametrize("verb", ["plan", "run"])
 def test_wrong_probes_are_named_together_before_anything_is_planned(capsys: Capture, verb: str) -> None:
     """Also by a plan, whose user edits the file: the names of probes, and of their settings."""
-    scenario = written(probes={"hos": {}, "host": {"nosuch": 1}, "dovecot": {}})
+    scenario = written(probes={"hos": {}, "host": {"nosuch": 1}, "postfix": {}})
     assert main([verb, scenario]) == BAD_INPUT
     assert capsys.readouterr().err.splitlines() == [
-        "loadsim: own: probes: expected installed probes (command, dovecot, host, postfix, prometheus), found 'hos'",
+        "loadsim: own: probes: expected installed probes (command, host, postfix, prometheus), found 'hos'",
         "loadsim: probe host: expected one of the settings disks, groups, found 'nosuch'",
     ]
 

@@ -75,11 +75,11 @@ def test_the_table_of_figures_is_of_the_window(tmp_path: Path) -> None:
     """A load before the window and behind it is not in it; a probe with gaps has samples only."""
     inside = [sampled("host", n, a_share=n / 100) for n in range(10, 40)]
     outside = [sampled("host", n, a_share=1e9) for n in (0, 5, 41, 45)]
-    gaps = [sampled("dovecot", n, imap_sessions=40.0) for n in (10, 11, 39)]
+    gaps = [sampled("command", n, imap_sessions=40.0) for n in (10, 11, 39)]
     document = report_of(tmp_path, outside + inside + gaps, criteria={})
     (found,) = (table for table in all_tables(document) if table.caption.startswith("Probes: figures"))
     assert found.rows == (
-        ("dovecot: imap_sessions", 3, None, None, None, None),
+        ("command: imap_sessions", 3, None, None, None, None),
         ("host: a_share", 30, pytest.approx(0.245), 0.38, 0.1, 0.39),
     )
 
