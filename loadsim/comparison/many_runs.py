@@ -1,4 +1,4 @@
-"""The report on several runs: their table, the most users that met all criteria, and what differs."""
+"""The report on several runs: their table, and what differs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from loadsim.analysis.score import DriverFigures
 from loadsim.analysis.verdict import server_failed
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.finding import Finding, shared
-from loadsim.findings.formats import count
 from loadsim.findings.next_step import next_step
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listing, Section, Table, table_of
-from loadsim.timinglog.header_words import LABELS, LIMITS
-
-OF_LOAD = tuple(key for key in LABELS if key not in ("users", LIMITS))
-"""Keys on which runs must agree to be points of one curve over users. Limits change the verdict, not the score."""
 
 
 def describe_runs(runs: Sequence[RecordedRun]) -> Document:
@@ -37,11 +32,7 @@ def describe_runs(runs: Sequence[RecordedRun]) -> Document:
         sections=(
             Section(
                 "Runs",
-                (
-                    runs_table(runs, names, ("Users", 0, lambda one: one[0].figures.users)),
-                    _capacity(runs),
-                    *_reasons(runs, names),
-                ),
+                (runs_table(runs, names, ("Users", 0, lambda one: one[0].figures.users)), *_reasons(runs, names)),
             ),
             Section("What differs between the runs", (what_differs(facts, names),)),
             Section("Disclosure", (same_table(facts),)),
@@ -97,37 +88,6 @@ def _time(run: RecordedRun, found: Cell) -> Cell:
 
 def _percent(share: float | None) -> float | None:
     return None if share is None or not isfinite(share) else 100 * share
-
-
-def _capacity(runs: Sequence[RecordedRun]) -> str:
-    """Return the most users whose runs all met their criteria, and the fewest whose did not, if the loads are alike."""
-    if different := _different_loads(runs):
-        return f"These runs have different loads, and their scores are not comparable: {'; '.join(different)}."
-    missed = {run.figures.users for run in runs if misses(run)}
-    met = {run.figures.users for run in runs if meets(run)} - missed
-    unknown = sum(not misses(run) and not meets(run) for run in runs)
-    words = [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
-    words += ["With no number of users did every run meet its criteria."] if missed and not met else []
-    words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
-    words += [f"{count(unknown, 'run')} decided nothing: invalid or degraded."] if unknown else []
-    return " ".join(words)
-
-
-def _different_loads(runs: Sequence[RecordedRun]) -> list[str]:
-    known = all(run.scenario for run in runs)
-    headers = [{**run.log.header.by_key(), "mailbox": run.scenario.get("mailbox") if known else None} for run in runs]
-    return [LABELS[key] for key in OF_LOAD if any(header.get(key) != headers[0].get(key) for header in headers)]
-
-
-def misses(run: RecordedRun) -> bool:
-    """Return whether a run shows too many users: also an invalid one, if the server did not take the load."""
-    verdict = run.summary.verdict
-    return server_failed(verdict.causes) or (verdict.validity != "invalid" and not verdict.passed)
-
-
-def meets(run: RecordedRun) -> bool:
-    """Return whether a run shows that the server takes its users: a degraded one decides nothing."""
-    return run.summary.verdict.validity == "valid" and run.summary.verdict.passed
 
 
 def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Block]:
