@@ -55,9 +55,7 @@ def open_to_others(path: Path) -> bool:
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
-SECRET_SETTING = re.compile(
-    rb"(?:accounts(?:\.password|\.manifest_key|\.token_command)?|monitors(?:\.[a-z0-9-]+(?:\.command)?)?)\s*="
-)
+SECRET_SETTING = re.compile(rb"(?:accounts(?:\.password|\.manifest_key)?|monitors(?:\.[a-z0-9-]+(?:\.command)?)?)\s*=")
 """Settings with a secret value, which the whole section may contain, too."""
 
 

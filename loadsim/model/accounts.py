@@ -17,7 +17,7 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.model.documents.schema import Text
 from loadsim.model.documents.typed import Reads, mismatch, show, strict
 from loadsim.model.documents.yaml_reader import Origin, resolve_path
-from loadsim.model.log_on import CommandPattern, Pattern, TokenSource, fill, is_pattern
+from loadsim.model.log_on import Pattern, fill, is_pattern
 from loadsim.model.ports import Account
 from loadsim.passwords import from_environment, from_file, open_to_others
 
@@ -64,14 +64,13 @@ class Identity:
     """The ways in which accounts log on other than by their own names and passwords.
 
     `master` is the name to which all passwords belong. It follows `separator` in the log-on name (Dovecot's
-    `user*master`). Without one, the user is the authorisation identity. `token_file` and `token_command` are patterns
-    for the sources of tokens.
+    `user*master`). Without one, the user is the authorisation identity. `token_file` is a pattern
+    for the files of tokens.
     """
 
     master: str | None = None
     separator: str | None = None
     token_file: str | None = None
-    token_command: tuple[str, ...] = ()
 
     def of(self, account: Account) -> Account:
         if self == OWN:
@@ -82,21 +81,12 @@ class Identity:
             authcid = f"{login}{self.separator}{self.master}"
         elif self.master is not None:
             authzid = login
-        token = None
-        if self.token_file is not None:
-            token = TokenSource(file=fill(self.token_file, number, login))
-        elif self.token_command:
-            token = TokenSource(command=tuple(fill(word, number, login) for word in self.token_command))
-        return replace(account, authcid=authcid, authzid=authzid, token=token)
+        token_file = None if self.token_file is None else fill(self.token_file, number, login)
+        return replace(account, authcid=authcid, authzid=authzid, token_file=token_file)
 
     def document(self) -> dict[str, Any]:
-        """Return the keys of the section `accounts`; a command may have a secret among its words."""
-        keys = {
-            "token_file": self.token_file,
-            "token_command": MASK if self.token_command else None,
-            "master": self.master,
-            "master_separator": self.separator,
-        }
+        """Return the keys of the section `accounts`."""
+        keys = {"token_file": self.token_file, "master": self.master, "master_separator": self.separator}
         return {key: value for key, value in keys.items() if value is not None}
 
 
@@ -232,9 +222,6 @@ class AccountsSection:
     """Key that signs the manifest of each mailbox; accounts without passwords need it. Default: each password."""
     token_file: Pattern | None = None
     """File of the user's OAuth token, with the fields `{index}` and `{user}`; read at each log-on, on each client."""
-    token_command: CommandPattern | None = None
-    """Instead of `token_file`: a command that prints the token within 60 s, 30 s before expiry and once after a
-    refusal."""
     master: Text | None = None
     """Name of a master user, to whom all passwords belong, and who logs on as each user."""
     master_separator: Text | None = None
@@ -246,8 +233,6 @@ class AccountsSection:
             raise mismatch("either csv, or user and password", "both")
         if len(sources) > 1:
             raise mismatch(f"one of {', '.join(PASSWORDS)}", f"{' and '.join(sources)}")
-        if self.token_file is not None and self.token_command is not None:
-            raise mismatch("either token_file or token_command", "both")
         if self.master_separator is not None and self.master is None:
             raise mismatch("master with the master_separator", "no master")
         if self.csv is None and self.user is not None and not sources and self.manifest_key is not None:
@@ -255,7 +240,7 @@ class AccountsSection:
         if self.csv is None and (self.user is None or not sources):
             found = "only a password" if sources else "only a user" if self.user else "neither"
             expected = "either csv, or user and password"
-            if self.token_file is not None or self.token_command is not None:
+            if self.token_file is not None:
                 expected = "a user, and a manifest_key (which signs manifests where there is no password)"
                 found = "no manifest_key" if self.user else "no user"
             raise mismatch(expected, found)
@@ -263,10 +248,6 @@ class AccountsSection:
     @property
     def has_password(self) -> bool:
         return self.csv is not None or any(getattr(self, source) is not None for source in PASSWORDS)
-
-    @property
-    def has_token(self) -> bool:
-        return self.token_file is not None or self.token_command is not None
 
 
 def prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
@@ -309,7 +290,7 @@ def _identity(section: AccountsSection, origin: Origin, directory: Path) -> Iden
         if not is_pattern(section.token_file) and not path.is_file():
             raise origin.error(("accounts", "token_file"), "a file", section.token_file)
     token_file = None if path is None else str(path.absolute())
-    return Identity(section.master, section.master_separator, token_file, section.token_command or ())
+    return Identity(section.master, section.master_separator, token_file)
 
 
 def _password(section: AccountsSection, origin: Origin, directory: Path, fetched: bool) -> str:

@@ -1,10 +1,9 @@
-"""Log-on methods, and where the users' tokens come from."""
+"""Log-on methods, and patterns with the number and the name of a user."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from typing import Annotated
 
 from loadsim.model.documents.schema import text
@@ -68,15 +67,6 @@ def _command(line: str) -> tuple[str, ...]:
 
 
 Command = Annotated[tuple[str, ...], Reads(lambda value: _command(text(value)), "text")]
-CommandPattern = Annotated[tuple[str, ...], Reads(lambda value: _command(_pattern(value)), "text")]
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSource:
-    """Where a user's token comes from: the contents of a file, or the output of a command (its words)."""
-
-    file: str | None = None
-    command: tuple[str, ...] = ()
 
 
 def described(methods: tuple[str, ...]) -> str:

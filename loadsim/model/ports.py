@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.errors import ConfigError
-from loadsim.model.log_on import TokenSource
 from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import CommandFields, MailFields, TaskFields
@@ -89,7 +88,7 @@ class Account:
 
     `manifest_key`, also secret, signs the manifest of the mailbox; if it is None, the password does. `authcid` is the
     name to which the password belongs, if it is not the login: a master user's. `authzid` is the identity to act as,
-    if it is sent. `token` states where the token comes from, for methods that need one; the password may then be empty.
+    if it is sent. `token_file` has the token of methods that need one; the password may then be empty.
     `first_address` is the address of the scenario's first account, which all its manifests name; "" without one.
     `password_source` is the key of the scenario that the password comes from, for errors; "" for a key that has it.
     """
@@ -101,7 +100,7 @@ class Account:
     manifest_key: str | None = None
     authcid: str | None = None
     authzid: str | None = None
-    token: TokenSource | None = None
+    token_file: str | None = None
     first_address: str = field(default="", compare=False)
     password_source: str = field(default="", compare=False)
 

@@ -206,7 +206,7 @@ _ABOUT_PASSWORD = re.compile(r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d A
 
 def _about_password(account: Account, failure: TaskFailed) -> bool:
     """Return whether a server refused a password; servers do not say if the account exists."""
-    return account.token is None and bool(_ABOUT_PASSWORD.match(failure.kind)) and not about_limit(failure)
+    return account.token_file is None and bool(_ABOUT_PASSWORD.match(failure.kind)) and not about_limit(failure)
 
 
 def _about_account(account: Account) -> str:

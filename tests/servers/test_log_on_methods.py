@@ -9,7 +9,6 @@ import pytest
 from log_on_server import MASTER, MASTER_PASSWORD, SEPARATOR, LogOnServer, log_on_server
 
 from loadsim.errors import ServerRefused, TaskFailed
-from loadsim.model.log_on import TokenSource
 from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.ports import INBOX, Account, Services
 from loadsim.protocols.registry import open_driver
@@ -144,7 +143,7 @@ def test_a_master_user(server: LogOnServer, driver: str) -> None:
 def test_a_token_from_a_file(server: LogOnServer, tmp_path: Path, driver: str, method: str) -> None:
     """A new token takes effect; one that the service does not know is refused, and not shown."""
     file = tmp_path / "token"
-    account = replace(server.accounts[2], password="", token=TokenSource(file=str(file)))
+    account = replace(server.accounts[2], password="", token_file=str(file))
     services = by(server.services, method)
     token = f"first-{driver}-{method}"
     server.tokens.users[token] = account.login
@@ -164,27 +163,8 @@ def test_a_long_token(server: LogOnServer, tmp_path: Path, driver: str) -> None:
     token = f"long-{driver}-{'x' * 4000}"
     server.tokens.users[token] = server.accounts[0].login
     (tmp_path / "token").write_text(token)
-    account = replace(server.accounts[0], password="", token=TokenSource(file=str(tmp_path / "token")))
+    account = replace(server.accounts[0], password="", token_file=str(tmp_path / "token"))
     log_on(driver, server.services, account)
-
-
-@pytest.mark.parametrize("driver", EACH)
-def test_a_refused_token_is_renewed(server: LogOnServer, tmp_path: Path, driver: str) -> None:
-    """The command is run again, once; the log-on then succeeds on the same connection."""
-    old, new = f"old-{driver}", f"new-{driver}"
-    count = tmp_path / "count"
-    script = f'[ -e "{count}" ] && echo {new} || {{ : > "{count}"; echo {old}; }}'
-    account = replace(server.accounts[0], password="", token=TokenSource(command=("sh", "-c", script)))
-    server.tokens.users[new] = account.login
-    server.tokens.asked.clear()
-    seen = log_on(driver, server.services, account)
-    name = "SMTP AUTH" if driver in SUBMISSIONS else "IMAP AUTHENTICATE"
-    assert [each for each in seen if "CONNECT" in each or "AUTH" in each] == [
-        f"{name[:4]} CONNECT ok",
-        f"{name} refused",
-        f"{name} ok",
-    ]
-    assert server.tokens.asked == [old, new]
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

@@ -16,7 +16,6 @@ import pytest
 from imap_script import PATIENCE_S
 
 from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
-from loadsim.model.log_on import TokenSource
 from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.protocols.registry import open_driver
@@ -189,7 +188,7 @@ MICROSOFT_GREETING = "* OK The Microsoft Exchange IMAP4 service is ready. [UwBOA
 @pytest.fixture
 def with_token(tmp_path: Path) -> Account:
     (tmp_path / "token").write_text(TOKEN)
-    return replace(USER, login="u@sim.test", password="", token=TokenSource(file=str(tmp_path / "token")))
+    return replace(USER, login="u@sim.test", password="", token_file=str(tmp_path / "token"))
 
 
 XOAUTH2 = re.escape(in_base64(f"user=u@sim.test\1auth=Bearer {TOKEN}\1\1"))

@@ -12,7 +12,6 @@ from loadsim.errors import ConfigError, LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.documents.scenario_server import Server
-from loadsim.model.log_on import TokenSource
 from loadsim.model.ports import Endpoint
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.tls import TlsContexts, tls_context
@@ -49,7 +48,7 @@ def test_methods(auth: Any, methods: tuple[str, ...]) -> None:
     assert endpoints(load_scenario("again.yaml")) == endpoints(found)
 
 
-TOKEN_ACCOUNTS = {"user": "u{index}", "token_command": "mint {user}", "manifest_key": "x"}
+TOKEN_ACCOUNTS = {"user": "u{index}", "token_file": "tokens/{user}", "manifest_key": "x"}
 TLS = {"tls": "implicit"}
 OWN = {"user": "u{index}", "password": "hunter2"}
 MINTED = {"user": "u{index}", "manifest_key": "x"}
@@ -62,7 +61,7 @@ MINTED = {"user": "u{index}", "manifest_key": "x"}
         ({"auth": ["plain", "ntlm"]}, OWN, "server.imap.auth[1]: expected auto, or of"),
         ({"auth": []}, OWN, "found an empty list"),
         ({"auth": ["plain", "plain"]}, OWN, "found one twice"),
-        ({"auth": "xoauth2"}, OWN, "expected accounts.token_file or accounts.token_command for xoauth2"),
+        ({"auth": "xoauth2"}, OWN, "expected accounts.token_file for xoauth2, found none"),
         ({"auth": "plain"}, TOKEN_ACCOUNTS, "server.imap.auth: expected passwords in accounts for plain"),
         ({"auth": "external"}, OWN, "expected server.imap.client_certificate for external"),
         ({"auth": "login"}, {**OWN, "master": "admin"}, "server.imap.auth: expected a method with an authorisation"),
@@ -72,8 +71,6 @@ MINTED = {"user": "u{index}", "manifest_key": "x"}
         ({**TLS, "client_certificate": "{name}.pem"}, OWN, "expected no other fields than {index} and {user}"),
         ({**TLS, "tls_verify": "insecure-none", "ca_file": "x"}, OWN, "tls_verify: expected either ca_file or"),
         ({}, {"user": "u{index}", "token_file": "x"}, "expected a user, and a manifest_key"),
-        ({}, {**TOKEN_ACCOUNTS, "token_file": "x"}, "accounts: expected either token_file or token_command"),
-        ({}, {**TOKEN_ACCOUNTS, "token_command": "a 'b"}, "accounts.token_command: expected a command"),
         ({}, {**MINTED, "token_file": "none"}, "accounts.token_file: expected a file"),
         ({}, MINTED, "accounts: expected a password, a token or a client_certif"),
         ({}, {**OWN, "master_separator": "*"}, "accounts: expected master with the master_separator, found no master"),
@@ -109,16 +106,12 @@ def test_a_master_user() -> None:
 
 
 def test_tokens_for_each_user() -> None:
-    """Names cannot become words of the command; the command itself, which may hold a secret, is not written."""
-    accounts = {**TOKEN_ACCOUNTS, "token_command": "mint --key hunter2 '{user} {index:03d}'"}
-    found = scenario(accounts=accounts)
-    assert found.account(2).token == TokenSource(command=("mint", "--key", "hunter2", "u2 002"))
-    assert found.account(2).password == "" and "hunter2" not in found.to_yaml()
-    files = scenario(accounts={"user": "u{index}", "manifest_key": "x", "token_file": "tokens/{user}"})
-    assert files.account(1).token == TokenSource(file=str(Path("tokens/u1").absolute()))
+    found = scenario(accounts={**TOKEN_ACCOUNTS, "token_file": "tokens/{user}-{index:03d}"})
+    assert found.account(2).token_file == str(Path("tokens/u2-002").absolute())
+    assert found.account(2).password == ""
     Path("users.csv").write_text("user,password\na,b\nc,d\n")
     table = scenario(accounts={"csv": "users.csv", "token_file": "tokens/{user}"})
-    assert table.account(2).token == TokenSource(file=str(Path("tokens/c").absolute()))
+    assert table.account(2).token_file == str(Path("tokens/c").absolute())
 
 
 def test_accounts_travel() -> None:
@@ -126,7 +119,7 @@ def test_accounts_travel() -> None:
     found = scenario({"auth": "xoauth2"}, accounts={**TOKEN_ACCOUNTS, "master": "m", "master_separator": "*"})
     again = pickle.loads(pickle.dumps(found))
     assert again.account(1) == found.account(1) and again.server == found.server
-    assert (again.account(1).name, again.account(1).token) == ("u1*m", TokenSource(command=("mint", "u1")))
+    assert (again.account(1).name, again.account(1).token_file) == ("u1*m", str(Path("tokens/u1").absolute()))
 
 
 def test_a_readable_file_of_a_token() -> None:

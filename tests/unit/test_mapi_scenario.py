@@ -120,7 +120,7 @@ def test_what_is_no_address(url: Any) -> None:
         ({"mapi": HTTP | {"ca_file": "own.yaml"}}, {}, "server.mapi.url: expected https where there is a ca_file"),
         (
             {"mapi": HTTP},
-            {"accounts": {"user": "u{index}", "token_command": "a", "manifest_key": "k"}},
+            {"accounts": {"user": "u{index}", "token_file": "{user}", "manifest_key": "k"}},
             "for mapi, found none",
         ),
         ({"mapi": HTTP}, {"accounts": {"user": "u{index}", "password": "a", "master": "m"}}, "found a master's"),

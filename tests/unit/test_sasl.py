@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerRefused, TaskFailed
-from loadsim.model.log_on import TokenSource
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.sasl import authenticate, scram, tokens
 from loadsim.protocols.sasl.authenticate import Dialogue
@@ -205,7 +204,6 @@ def test_few_keys_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 METHODS = "PLAIN LOGIN CRAM-MD5 SCRAM-SHA-1 SCRAM-SHA-256 XOAUTH2 OAUTHBEARER EXTERNAL"
 ALL = frozenset(METHODS.split())
-TOKEN = TokenSource(file="/none")
 
 
 @pytest.mark.parametrize(
@@ -217,10 +215,10 @@ TOKEN = TokenSource(file="/none")
         (Offer(frozenset({"PLAIN", "CRAM-MD5"}), True, False), USER, "cram-md5"),
         (Offer(frozenset({"LOGIN"}), True, True), USER, "login-command"),
         (Offer(frozenset({"LOGIN"}), False, True), USER, "login"),
-        (Offer(ALL, True, True), replace(USER, token=TOKEN), "oauthbearer"),
-        (Offer(ALL - {"OAUTHBEARER"}, True, True), replace(USER, token=TOKEN), "xoauth2"),
-        (Offer(frozenset({"PLAIN"}), True, True), replace(USER, token=TOKEN), "plain"),
-        (Offer(frozenset({"PLAIN"}), True, True), replace(USER, token=TOKEN, password=""), None),
+        (Offer(ALL, True, True), replace(USER, token_file="x"), "oauthbearer"),
+        (Offer(ALL - {"OAUTHBEARER"}, True, True), replace(USER, token_file="x"), "xoauth2"),
+        (Offer(frozenset({"PLAIN"}), True, True), replace(USER, token_file="x"), "plain"),
+        (Offer(frozenset({"PLAIN"}), True, True), replace(USER, token_file="x", password=""), None),
         (Offer(frozenset({"LOGIN"}), True, True), replace(USER, authzid="other"), None),
         (Offer(frozenset({"GSSAPI"}), False, True), USER, None),
     ],
@@ -267,11 +265,10 @@ def test_a_token_in_a_file(tmp_path: Path, content: str, token: str) -> None:
     """Alone on its line, or in the answer of a token endpoint. A new one takes effect at once."""
     file = tmp_path / "token"
     file.write_text(content)
-    source = TokenSource(file=str(file))
-    assert asyncio.run(tokens.current(source)) == token
+    assert tokens.current(str(file)) == token
     file.write_text("next")
-    assert asyncio.run(tokens.current(source)) == asyncio.run(tokens.current(source, token)) == "next"
-    assert tokens.known(source) == [token, "next"]
+    assert tokens.current(str(file)) == "next"
+    assert tokens.known(str(file)) == [token, "next"]
 
 
 @pytest.mark.parametrize("content", ["", "two words", "a\1b", "{", '{"token": "x"}', "[1]"])
@@ -280,71 +277,19 @@ def test_no_token_in_a_file(tmp_path: Path, content: str) -> None:
     with pytest.raises(
         GeneratorFailed, match=r"token_file: .*/token: expected a token \(RFC 6750\), or JSON"
     ) as failed:
-        asyncio.run(tokens.current(TokenSource(file=str(tmp_path / "token"))))
+        tokens.current(str(tmp_path / "token"))
     assert failed.value.kind == "no token" and "words" not in str(failed.value)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(GeneratorFailed, match="expected a file that can be read, found: No such file"):
-        asyncio.run(tokens.current(TokenSource(file=str(tmp_path / "none"))))
-
-
-def counting(tmp_path: Path, output: str) -> TokenSource:
-    """A command that prints this, with the number of its call for N."""
-    script = f'echo x >> "{tmp_path}/calls"; n=$(wc -l < "{tmp_path}/calls"); echo \'{output}\' | sed "s/N/$n/"'
-    return TokenSource(command=("sh", "-c", script))
-
-
-def calls(tmp_path: Path) -> int:
-    return len((tmp_path / "calls").read_text().split())
-
-
-async def test_a_command_runs_for_all_who_share_it(tmp_path: Path) -> None:
-    """Once, however many ask at a time; once more after a refusal, however many were refused."""
-    source = counting(tmp_path, "token-N")
-
-    assert set(await asyncio.gather(*(tokens.current(source) for _ in range(20)))) == {"token-1"}
-    assert set(await asyncio.gather(*(tokens.current(source, "token-1") for _ in range(20)))) == {"token-2"}
-    assert calls(tmp_path) == 2
-
-
-@pytest.mark.parametrize("output", ['{"access_token": "t-N", "expires_in": 20}', jwt(1_000_000_000)])
-def test_an_expired_token_is_replaced(tmp_path: Path, output: str) -> None:
-    """By what the token endpoint or the token itself states."""
-    source = counting(tmp_path, output)
-    for _ in range(3):
-        asyncio.run(tokens.current(source))
-    assert calls(tmp_path) == 3
-    lasting = counting(tmp_path, '{"access_token": "u-N", "expires_in": 3600}')
-    assert {asyncio.run(tokens.current(lasting)) for _ in range(3)} == {"u-4"}
-
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        (("sh", "-c", "echo hunter2; exit 3"), "expected a command that prints a token, found exit status 3"),
-        (("no-such-command",), "expected a command that can be run, found: No such file"),
-        (("echo", "hunter2", "hunter3"), "expected a token"),
-        (("true",), "found none"),
-        (("head", "-c", "70000", "/dev/zero"), "expected at most 65536 bytes"),
-    ],
-)
-def test_a_command_without_a_token(command: tuple[str, ...], says: str) -> None:
-    with pytest.raises(GeneratorFailed, match=says) as failed:
-        asyncio.run(tokens.current(TokenSource(command=command)))
-    assert "hunter" not in str(failed.value)
-
-
-def test_a_silent_command_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "COMMAND_LIMIT_S", 0.05)
-    with pytest.raises(GeneratorFailed, match="expected a token within"):
-        asyncio.run(tokens.current(TokenSource(command=("sleep", "600"))))
+        tokens.current(str(tmp_path / "none"))
 
 
 def test_the_error_states_the_expiry(tmp_path: Path) -> None:
     """The server's reason, and that the token says of itself that it has expired."""
     (tmp_path / "token").write_text(expired := jwt(1_000_000_000))
-    account = replace(USER, password="", token=TokenSource(file=str(tmp_path / "token")))
+    account = replace(USER, password="", token_file=str(tmp_path / "token"))
 
     async def perform(exchange: Exchange) -> None:
         assert exchange.respond(b'{"status":"invalid_token","scope":"mail"}') == b"\1"
@@ -367,9 +312,8 @@ def test_a_reason_that_is_none(challenge: bytes) -> None:
 def test_each_form_of_a_secret_is_masked(tmp_path: Path) -> None:
     """The messages of all methods, as a server may repeat them; other words in Base64 stay."""
     (tmp_path / "token").write_text("a-token-of-mine")
-    account = replace(USER, authzid="other", token=TokenSource(file=str(tmp_path / "token")))
-    assert account.token is not None
-    token = asyncio.run(tokens.current(account.token))
+    account = replace(USER, authzid="other", token_file=str(tmp_path / "token"))
+    token = tokens.current(str(tmp_path / "token"))
     sent: list[bytes] = []
     for method in ("plain", "xoauth2", "oauthbearer"):
         sent.append(initial_of(exchange_of(method, account, token)))

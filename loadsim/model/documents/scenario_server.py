@@ -374,7 +374,7 @@ def _check_methods(accounts: AccountsSection | None, server: Server, origin: Ori
             with problems:
                 raise origin.error_saying(("accounts",), "each user's password, for mapi", found)
             continue
-        secrets = accounts.has_password or accounts.has_token or endpoint.client_certificate
+        secrets = accounts.has_password or accounts.token_file is not None or endpoint.client_certificate
         if endpoint.auth and not endpoint.methods and not secrets:
             expected = "a password, a token or a client_certificate"
             problems.found.append(origin.error_saying(("accounts",), expected, f"none for {service}"))
@@ -383,8 +383,8 @@ def _check_methods(accounts: AccountsSection | None, server: Server, origin: Ori
 def _check_method(method: str, accounts: AccountsSection, endpoint: Endpoint, service: str, origin: Origin) -> None:
     key = ("server", service, "auth")
     as_another = accounts.master is not None and accounts.master_separator is None
-    if method in TOKEN_METHODS and not accounts.has_token:
-        raise origin.error_saying(key, f"accounts.token_file or accounts.token_command for {method}", "neither")
+    if method in TOKEN_METHODS and not accounts.token_file is not None:
+        raise origin.error_saying(key, f"accounts.token_file for {method}", "none")
     if method == "external" and endpoint.client_certificate is None:
         raise origin.error_saying(key, f"server.{service}.client_certificate for {method}", "none")
     if method not in (*TOKEN_METHODS, "external") and not accounts.has_password:

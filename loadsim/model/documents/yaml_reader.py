@@ -20,7 +20,7 @@ from loadsim.model.documents.typed import Wrong, show, value_of
 
 _LONGEST_PATH = 200
 _LONGEST_INDEX = 9
-_SECRET = (*("password", "password_file", "password_env", "manifest_key", "token_file", "token_command"), "accounts")
+_SECRET = (*("password", "password_file", "password_env", "manifest_key", "token_file"), "accounts")
 """Keys whose values are never shown. Some hold no password, but a user may put one there by mistake."""
 
 

@@ -29,30 +29,17 @@ async def log_on(
 ) -> None:
     """Log on by a SASL method. `perform` sends the messages of an exchange, and raises `ServerRefused` for a refusal.
 
-    After the refusal of a token, its source is read again. A new token is tried once.
+    A refusal gets the method, and the reasons that the exchange and the token have.
     """
-    if method not in TOKEN_METHODS:
-        await _perform(method, exchange_of(method, endpoint, account), perform)
-        return
-    assert account.token is not None
-    token = await tokens.current(account.token)
-    try:
-        await _perform(method, exchange_of(method, endpoint, account, token), perform, token)
-    except ServerRefused:
-        fresh = await tokens.current(account.token, refused=token)
-        if fresh == token:
-            raise
-        await _perform(method, exchange_of(method, endpoint, account, fresh), perform, fresh)
-
-
-async def _perform(
-    method: str, exchange: Exchange, perform: Callable[[Exchange], Awaitable[None]], token: str | None = None
-) -> None:
-    """Make one attempt; a refusal gets the method, and the reasons that the exchange and the token have."""
+    token = ""
+    if method in TOKEN_METHODS:
+        assert account.token_file is not None
+        token = tokens.current(account.token_file)
+    exchange = exchange_of(method, endpoint, account, token)
     try:
         await perform(exchange)
     except ServerRefused as refusal:
-        reasons = [method, exchange.reason(), tokens.expiry_note(token) if token is not None else ""]
+        reasons = [method, exchange.reason(), tokens.expiry_note(token)]
         if method in _NAMED and not exchange.reason():
             raise
         raise ServerRefused(refusal.kind, f"({': '.join(filter(None, reasons))}) {refusal.line}") from None

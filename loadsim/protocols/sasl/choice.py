@@ -70,7 +70,7 @@ def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
 
 
 def _automatic(endpoint: Endpoint, account: Account, offer: Offer) -> Iterator[str]:
-    if account.token is not None:
+    if account.token_file is not None:
         yield from TOKEN_METHODS
     if account.password:
         yield from _BY_PASSWORD[offer.encrypted]
@@ -91,7 +91,7 @@ def missing(endpoint: Endpoint, account: Account, offer: Offer) -> str:
 
 def _secrets(endpoint: Endpoint, account: Account) -> str:
     has: Sequence[tuple[str, object]] = (
-        ("a token", account.token),
+        ("a token", account.token_file),
         ("a password", account.password),
         ("a client certificate", endpoint.client_certificate),
     )

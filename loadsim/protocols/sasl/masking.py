@@ -25,7 +25,7 @@ def without_password(text: str, account: Account, *, is_cut: bool = False) -> st
 
     With `is_cut`, it is the beginning of a text: its last word is left out, and so is the beginning of a secret.
     """
-    secrets = [secret for secret in (account.password, *tokens.known(account.token)) if secret]
+    secrets = [secret for secret in (account.password, *tokens.known(account.token_file)) if secret]
     if not secrets:
         return _WORD_AT_END.sub("", text) if is_cut else text
     forms: set[str] = set()
