@@ -47,7 +47,7 @@ VERBS = {
     "clean": "remove what loadsim put into the mailboxes, and nothing else",
     "topology": "export the accounts and distribution lists of a scenario",
     "show": "list the shipped files, drivers and tasks, or show one",
-    "monitor": "sample probes on the server's machine into a file or to standard output, until Ctrl-C",
+    "monitor": "sample probes on the server's machine, and write the log to standard output, until Ctrl-C",
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: check, answer, export",
     "audit": "account for every mail of a run: lost, doubled, altered, or with others?",

@@ -1,14 +1,12 @@
-"""`loadsim monitor`: sample probes on the server's machine into a file or the standard output, until a signal."""
+"""`loadsim monitor`: sample probes on the server's machine to the standard output, until a signal."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from loadsim.cli.live.run_view import Warnings
-from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_ports, add_set
 from loadsim.errors import ConfigError
 from loadsim.model.documents.scenario_sections import Probes
@@ -25,13 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_set(parser, "a setting of a probe, such as probes.postfix.log=FILE; repeatable")
     parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="the new file, which ends in .tlog; - for standard output, until nothing reads it",
-    )
-    parser.add_argument(
         "--name",
         metavar="NAME",
         help="name of this monitor, for its file and criteria: a-z, 0-9 and -; default: the host's",
@@ -41,15 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_monitor(args: argparse.Namespace) -> int:
-    out: Path | None = None if args.out == Path("-") else args.out
-    if out is not None and out.suffix != ".tlog":
-        raise ConfigError(f"--out {args.out}: expected a name that ends in .tlog, as those of all timing logs")
-    name = args.name or default_name()
     services = Services(Endpoint(LOOPBACK, args.imap_port), Endpoint(LOOPBACK, args.smtp_port))
-    probes = _probes(args.probes, args.overrides)
-    if out is not None:  # else it would be on the terminal of the run that reads the output
-        print_line(f"monitor {name}: {', '.join(probes)}, each second into {out}, until Ctrl-C")
-    watch_server(probes, services, name, out, watcher=Warnings())
+    watch_server(_probes(args.probes, args.overrides), services, args.name or default_name(), watcher=Warnings())
     return 0
 
 

@@ -88,7 +88,7 @@ SAMPLED_THERE = """\
 # lines (docs/how-to/watch-the-server.md). If that is this machine, use this key instead: probes: {{host: {{}}}}
 # monitors:
 #   server: {{command: "ssh {host} loadsim monitor --probe host --imap-port {imap_port} --smtp-port {smtp_port} \
---name server --out -"}}
+--name server"}}
 """
 
 

@@ -1,6 +1,6 @@
 """Watching a server's machine without making load: samples of probes in a timing log, which a run's analysis reads.
 
-The log is a file, or the standard output, for a reader at the other end of a connection.
+The log is the standard output: a file, or a reader at the other end of a connection.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import FileIO
-from pathlib import Path
 from typing import Any
 
 from loadsim.engine.clock import MonotonicClock
@@ -31,10 +30,11 @@ from loadsim.monitor.system.wall_clock import clock_facts, wall_clock_sample
 from loadsim.plugins import printing_to_stderr
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.header import MONITOR
-from loadsim.timinglog.writer import TimingLogWriter
 
 WRITE_EACH_S = 1.0
 """The time between two writes: a kill loses at most the samples of this time."""
+
+NOT_WRITTEN = "monitor: expected to write all samples, found: "
 
 FACTS_EACH = 10
 """The counts of samples and failures are written once in so many writes."""
@@ -50,25 +50,22 @@ Probes = Mapping[str, Mapping[str, Any]]
 """Settings of probes by name."""
 
 
-def watch_server(probes: Probes, services: Services, name: str, out: Path | None, *, watcher: Watcher = SILENT) -> None:
-    """Sample probes of the machine of these services each second into the new file `out`, until a signal.
+def watch_server(probes: Probes, services: Services, name: str, *, watcher: Watcher = SILENT) -> None:
+    """Sample probes of the machine of these services each second to the standard output, until a signal.
 
-    `name` is the monitor's. Without `out`, samples go to the standard output. The sampling then also ends when nothing
-    reads it any more, and when the standard input is a pipe or socket that is closed: the machine at the other end has
-    gone.
+    `name` is the monitor's. The sampling also ends when the output cannot be written, as nothing reads it any more, and
+    when the standard input is a pipe or socket that is closed: the machine at the other end has gone.
 
-    Raises `ConfigError` for wrong names or settings, and for a file that exists or cannot be written.
+    Raises `ConfigError` for wrong names or settings, and for an output that cannot be written.
     """
     if not MONITOR_NAME.fullmatch(name):
         raise ConfigError(f"--name: expected a-z, 0-9 and -, at most 40 characters, found {name!r:.60}")
     if not probes:
         raise ConfigError("monitor: expected at least one probe (--probe host), found none")
-    if out is not None and out.exists():
-        raise ConfigError(f"--out {out}: expected a new file, found one")
     check_probes(MONITOR, probes)
-    target = _standard_output() if out is None else out
+    output = _standard_output()
     with printing_to_stderr():
-        run(_watch(probes, services, name, target, watcher))
+        run(_watch(probes, services, name, output, watcher))
 
 
 def _standard_output() -> FileIO:
@@ -77,7 +74,7 @@ def _standard_output() -> FileIO:
     descriptor = os.dup(1)
     if os.isatty(descriptor):
         os.close(descriptor)
-        raise ConfigError("--out -: expected a pipe or a file as standard output, found a terminal")
+        raise ConfigError("monitor: expected a pipe or a file as standard output, found a terminal: add > NAME.tlog")
     os.set_blocking(descriptor, True)
     return FileIO(descriptor, "wb")
 
@@ -111,29 +108,26 @@ def _calls_at_end_of_input(act: Callable[[], object]) -> Iterator[None]:
         loop.remove_reader(0)
 
 
-async def _watch(probes: Probes, services: Services, name: str, out: Path | FileIO, watcher: Watcher) -> None:
-    """Open the probes and the log. Sample and write each second, until a signal.
-
-    A failed write ends it if a process reads the output, which has gone. A disk may have room again.
-    """
+async def _watch(probes: Probes, services: Services, name: str, output: FileIO, watcher: Watcher) -> None:
+    """Open the probes and the log. Sample and write each second, until a signal or a failed write."""
     stopped = asyncio.Event()
-    to_file = isinstance(out, Path)
-    with calls_on_signal(stopped.set), nullcontext() if to_file else _calls_at_end_of_input(stopped.set):
+    with calls_on_signal(stopped.set), _calls_at_end_of_input(stopped.set):
         opened = await open_probes(MONITOR, probes, services)
         named = tuple(replace(probe, name=f"{probe.name}@{name}") for probe in opened)
-        log = _open_log(name, out)
+        try:
+            log = open_monitor_log(name, output)
+        except OSError as failure:
+            raise ConfigError(f"{NOT_WRITTEN}{failure}") from None
 
         async def write_each_second() -> None:
-            failure, writes = None, 0
+            writes = 0
             while True:
                 log.health(wall_clock_sample())
                 if writes % FACTS_EACH == 0:
                     log.facts({"probes": counts()})
                 writes += 1
-                before, failure = failure, log.flush()
-                if failure and not before:
+                if failure := log.flush():
                     watcher.warning(f"samples not written: {failure}")
-                if failure and not to_file:
                     stopped.set()
                 await asyncio.sleep(WRITE_EACH_S)
 
@@ -147,22 +141,7 @@ async def _watch(probes: Probes, services: Services, name: str, out: Path | File
             try:
                 log.close()
             except OSError as failure:
-                raise ConfigError(f"{_option(out)}: expected to write all samples, found: {failure}") from None
-
-
-def _option(out: Path | FileIO) -> str:
-    return f"--out {out}" if isinstance(out, Path) else "--out -"
-
-
-def _open_log(name: str, out: Path | FileIO) -> TimingLogWriter:
-    before = os.umask(0o077)  # the file names the machine and its disks
-    try:
-        return open_monitor_log(name, out)
-    except OSError as failure:
-        found = failure.strerror or failure
-        raise ConfigError(f"{_option(out)}: expected a file to write, found: {found}") from None
-    finally:
-        os.umask(before)
+                raise ConfigError(f"{NOT_WRITTEN}{failure}") from None
 
 
 def _place(services: Services) -> dict[str, Any]:

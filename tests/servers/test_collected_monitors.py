@@ -30,7 +30,7 @@ SMALL: dict[str, Any] = {
     "mailbox": {"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
 }
 SHORT = {"day_length": "8s", "ramp_up": "1s", "warm_up": "1s", "window": "7s"}
-MONITOR = f"{sys.executable} -m loadsim monitor --probe host --name mx1 --out -"
+MONITOR = f"{sys.executable} -m loadsim monitor --probe host --name mx1"
 
 
 def declared(place: Path) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(
     assert (source.client, source.ended, source.facts.collection) == ("mx1", True, None)
     assert source.monitor and source.monitor.damages == ()
     assert not Path(f"/proc/{pid_of(tmp_path)}").exists()
-    assert "--out -" not in "".join(path.read_text() for path in (out / "scenario.yaml", out / "answer.txt"))
+    assert "--name mx1" not in "".join(path.read_text() for path in (out / "scenario.yaml", out / "answer.txt"))
 
 
 @pytest.mark.nightly(part="runs")

@@ -298,7 +298,7 @@ def test_an_answer_names_the_monitor_and_what_is_missing(
     assert (result.passed, result.figure) == (False, None)
 
 
-COMMAND = "ssh mx1 loadsim monitor --probe host --name mx1 --out -"
+COMMAND = "ssh mx1 loadsim monitor --probe host --name mx1"
 
 
 def read(*settings: str) -> object:

@@ -85,7 +85,7 @@ def test_another_machine_is_sampled_there() -> None:
     Path("declared.yaml").write_text(declared, encoding="utf-8")
     ssh, host, _, *words = load_scenario("declared.yaml", passwords=False).monitors["server"]
     args = parser().parse_args(words)
-    assert (ssh, host, args.name, str(args.out)) == ("ssh", "mail.example.com", "server", "-")
+    assert (ssh, host, args.name) == ("ssh", "mail.example.com", "server")
     assert (args.probes, args.imap_port, args.smtp_port) == (["host"], 993, 465)
 
 

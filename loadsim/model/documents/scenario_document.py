@@ -85,6 +85,6 @@ class ScenarioDocument:
     """Probes by name, or `NAME/LABEL`, each a mapping of settings."""
     monitors: Monitors = field(default_factory=dict)
     """Monitors by name, each with the `command` that prints its log, such as `ssh mx1 loadsim monitor --probe host
-    --name mx1 --out -`. It runs without a shell during the load. At most 16."""
+    --name mx1`. It runs without a shell during the load. At most 16."""
     allow_hosts: tuple[Text, ...] = ()
     """Hosts other than loopback that loadsim may put under load."""
