@@ -48,7 +48,6 @@ from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes, sampled
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
-from loadsim.monitor.system.filesystems import server_storage
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import inspect, restore
@@ -185,14 +184,12 @@ async def make_load(
         readings: deque[dict[str, Any]] = deque(maxlen=1)  # the newest that no sample has
         try:
             with calls_on_signal(coordinator.stop), sampled(probes, machine_log, MonotonicClock()):
-                storage = partial(server_storage, assigned.services)
                 async with (
                     watched_machine(
                         machine_log,
                         MonotonicClock(),
                         lambda: coordinator.start_ns,
                         environment,
-                        storage,
                         lambda: readings.pop() if readings else {},
                     ),
                     background_tasks(

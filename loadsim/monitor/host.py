@@ -110,13 +110,11 @@ async def watched_machine(
     clock: Clock,
     start_ns: Callable[[], int],
     facts: Mapping[str, Any],
-    facts_at_start: Callable[[], Mapping[str, Any]],
     more: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[None]:
     """Write `facts` about this machine into its log, and a sample each second within the block.
 
-    `start_ns` returns the common start, 0 before it; `facts_at_start` is called after it, once. `more` returns further
-    values for each sample.
+    `start_ns` returns the common start, 0 before it. `more` returns further values for each sample.
     """
 
     async def sample_each_second(machine: Machine) -> None:
@@ -126,7 +124,6 @@ async def watched_machine(
             if start_ns() and not started:
                 started = True
                 log.facts({"start_ns": start_ns()})
-                log.facts(facts_at_start())
             log.health({"at_ns": clock.now_ns(), **machine.take(), **more()})
             log.gather()
             log.write()

@@ -25,9 +25,6 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     if figures.submission is not None:  # else users contact neither IMAP nor SMTP
         yield "IMAP greeting", facts.imap_greeting
         yield "SMTP greeting", facts.smtp_greeting
-    systems = {file_system(one) for source in run.log.sources for one in source.facts.server_file_systems or ()}
-    storage = "the embedded server keeps mail in memory" if figures.embedded else "; ".join(sorted(systems))
-    yield "Storage and file system", storage
     here = {None: "", True: "the generator's machine", False: "another machine than the generator's"}
     yield "Server runs on", here[facts.server_here]
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ from loadsim.monitor.collector import collected
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.machine_needs import check_memory, shortages
 from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
-from loadsim.monitor.system.filesystems import server_storage
 from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.hold import Hold, held
@@ -229,8 +227,7 @@ class _LocalRun:
             on_figures=self._warn_of_figures,
             on_sample=lambda probe, figures: samples.append((probe, figures)),
         )
-        storage = partial(server_storage, self.services)
-        watched = watched_machine(machine_log, MonotonicClock(), lambda: coordinator.start_ns, self.facts, storage)
+        watched = watched_machine(machine_log, MonotonicClock(), lambda: coordinator.start_ns, self.facts)
         with (
             machine_failures(lambda line: RunInvalid(line) if coordinator.start_ns else ConfigError(line)),
             calls_on_signal(coordinator.stop),

@@ -35,17 +35,13 @@ Core = Annotated[int, Within(0, 2**16)]
 
 
 class FileSystem(NamedTuple):
-    """A mounted file system. `source` is mostly a device; `model` is that of its disk, None if unknown.
-
-    `open_by` has the names of the server's processes with files on it.
-    """
+    """A mounted file system. `source` is mostly a device; `model` is that of its disk, None if unknown."""
 
     type: str
     source: str
     mounted_at: str
     options: str
     model: str | None
-    open_by: tuple[str, ...] = ()
 
 
 class ProbeCounts(NamedTuple):
@@ -125,7 +121,6 @@ class LogFacts(NamedTuple):
     libraries: Mapping[str, str] | None = None
     probes: Mapping[str, ProbeCounts] | None = None
     run_file_system: FileSystem | None = None
-    server_file_systems: tuple[FileSystem, ...] | None = None
 
 
 OF_MONITORS = frozenset(

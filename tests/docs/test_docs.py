@@ -24,7 +24,6 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
-from loadsim.monitor.system.filesystems import server_storage
 from loadsim.monitor.system.wall_clock import clock_facts
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
@@ -187,7 +186,6 @@ def test_every_fact_of_the_timing_log_is_described():
         for key in told.keys
     }
     services = Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1))
-    said |= server_storage(services).keys()
     with server_facts(services, engines=1, pin=False, watcher=SILENT) as seen:
         said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
     said |= clock_facts().keys() | EarlyEnd(ABORT_ON, "").facts.keys() | {COLLECTION}

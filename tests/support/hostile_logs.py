@@ -90,7 +90,6 @@ MACHINE_FACTS: dict[str, Any] = {
     "python": "CPython 3",
     "libraries": {"numpy": "2"},
     "run_file_system": FILE_SYSTEM,
-    "server_file_systems": [{**FILE_SYSTEM, "open_by": ["imapd"]}],
 }
 TASKS = [
     done("LOGON", -100, 5),

@@ -86,9 +86,7 @@ def test_a_machine_has_a_log_of_its_own(tmp_path: Path) -> None:
     async def watch(clock: VirtualLoop) -> None:
         log = TimingLogWriter(path, HEADER | {"engine": "machine", "engine_users": 0}, clock.now_ns())
         started: list[int] = []
-        async with watched_machine(
-            log, clock, lambda: sum(started), {"server_here": True}, lambda: {"at": len(started)}
-        ):
+        async with watched_machine(log, clock, lambda: sum(started), {"server_here": True}):
             await asyncio.sleep(2)
             started.append(clock.now_ns())
             await asyncio.sleep(3.5)

@@ -1,32 +1,21 @@
-"""The file systems of a run's directory, and of the files that a mail server on this machine has open.
+"""The file system of a directory.
 
 The kernel states the mount of each open file (proc_pid_fdinfo(5)), and the file system of the mount
-(proc_pid_mountinfo(5)). Without permission to inspect the server's processes, their file systems are unknown.
+(proc_pid_mountinfo(5)).
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from loadsim.model.ports import Services
-from loadsim.monitor.server_discovery import find_server
 from loadsim.timinglog.facts import FileSystem
-
-MOST_ALIKE = 8
-"""The most processes of one name whose files are inspected: a server may have a process per session."""
 
 DEVICE = "/sys/dev/block/{number}"
 """The place of a block device (`major:minor`)."""
-
-NO_STORAGE = ("proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "mqueue", "nsfs")
-"""Types of file systems without storage."""
 
 
 def mounts(mountinfo: str) -> dict[int, FileSystem]:
@@ -64,48 +53,6 @@ def run_storage(directory: Path) -> dict[str, Any] | None:
         finally:
             os.close(opened)
     return None
-
-
-def server_storage(services: Services) -> dict[str, Any]:
-    """Return the fact `server_file_systems`: where a server on this machine has files open, and its processes' names.
-
-    Call it while users are logged on: only then do the processes exist that serve mailboxes.
-    """
-    by_system = open_file_systems(find_server(*services.endpoints.values()).processes)
-    return {
-        "server_file_systems": [
-            system._replace(open_by=tuple(sorted(names)))._asdict()
-            for system, names in sorted(by_system.items(), key=lambda one: one[0].mounted_at)
-        ]
-    }
-
-
-def open_file_systems(processes: Mapping[int, str]) -> dict[FileSystem, set[str]]:
-    """Return the file systems on which these processes have files or directories open, with the processes' names."""
-    found: defaultdict[FileSystem, set[str]] = defaultdict(set)
-    alike = Counter[str]()
-    seen: dict[str, dict[int, FileSystem]] = {}  # most processes see the same mounts
-    for process, name in processes.items():
-        if alike[name] == MOST_ALIKE:
-            continue
-        with suppress(OSError):  # it has exited, or permission is missing
-            mountinfo = _text(f"/proc/{process}/mountinfo")
-            known = seen.get(mountinfo) or seen.setdefault(mountinfo, mounts(mountinfo))
-            used = set(_mounts_used(process))
-            alike[name] += 1
-            for number in used & known.keys():  # memory files are on no listed mount
-                if known[number].type not in NO_STORAGE:
-                    found[known[number]].add(name)
-    return found
-
-
-def _mounts_used(process: int) -> Iterator[int]:
-    """Yield the mounts of a process's open files and directories."""
-    for file in Path(f"/proc/{process}/fd").iterdir():
-        with suppress(OSError):  # closed meanwhile
-            mode = file.stat().st_mode
-            if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-                yield _mount(f"/proc/{process}/fdinfo/{file.name}")
 
 
 def _mount(fdinfo: str) -> int:

@@ -1,19 +1,15 @@
-"""What files lie on: as the kernel says it, held against df, of our own directories and of other processes."""
+"""What files lie on: as the kernel says it, held against df."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
 
 from loadsim.monitor.system import filesystems
-from loadsim.monitor.system.filesystems import FileSystem, mounts, open_file_systems, run_storage
+from loadsim.monitor.system.filesystems import FileSystem, mounts, run_storage
 
 MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 0:99999 / / rw,noatime - ext4 /dev/root rw,data=ordered
@@ -49,37 +45,3 @@ def test_a_directory_lies_where_df_says(path: Path) -> None:
     found = run_storage(path)
     assert found is not None
     assert (found["type"], found["source"], found["mounted_at"]) == df(path)
-
-
-@contextmanager
-def holding(*files: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that has these files open while the block lasts."""
-    code = (
-        "import os, sys; [os.open(name, os.O_RDONLY | os.O_NONBLOCK) for name in sys.argv[1:]];"
-        "print('open', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *files],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # pytest's own is a file
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "open\n"
-        yield process
-
-
-def test_open_files_tell_what_a_process_stores_on(tmp_path: Path) -> None:
-    """Files, also those that are deleted; none of /proc or /dev, and nothing that keeps nothing, such as a FIFO."""
-    (tmp_path / "mail").write_text("x")
-    os.mkfifo(tmp_path / "fifo")
-    with (
-        holding(str(tmp_path / "mail"), "/proc/self/stat", "/dev/null") as one,
-        holding("/dev/null", str(tmp_path / "fifo")) as other,
-    ):
-        (tmp_path / "mail").unlink()
-        found = open_file_systems({one.pid: "imap", other.pid: "anvil", 2**22 + 1: "gone"})
-    kind, source, place = df(tmp_path)
-    ((system, names),) = found.items()
-    assert (system.type, system.source, system.mounted_at, names) == (kind, source, place, {"imap"})
