@@ -46,7 +46,7 @@ VERBS = {
     "init": "bring every mailbox of a scenario to its start state",
     "clean": "remove what loadsim put into the mailboxes, and nothing else",
     "topology": "export the accounts and distribution lists of a scenario",
-    "show": "list the shipped files, drivers and tasks, or show one",
+    "show": "list the shipped files, or show one",
     "monitor": "sample probes on the server's machine, and write the log to standard output, until Ctrl-C",
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: check, answer, export",

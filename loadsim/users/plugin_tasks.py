@@ -58,8 +58,7 @@ def task_of(found: Plugin) -> Task:
     act = found.load()
     if not inspect.iscoroutinefunction(act):
         raise ConfigError(f"task {found.name}: expected {found.entry.value} to be an async function, found {act!r:.60}")
-    about = (act.__doc__ or "").strip().partition("\n")[0].removesuffix(".")
-    return Task(found.name, partial(_act, found, act, set()), about=about)
+    return Task(found.name, partial(_act, found, act, set()))
 
 
 async def _do_nothing(user: UserMail, index: int) -> None:

@@ -33,7 +33,7 @@ class Task:
     """One kind of task.
 
     `compose` takes the result of `fetch`, and `act` that of `compose`. If `submits`, `act` talks to the submission
-    service, and its failure leaves the mailbox session alone. `about` says in a few words what the user does.
+    service, and its failure leaves the mailbox session alone.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Task:
     compose: Callable[[UserMail, Any], Any] | None = None
     fetch: Callable[[UserMail, Any], Awaitable[Any]] | None = None
     submits: bool = False
-    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,35 +379,22 @@ async def log_off(user: UserMail, _: None) -> None:
         raise lack
 
 
-LOGON = Task("LOGON", log_on, about="logs on, and lists the newest messages of the Inbox")
-SYNC = Task("SYNC", sync, about="lists new mail that the server has announced")
-READ = Task("READ", read, about="opens a message of the Inbox, and reads its text")
-LOAD_ATTACHMENT = Task("LOAD ATTACHMENT", load_attachment, about="fetches an attachment of a message")
-SEND = Task("SEND", submit, compose_new, submits=True, about="submits a new message")
-REPLY = Task("REPLY", submit, compose_reply, submits=True, about="submits an answer to the sender")
-REPLY_ALL = Task(
-    "REPLY ALL",
-    submit,
-    compose_reply_all,
-    submits=True,
-    about="submits an answer to the sender and the individual recipients",
-)
-FORWARD = Task(
-    "FORWARD",
-    submit,
-    compose_forward,
-    fetch_attachment,
-    submits=True,
-    about="submits a message again, with its attachment, to others",
-)
-SAVE_SENT = Task("SAVE SENT", save_sent, about="stores a copy of a sent message in Sent Items")
-MOVE = Task("MOVE", move, about="moves a read message to a folder")
-COPY = Task("COPY", copy, about="copies a read message to a folder")
-DELETE = Task("DELETE", delete, about="moves a read message to Deleted Items")
-BROWSE = Task("BROWSE", browse, about="opens a folder, and reads one of its messages")
-SCHEDULE = Task("SCHEDULE", schedule, make_schedule, about="changes the user's calendar")
-EVICT = Task("EVICT", evict, about="moves old messages from a full Inbox to Deleted Items")
-LOGOFF = Task("LOGOFF", log_off, about="empties Deleted Items if the profile says so, and logs off")
+LOGON = Task("LOGON", log_on)
+SYNC = Task("SYNC", sync)
+READ = Task("READ", read)
+LOAD_ATTACHMENT = Task("LOAD ATTACHMENT", load_attachment)
+SEND = Task("SEND", submit, compose_new, submits=True)
+REPLY = Task("REPLY", submit, compose_reply, submits=True)
+REPLY_ALL = Task("REPLY ALL", submit, compose_reply_all, submits=True)
+FORWARD = Task("FORWARD", submit, compose_forward, fetch_attachment, submits=True)
+SAVE_SENT = Task("SAVE SENT", save_sent)
+MOVE = Task("MOVE", move)
+COPY = Task("COPY", copy)
+DELETE = Task("DELETE", delete)
+BROWSE = Task("BROWSE", browse)
+SCHEDULE = Task("SCHEDULE", schedule, make_schedule)
+EVICT = Task("EVICT", evict)
+LOGOFF = Task("LOGOFF", log_off)
 
 TASKS = {task.name: task for task in [*globals().values()] if isinstance(task, Task)}
 """Every task above by name."""
