@@ -289,7 +289,6 @@ class Endpoint:
     authorities: str | None = None
     methods: tuple[str, ...] = ()
     tls_server_name: str | None = None
-    tls_min_version: str = "1.2"
     tls_verify: bool = True
     client_certificate: str | None = None
     client_key: str | None = None

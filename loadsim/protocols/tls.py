@@ -99,7 +99,7 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     context = kind(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and names
     if isinstance(context, ResumingContext):
         context.sessions = {}
-    context.minimum_version = _VERSIONS[endpoint.tls_min_version]
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     if endpoint.client_certificate is not None:
         _load_certificate(context, endpoint.client_certificate, endpoint.client_key)
     if not endpoint.tls_verify:
@@ -115,9 +115,6 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     except (ValueError, ssl.SSLError):  # the first for a file that is empty
         raise _no_authorities(endpoint, "none in it") from None
     return context
-
-
-_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None) -> None:

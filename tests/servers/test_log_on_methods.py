@@ -183,7 +183,7 @@ def test_a_client_certificate(server: LogOnServer, tmp_path: Path, driver: str) 
 @pytest.mark.parametrize("driver", EACH)
 def test_the_name_in_the_certificate(server: LogOnServer, driver: str) -> None:
     """The name that is stated is verified, in place of the host's."""
-    named = by(server.services, "plain", tls_server_name="localhost", tls_min_version="1.3")
+    named = by(server.services, "plain", tls_server_name="localhost")
     log_on(driver, named, server.accounts[0])
     failure = refusal(driver, by(server.services, "plain", tls_server_name="mail.example"), server.accounts[0])
     assert str(failure).startswith("TLS certificate: Hostname mismatch")

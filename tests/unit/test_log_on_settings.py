@@ -66,7 +66,6 @@ MINTED = {"user": "u{index}", "manifest_key": "x"}
         ({"auth": "external"}, OWN, "expected server.imap.client_certificate for external"),
         ({"auth": "login"}, {**OWN, "master": "admin"}, "server.imap.auth: expected a method with an authorisation"),
         ({**TLS, "tls_verify": False}, OWN, "server.imap.tls_verify: expected yes, or insecure-none"),
-        ({**TLS, "tls_min_version": 1.1}, OWN, "server.imap.tls_min_version: expected 1.2 or 1.3, found 1.1"),
         ({**TLS, "client_key": "x"}, OWN, "server.imap.client_certificate: expected a client_certificate"),
         ({**TLS, "client_certificate": "{name}.pem"}, OWN, "expected no other fields than {index} and {user}"),
         ({**TLS, "tls_verify": "insecure-none", "ca_file": "x"}, OWN, "tls_verify: expected either ca_file or"),

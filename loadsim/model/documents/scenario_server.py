@@ -46,14 +46,6 @@ MAPI_PATH = "/mapi/emsmdb"
 INSECURE = "insecure-none"
 """The word that switches the verification of certificates off."""
 
-TLS_VERSIONS = ("1.2", "1.3")
-
-
-def _tls_version(value: object) -> str:
-    if isinstance(value, bool) or str(value) not in TLS_VERSIONS:
-        raise mismatch(" or ".join(TLS_VERSIONS))
-    return str(value)
-
 
 def _verify(value: object) -> bool:
     if value is not True and value != INSECURE:
@@ -87,7 +79,6 @@ def _read_smtp_auth(value: object) -> bool | tuple[str, ...]:
     return value if isinstance(value, bool) else _read_smtp_methods(value)
 
 
-TlsVersion = Annotated[str, Reads(_tls_version, ", ".join(TLS_VERSIONS))]
 Verification = Annotated[bool, Reads(_verify, f"yes, {INSECURE}")]
 ImapMethods = Annotated[tuple[str, ...], Reads(_methods(METHODS), f"{AUTO}, {', '.join(METHODS)}, or a list")]
 SmtpMethods = Annotated[
@@ -124,8 +115,6 @@ class _Imap:
     """
     tls_server_name: Text | None = None
     """Name in the TLS handshake (SNI) and in the certificate. Default: host."""
-    tls_min_version: TlsVersion = TLS_VERSIONS[0]
-    """Oldest version of TLS."""
     tls_verify: Verification = True
     """Verify certificate and name. With `insecure-none`, anyone between can read passwords and mail; loadsim warns."""
     client_certificate: Pattern | None = None
@@ -158,8 +147,6 @@ class _Smtp:
     """With `yes` or `auto`, authenticate if the server offers it; with `no`, never. A method must be offered."""
     tls_server_name: Text | None = None
     """As for IMAP. Default: host."""
-    tls_min_version: TlsVersion = TLS_VERSIONS[0]
-    """As for IMAP."""
     tls_verify: Verification = True
     """As for IMAP."""
     client_certificate: Pattern | None = None
@@ -197,8 +184,6 @@ class _Mapi:
     """As for IMAP."""
     tls_server_name: Text | None = None
     """As for IMAP."""
-    tls_min_version: TlsVersion = TLS_VERSIONS[0]
-    """As for IMAP."""
     tls_verify: Verification = True
     """As for IMAP."""
     client_certificate: Pattern | None = None
@@ -223,7 +208,6 @@ def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
     meant = {
         "ca_file": section.ca_file is not None,
         "tls_server_name": section.tls_server_name is not None,
-        "tls_min_version": section.tls_min_version != TLS_VERSIONS[0],
         "tls_verify": not section.tls_verify,
         "client_certificate": section.client_certificate is not None,
     }
@@ -241,10 +225,7 @@ def _check_tls(section: _Imap | _Smtp | _Mapi) -> None:
         raise mismatches(mistakes)
 
 
-_COMMON = (
-    *("host", "tls", "ca_file", "tls_server_name", "tls_min_version", "tls_verify"),
-    *("client_certificate", "client_key"),
-)
+_COMMON = (*("host", "tls", "ca_file", "tls_server_name", "tls_verify"), *("client_certificate", "client_key"))
 """Keys of all services that an endpoint has as they are in a file, but `host` and `tls` in the `url` of MAPI."""
 
 
