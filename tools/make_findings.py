@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
+from loadsim.findings.severity import Severity
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "findings.md"
 

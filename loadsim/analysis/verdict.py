@@ -15,9 +15,10 @@ from loadsim.analysis.generator.limits import exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import DriverFigures, TaskFigures
 from loadsim.analysis.unserved import Unserved
-from loadsim.findings.catalogue import Cause, Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
+from loadsim.findings.severity import Cause, Severity
 from loadsim.model.limits import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
 from loadsim.timinglog.audited import AuditRecord

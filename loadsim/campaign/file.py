@@ -15,7 +15,7 @@ from loadsim.analysis.summary import Summary
 from loadsim.campaign.runs import DAMAGED, Campaign, CampaignRun
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import locked, read_text
-from loadsim.findings.catalogue import Cause
+from loadsim.findings.severity import Cause
 from loadsim.runs.directory import create_directory, dated, discard, hand_over
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT

@@ -17,7 +17,7 @@ from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
 from loadsim.campaign.runs import LONGEST_FAILURE, Campaign, CampaignRun, HookResult
 from loadsim.engine.signals import handled_by, noticed_signals
 from loadsim.errors import ConfigError, RunInvalid, printable
-from loadsim.findings.catalogue import Cause
+from loadsim.findings.severity import Cause
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Hook
 from loadsim.runs.result import RunResult

@@ -18,8 +18,9 @@ from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.verdict import Verdict, server_failed
 from loadsim.errors import LogError
-from loadsim.findings.catalogue import Cause, Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
+from loadsim.findings.severity import Cause, Severity
 from loadsim.model.documents.typed import Reads, value_of
 from loadsim.model.terms import MOST_USERS
 

@@ -19,8 +19,9 @@ from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.severity import Severity
 from loadsim.model.criteria import refuse_monitors
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.population import resized

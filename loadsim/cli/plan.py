@@ -12,7 +12,7 @@ from loadsim.cli.options import add_scenario
 from loadsim.cli.shown_answer import shown
 from loadsim.dryrun.forecast import refusal
 from loadsim.dryrun.plan_engine import uncollected
-from loadsim.findings.catalogue import Severity
+from loadsim.findings.severity import Severity
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.machine_needs import describe, shortages
 from loadsim.report.plan import describe_plan

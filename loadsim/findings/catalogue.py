@@ -6,36 +6,12 @@ is shown, and `{users:user}` counts users. The documentation of the codes is mad
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum, unique
+from enum import Enum, unique
 from functools import cached_property, partial
 from string import Formatter
 from typing import NamedTuple
 
-
-class Severity(StrEnum):
-    """The weight of a finding, the heaviest first. `missed`: the server does not meet the criteria of the run."""
-
-    INVALID = "invalid"
-    DEGRADED = "degraded"
-    MISSED = "missed"
-    WARNING = "warning"
-    NOTE = "note"
-
-
-class Cause(StrEnum):
-    """Why a run is invalid. Only `LOAD` and `ABORTED` say something about the server: it did not take the load.
-
-    `GENERATOR`: the load generator was beyond its limits, or lacked ports, files or memory. `FAULT`: it failed
-    otherwise, or what it did is unknown. `LOAD`: the server did not take the load of the scenario. `TERMS`: the run was
-    too short or too small. `ABORTED`: `abort_on` found the run hopeless. `ENDED`: a user ended it.
-    """
-
-    GENERATOR = "generator"
-    FAULT = "fault"
-    LOAD = "load"
-    TERMS = "terms"
-    ABORTED = "aborted"
-    ENDED = "ended"
+from loadsim.findings.severity import Cause, Severity
 
 
 class SentencePart(NamedTuple):
@@ -45,21 +21,6 @@ class SentencePart(NamedTuple):
     field: str
     noun: str
 
-
-def _entry(
-    severity: Severity, cause: Cause | None, sentence: str, remedy: str = ""
-) -> tuple[Severity, Cause | None, str, str]:
-    return severity, cause, sentence, remedy
-
-
-_invalid = partial(_entry, Severity.INVALID)
-_refused = partial(_entry, Severity.INVALID, None)
-"""For a comparison that says nothing, and for a server or machine with which the scenario cannot run: no run failed."""
-
-_degraded = partial(_entry, Severity.DEGRADED, None)
-_missed = partial(_entry, Severity.MISSED, None)
-_warning = partial(_entry, Severity.WARNING, None)
-_note = partial(_entry, Severity.NOTE, None)
 
 MORE_GENERATOR = "use more engines, fewer users, a longer day (run.day_length), or another machine for the generator"
 LESS_LOAD = "use fewer users, or a longer day (run.day_length)"
@@ -73,6 +34,38 @@ SMALLER_MESSAGES = "raise the largest message size of the server, or send smalle
 FASTER_DISKS = "use more or faster disks, or fewer mailboxes on them"
 LOOK_AT_LOG = "look for the reason in the server's log"
 
+Entry = tuple[Severity, Cause | None, str, str]
+
+
+def _entry(severity: Severity, cause: Cause | None, sentence: str, remedy: str = "") -> Entry:
+    return severity, cause, sentence, remedy
+
+
+_invalid = partial(_entry, Severity.INVALID)
+_refused = partial(_entry, Severity.INVALID, None)
+"""For a comparison that says nothing, and for a server or machine with which the scenario cannot run: no run failed."""
+
+_degraded = partial(_entry, Severity.DEGRADED, None)
+_missed = partial(_entry, Severity.MISSED, None)
+_warning = partial(_entry, Severity.WARNING, None)
+_note = partial(_entry, Severity.NOTE, None)
+
+
+def _fault(sentence: str, remedy: str = RUN_AGAIN) -> Entry:
+    return Severity.INVALID, Cause.FAULT, sentence, remedy
+
+
+def _too_slow(sentence: str, remedy: str = MORE_GENERATOR) -> Entry:
+    return Severity.INVALID, Cause.GENERATOR, sentence, remedy
+
+
+def _overload(sentence: str, remedy: str = LESS_LOAD) -> Entry:
+    return Severity.INVALID, Cause.LOAD, sentence, remedy
+
+
+def _too_small(sentence: str, remedy: str = MORE_HITS) -> Entry:
+    return Severity.INVALID, Cause.TERMS, sentence, remedy
+
 
 @unique
 class Code(Enum):
@@ -81,95 +74,62 @@ class Code(Enum):
     # The run ended early, or its end is unknown.
     ABORTED = _invalid(Cause.ABORTED, "abort_on ended the run early: {why}", "use fewer users, or fix the server")
     STOPPED = _invalid(Cause.ENDED, "the run was stopped by hand before its end", "let the run reach its end")
-    FAULT_ENDED = _invalid(Cause.FAULT, "the run was ended early: {why}", RUN_AGAIN)
-    FAULT_AT_END = _invalid(Cause.FAULT, "{why}", RUN_AGAIN)
-    NO_END = _invalid(
-        Cause.FAULT,
+    FAULT_ENDED = _fault("the run was ended early: {why}")
+    FAULT_AT_END = _fault("{why}")
+    NO_END = _fault(
         "no log records the end of the run: it is still running, or no engine survived",
         "wait if it is still running, otherwise run again",
     )
 
     # The generator failed.
-    USERS_LOST = _invalid(
-        Cause.FAULT, "the generator lost {lost} of {users:user}, at most {limit_share} allowed", RUN_AGAIN
-    )
-    USERS_GIVEN_UP = _invalid(
-        Cause.FAULT,
+    USERS_LOST = _fault("the generator lost {lost} of {users:user}, at most {limit_share} allowed")
+    USERS_GIVEN_UP = _fault(
         "the generator gave up {given_up} of {users:user} after an internal error",
         "report the error as a bug in loadsim",
     )
-    GENERATOR_FAILED = _invalid(Cause.FAULT, "the load generator itself failed {times:time}: {kinds}", RUN_AGAIN)
-    SHORTAGE = _invalid(
-        Cause.GENERATOR,
+    GENERATOR_FAILED = _fault("the load generator itself failed {times:time}: {kinds}")
+    SHORTAGE = _too_slow(
         "the load generator ran out of resources {times:time}: {kinds}",
         "raise the limit that is named (ulimit -n, sysctl net.ipv4.ip_local_port_range), or use more machines",
     )
-    CLOCKS_NOT_COMPARED = _invalid(
-        Cause.FAULT,
+    CLOCKS_NOT_COMPARED = _fault(
         "mail was seen {early_ms} before it was accepted: the clocks of the machines were not compared",
         "run on a cluster (loadsim cluster), which compares them",
     )
-    NOT_OBSERVED = _invalid(
-        Cause.FAULT,
+    NOT_OBSERVED = _fault(
         "{where} was not observed for {length_s} (longest gap: {begin_s} to {end_s}), so how busy it was is unknown",
         "find out what stopped the machine, and run again",
     )
 
     # The generator was the bottleneck.
-    GENERATOR_LATE = _invalid(
-        Cause.GENERATOR, "the load generator was late: 95th percentile {late_p95_ms}, limit {limit_ms}", MORE_GENERATOR
-    )
-    ENGINE_BEGAN_LATE = _invalid(
-        Cause.GENERATOR, "engine {where} began {late_ms} after the common start, limit {limit_ms}", MORE_GENERATOR
-    )
-    EVENT_LOOP_LATE = _invalid(
-        Cause.GENERATOR,
-        "the event loop of engine {where} was late: 99th percentile {lag_p99_ms}, limit {limit_ms}",
-        MORE_GENERATOR,
-    )
-    ENGINE_BUSY = _invalid(
-        Cause.GENERATOR, "engine {where} used {cpu_share} of a core, limit {limit_share}", MORE_GENERATOR
-    )
+    GENERATOR_LATE = _too_slow("the load generator was late: 95th percentile {late_p95_ms}, limit {limit_ms}")
+    ENGINE_BEGAN_LATE = _too_slow("engine {where} began {late_ms} after the common start, limit {limit_ms}")
+    EVENT_LOOP_LATE = _too_slow("engine {where}: event loop late, 99th percentile {lag_p99_ms}, limit {limit_ms}")
+    ENGINE_BUSY = _too_slow("engine {where} used {cpu_share} of a core, limit {limit_share}")
 
     # The server did not take the load.
-    TASKS_NOT_STARTED = _invalid(
-        Cause.LOAD,
-        "{started} of {due} due tasks were started ({started_share}), at least {limit_share} needed",
-        LESS_LOAD,
+    TASKS_NOT_STARTED = _overload(
+        "{started} of {due} due tasks started ({started_share}), at least {limit_share} needed"
     )
-    LOAD_MISSING = _invalid(
-        Cause.LOAD,
-        "{made} of {planned} planned tasks were started ({made_share}), at least {limit_share} needed",
-        LESS_LOAD,
+    LOAD_MISSING = _overload("{made} of {planned} planned tasks started ({made_share}), at least {limit_share} needed")
+    COMPANIONS_DOWN = _overload(
+        "additional mail programs had no service for {down_share} of the run, limit {limit_share}"
     )
-    COMPANIONS_DOWN = _invalid(
-        Cause.LOAD,
-        "the users' additional mail programs had no service for {down_share} of the run, at most {limit_share} allowed",
-        LESS_LOAD,
-    )
-    NOT_RECORDED = _invalid(
-        Cause.FAULT,
-        "the logs are incomplete: they hold {recorded_share} of the load, at least {limit_share} needed",
-        RUN_AGAIN,
-    )
-    HITS_MISSING = _invalid(
-        Cause.LOAD, "{where} has {hits:hit}, at least {limit} needed: the rest failed or was not done", LESS_LOAD
-    )
-    NO_SCORE = _invalid(Cause.LOAD, "no scored task succeeded: there is no score", LOOK_AT_LOG)
-    NO_THROUGHPUT = _invalid(Cause.LOAD, "no task was done in the window: there is no throughput", LOOK_AT_LOG)
+    NOT_RECORDED = _fault("the logs hold {recorded_share} of the load, at least {limit_share} needed")
+    HITS_MISSING = _overload("{where} has {hits:hit}, at least {limit} needed: the rest failed or was not done")
+    NO_SCORE = _overload("no scored task succeeded: there is no score", LOOK_AT_LOG)
+    NO_THROUGHPUT = _overload("no task was done in the window: there is no throughput", LOOK_AT_LOG)
 
     # The run was too small.
-    FEW_HITS = _invalid(Cause.TERMS, "{where} has {hits:hit}, at least {limit} needed", MORE_HITS)
-    NOTHING_DUE = _invalid(Cause.TERMS, "no scored task was due: there is no score", MORE_HITS)
-    SHORT_WINDOW = _invalid(Cause.TERMS, "the window is {window_s} long, at least {limit_s} needed", MORE_HITS)
-    FEW_PLANNED = _invalid(
-        Cause.TERMS,
+    FEW_HITS = _too_small("{where} has {hits:hit}, at least {limit} needed")
+    NOTHING_DUE = _too_small("no scored task was due: there is no score")
+    SHORT_WINDOW = _too_small("the window is {window_s} long, at least {limit_s} needed")
+    FEW_PLANNED = _too_small(
         "the plan has too few hits in the window: {tasks}; each scored task needs {limit:hit} (limits.hits);"
-        " {factor} times the users or days would be enough",
-        MORE_HITS,
+        " {factor} times the users or days would be enough"
     )
     CUT_SHORT = _invalid(Cause.ABORTED, "too few tasks were due before the run was aborted: {hits:hit}")
-    NO_TASKS = _invalid(Cause.FAULT, "the logs hold no task: there is no score", RUN_AGAIN)
+    NO_TASKS = _fault("the logs hold no task: there is no score")
 
     # Something is missing.
     LOG_DAMAGED = _degraded("{damage}", RUN_AGAIN)
@@ -210,9 +170,8 @@ class Code(Enum):
     MAIL_UNEXPECTED = _missed(
         "{where}: message {message_id} is in {folder} of user {user}, and should be nowhere", LOOK_AT_LOG
     )
-    MAILBOX_UNREAD = _invalid(Cause.FAULT, "the audit could not read the mailbox of {where}: {why}", "audit it again")
-    AUDIT_INCOMPLETE = _invalid(
-        Cause.FAULT,
+    MAILBOX_UNREAD = _fault("the audit could not read the mailbox of {where}: {why}", "audit it again")
+    AUDIT_INCOMPLETE = _fault(
         "the audit could not judge the mail of {left} of {accounts:account}: {why}",
         "audit the run again (loadsim audit)",
     )
@@ -234,23 +193,18 @@ class Code(Enum):
         "client and server share this limit: the server alone may do more", "run the generator on another machine"
     )
     CORES_SHARED = _warning(
-        "server and generator share the cores of {where}", "run with --pin (as root), or use another machine"
+        "server and generator share the cores of {where}",
+        "run with --pin (as root, on two cores or more), or use another machine",
     )
-    CORE_SHARED = _warning("server and generator share the only core of {where}", "use another machine")
     CORES_BUSY = _warning("{busy_share} of the cores of {where} were in use, {engines_share} by the load generator")
     CORES_BUSY_BY_OTHERS = _warning(
         "{busy_share} of the cores of {where} were in use, only {engines_share} by the load generator",
         "stop other programs on the generator's machine (top shows them), or move the generator to another machine",
     )
-    CPU_STOLEN = _warning(
-        "other virtual machines took {stolen_share} of the CPU of {where}", "use a dedicated or idle host"
-    )
-    SEGMENTS_LOST = _warning(
-        "the network lost segments: {where} retransmitted {again} of {sent}", "look for faults in the network"
-    )
+    CPU_STOLEN = _warning("other virtual machines took {stolen_share} of the CPU of {where}", "use a dedicated host")
+    SEGMENTS_LOST = _warning("{where} retransmitted {again} of {sent} TCP segments", "look for faults in the network")
     CLOCK_SET = _warning(
-        "the wall clock of {where} was set by {step_ms}, {at_s} into the run",
-        "keep the clock from being set during a run",
+        "the wall clock of {where} was set by {step_ms}, {at_s} into the run", "do not set it in a run"
     )
 
     # The scenario.
@@ -276,34 +230,24 @@ class Code(Enum):
     )
     # What the score will lack.
     EXPECT_PROVISIONAL = _note(
-        "the score will be provisional: the plan has {tasks} in the window, and each scored task needs"
-        " {limit:hit}; {factor} times the users or days would be enough",
+        "the score will be provisional: the plan has {tasks} in the window, each scored task needs {limit:hit};"
+        " {factor} times the users or days would be enough",
         MORE_HITS,
     )
     NONE_PLANNED = _note("the score will lack {tasks}: the plan has none in the window", MORE_HITS)
 
     # What the server did.
     USERS_UNSERVED = _warning(
-        "{unserved} of {judged:user} had no usable service: too many of their tasks failed, or their tasks or mail"
-        " were later than the criteria allow (user {first})",
+        "{unserved} of {judged:user} had no usable service: tasks failed, or tasks or mail were late (user {first})",
         LOOK_AT_LOG,
     )
-    SESSIONS_LOST = _warning(
-        "{sessions:session} lost; users were without one for {down_share} of the window", LOOK_AT_LOG
-    )
-    COMPANION_SESSIONS_LOST = _warning(
-        "{sessions} of the lost sessions belonged to additional mail programs", LOOK_AT_LOG
-    )
+    SESSIONS_LOST = _warning("{sessions:session} lost; users had none for {down_share} of the window", LOOK_AT_LOG)
+    COMPANION_SESSIONS_LOST = _warning("{sessions} of the lost sessions are of additional mail programs", LOOK_AT_LOG)
     LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} failed", LOOK_AT_LOG)
     COMPANION_LOG_ONS_FAILED = _warning("{failed} of {tried:log-on} of additional mail programs failed", LOOK_AT_LOG)
-    LOG_OFFS_NOT_DONE = _warning(
-        "{not_done} of {tried:log-off} failed or did not finish, so stored mail was not checked", LOOK_AT_LOG
-    )
+    LOG_OFFS_NOT_DONE = _warning("{not_done} of {tried:log-off} not done, so stored mail was not checked", LOOK_AT_LOG)
     NO_SESSION_AT_END = _warning("{without} of {users:user} had no session at the end", LOOK_AT_LOG)
-    NOT_ANNOUNCED = _warning(
-        "users who looked found {messages:message} that the server did not announce",
-        "find out why the server does not announce new mail",
-    )
+    NOT_ANNOUNCED = _warning("users found {messages:message} that the server did not announce", LOOK_AT_LOG)
     LISTS_OMIT_SENDER = _warning("{copies} expected copies are missing: the server's lists leave out the sender")
     FALLING = _warning(
         "times fall during the window: in its first quarter, {first_share} of the hits took longer than the"
@@ -317,9 +261,7 @@ class Code(Enum):
     )
 
     # Monitors.
-    MONITOR_MISSING = _warning(
-        "the run has no log of monitor {where}, which the scenario names", "put its file into RUN/logs"
-    )
+    MONITOR_MISSING = _warning("the run has no log of monitor {where}", "put its file into RUN/logs")
     MONITOR_DEFECT = _warning("monitor {where}: {why}", REPAIR)
     MONITOR_OF_OTHER_TIME = _warning(
         "monitor {where} has no sample in the window: by the clocks, its file covers {begin_s} to {end_s}",
@@ -420,27 +362,20 @@ class Code(Enum):
     CAPACITY_AT_LEAST = _note("at least {users:user}")
     CAPACITY_UNKNOWN = _warning("not found")
     MUST_NEVER_HAPPEN = _warning("something that must never happen did, such as lost mail", LOOK_AT_LOG)
-    ORDER_MATTERS = _warning(
-        "results depend on the order of the runs", "find out what changes from run to run, and search again"
-    )
+    ORDER_MATTERS = _warning("results depend on the order of the runs", "find out what changes from run to run")
     RESULTS_DIFFER = _warning(
         "runs with the same number of users differ", "use longer windows, or find out what changes from run to run"
     )
-    GENERATOR_TOO_SLOW = _warning(
-        "the load generator was too slow for more", "use --pin, more cores, or more machines (--cluster)"
-    )
+    GENERATOR_TOO_SLOW = _warning("the load generator was too slow for more", "use --pin, more cores, or --cluster")
     MOST_MEASURED = _note("the search reached its maximum of {most}", "create more accounts, and raise --most")
-    NOT_MEASURABLE = _warning(
-        "{which} cannot be measured here",
-        "provide what is missing: memory, open files, or hits of each task (run.window)",
-    )
+    NOT_MEASURABLE = _warning("{which} cannot be measured here", "add memory, open files, or hits (run.window)")
     CORES_CONTENDED = _warning(
         "in doubt, since other work shared the server's cores",
         "keep other work off the server's cores (--pin, or an idle machine), and search again",
     )
     BROKEN_RUN = _warning("{why}: one such run decides")
     NUMBER_REFUSED = _warning("{users} users cannot be measured: {why}")
-    MACHINE_LACKS = _invalid(Cause.GENERATOR, "{why}", "raise the limit that is named, or use another machine")
+    MACHINE_LACKS = _too_slow("{why}", "raise the limit that is named, or use another machine")
     SERVER_NOT_MEASURED = _warning(
         "processor, disks and memory of the server were not measured",
         "search again with --set 'probes.host={}' on its machine; from another machine, use the key monitors",
@@ -453,8 +388,7 @@ class Code(Enum):
 
     # A suite, its cells, and its comparisons.
     SUITE_ENDED = _warning(
-        "{runs:run} in a row gave no measurement (stop_after)",
-        "fix the cause, then repeat the command: it makes only the remaining runs",
+        "{runs:run} in a row gave no measurement (stop_after)", "fix the cause, and repeat the command"
     )
     CELL_OVERLOADED = _warning(
         "no score: the server did not take the load in {overloaded} of {answered:run}", FIND_CAPACITY
@@ -574,32 +508,25 @@ class Code(Enum):
     MONITOR_WITHOUT_SAMPLES = _refused("monitor {where}: {why}", "make its command (monitors) print samples")
 
     # A test of storage.
-    STORE_UNVERIFIED = _invalid(Cause.FAULT, "what was stored was not verified afterwards", RUN_AGAIN)
-    DISK_FULL = _invalid(
-        Cause.TERMS, "the file system reached the reserve that stays free", "use fewer mailboxes, or a larger disk"
+    STORE_UNVERIFIED = _fault("what was stored was not verified afterwards")
+    DISK_FULL = _too_small(
+        "the file system reached the reserve that stays free", "use fewer mailboxes, or a larger disk"
     )
-    WORKER_BUSY = _invalid(
-        Cause.GENERATOR,
+    WORKER_BUSY = _too_slow(
         "the process of {where} used {cpu_share} of a core, limit {limit_share}: it was slower than the disks",
         "use more databases, each of which has a process, and a machine with as many cores",
     )
-    WORKER_LATE = _invalid(
-        Cause.GENERATOR,
+    WORKER_LATE = _too_slow(
         "the process of {where} was late: 99th percentile {lag_p99_ms}, limit {limit_ms}",
         "keep other work off the machine, or use fewer threads",
     )
-    CACHE_NOT_FULL = _invalid(
-        Cause.TERMS,
+    CACHE_NOT_FULL = _too_small(
         "a cache did not reach its size, so the disks were not measured as they will be used",
         "use larger mailboxes, or a smaller cache",
     )
-    FEW_READS = _invalid(
-        Cause.TERMS, "{where} made {made:read} from the disk, at least {limit} needed", "use a longer duration"
-    )
-    FEW_LOG_WRITES = _invalid(
-        Cause.TERMS,
-        "{where} made {made:log write}, at least {limit} needed",
-        "use a longer duration, or fewer lazy changes",
+    FEW_READS = _too_small("{where} made {made:read} from the disk, at least {limit} needed", "use a longer duration")
+    FEW_LOG_WRITES = _too_small(
+        "{where} made {made:log write}, at least {limit} needed", "use a longer duration, or fewer lazy changes"
     )
     BELOW_TARGET = _missed(
         "{where} made {achieved} reads and writes per second, target {target}",
@@ -633,10 +560,10 @@ class Code(Enum):
         "start the tests together",
     )
     STORAGE_SHORT = _note("a short test of {length_s}; published ones take 2 h", "use the default duration")
-    MACHINE_RESTARTED = _invalid(
-        Cause.TERMS,
+    MACHINE_RESTARTED = _too_small(
         "the machine was started again during a load: messages were verified by their checksums only, and lost ones"
         " would not be noticed",
+        "",
     )
 
     # What to do after a run without faults.

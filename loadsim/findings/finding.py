@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.findings.catalogue import Cause, Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.formats import Value, in_short, shown_range
+from loadsim.findings.severity import Cause, Severity
 
 GREATEST = 1e15
 """No number of a document is greater: users, and times of a thousand years in ms."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from loadsim.findings.catalogue import Cause, Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
+from loadsim.findings.severity import Cause, Severity
 
 Kind = Code | Severity | Cause
 

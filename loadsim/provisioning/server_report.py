@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadsim.errors import TaskFailed
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
+from loadsim.findings.severity import Severity
 from loadsim.provisioning.answers import meaning
 
 

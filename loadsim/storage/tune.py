@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from loadsim.findings.catalogue import Cause, Code
+from loadsim.findings.catalogue import Code
+from loadsim.findings.severity import Cause
 from loadsim.storage.recording import Recording
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.verdict import judge

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from loadsim.analysis.verdict import Verdict
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.severity import Severity
 from loadsim.storage.recording import Recording
 from loadsim.storage.store import Io, summed
 

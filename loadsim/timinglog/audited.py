@@ -10,9 +10,10 @@ from typing import Annotated, Any, NamedTuple
 
 from loadsim.errors import LogError
 from loadsim.files import open_file
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
+from loadsim.findings.severity import Severity
 from loadsim.model.documents.typed import Reads, Wrong
 from loadsim.timinglog.documents import Count, read_as, read_document
 

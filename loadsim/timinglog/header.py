@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 from loadsim.errors import LogError
-from loadsim.findings.catalogue import Severity
 from loadsim.findings.finding import Finding
+from loadsim.findings.severity import Severity
 from loadsim.model.criteria import DEFAULT, LIMITS
 from loadsim.model.documents.typed import Reads, Row, Within, Wrong, show
 from loadsim.model.partition import CIRCLE, Assignment

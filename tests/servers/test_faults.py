@@ -19,8 +19,9 @@ from patience import PATIENCE_S, PATIENT_CRITERIA
 from small_runs import AFTER_TEN_S, AT_WORK
 
 from bench.nullserver import HOST, NullServer, Shape, started
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.severity import Severity
 from loadsim.timinglog.reader import TimingLog, read_log
 
 pytestmark = pytest.mark.nightly(part="runs")

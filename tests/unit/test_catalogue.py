@@ -17,10 +17,11 @@ from loadsim.analysis.json_values import to_json
 from loadsim.cli.report import document_of
 from loadsim.comparison.comparison import compare_runs
 from loadsim.comparison.document import describe_comparison
-from loadsim.findings.catalogue import Cause, Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import GREATEST, Finding, finding, shared
 from loadsim.findings.formats import LONGEST_TEXT, Value
 from loadsim.findings.next_step import RULES, next_step
+from loadsim.findings.severity import Cause, Severity
 
 LATE = finding(Code.GENERATOR_LATE, late_p95_ms=61.0, limit_ms=50.0)
 

@@ -24,9 +24,10 @@ from loadsim.comparison.comparison import Comparison, NotComparable, compare_run
 from loadsim.comparison.document import RESERVATION, describe_comparison, tone, verdict_line
 from loadsim.comparison.failure_rates import Counts, FailureRates
 from loadsim.errors import ConfigError
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
+from loadsim.findings.severity import Severity
 from loadsim.report.text import to_text
 
 FIGURES = ("tasks", "scores", "response_scores", "further")

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.errors import ConfigError
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.severity import Severity
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.runs.log_header import load_of_plan
 from loadsim.runs.watcher import Watcher

@@ -199,7 +199,7 @@ SHARED = MachineHealth(
     ("machine", "expected"),
     [
         (SHARED, finding(Code.CORES_SHARED, "c1")),
-        (replace(SHARED, cores=1), finding(Code.CORE_SHARED, "c1")),
+        (replace(SHARED, cores=1), finding(Code.CORES_SHARED, "c1")),
         (replace(SHARED, shares_cpus=False, pinned=True), None),
         (replace(SHARED, shares_cpus=None), None),
         (MachineHealth("c1", 8, 0.91, 0.0), finding(Code.CORES_BUSY, "c1", busy_share=0.91, engines_share=None)),

@@ -26,8 +26,9 @@ from loadsim.dryrun import plan_cache
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep, planned_load
 from loadsim.dryrun.tally import Tally
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.findings.severity import Severity
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.timinglog.documents import read_as

@@ -23,8 +23,9 @@ from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import EARLY_ENDS
 from loadsim.errors import LogError
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.findings.severity import Severity
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload

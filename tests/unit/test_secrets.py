@@ -17,8 +17,9 @@ from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import ConfigError
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.findings.severity import Severity
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.ports import Account
 from loadsim.model.scenario import Scenario, load_scenario

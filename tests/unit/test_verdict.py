@@ -16,9 +16,10 @@ from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import Coverage, DriverFigures, TaskFigures, Times, weighted_score
 from loadsim.analysis.statistics.intervals import NoInterval
 from loadsim.analysis.verdict import Facts, judge
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
+from loadsim.findings.severity import Severity
 from loadsim.model.records import OUTCOMES
 from loadsim.model.terms import Window
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
-from loadsim.findings.catalogue import Code, Severity
+from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.severity import Severity
 
 LEAST_LAG_LIMIT_MS = 2.0
 """The least limit of the event loop's lag, even for the fastest server."""
@@ -83,7 +84,7 @@ def suspicious(machines: Sequence[MachineHealth], engines: Sequence[EngineHealth
     for machine in machines:
         name, busy = machine.name, machine.cpu_share
         if machine.shares_cpus and not embedded:
-            found.append(finding(Code.CORE_SHARED if machine.cores == 1 else Code.CORES_SHARED, name))
+            found.append(finding(Code.CORES_SHARED, name))
         if _above(busy, BUSY_SHARE):
             own_share = machine.engines_share
             by_others = own_share is not None and busy is not None and own_share < busy / 2
