@@ -197,7 +197,17 @@ def test_a_run_with_all_of_them(tmp_path: Path) -> None:
             assert loadsim("init", path).returncode == 0
             await_equal([], server.queue)
             before = by_doveadm(server)
-            run = loadsim("run", "--no-report", path, "--out", tmp_path / "out", "--set", "initialise=never")
+            run = loadsim(
+                "run",
+                "--no-report",
+                path,
+                "--out",
+                tmp_path / "out",
+                "--set",
+                "initialise=never",
+                "--set",
+                "run.audit=no",
+            )
             assert run.returncode == 0, run.stderr + run.stdout
             log = read_logs([tmp_path / "out"])
             sent = Counter(log.strings[command["command"]].removeprefix("IMAP ") for command in log.commands)
