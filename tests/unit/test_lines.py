@@ -15,7 +15,7 @@ from virtual_runs import quiet, scenario_of
 
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
-from loadsim.model.log_on import LOGIN_COMMAND, METHODS, TOKEN_METHODS, TokenSource
+from loadsim.model.log_on import LOGIN_COMMAND, METHODS, TOKEN_METHODS
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.protocols.imap.commands import Literal, encode
 from loadsim.protocols.imap.wire import ImapWire
@@ -124,8 +124,8 @@ def test_no_log_on_shows_its_secret(driver: str, method: str, data: st.DataObjec
     secret = data.draw(TOKENS if is_token else SECRETS)
     source = tmp_path / f"token-{abs(hash(secret))}"
     source.write_text(secret, encoding="utf-8")
-    token = TokenSource(file=str(source)) if is_token else None
-    account = Account(1, USER, "user@sim.test", "" if is_token else secret, token=token)
+    file = str(source) if is_token else None
+    account = Account(1, USER, "user@sim.test", "" if is_token else secret, token_file=file)
     server = Repeating(driver, method)
     lines = kept_of(server, account)
     texts = excerpt(lines, account, lambda _: "")
