@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.json_values import to_json
 from loadsim.analysis.summary import Tone
+from loadsim.cli.junit import junit_file
 from loadsim.cli.live.progress import shown_share
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.cli.shown_answer import shown
@@ -17,6 +19,7 @@ from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
 from loadsim.findings.next_step import next_step
+from loadsim.model.scenario import Scenario
 from loadsim.provisioning.server_check import WAIT_S
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask
 from loadsim.report.document import Document, Listing, Section
@@ -24,7 +27,7 @@ from loadsim.runs.check import check_scenario
 from loadsim.runs.quick_load import quick_load
 
 LACKS = 1
-"""The exit status if the scenario cannot run on the server."""
+"""The exit status if the scenario cannot run on the server, or if the server contradicts itself."""
 
 CAN_RUN, CANNOT_RUN = "This scenario can run on this server", "This scenario cannot run on this server"
 
@@ -42,12 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="longest wait for an answer or a message (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
     parser.set_defaults(run=run_check)
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Check the server, and print what was found. Return `LACKS` if the scenario cannot run."""
+    """Check the server, and print what was found. Return `LACKS` if it lacks or breaks something."""
     scenario = given_scenario(args)
+    with junit_file(args.junit, "check") as write_junit:
+        return _check(args, scenario, write_junit)
+
+
+def _check(args: argparse.Namespace, scenario: Scenario, write_junit: Callable[[str], None]) -> int:
 
     def progress(step: str) -> None:
         if sys.stderr.isatty():
@@ -60,14 +69,32 @@ def run_check(args: argparse.Namespace) -> int:
     why = refusal(found)
     verdict = _verdict(report, why)
     if args.json:
-        own = (*report.lacks, *found)
+        own = (*report.lacks, *report.wrong, *found)
         ends = {"can_run": report.can_run, "verdict": verdict, "findings": to_json(own), "next_step": next_step(own)}
         print(json.dumps({"server": name, **greetings, **to_json(report), **ends}, indent=2))
     else:
-        tone: Tone = "bad" if not report.can_run else "doubtful" if why else "good"
+        tone: Tone = "bad" if not report.can_run or report.wrong else "doubtful" if why else "good"
         blocks = tuple(described(name, greetings, report, found))
         print(shown(Document(name, "", verdict, tone, (Section("Findings", blocks, brief=True),), label="")))
-    return 0 if report.can_run else LACKS
+    if args.junit:
+        write_junit(_junit(report))
+    return 0 if report.can_run and not report.wrong else LACKS
+
+
+def _junit(report: ServerReport) -> str:
+    """Return a case for each task and each other observation."""
+    from loadsim.report.junit import Case, junit  # not without the option
+
+    seen = [*((task.task, task.failure) for task in report.tasks), *((one.subject, one) for one in report.observed)]
+    return junit(
+        "loadsim check",
+        [
+            Case("loadsim.check", name, "failure", one.finding.text, one.seen)
+            if one is not None and one.finding is not None and one.is_fault
+            else Case("loadsim.check", name, output="" if one is None else one.seen)
+            for name, one in seen
+        ],
+    )
 
 
 def described(
@@ -80,7 +107,7 @@ def described(
     for task in report.tasks:
         tasks.setdefault(f"Tasks, driver {task.driver}", []).append(_task(task))
     for caption, lines in {
-        "To change": [f"{one.text}: {one.code.remedy}".removesuffix(": ") for one in report.lacks],
+        "To change": [f"{one.text}: {one.code.remedy}".removesuffix(": ") for one in (*report.lacks, *report.wrong)],
         "Server": server,
         **tasks,
         "Mail": _rows(report.mail),
@@ -97,6 +124,7 @@ def _verdict(report: ServerReport, why: str) -> str:
     """Return if the scenario can run, and `why` a run cannot become valid, or ""."""
     if not report.can_run:
         return f"{CANNOT_RUN}."
+    why = why or ("the server contradicts itself" if report.wrong else "")
     return f"{CAN_RUN}; but {why}." if why else f"{CAN_RUN}."
 
 
@@ -104,7 +132,7 @@ def _rows(observations: Iterable[Observation]) -> list[str]:
     rows = []
     for observation in observations:
         text = observation.seen
-        if observation.lacks:
+        if observation.is_fault:
             text = f"LACKS: {text}"
         elif observation.finding:
             text = f"{text}; {observation.finding.text}"

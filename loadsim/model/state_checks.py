@@ -53,6 +53,10 @@ class StateChecks:
             self.violations[found.rule] = first._replace(times=first.times + 1)
 
     @property
+    def users(self) -> int:
+        return len(self._known)
+
+    @property
     def document(self) -> dict[str, Any]:
         """The fact of the timing log."""
-        return {"users": len(self._known), "violations": [one._asdict() for one in self.violations.values()]}
+        return {"users": self.users, "violations": [one._asdict() for one in self.violations.values()]}

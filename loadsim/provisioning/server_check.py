@@ -1,8 +1,8 @@
 """A check of a server for a scenario: a handful of users do each planned task once, and leave nothing behind.
 
-The steps: accounts and sessions, folders of the check, tasks with each driver, mail to lists, limits, and removal of
-everything that the check put there. The folders that it creates are in the account's manifest before they exist, and
-its messages carry loadsim's tag. So `clean` removes what a killed check leaves.
+The steps: accounts and sessions, folders of the check, tasks with each driver, two sessions of one account, mail to
+lists, limits, and removal of everything that the check put there. The folders that it creates are in the account's
+manifest before they exist, and its messages carry loadsim's tag. So `clean` removes what a killed check leaves.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Provisioning, Services
+from loadsim.model.state_checks import StateChecks
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_folders import make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, probe
+from loadsim.provisioning.check_state import state_of, try_state
 from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
 from loadsim.provisioning.preflight import check_accounts, check_submission, log_off, nothing, user_connections
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
@@ -72,7 +74,8 @@ async def check_server(
     Raises `ConfigError` if the server does not answer, or an account cannot log on.
     """
     began = time.monotonic()
-    limited = replace(services, command_limit_s=min(services.command_limit_s, max(wait_s, 1.0)))
+    checks = StateChecks(1.0)
+    limited = replace(services, command_limit_s=min(services.command_limit_s, max(wait_s, 1.0)), state_checks=checks)
     host = CheckHost(workload, Contents(workload.seed), f"check-{secrets.token_hex(6)}")
     host.plugin_tasks = load_tasks(workload.scenario)
     check = Check(workload, limited, checked_users(workload), wait_s, host, Post(host))
@@ -92,6 +95,9 @@ async def check_server(
         await _make_folders(check)
         progress("tasks")
         await _do_tasks(check)
+        if checks.users:
+            progress("state")
+            await try_state(check)
         progress("mail")
         await check_mail(check)
         await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
@@ -102,7 +108,7 @@ async def check_server(
         accounts=tuple(account.login for account in check.accounts),
         server=(*offers(check.workload, limited, check.places, check.smtp), *check.server),
         tasks=_merged(check.tasks),
-        mail=(*check.mail, *limits(workload, check.places, check.smtp)),
+        mail=(*check.mail, *limits(workload, check.places, check.smtp), *state_of(checks)),
         seconds=time.monotonic() - began,
         leftovers=tuple(leftovers),
     )

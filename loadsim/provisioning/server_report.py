@@ -24,6 +24,10 @@ class Observation:
     def lacks(self) -> bool:
         return self.finding is not None and self.finding.severity is Severity.INVALID
 
+    @property
+    def is_fault(self) -> bool:
+        return self.finding is not None and self.finding.severity in (Severity.INVALID, Severity.MISSED)
+
 
 @dataclass(frozen=True, slots=True)
 class TriedTask:
@@ -57,13 +61,20 @@ class ServerReport:
     @property
     def lacks(self) -> Sequence[Finding]:
         """The findings that keep the scenario from running, one for each code."""
-        failures = [task.failure for task in self.tasks if task.failure is not None]
-        seen = [*self.server, *failures, *self.mail, *self.monitors]
         found: dict[Code, Finding] = {}
-        for one in seen:
+        for one in [*self.observed, *(task.failure for task in self.tasks if task.failure is not None)]:
             if one.finding is not None and one.lacks:
                 found.setdefault(one.finding.code, one.finding)
         return [*found.values()]
+
+    @property
+    def observed(self) -> Sequence[Observation]:
+        return [*self.server, *self.mail, *self.monitors]
+
+    @property
+    def wrong(self) -> Sequence[Finding]:
+        """The faults of the server with which the scenario can run, but misses a criterion."""
+        return [one.finding for one in self.observed if one.finding is not None and one.is_fault and not one.lacks]
 
     @property
     def can_run(self) -> bool:

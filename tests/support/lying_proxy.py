@@ -47,9 +47,20 @@ def unaltered(_: bytes, literal: bytes) -> bytes:
     return literal
 
 
+Rewrites = Callable[[bytes, bytes], bytes]
+"""Returns what the client gets in place of a line of the server and the literal behind it."""
+
+
+def unwritten(line: bytes, literal: bytes) -> bytes:
+    return line + literal
+
+
 @contextmanager
 def lying_proxy(
-    port: int, answers: Answers = honest, alters: Callable[[bytes, bytes], bytes] = unaltered
+    port: int,
+    answers: Answers = honest,
+    alters: Callable[[bytes, bytes], bytes] = unaltered,
+    rewrites: Rewrites = unwritten,
 ) -> Iterator[int]:
     """The port of a proxy before the server on this port of the loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -64,7 +75,7 @@ def lying_proxy(
                 server = socket.create_connection(("127.0.0.1", port))
                 open_sockets.extend((client, server))
                 threading.Thread(target=_commands, args=(client, server, answers), daemon=True).start()
-                threading.Thread(target=_responses, args=(server, client, alters), daemon=True).start()
+                threading.Thread(target=_responses, args=(server, client, alters, rewrites), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
         try:
@@ -118,13 +129,15 @@ def _unwaiting(command: bytes) -> bytes:
     )
 
 
-def _responses(server: socket.socket, client: socket.socket, alters: Callable[[bytes, bytes], bytes]) -> None:
+def _responses(
+    server: socket.socket, client: socket.socket, alters: Callable[[bytes, bytes], bytes], rewrites: Rewrites
+) -> None:
     try:
         with server.makefile("rb") as lines:
             while line := lines.readline():
                 literal = _LITERAL.search(line)
                 body = alters(line, lines.read(int(literal[1]))) if literal else b""
-                client.sendall(line + body)
+                client.sendall(rewrites(line, body))
     except OSError:
         pass
     finally:

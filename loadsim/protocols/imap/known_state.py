@@ -85,13 +85,11 @@ class Mailbox:
 
 @dataclass(slots=True, eq=False)
 class View:
-    """An open mailbox as one session sees it. `uids` has the UID of each message, or 0; `old` were there at first."""
+    """An open mailbox as one session sees it. `uids` has the UID of each message, or 0."""
 
     mailbox: Mailbox
     since: int
     uids: list[int]
-    old: int
-    next_uid: int
     keeps: frozenset[str] | None  # PERMANENTFLAGS in lower case
     known: set[int] = field(default_factory=set)  # UIDs
     gone: set[int] = field(default_factory=set)
@@ -221,8 +219,9 @@ class KnownSession:
         idles = any(sent.name == "IDLE" for sent in self.under_way.values())
         self.known.announced += messages > len(view.uids) and idles and self.before is None
         if messages < len(view.uids):  # which ones are gone is unknown
-            view.uids[:], view.highest, view.old = [], (0, 0), min(view.old, messages)
+            view.uids.clear()
             view.known.clear()
+            view.highest = (0, 0)
         view.uids += [0] * (messages - len(view.uids))
 
     def _expunged(self, view: View, number: int) -> None:
@@ -230,7 +229,6 @@ class KnownSession:
             return
         uid = view.uids.pop(number - 1)
         view.expunged += 1
-        view.old -= number <= view.old
         for sent in self.under_way.values():
             sent.expunged += 1
         if self.before is not None:
@@ -298,7 +296,7 @@ class KnownSession:
         if validity and sent.alone and sent.exists is not None and sent.exists <= MOST_MESSAGES:
             flags = sent.codes.get("PERMANENTFLAGS")
             keeps = None if flags is None else frozenset(flags.strip("()").lower().split())
-            self.view = View(mailbox, sent.tick, [0] * sent.exists, sent.exists, uid_next, keeps)
+            self.view = View(mailbox, sent.tick, [0] * sent.exists, keeps)
 
     def _stored(self, sent: Sent, view: View) -> None:
         named = re.findall(r"[\\$\w]+", sent.rest.decode("ascii", "replace").partition("(")[2].lower())

@@ -85,8 +85,6 @@ def _not_ascending(session: KnownSession, view: View, event: Fetched) -> str | N
     if uid is None or at >= len(uids) or uids[at] or uid in view.gone:
         return None
     last, highest = view.highest
-    if event.number > view.old and uid < view.next_uid:
-        return f"UIDNEXT was {view.next_uid}"
     neighbours = [(uids[place], place < at) for place in (at - 1, at + 1) if 0 <= place < len(uids)]
     for other, before in (*neighbours, (highest, last <= at)):
         if other and (uid <= other) == before:

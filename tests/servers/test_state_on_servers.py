@@ -1,0 +1,122 @@
+"""`loadsim check` and runs on Dovecot behind a proxy that contradicts itself: each lie is named by its rule."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from lying_proxy import Rewrites, lying_proxy, stores_nothing, unwritten
+from mailservers import StartDovecotPostfix
+from small_runs import loadsim, on, population_of, written
+
+from loadsim.model.scenario import load_scenario
+from loadsim.servers.dovecot_postfix import DovecotPostfix
+
+pytestmark = pytest.mark.system
+NIGHTLY = pytest.mark.nightly(part="runs")
+
+
+def another_body() -> Rewrites:
+    """Each part 1 is that of the first message that was read."""
+    first: list[bytes] = []
+
+    def rewrite(line: bytes, literal: bytes) -> bytes:
+        if not (found := re.search(rb"BODY\[1\] \{\d+\}\r\n\Z", line)):
+            return line + literal
+        first.append(literal)
+        return line[: found.start()] + b"BODY[1] {%d}\r\n" % len(first[0]) + first[0]
+
+    return rewrite
+
+
+def lines(pattern: bytes, instead: Callable[[re.Match[bytes]], bytes]) -> Callable[[], Rewrites]:
+    compiled = re.compile(pattern)
+    return lambda: lambda line, literal: compiled.sub(instead, line) + literal
+
+
+def another_validity() -> Rewrites:
+    number = count(1)
+    return lambda line, literal: re.sub(rb"(?<=UIDVALIDITY )\d+", lambda _: b"%d" % next(number), line) + literal
+
+
+def reused() -> Rewrites:
+    """A message that arrives gets the UID of one that was moved away, once: the check has to remove it by its own."""
+    gone: list[bytes] = []
+    lies = count()
+
+    def rewrite(line: bytes, literal: bytes) -> bytes:
+        if found := re.search(rb"COPYUID \d+ (\d+)", line):
+            gone.append(found[1])
+        listed = re.match(rb"\* \d+ FETCH \(UID (\d+) FLAGS", line)
+        if gone and listed and int(listed[1]) > int(gone[-1]) and next(lies) < 1:
+            line = line.replace(b"UID " + listed[1], b"UID " + gone[-1], 1)
+        return line + literal
+
+    return rewrite
+
+
+LIES = {
+    "size-wrong": another_body,
+    "uidvalidity-changed": another_validity,
+    "message-changed": reused,  # in another session than that of the move
+    "flags-lost": lines(rb"(FETCH \(.*)\\Seen", lambda found: found[1]),
+    "expunge-not-asked": lines(rb"\S+ OK .*Move completed", lambda found: b"* 1 EXPUNGE\r\n" + found[0]),
+    "exists-shrinks": lines(rb"\S+ OK .*Fetch completed", lambda found: b"* 0 EXISTS\r\n" + found[0]),
+    "fetch-without-data": lines(rb"\* \d+ FETCH .*BODYSTRUCTURE.*\r\n", lambda _: b""),
+}
+
+
+@pytest.fixture(scope="module")
+def server(dovecot_postfix: StartDovecotPostfix, tmp_path_factory: pytest.TempPathFactory) -> DovecotPostfix:
+    path = written(tmp_path_factory.mktemp("lies") / "small.yaml")
+    return dovecot_postfix(*population_of(load_scenario(str(path))))
+
+
+def behind(server: DovecotPostfix, port: int, path: Path) -> Path:
+    settings = on(server.services)
+    settings["server"]["imap"]["port"] = port
+    return written(path, **settings)
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, marks=[] if rule == "size-wrong" else NIGHTLY) for rule in LIES])
+def test_a_lie_is_named_by_the_check(server: DovecotPostfix, tmp_path: Path, rule: str) -> None:
+    """With exit status 1, and as a failed test case."""
+    with lying_proxy(server.services.imap.port, rewrites=LIES[rule]()) as port:
+        scenario = behind(server, port, tmp_path / "small.yaml")
+        ended = loadsim("check", scenario, "--json", "--wait", "5", "--junit", tmp_path / "check.xml")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    document = json.loads(ended.stdout)
+    found = [one["values"] for one in document["findings"] if one["code"] == "server-state-wrong"]
+    assert rule in [values["rule"] for values in found]
+    assert all(values["section"].startswith("RFC ") and values["folder"] for values in found)
+    failures = ElementTree.parse(tmp_path / "check.xml").findall(".//failure")
+    assert any(rule in str(each.get("message")) for each in failures)
+
+
+def test_an_honest_server_passes_the_check_through_the_proxy(server: DovecotPostfix, tmp_path: Path) -> None:
+    with lying_proxy(server.services.imap.port, rewrites=unwritten) as port:
+        scenario = behind(server, port, tmp_path / "small.yaml")
+        ended = loadsim("check", scenario, "--json", "--wait", "10", "--junit", tmp_path / "check.xml")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    document = json.loads(ended.stdout)
+    assert [one["finding"] for one in document["mail"] if one["subject"] == "state"] == [None]
+    assert document["leftovers"] == []
+    assert not ElementTree.parse(tmp_path / "check.xml").findall(".//failure")
+
+
+@NIGHTLY
+def test_a_run_names_a_server_that_does_nothing(server: DovecotPostfix, tmp_path: Path) -> None:
+    """OK to MOVE and STORE that are not done misses a criterion by the state, too, not by the audit alone."""
+    with lying_proxy(server.services.imap.port, answers=stores_nothing) as port:
+        scenario = behind(server, port, tmp_path / "small.yaml")
+        options = ("--set", "client.check_state=100%", "--set", "run.audit=no", "--set", "limits.drain=2s")
+        ended = loadsim("run", "--no-report", scenario, "--out", tmp_path / "out", *options)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    score = json.loads((tmp_path / "out" / "score.json").read_text())
+    rules = {one["values"]["rule"] for one in score["findings"] if one["code"] == "server-state-wrong"}
+    assert rules >= {"expunge-not-asked"}
