@@ -26,6 +26,7 @@ from loadsim.analysis.summary import Summary
 from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Sides, kind_of
 from loadsim.comparison.failure_rates import Counts, FailureRates, Side
 from loadsim.comparison.run_order import stretched
+from loadsim.findings.catalogue import OF_CRITERIA
 
 ONE_SIDED = ALPHA / 3
 """The probability of failing equal servers by times; by shares; and by missed criteria: `ALPHA` in all."""
@@ -152,7 +153,7 @@ _FINITE = {name: {"below": math.inf} for name in ("response_score_ms", "delivery
 
 
 def misses(runs: Sides) -> Missed:
-    """Return the criteria that the runs miss; a degraded run misses `validity`.
+    """Return what the runs miss: criteria, and further findings by their codes; a degraded run misses `validity`.
 
     Infinite times miss those of `_FINITE` even if they are switched off.
     """
@@ -160,6 +161,7 @@ def misses(runs: Sides) -> Missed:
     def missed(summary: Summary) -> list[str]:
         finite = (one for one in judge_each(_FINITE, summary.figures) if one.figure is not None)
         names = dict.fromkeys(one.name for one in (*summary.criteria, *finite) if not one.passed)
+        names |= {one.code.id: None for one in summary.verdict.missed if one.code not in OF_CRITERIA}
         return [*names, *(["validity"] if summary.verdict.validity == "degraded" else [])]
 
     return {side: [missed(run.recorded.summary) for run in of_side] for side, of_side in runs.items()}

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from loadsim.findings.catalogue import OF_CRITERIA
+
 if TYPE_CHECKING:
     from loadsim.analysis.summary import Summary
 
@@ -62,7 +64,7 @@ def _xml(text: str) -> str:
 
 
 def verdict_junit(summary: Summary) -> str:
-    """Return the document of a summary: a case for its validity, one for each criterion, one for runs that miss any.
+    """Return the document of a summary: a case for its validity, each criterion, and each code of further misses.
 
     It agrees with the exit status. An invalid run is in error, and the criteria that it seemed to meet are skipped:
     nothing of it is green.
@@ -84,4 +86,9 @@ def verdict_junit(summary: Summary) -> str:
         outcome: Outcome = "failure" if not one.passed else "skipped" if invalid else "passed"
         message = "the run is invalid, so that this proves nothing" if outcome == "skipped" else text
         cases.append(Case("loadsim.criteria", one.name, outcome, message, f"{one.name}: {text}"))
+    others: dict[str, list[str]] = {}
+    for found in verdict.missed:
+        if found.code not in OF_CRITERIA:
+            others.setdefault(found.code.id, []).append(found.text)
+    cases += [Case("loadsim.findings", code, "failure", "; ".join(texts)) for code, texts in others.items()]
     return junit("loadsim", cases)

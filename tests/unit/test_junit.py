@@ -4,14 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compared_runs import write_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from junit_rules import cases_of
-from timing_samples import done, write_sample
+from timing_samples import ENDED, done, write_sample
 
+from loadsim.analysis.summary import summarise
 from loadsim.cli import main
+from loadsim.comparison.comparison import compare_runs
 from loadsim.findings.catalogue import Code
-from loadsim.report.junit import Case, junit
+from loadsim.model.state_checks import StateChecks, Violation
+from loadsim.report.junit import Case, junit, verdict_junit
 
 
 @pytest.mark.parametrize(
@@ -51,6 +55,29 @@ def test_the_file_says_what_the_exit_status_says(
         assert cases["loadsim.validity/validity"][1].endswith(f"[{Code.FEW_HITS.id}]")
     if read == "failure":
         assert cases["loadsim.criteria/tasks.READ.p95_ms"][1] == "10.0 ms, at most 9 ms wanted"
+
+
+BROKEN = {"rule": "uid-reused", "section": "RFC 9051 2.3.1.1", "user": 2, "folder": "INBOX", "excerpt": "* 1 EXPUNGE"}
+
+
+def test_a_miss_that_is_no_criterion_fails_a_build_and_a_comparison(tmp_path: Path) -> None:
+    """As a rule of IMAP that the server has broken: several findings of a code are one case."""
+    checks = StateChecks(1.0)
+    for rule in ("uid-reused", "flags-lost"):
+        checks.broken(Violation(**BROKEN | {"rule": rule}))
+    of_new = ENDED | {"state_checks": checks.document}
+    base, new = (
+        [write_run(tmp_path, f"{name}-{at}", hour=2 * at + turn, facts=facts) for at in range(1, 4)]
+        for turn, (name, facts) in enumerate((("base", ENDED), ("new", of_new)))
+    )
+    (tmp_path / "new.xml").write_text(verdict_junit(summarise([new[0]])))
+    cases = cases_of(tmp_path / "new.xml")
+    assert [name for name, (outcome, _) in cases.items() if outcome == "failure"] == [
+        "loadsim.findings/server-state-wrong"
+    ]
+    found = compare_runs(base, new, max_regression=0.05)
+    assert found.document["missed_more"] == ["server-state-wrong"]
+    assert found.figures.decision != "passed"
 
 
 @pytest.mark.parametrize(
