@@ -12,7 +12,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.documents.scenario_sections import Probes
 from loadsim.model.documents.yaml_reader import Origin, override, parse
 from loadsim.model.ports import Endpoint, Services
-from loadsim.runs.monitor import default_name, watch_server
+from loadsim.runs.monitor import watch_server
 
 LOOPBACK = "127.0.0.1"
 
@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_set(parser, "a setting of a probe, such as probes.postfix.log=FILE; repeatable")
     parser.add_argument(
-        "--name",
-        metavar="NAME",
-        help="name of this monitor, for its file and criteria: a-z, 0-9 and -; default: the host's",
+        "--name", required=True, metavar="NAME", help="name of this monitor, in scenarios and criteria: a-z, 0-9 and -"
     )
     add_ports(parser, 143, 25, " here, by which the server's processes are found")
     parser.set_defaults(run=run_monitor)
@@ -33,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_monitor(args: argparse.Namespace) -> int:
     services = Services(Endpoint(LOOPBACK, args.imap_port), Endpoint(LOOPBACK, args.smtp_port))
-    watch_server(_probes(args.probes, args.overrides), services, args.name or default_name(), watcher=Warnings())
+    watch_server(_probes(args.probes, args.overrides), services, args.name, watcher=Warnings())
     return 0
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -38,12 +36,6 @@ NOT_WRITTEN = "monitor: expected to write all samples, found: "
 
 FACTS_EACH = 10
 """The counts of samples and failures are written once in so many writes."""
-
-
-def default_name() -> str:
-    """Return this machine's name as a monitor's: its first label, in small letters."""
-    label = re.sub(r"[^a-z0-9-]", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
-    return label[:40] or "server"
 
 
 Probes = Mapping[str, Mapping[str, Any]]

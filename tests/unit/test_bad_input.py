@@ -105,14 +105,13 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("new", "own", "--host", "a b"), "--host: expected letters, digits and the signs - . : _ / @, found 'a b'"),
         (("new", "own", "--host", "mail.example.com:143"), "--host: expected a host without a port, found"),
         (("show", "scenario"), "'scenario' (perhaps scenarios; choose from "),
-        (("show", "profiles", "a", "b"), "profiles: expected one name, found a b"),
+        (("show", "profiles", "a", "b"), "unrecognized arguments: b"),
         (("server", "dovecot-postfix", "quickstart", "--listen", "0.0.0.0"), "--listen: expected an IPv4 address"),
         (("capacity", "quickstart", "--width", "1%", "--from", "4,8"), "--from: expected"),
         (("capacity", "quickstart", "--from", "0"), "--from: expected"),
         (("capacity", "quickstart", "--width", "0.5%"), "--width: expected"),
         (("capacity", "quickstart", "--pause", "-1s"), "--pause: expected"),
-        (("monitor", "--probe", "host", "--out", "own.txt"), "--out own.txt: expected"),
-        (("monitor", "--probe", "host", "--set", "run.seed=1", "--out", "own.tlog"), "--set run: expected"),
+        (("monitor", "--probe", "host", "--name", "mx1", "--set", "run.seed=1"), "--set run: expected"),
         (("client", "--cluster", "127.0.0.1:1", "--name", "a-1", "--runs", "/proc/x"), "--runs /proc/x: expected"),
     ],
 )
@@ -151,7 +150,7 @@ def test_an_embedded_server_cannot_be_initialised(capsys: Capture) -> None:
 
 def test_a_monitor_that_cannot_begin_writes_nothing(capsys: Capture) -> None:
     """Without a probe, and with a wrong name."""
-    assert "at least one probe" in refusal(capsys, "monitor")
+    assert "at least one probe" in refusal(capsys, "monitor", "--name", "mx1")
     assert "--name: expected a-z, 0-9 and -" in refusal(capsys, "monitor", "--probe", "host", "--name", "MX 1")
 
 

@@ -24,13 +24,9 @@ _LARGEST = 700.0
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A time of some runs in ms: geometric mean, standard deviation, and t-interval of the mean.
-
-    A single run has neither deviation nor interval.
-    """
+    """A time of some runs in ms: geometric mean, and its t-interval; a single run has none."""
 
     mean: float
-    stddev: float | None = None
     low: float | None = None
     high: float | None = None
 
@@ -43,7 +39,7 @@ def spread(times_ms: Sequence[float]) -> Spread:
     middle = fmean(logarithms)
     reach = one_critical_t(1 - LEVEL, len(times_ms) - 1) * stdev(logarithms) / math.sqrt(len(times_ms))
     low, mean, high = (math.exp(min(end, _LARGEST)) for end in (middle - reach, middle, middle + reach))
-    return Spread(mean, stdev(times_ms), low, high)
+    return Spread(mean, low, high)
 
 
 def medians_by(users: Sequence[float], figures: Sequence[float | None]) -> tuple[float | None, ...]:
