@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from copy import copy
 
-from mapi_examples import EVENTS, EXAMPLES, buffer_of
+from mapi_examples import AT, EVENTS, EXAMPLES, buffer_of, table_of
 
 from loadsim.errors import ProtocolError
 from loadsim.protocols.mapi import rops
@@ -30,7 +30,7 @@ _OPENED += b"".join(struct.pack("<BHHH", 1, 1252, 0, len(row)) + row for row in 
 _REQUESTS = (
     *([each.request] for each in _ANSWERED),
     [each.request for each in _ANSWERED],
-    [rops.open_message(0, 1, 1, 2)],
+    [rops.open_message(AT[0], 1, 2)],
 )
 _BUFFERS = (
     *(buffer_of(bytes.fromhex(each.received), (1, 2)) for each in _ANSWERED),
@@ -62,8 +62,10 @@ BODIES = (
 def _buffer(data: bytes) -> None:
     """The first byte says which requests the buffer answers."""
     requests = [copy(each) for each in _REQUESTS[data[0] % len(_REQUESTS) if data else 0]]
-    handles, _ = executed(data[1:], requests)
-    assert len(handles) < len(data)
+    table = table_of(*requests)
+    for each in _ANSWERED:
+        table |= each.table
+    executed(data[1:], requests, table)
     assert all((each.failed is None) == hasattr(each, "answer") for each in requests)
 
 

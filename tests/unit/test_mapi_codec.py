@@ -13,13 +13,13 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mapi_examples import EVENTS, EXAMPLES, NOT_FOUND, Example, buffer_of
+from mapi_examples import AT, EVENTS, EXAMPLES, NOT_FOUND, Example, buffer_of, table_of
 
 from loadsim.errors import ProtocolError
 from loadsim.protocols.mapi import bodies, rops
 from loadsim.protocols.mapi.codes import ErrorCode
-from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, NO_HANDLE, Notified, executed, rop_buffer
-from loadsim.protocols.mapi.rops import Request
+from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, Notified, executed, rop_buffer
+from loadsim.protocols.mapi.rops import NO_HANDLE, Request
 from loadsim.protocols.mapi.wire import PropertyName, Reader, row, time_of
 from loadsim.servers.embedded_mapi import wire
 from loadsim.servers.embedded_mapi.rops import OPERATIONS
@@ -32,18 +32,17 @@ RECEIVED = [each for each in EXAMPLES if each.received]
 
 @pytest.mark.parametrize("example", SENT, ids=[each.section for each in SENT])
 def test_requests_of_the_documents(example: Example) -> None:
-    """RopId, LogonId, and the rest."""
-    sent = bytes.fromhex(example.sent)
-    assert example.request.number == sent[0]
-    assert example.request.body == sent[2:]
+    """RopId, LogonId, the places of its objects, and the rest."""
+    sent, request, table = bytes.fromhex(example.sent), example.request, table_of(example.request)
+    assert request.number == sent[0]
+    assert bytes([table[each] for each in request.objects]) + request.body == sent[2:]
 
 
 @pytest.mark.parametrize("example", RECEIVED, ids=[each.section for each in RECEIVED])
 def test_responses_of_the_documents(example: Example) -> None:
     request = copy(example.request)
-    found = executed(buffer_of(bytes.fromhex(example.received), (7, NO_HANDLE)), [request])
+    assert executed(buffer_of(bytes.fromhex(example.received)), [request], example.table) == []
     assert (request.answer, request.failed) == (example.answer, None)
-    assert found == ((7, NO_HANDLE), [])
 
 
 # What the driver writes, the embedded server reads, and the reverse: two readings of the documents.
@@ -69,7 +68,8 @@ def tagged(draw: st.DrawFn) -> tuple[int, Any]:
 
 U8, U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32, 64))
 ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(("at", "output", "source", "target", "handle", "flags", "mode", "origin"), U8),
+    **dict.fromkeys(("at", "source", "target", "message"), st.sampled_from(AT)),
+    **dict.fromkeys(("flags", "mode", "origin"), U8),
     **dict.fromkeys(("folder_id", "message_id"), U64),
     **dict.fromkeys(("tag", "number"), U32),
     **dict.fromkeys(("count", "most_bytes", "events"), U16),
@@ -103,15 +103,14 @@ def test_the_server_reads_what_the_driver_writes(make: Callable[..., Request[Any
     request = make(**arguments)
     sent = wire.Reader(request.body)
     if request.number == rops.RELEASE:
-        assert sent.one("B") == arguments["at"]
+        assert request.objects == (arguments["at"],)
     else:
         operation = OPERATIONS[request.number]
-        found = [sent.one(each) for each in ("B" * len(operation.indexes) + operation.fields)]
-        places = [value for name, value in arguments.items() if name in ("at", "output", "source", "target", "handle")]
-        assert sorted(found[: len(operation.indexes)]) == sorted(places)
+        assert len(request.objects) == len(operation.indexes) and request.opens == ("o" in operation.indexes)
+        found = [sent.one(each) for each in operation.fields]
         for name, value in arguments.items():
             if name in ("flags", "mode", "origin", "folder_id", "message_id", "tag", "number", "count", "rows", "copy"):
-                assert value in found[len(operation.indexes) :]
+                assert value in found
             elif name == "message_ids" or (name == "columns" and "T" in operation.fields):
                 assert tuple(value) in found
             elif name in ("name", "data"):
@@ -128,7 +127,7 @@ def test_values_of_the_server_and_of_the_driver(pairs: list[tuple[int, Any]], ra
     reader = Reader(wire.encode_row(values, columns, 0xFFFF))
     assert row(reader, columns) == tuple([values.get(tag, NOT_FOUND) for tag in columns])
     reader.end()
-    sent = wire.Reader(rops.set_properties(0, tuple(values.items())).body[3:])
+    sent = wire.Reader(rops.set_properties(AT[0], tuple(values.items())).body[2:])
     assert [sent.tagged_value() for _ in range(sent.one("H"))] == list(values.items())
     sent.end()
 
@@ -136,8 +135,8 @@ def test_values_of_the_server_and_of_the_driver(pairs: list[tuple[int, Any]], ra
 def test_a_one_off_recipient() -> None:
     """MS-OXCDATA section 2.8.3: type SMTP, address and name in Unicode, no properties."""
     row = struct.pack("<H", 0x0200 | 0x0010 | 0x0008 | 3) + 2 * "a@b\0".encode("utf-16-le") + b"\0\0\0"
-    expected = struct.pack("<BHHIBH", 2, 0, 1, 0, 1, len(row)) + row
-    assert rops.modify_recipients(2, ["a@b"]).body == expected
+    expected = struct.pack("<HHIBH", 0, 1, 0, 1, len(row)) + row
+    assert rops.modify_recipients(AT[2], ["a@b"]).body == expected
 
 
 def test_times_and_names_have_their_published_values() -> None:
@@ -148,8 +147,8 @@ def test_times_and_names_have_their_published_values() -> None:
     assert time_of(round(moment.timestamp() * 1e6)) == microseconds * 10
     set_ = UUID("00020386-0000-0000-C000-000000000046")
     names = PropertyName(set_, "ab"), PropertyName(set_, 0x820D)
-    assert rops.get_property_ids_from_names(0, names).body == bytes.fromhex(
-        "00 02 02 00 01 86 03 02 00 00 00 00 00 C0 00 00 00 00 00 00 46 06 61 00 62 00 00 00"
+    assert rops.get_property_ids_from_names(AT[0], names).body == bytes.fromhex(
+        "02 02 00 01 86 03 02 00 00 00 00 00 C0 00 00 00 00 00 00 46 06 61 00 62 00 00 00"
         "00 86 03 02 00 00 00 00 00 C0 00 00 00 00 00 00 46 0D 82 00 00"
     )
 
@@ -158,29 +157,36 @@ def test_times_and_names_have_their_published_values() -> None:
 
 
 def open_folder() -> Request[None]:
-    return rops.open_folder(0, 1, 5)
+    return rops.open_folder(AT[0], 5)
 
 
 def query() -> Request[rops.Rows]:
-    return rops.query_rows(2, 9, (0x0037001F,))
+    return rops.query_rows(AT[2], 9, (0x0037001F,))
 
 
 def answers_to(responses: str, *requests: Request[Any]) -> list[object]:
     """Return the answers to the requests, or their failures; None for a Release."""
-    executed(buffer_of(bytes.fromhex(responses)), requests)
+    executed(buffer_of(bytes.fromhex(responses)), requests, table_of(*requests))
     return [getattr(each, "answer", None) if each.failed is None else each.failed for each in requests]
 
 
 def test_a_buffer_of_requests() -> None:
     """MS-OXCROPS section 2.2.1, in one RPC_HEADER_EXT (MS-OXCRPC section 2.2.2.1)."""
-    buffer = rop_buffer([open_folder(), rops.release(2)], [3, NO_HANDLE, 4])
-    rops_bytes = bytes.fromhex("02 00 00 01 05 00 00 00 00 00 00 00 0001 00 02")
-    assert buffer == struct.pack("<HHHHH", 0, 4, 30, 30, 18) + rops_bytes + struct.pack("<III", 3, NO_HANDLE, 4)
+    opening = rops.open_folder(rops.Handle(3), 5)
+    opened = opening.opened
+    requests = [opening, rops.get_contents_table(opened, 0), rops.release(opened)]
+    buffer, table = rop_buffer(requests)
+    rops_bytes = bytes.fromhex("02 00 00 01 05 00 00 00 00 00 00 00 00" + "05 00 01 02 00" + "01 00 01")
+    handles = struct.pack("<III", 3, NO_HANDLE, NO_HANDLE)
+    assert buffer == struct.pack("<HHHHH", 0, 4, 35, 35, 23) + rops_bytes + handles
+    responses = bytes.fromhex("02 01 00 00 00 00 00 00" + "05 02 00 00 00 00 07 00 00 00")
+    executed(buffer_of(responses, (3, 8, 9)), requests, table)
+    assert [each.number for each in table] == [3, 8, 9]
 
 
 def test_answers_belong_to_requests() -> None:
     """A Release has no response, and a failure only a code."""
-    requests = [rops.release(4), open_folder(), rops.release(5), query()]
+    requests = [rops.release(AT[4]), open_folder(), rops.release(AT[5]), query()]
     responses = "02 01 0F 01 04 8015 02 00 00 00 00 02 01 00 00 61 00 00 00"
     assert answers_to(responses, *requests) == [None, NOT_FOUND, None, (2, [("a",)])]
     assert NOT_FOUND.name == "ecNotFound" and ErrorCode(0xAB).name == "0x000000AB"
@@ -189,7 +195,7 @@ def test_answers_belong_to_requests() -> None:
 def test_what_is_done_in_part_failed() -> None:
     """PartialCompletion, a property that was not set, and a part of a stream that was not written."""
     problems = "0A 00 00000000 0100 0300 1F003700 0F010480"
-    requests = rops.set_read_flags(0, 1, (5,)), rops.set_properties(0, ()), rops.write_stream(0, b"abc")
+    requests = rops.set_read_flags(AT[0], 1, (5,)), rops.set_properties(AT[0], ()), rops.write_stream(AT[0], b"abc")
     answers = answers_to("66 00 00000000 01" + problems + "2D 00 00000000 0200", *requests)
     assert [answer.code for answer in answers if isinstance(answer, ErrorCode)] == [0x40680, 0x8004010F, 0x40380]
 
@@ -198,18 +204,18 @@ def test_what_is_done_in_part_failed() -> None:
 def test_failures_may_have_fields(trailer: str) -> None:
     """PartialCompletion follows a failure by the documents, but not by all servers."""
     failed = f"66 00 05 40 00 80 {trailer}"
-    marking = rops.set_read_flags(0, 1, (5,))
+    marking = rops.set_read_flags(AT[0], 1, (5,))
     assert answers_to(failed + "02 01 00 00 00 00 00 00", marking, open_folder()) == [ErrorCode(0x80004005), None]
     assert answers_to(failed, marking) == [ErrorCode(0x80004005)]
 
 
 def test_failures_with_fields_of_their_own() -> None:
     """NullDestinationObject, a redirected logon, and names without an identifier, which is a warning."""
-    moving = rops.move_copy_messages(0, 1, (5,))
+    moving = rops.move_copy_messages(AT[0], AT[1], (5,))
     responses = "33 00 03 05 00 00 07 00 00 00 0102 01 00 00 00 00 01 00"
     assert answers_to(responses, moving, open_folder()) == [ErrorCode(0x503), None]
-    assert answers_to("FE 00 78 04 00 00 01 03 61 62 00", rops.logon(0, "/o=x")) == [ErrorCode(0x478)]
-    names = rops.get_property_ids_from_names(0, ())
+    assert answers_to("FE 01 78 04 00 00 01 03 61 62 00", rops.logon("/o=x")) == [ErrorCode(0x478)]
+    names = rops.get_property_ids_from_names(AT[0], ())
     assert answers_to("56 00 80 03 04 00 02 00 00 00 01 80", names) == [(0, 0x8001)]
 
 
@@ -217,7 +223,7 @@ def test_failures_with_fields_of_their_own() -> None:
 def test_requests_that_the_server_did_not_reach(number: int, code: int) -> None:
     """RopBufferTooSmall and RopBackoff are the last responses (MS-OXCROPS section 2.2.15)."""
     responses = f"02 01 00 00 00 00 00 00 {number:02X} 00 80 15 00 02"
-    assert answers_to(responses, open_folder(), query(), rops.release(1), open_folder()) == [
+    assert answers_to(responses, open_folder(), query(), rops.release(AT[1]), open_folder()) == [
         *(None, ErrorCode(code), None, ErrorCode(code))
     ]
 
@@ -228,7 +234,7 @@ def test_events_come_with_any_response() -> None:
     response, pending = "02 01 00 00 00 00 00 00", "6E 00 00"
     expected = Notified(NEW_MAIL, 0x1200000000000001, 0x1300000000000001)
     opening = open_folder()
-    _, found = executed(buffer_of(bytes.fromhex(new_mail + response + new_mail + pending)), [opening])
+    found = executed(buffer_of(bytes.fromhex(new_mail + response + new_mail + pending)), [opening], table_of(opening))
     assert (found, opening.failed) == ([expected] * 2, None)
 
 
@@ -244,7 +250,7 @@ KNOWN = {
 def test_events(name: str) -> None:
     """All fields that MS-OXCNOTIF section 2.2.1.4.1.2 gives to each event are read, and no more."""
     buffer = buffer_of(bytes.fromhex(EVENTS[name] + EVENTS["folder created"]))
-    assert executed(buffer, [])[1] == [KNOWN[name], KNOWN["folder created"]]
+    assert executed(buffer, [], {}) == [KNOWN[name], KNOWN["folder created"]]
 
 
 STRINGS = (b"\0", b"\1", b"\2a\0", b"\3\xe9\0", b"\4\xe9\0\0\0")
@@ -256,17 +262,18 @@ def test_an_opened_message(string: bytes) -> None:
     recipient = struct.pack("<H", 0x0208 | 3) + "b@c\0".encode("utf-16-le") + b"\1\0\0" + struct.pack("<i", 6)
     response = b"\3\1\0\0\0\0\1" + string + b"\4R\0\0\0" + struct.pack("<HHIIB", 3, 2, 0x0FFE0003, 0x5FFE001F, 1)
     response += struct.pack("<BHHH", 2, 1252, 0, len(recipient)) + recipient
-    requests = rops.open_message(0, 1, 1, 2), query()
-    executed(buffer_of(response + bytes.fromhex("15 02 00000000 02 0000")), requests)
+    requests = rops.open_message(AT[0], 1, 2), query()
+    buffer = buffer_of(response + bytes.fromhex("15 02 00000000 02 0000"))
+    executed(buffer, requests, table_of(*requests))
     assert (requests[0].failed, requests[1].answer) == (None, (2, []))
 
 
 MALFORMED = {
-    "a type of string": (rops.open_message(0, 1, 1, 2), "03 01 00 00 00 00 01 05"),
+    "a type of string": (rops.open_message(AT[0], 1, 2), "03 01 00 00 00 00 01 05"),
     "a flag of a row": (query(), "15 02 00 00 00 00 02 01 00 02 61 00 00 00"),
     "a flag of a value": (query(), "15 02 00 00 00 00 02 01 00 01 02 61 00 00 00"),
     "a recipient": (
-        rops.open_message(0, 1, 1, 2),
+        rops.open_message(AT[0], 1, 2),
         "03 01 00 00 00 00 01 00 00 01 00 00 00 01 01 E4 04 00 00 06 00 03 00 01 00 00",
     ),
 }
@@ -335,7 +342,7 @@ def test_the_head_of_a_response() -> None:
 )
 def test_malformed_headers(wire: str) -> None:
     with pytest.raises(ProtocolError):
-        executed(bytes.fromhex(wire), [])
+        executed(bytes.fromhex(wire), [], {})
 
 
 @pytest.mark.parametrize(
@@ -362,7 +369,7 @@ def test_every_truncation_is_an_error(example: Example) -> None:
     wire = bytes.fromhex(example.received)
     for length in range(len(wire)):
         with pytest.raises(ProtocolError):
-            executed(buffer_of(wire[:length]), [copy(example.request)])
+            executed(buffer_of(wire[:length]), [copy(example.request)], example.table)
 
 
 def test_no_count_is_believed() -> None:
@@ -382,6 +389,6 @@ def test_no_count_is_believed() -> None:
 def test_texts_without_sense_stay_texts() -> None:
     """Half a surrogate pair is replaced, and a null character in what is sent does not end it."""
     assert row(Reader(b"\0a\0\x00\xd8b\0\0\0"), (0x0037001F,)) == ("a\ufffdb",)
-    sent = rops.set_properties(0, ((0x0037001F, "a\0b"),)).body
-    assert sent == struct.pack("<BHHI", 0, 12, 1, 0x0037001F) + "ab\0".encode("utf-16-le")
+    sent = rops.set_properties(AT[0], ((0x0037001F, "a\0b"),)).body
+    assert sent == struct.pack("<HHI", 12, 1, 0x0037001F) + "ab\0".encode("utf-16-le")
     assert bodies.connect("€\u4e00\0").body.startswith(b"\x80?\0\0")

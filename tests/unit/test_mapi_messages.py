@@ -17,12 +17,18 @@ from loadsim.model.content.templates import KINDS, base64_lines
 from loadsim.model.message_tag import HEADER, MessageTag, body_digest
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings, FolderStatus
 from loadsim.protocols.mapi import tags
-from loadsim.protocols.mapi.composition import composed, encoded_bytes, encoded_text, message_id_of, sender_properties
+from loadsim.protocols.mapi.composition import (
+    composed,
+    encoded_bytes,
+    encoded_text,
+    message_id_of,
+    sender_properties,
+    whole_body,
+)
 from loadsim.protocols.mapi.folders import ASIDE, read_folders
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.rops import LoggedOn
 from loadsim.protocols.mapi.rows import part_of
-from loadsim.protocols.mapi.whole_body import whole_body
 
 NAMED = {key: 0x8000_0000 + (number << 16) + kind for number, (key, (_, kind)) in enumerate(tags.NAMED.items())}
 TO = ["user2@example.test", "list.of-users@example.test", "user3@example.test"]

@@ -1,7 +1,8 @@
 """Messages of loadsim (RFC 5322) as properties and attachments, and what is read back as parts of a message.
 
 MAPI keeps no MIME: a text is Unicode, a file is bytes. Read back, a text has the transfer encoding that loadsim gives
-to such texts, and a file is in base64.
+to such texts, and a file is in base64. A whole body is made again as it was composed, so that the digest in its tag can
+be checked: all that no property holds follows from the tag, and the mark in the boundary.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.errors import HeaderParseError
@@ -18,9 +19,21 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from quopri import decodestring
 
+from loadsim.model.content.compose import Attachment, forwarded
 from loadsim.model.content.headers import one_line
-from loadsim.model.content.templates import BOUNDARY, quoted_printable
-from loadsim.model.message_tag import HEADER
+from loadsim.model.content.sized import FILE_HEADER, MARK
+from loadsim.model.content.templates import (
+    BOUNDARY,
+    KINDS,
+    Entity,
+    base64_lines,
+    enclose,
+    file_entity,
+    quoted_printable,
+    text_header,
+)
+from loadsim.model.message_tag import HEADER, MessageTag, body_digest
+from loadsim.model.ports import Part
 from loadsim.protocols.mapi import tags
 from loadsim.protocols.mapi.wire import Value, time_of
 
@@ -221,3 +234,45 @@ def _icalendar_us(at: str) -> int:
         return round(datetime.strptime(at, "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()) * 1_000_000
     except ValueError:
         return 0
+
+
+_MARK = re.compile(r"; mark=([\w.+-]{1,40})\Z")
+"""The mark in the boundary, which stands behind the tag in its property."""
+
+
+def whole_body(evidence: str, tag: MessageTag, text: str, files: Sequence[tuple[Part, bytes]]) -> bytes | None:
+    """Return the body; None for one that loadsim does not compose. Some servers drop the text's last line end.
+
+    Of two transfer encodings of an ASCII text, that with the digest of the tag is taken.
+    """
+    file = _file(evidence, tag, files)
+    if files and file is None:
+        return None
+    lines = text if text.endswith("\r\n") else text + "\r\n"
+    plain = _body(evidence, Entity(text_header(foreign=not lines.isascii()), encoded_text(lines)), file)
+    if body_digest(plain) == tag.body:
+        return plain
+    other = _body(evidence, Entity(text_header(foreign=True), quoted_printable(lines.encode())), file)
+    return other if body_digest(other) == tag.body else plain
+
+
+def _body(evidence: str, text: Entity, file: Entity | None) -> bytes:
+    if file is None:
+        return bytes(text.body)
+    found = _MARK.search(evidence)
+    assert found is not None
+    return b"".join(enclose("", found[1], text, file, "-").pieces)
+
+
+def _file(evidence: str, tag: MessageTag, files: Sequence[tuple[Part, bytes]]) -> Entity | None:
+    """Return the file of a message with the MIME fields that it had."""
+    found = _MARK.search(evidence)
+    if found is None or len(files) != 1:
+        return None
+    mark, (part, content) = found[1], files[0]
+    kind = KINDS.get(mark.rpartition("_")[0])
+    if mark == MARK:
+        return Entity(FILE_HEADER, base64_lines(content))
+    if kind is not None and kind.attached is not None:
+        return file_entity(kind.attached, part.filename or "", content)
+    return forwarded(Attachment.of(part, base64_lines(content))) if mark == tag.id else None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.templates import base64_lines
@@ -35,11 +36,13 @@ from loadsim.protocols.mapi.composition import (
     encoded_text,
     message_id_of,
     sender_properties,
+    whole_body,
 )
 from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, SEPARATOR, Folders, read_folders
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.objects import TABLE, Row, number, rows_of, stream_of, write_message
-from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, NO_HANDLE, Notified
+from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, Notified
+from loadsim.protocols.mapi.rops import Handle, Request
 from loadsim.protocols.mapi.rows import (
     ATTACHMENTS,
     MapiRef,
@@ -50,8 +53,7 @@ from loadsim.protocols.mapi.rows import (
     stored_columns,
     stored_of,
 )
-from loadsim.protocols.mapi.session import Batch, MapiSession
-from loadsim.protocols.mapi.whole_body import whole_body
+from loadsim.protocols.mapi.session import MapiSession
 from loadsim.protocols.mapi.wire import Value, tag, time_of
 
 MARGIN = 8
@@ -85,14 +87,12 @@ class MapiMailbox:
     _folders: Folders = field(default_factory=Folders, init=False)
     _news: News = field(default_factory=News, init=False)
     _open: str | None = field(default=None, init=False)
-    _folder: int = field(default=NO_HANDLE, init=False)  # the open folder, and its table
-    _table: int = field(default=NO_HANDLE, init=False)
+    _folder: Handle = field(default_factory=Handle, init=False)  # the open folder, and its table
+    _table: Handle = field(default_factory=Handle, init=False)
     _registered: bool = field(default=False, init=False)  # for events of the Inbox
-    _unused: list[int] = field(default_factory=list, init=False)  # handles to release with the next batch
-    _shown: Hashable = field(default=None, init=False)  # the open message, and the stream of its text
-    _message: int = field(default=NO_HANDLE, init=False)
-    _stream: int = field(default=NO_HANDLE, init=False)
-    _text_opened: rops.Request[int] = field(init=False)  # which opened it
+    _shown: Hashable = field(default=None, init=False)  # the open message, and the stream of its text, if open
+    _message: Handle = field(default_factory=Handle, init=False)
+    _stream: Request[int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.session.on_events = self._on_events
@@ -102,13 +102,14 @@ class MapiMailbox:
     async def log_on(self) -> None:
         """Connect and Logon, with the numbers of named properties (MS-OXCPRPT section 2.2.12)."""
         self._leave()
-        ask = rops.get_property_ids_from_names(0, [name for name, _ in tags.NAMED.values()])
+        names = [name for name, _ in tags.NAMED.values()]
         try:
-            await self.session.log_on(lambda: self.book.mailbox_dn(self.session), ask)
+            ids = await self.session.log_on(
+                lambda: self.book.mailbox_dn(self.session), lambda at: rops.get_property_ids_from_names(at, names)
+            )
         except ServerRefused:
             self.book.dns.pop(self.session.account.address, None)  # it may have changed
             raise
-        ids = ask.answer
         if len(ids) != len(tags.NAMED) or not all(ids):
             self.session.abandon()
             raise ServerRefused("named properties without numbers", f"expected {len(tags.NAMED)}")
@@ -124,18 +125,13 @@ class MapiMailbox:
 
     def _leave(self) -> None:
         """Forget the objects and events of a session that is over."""
-        self._open, self._folder, self._table = None, NO_HANDLE, NO_HANDLE
-        self._shown, self._message, self._stream = None, NO_HANDLE, NO_HANDLE
+        self._close()
+        self._shown, self._stream = None, None
         self._registered = False
-        self._unused.clear()
         self._news.forget_events()
 
-    def batch(self) -> Batch:
-        """Return a batch with the logon in place 0, which first releases what is no longer used."""
-        batch = Batch([self.session.logon_handle])
-        batch.release(*self._unused)
-        self._unused.clear()
-        return batch
+    def _close(self) -> None:
+        self._open, self._folder, self._table = None, Handle(), Handle()
 
     # --- folders ---
 
@@ -145,13 +141,11 @@ class MapiMailbox:
             return list((await self._hierarchy(logon)).numbers)
 
     async def _hierarchy(self, logon: rops.LoggedOn) -> Folders:
-        batch = self.batch()
-        top, table = batch.place(), batch.place()
-        batch.add(rops.open_folder(0, top, logon.folder_ids[rops.IPM_SUBTREE]))
-        batch.add(rops.get_hierarchy_table(top, table, 0x04 | TABLE))
-        batch.add(rops.set_columns(table, COLUMNS))
-        rows = await rows_of(self.session, "GetHierarchyTable", batch, table, COLUMNS)
-        self._unused += batch.handles[top : table + 1]
+        top = rops.open_folder(self.session.mailbox, logon.folder_ids[rops.IPM_SUBTREE])
+        listed = rops.get_hierarchy_table(top.opened, 0x04 | TABLE)
+        batch = [top, listed, rops.set_columns(listed.opened, COLUMNS)]
+        rows = await rows_of(self.session, "GetHierarchyTable", batch, listed.opened, COLUMNS)
+        self.session.unused += [top.opened, listed.opened]
         self._folders = read_folders(rows, logon, self.settings)
         return self._folders
 
@@ -163,18 +157,17 @@ class MapiMailbox:
             raise ServerRefused("no such folder", folder)
         return self._folders.numbers[folder]
 
-    def _place_of(self, batch: Batch, folder_id: int) -> int:
-        """Return the place of a folder in a batch, which opens it unless it is open."""
+    def _folder_in(self, batch: list[Request[Any]], folder_id: int) -> Handle:
+        """Return a folder, which the batch opens unless it is open."""
         if self._open is not None and self._folders.numbers.get(self._open) == folder_id:
-            return batch.place(self._folder)
-        place = batch.place()
-        batch.add(rops.open_folder(0, place, folder_id))
-        return place
+            return self._folder
+        batch.append(opening := rops.open_folder(self.session.mailbox, folder_id))
+        return opening.opened
 
-    async def _done(self, name: str, batch: Batch, *places: int) -> None:
-        """Execute a batch; release what it put into these places with the next one."""
+    async def _done(self, name: str, batch: Sequence[Request[Any]], *opened: Handle) -> None:
+        """Execute a batch; release these objects with the next one, but not the open folder."""
         await self.session.execute(name, batch)
-        self._unused += [handle for place in places if (handle := batch.handles[place]) != self._folder]
+        self.session.unused += [each for each in opened if each is not self._folder]
 
     # --- looking ---
 
@@ -194,20 +187,20 @@ class MapiMailbox:
         The events of the Inbox are subscribed to when a session first opens it.
         """
         folder_id = await self._number(folder)
-        self._unused += [self._table, self._folder]
-        self._open, self._folder, self._table = None, NO_HANDLE, NO_HANDLE
-        batch = self.batch()
+        self.session.unused += [self._table, self._folder]
+        self._close()
+        columns = header_columns(self.named)
+        opening = rops.open_folder(self.session.mailbox, folder_id)
+        listed = rops.get_contents_table(opening.opened, TABLE)
+        by_time = rops.sort_table(listed.opened, [(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING)])
+        batch: list[Request[Any]] = [opening, listed, rops.set_columns(listed.opened, columns), by_time]
         if folder == INBOX and not self._registered:
-            batch.add(rops.register_notification(0, batch.place(), NEW_MAIL | CREATED, folder_id))
-        place, table, columns = self._place_of(batch, folder_id), batch.place(), header_columns(self.named)
-        opened = batch.add(rops.get_contents_table(place, table, TABLE))
-        batch.add(rops.set_columns(table, columns))
-        batch.add(rops.sort_table(table, [(tags.MESSAGE_DELIVERY_TIME, rops.ASCENDING)]))
+            batch.insert(0, rops.register_notification(self.session.mailbox, NEW_MAIL | CREATED, folder_id))
         name = "GetContentsTable" if most == 0 else "QueryRows"
-        rows = await rows_of(self.session, name, batch, table, columns, most)
-        self._open, self._folder, self._table = folder, batch.handles[place], batch.handles[table]
+        rows = await rows_of(self.session, name, batch, listed.opened, columns, most)
+        self._open, self._folder, self._table = folder, opening.opened, listed.opened
         self._registered = self._registered or folder == INBOX
-        self.messages = opened.answer
+        self.messages = listed.answer
         return rows
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
@@ -231,9 +224,7 @@ class MapiMailbox:
             most = len(news.expected) + MARGIN
             while True:
                 await self._opened(INBOX)
-                batch = self.batch()
-                table = batch.place(self._table)
-                rows = await rows_of(self.session, "QueryRows", batch, table, header_columns(self.named), most)
+                rows = await rows_of(self.session, "QueryRows", [], self._table, header_columns(self.named), most)
                 new = [row for row in rows if news.is_new(row, reopen)]
                 if len(new) < len(rows) or len(rows) < most:
                     break
@@ -276,28 +267,27 @@ class MapiMailbox:
             return await self._structure(ref)
 
     async def _structure(self, ref: Hashable) -> Structure:
-        batch, message = await self._opening(ref)
-        table, stream = batch.place(), batch.place()
-        batch.add(rops.get_attachment_table(message, table, 0x40))
-        batch.add(rops.set_columns(table, ATTACHMENTS))
-        opened = self._text_opened = batch.add(rops.open_stream(message, stream, tags.BODY))
+        opening = await self._opening(ref)
+        listed = rops.get_attachment_table(opening.opened, 0x40)
+        text = rops.open_stream(opening.opened, tags.BODY)
+        batch = [opening, listed, rops.set_columns(listed.opened, ATTACHMENTS), text]
         with _may_be_missing():
-            rows = await rows_of(self.session, "OpenMessage", batch, table, ATTACHMENTS, optional=(opened,))
-        self._unused.append(batch.handles[table])
-        self._shown, self._message, self._stream = ref, batch.handles[message], batch.handles[stream]
-        shown = None if opened.failed else Part(_TEXT_PART, "text/plain", opened.answer // 2)
+            rows = await rows_of(self.session, "OpenMessage", batch, listed.opened, ATTACHMENTS, optional=(text,))
+        self.session.unused.append(listed.opened)
+        self._shown, self._message, self._stream = ref, opening.opened, None if text.failed else text
+        shown = None if text.failed else Part(_TEXT_PART, "text/plain", text.answer // 2)
         return Structure(shown, tuple(map(part_of, rows)))
 
-    async def _opening(self, ref: Hashable) -> tuple[Batch, int]:
-        """Return a batch that opens a message in place of the one that is open, and its place."""
+    async def _opening(self, ref: Hashable) -> Request[None]:
+        """Return the request that opens a message in place of the one that is open."""
         assert isinstance(ref, MapiRef), "a reference of another driver"
         folder_id = await self._number(ref.folder)
-        self._unused += [self._stream, self._message]
-        self._shown, self._message, self._stream = None, NO_HANDLE, NO_HANDLE
-        batch = self.batch()
-        message = batch.place()
-        batch.add(rops.open_message(0, message, folder_id, ref.message))
-        return batch, message
+        if self._shown is not None:
+            self.session.unused.append(self._message)
+        if self._stream is not None:
+            self.session.unused.append(self._stream.opened)
+        self._shown, self._stream = None, None
+        return rops.open_message(self.session.mailbox, folder_id, ref.message)
 
     async def part(self, ref: Hashable, part: Part) -> bytes:
         """ReadStream of the text, or of a file (MS-OXCPRPT section 2.2.15), encoded as `composition` says."""
@@ -317,43 +307,40 @@ class MapiMailbox:
         structure = await self._structure(ref)
         text = await self._text(ref)
         files = [(part, await self._file(ref, part)) for part in structure.attachments]
-        batch, message = await self._message_in(ref)
-        asked = batch.add(rops.get_properties_specific(message, (self.named["tag"], self.named["sent_tag"])))
-        await self.session.execute("GetPropertiesSpecific", batch)
+        asked = rops.get_properties_specific(self._message, (self.named["tag"], self.named["sent_tag"]))
+        await self.session.execute("GetPropertiesSpecific", [asked])
         evidence = next((each for each in asked.answer if isinstance(each, str)), "")
         tag = MessageTag.parse(evidence)
         return None if tag is None else whole_body(evidence, tag, text, files)
 
     async def _file(self, ref: Hashable, part: Part) -> bytes:
         batch, message = await self._message_in(ref)
-        attachment, stream = batch.place(), batch.place()
-        batch.add(rops.open_attachment(message, attachment, int(part.name) - 2))
-        opened = batch.add(rops.open_stream(attachment, stream, tags.ATTACH_DATA))
+        attachment = rops.open_attachment(message, int(part.name) - 2)
+        stream = rops.open_stream(attachment.opened, tags.ATTACH_DATA)
         with _may_be_missing():
-            data = await stream_of(self.session, batch, stream, opened)
-        self._shown, self._message = ref, batch.handles[message]
-        self._unused += [batch.handles[stream], batch.handles[attachment]]
+            data = await stream_of(self.session, [*batch, attachment, stream], stream)
+        self._shown, self._message = ref, message
+        self.session.unused += [stream.opened, attachment.opened]
         return data
 
     async def _text(self, ref: Hashable) -> str:
-        if self._shown == ref and self._stream != NO_HANDLE:
-            batch, opened = self.batch(), self._text_opened
-            stream, self._stream = batch.place(self._stream), NO_HANDLE
-        else:
-            batch, message = await self._message_in(ref)
-            stream = batch.place()
-            opened = batch.add(rops.open_stream(message, stream, tags.BODY))
+        batch, message = await self._message_in(ref)
+        stream, self._stream = self._stream, None
+        if stream is None:
+            stream = rops.open_stream(message, tags.BODY)
+            batch.append(stream)
         with _may_be_missing():
-            data = await stream_of(self.session, batch, stream, opened)
-        self._unused.append(batch.handles[stream])
+            data = await stream_of(self.session, batch, stream)
+        self._shown, self._message = ref, message
+        self.session.unused.append(stream.opened)
         return data.decode("utf-16-le", "replace").removesuffix("\0")
 
-    async def _message_in(self, ref: Hashable) -> tuple[Batch, int]:
-        """Return a batch and the place of a message in it, which it opens unless it is open."""
+    async def _message_in(self, ref: Hashable) -> tuple[list[Request[Any]], Handle]:
+        """Return a batch that opens a message, unless it is open, and the message."""
         if self._shown == ref:
-            batch = self.batch()
-            return batch, batch.place(self._message)
-        return await self._opening(ref)
+            return [], self._message
+        opening = await self._opening(ref)
+        return [opening], opening.opened
 
     # --- changing ---
 
@@ -371,14 +358,13 @@ class MapiMailbox:
     async def _mark(self, refs: Sequence[Hashable], flag: Flag | None) -> None:
         verb, icon = _MARKS[flag]
         for folder_id, ids in await self._portions(refs, most=20):
-            batch = self.batch()
+            batch: list[Request[Any]] = []
             for each in ids:
-                message = batch.place()
-                batch.add(rops.open_message(0, message, folder_id, each, mode=1))
-                batch.add(rops.set_properties(message, [(tags.LAST_VERB_EXECUTED, verb), (tags.ICON_INDEX, icon)]))
-                batch.add(rops.save_changes_message(message, message))
-                batch.add(rops.release(message))
-            await self._done("SetProperties", batch)
+                opening = rops.open_message(self.session.mailbox, folder_id, each, mode=1)
+                at = opening.opened
+                marked = rops.set_properties(at, [(tags.LAST_VERB_EXECUTED, verb), (tags.ICON_INDEX, icon)])
+                batch += [opening, marked, rops.save_changes_message(at), rops.release(at)]
+            await self.session.execute("SetProperties", batch)
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
         await self._move_or_copy(refs, folder, copies=False)
@@ -397,15 +383,13 @@ class MapiMailbox:
         with self.session:
             await self._on_each(refs, rops.delete_messages)
 
-    async def _on_each(
-        self, refs: Sequence[Hashable], make: Callable[..., rops.Request[None]], *other_folders: int
-    ) -> None:
-        """Execute an operation on messages; it gets the places of their folder and of others, and the ids."""
+    async def _on_each(self, refs: Sequence[Hashable], make: Callable[..., Request[None]], *other_folders: int) -> None:
+        """Execute an operation on messages; it gets their folder and others, and the ids."""
         for folder_id, ids in await self._portions(refs):
-            batch = self.batch()
-            places = [self._place_of(batch, each) for each in (folder_id, *other_folders)]
-            made = batch.add(make(*places, ids))
-            await self._done(made.name, batch, *places)
+            batch: list[Request[Any]] = []
+            folders = [self._folder_in(batch, each) for each in (folder_id, *other_folders)]
+            batch.append(made := make(*folders, ids))
+            await self._done(made.name, batch, *folders)
 
     async def _portions(self, refs: Sequence[Hashable], most: int = MOST_IDS) -> Sequence[tuple[int, tuple[int, ...]]]:
         """Return the number of the messages' folder with those of at most so many messages."""
@@ -441,7 +425,7 @@ class MapiMailbox:
         if at_us := received_us or message.date_us:
             properties.append((tags.MESSAGE_DELIVERY_TIME, time_of(at_us)))
         name = "SaveChangesMessage"
-        made = await write_message(self.session, self.batch(), name, folder_id, message, properties, message.to)
+        made = await write_message(self.session, name, folder_id, message, properties, message.to)
         return MapiRef(folder, made)
 
     # --- for initialise and clean ---
@@ -450,12 +434,12 @@ class MapiMailbox:
         """CreateFolder (MS-OXCFOLD section 2.2.1.2); a calendar gets its class."""
         with self.session as logon:
             above, name = await self._parent(logon, folder)
-            batch = self.batch()
-            place, made = self._place_of(batch, above), batch.place()
-            batch.add(rops.create_folder(place, made, name.replace("%2F", SEPARATOR).replace("%25", "%")))
+            batch: list[Request[Any]] = []
+            parent = self._folder_in(batch, above)
+            batch.append(made := rops.create_folder(parent, name.replace("%2F", SEPARATOR).replace("%25", "%")))
             if folder == CALENDAR:
-                batch.add(rops.set_properties(made, [(tags.CONTAINER_CLASS, CALENDAR_CLASS)]))
-            await self._done("CreateFolder", batch, place, made)
+                batch.append(rops.set_properties(made.opened, [(tags.CONTAINER_CLASS, CALENDAR_CLASS)]))
+            await self._done("CreateFolder", batch, parent, made.opened)
             self._forget_numbers()
 
     async def delete(self, folder: str) -> None:
@@ -465,10 +449,9 @@ class MapiMailbox:
             above, _ = await self._parent(logon, folder)
             if self._open == folder:
                 self._open = None
-            batch = self.batch()
-            place = self._place_of(batch, above)
-            batch.add(rops.delete_folder(place, 0x01 | 0x10, folder_id))
-            await self._done("DeleteFolder", batch, place)
+            batch: list[Request[Any]] = []
+            parent = self._folder_in(batch, above)
+            await self._done("DeleteFolder", [*batch, rops.delete_folder(parent, 0x01 | 0x10, folder_id)], parent)
             self._forget_numbers()
 
     async def _parent(self, logon: rops.LoggedOn, folder: str) -> tuple[int, str]:
@@ -519,13 +502,12 @@ class MapiMailbox:
         found: dict[str, Sequence[Stored]] = {}
         with self.session:
             for folder in folders:
-                batch = self.batch()
-                place, table = self._place_of(batch, await self._number(folder)), batch.place()
-                batch.add(rops.get_contents_table(place, table, TABLE))
+                opening = rops.open_folder(self.session.mailbox, await self._number(folder))
+                listed = rops.get_contents_table(opening.opened, TABLE)
                 columns = (*stored_columns(self.named), tags.CREATION_TIME)
-                batch.add(rops.set_columns(table, columns))
-                rows = await rows_of(self.session, "QueryRows", batch, table, columns)
-                self._unused += [handle for handle in batch.handles[place : table + 1] if handle != self._folder]
+                batch = [opening, listed, rops.set_columns(listed.opened, columns)]
+                rows = await rows_of(self.session, "QueryRows", batch, listed.opened, columns)
+                self.session.unused += [opening.opened, listed.opened]
                 rows.sort(key=lambda row: (number(row[-1]) or 0, counter(row[0])))
                 found[folder] = [stored_of(folder, row) for row in rows]
         return found

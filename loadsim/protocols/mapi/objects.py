@@ -8,7 +8,8 @@ from typing import Any
 from loadsim.errors import ServerRefused
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.composition import Composed
-from loadsim.protocols.mapi.session import Batch, MapiSession
+from loadsim.protocols.mapi.rops import Handle, Request
+from loadsim.protocols.mapi.session import MapiSession
 from loadsim.protocols.mapi.wire import Value
 
 TABLE = 0x40 | 0x10
@@ -53,11 +54,11 @@ def text(value: object) -> str:
 async def rows_of(
     session: MapiSession,
     name: str,
-    batch: Batch,
-    table: int,
+    batch: Sequence[Request[Any]],
+    table: Handle,
     columns: Sequence[int],
     most: int | None = None,
-    optional: Sequence[rops.Request[Any]] = (),
+    optional: Sequence[Request[Any]] = (),
 ) -> list[Row]:
     """Execute a batch that opens a table, and return its rows, or at most so many from its end."""
     rows: list[Row] = []
@@ -65,42 +66,37 @@ async def rows_of(
         await session.execute(name, batch, optional, lists=True)
         return rows
     if most is not None:
-        batch.add(rops.seek_row(table, rops.END, -most))
+        batch = [*batch, rops.seek_row(table, rops.END, -most)]
     while True:
-        count = MOST_ROWS if most is None else min(MOST_ROWS, most - len(rows))
-        query = batch.add(rops.query_rows(table, count, columns))
-        await session.execute(name, batch, optional, lists=True)
+        query = rops.query_rows(table, MOST_ROWS if most is None else min(MOST_ROWS, most - len(rows)), columns)
+        await session.execute(name, [*batch, query], optional, lists=True)
         rows += query.answer.rows
         if not query.answer.rows or query.answer.origin == rops.END or (most is not None and len(rows) >= most):
             return rows
         if len(rows) > LARGEST_TABLE:
             raise ServerRefused("table without end", f"more than {LARGEST_TABLE:,} rows")
-        batch = Batch([batch.handles[table]])
-        table = 0
+        batch = []
 
 
-async def stream_of(session: MapiSession, batch: Batch, stream: int, opened: rops.Request[int]) -> bytes:
-    """Execute a batch, and return all of the stream at this place, which the batch or an earlier one opened.
+async def stream_of(session: MapiSession, batch: Sequence[Request[Any]], opened: Request[int]) -> bytes:
+    """Execute a batch, and return all of the stream that it or an earlier one opened.
 
     Pieces may be short: the first is if other responses, such as many recipients, share its buffer, and may be empty.
     """
     data = b""
     while True:
-        is_alone = not batch.requests
-        read = batch.add(rops.read_stream(stream, PIECE_BYTES))
-        await session.execute("ReadStream", batch)
+        read = rops.read_stream(opened.opened, PIECE_BYTES)
+        await session.execute("ReadStream", [*batch, read])
         data += read.answer
         if len(data) == opened.answer:
             return data
-        if len(data) > opened.answer or (is_alone and not read.answer):
+        if len(data) > opened.answer or not (batch or read.answer):
             raise ServerRefused("ReadStream of another size", f"{len(data)} of {opened.answer} bytes")
-        batch = Batch([batch.handles[stream]])
-        stream = 0
+        batch = []
 
 
 async def write_message(
     session: MapiSession,
-    batch: Batch,
     name: str,
     folder_id: int,
     message: Composed,
@@ -110,53 +106,38 @@ async def write_message(
 ) -> int:
     """Create a message in a folder, with its recipients, text and files; save it, and submit it if asked.
 
-    The batch has the logon in place 0. What does not fit one request goes before, as "WriteStream". Return the number
-    of the message.
+    What does not fit one request goes before, as "WriteStream". Return the number of the message.
     """
-    writing = _Writing(session, batch)
-    made = batch.place()
-    await writing.add(rops.create_message(0, made, folder_id))
-    await writing.properties(made, [*message.properties, *properties], tags.BODY, message.body)
+    made = rops.create_message(session.mailbox, folder_id)
+    at = made.opened
+    requests = [made, *_set(at, [*message.properties, *properties], tags.BODY, message.body)]
     if recipients:
-        await writing.add(rops.modify_recipients(made, recipients))
+        requests.append(rops.modify_recipients(at, recipients))
     for file in message.files:
-        attachment = batch.place()
-        await writing.add(rops.create_attachment(made, attachment))
-        await writing.properties(attachment, file.properties, tags.ATTACH_DATA, file.content)
-        await writing.add(rops.save_changes_attachment(made, attachment))
-        await writing.add(rops.release(attachment))
-    save = rops.save_changes_message(made, made, 0x02 if submits else 0x00)
-    await writing.add(save)
-    if submits:
-        batch.add(rops.submit_message(made))
-    batch.add(rops.release(made))
-    await session.execute(name, batch)
-    return save.answer
+        attachment = rops.create_attachment(at)
+        requests += [attachment, *_set(attachment.opened, file.properties, tags.ATTACH_DATA, file.content)]
+        requests += [rops.save_changes_attachment(at, attachment.opened), rops.release(attachment.opened)]
+    saved = rops.save_changes_message(at, 0x02 if submits else 0x00)
+    last = [saved, *([rops.submit_message(at)] if submits else []), rops.release(at)]
+    batch: list[Request[Any]] = []
+    for each in requests:
+        if sum([len(one.body) for one in (*batch, each)]) > LARGEST_BATCH_BYTES:
+            await session.execute("WriteStream", batch)
+            batch = []
+        batch.append(each)
+    await session.execute(name, [*batch, *last])
+    return saved.answer
 
 
-class _Writing:
-    """A batch that is executed when it is full."""
-
-    def __init__(self, session: MapiSession, batch: Batch) -> None:
-        self._session = session
-        self._batch = batch
-
-    async def add(self, request: rops.Request[Any]) -> None:
-        """Add a request, after the batch is executed if it would grow too large."""
-        if sum([len(each.body) for each in (*self._batch.requests, request)]) > LARGEST_BATCH_BYTES:
-            await self._session.execute("WriteStream", self._batch)
-        self._batch.add(request)
-
-    async def properties(self, of: int, properties: list[tuple[int, Value]], large: int, content: str | bytes) -> None:
-        """Set properties, and one that may be large (MS-OXCPRPT section 2.2.14)."""
-        data = content.encode("utf-16-le", "replace") if isinstance(content, str) else content
-        if len(data) <= INLINE_BYTES:
-            await self.add(rops.set_properties(of, [*properties, (large, content)]))
-            return
-        await self.add(rops.set_properties(of, properties))
-        stream = self._batch.place()
-        await self.add(rops.open_stream(of, stream, large, 2))
-        for at in range(0, len(data), PIECE_BYTES):
-            await self.add(rops.write_stream(stream, data[at : at + PIECE_BYTES]))
-        await self.add(rops.commit_stream(stream))
-        await self.add(rops.release(stream))
+def _set(of: Handle, properties: Sequence[tuple[int, Value]], large: int, content: str | bytes) -> list[Request[Any]]:
+    """Return the requests that set properties, and one that may be large (MS-OXCPRPT section 2.2.14)."""
+    data = content.encode("utf-16-le", "replace") if isinstance(content, str) else content
+    if len(data) <= INLINE_BYTES:
+        return [rops.set_properties(of, [*properties, (large, content)])]
+    stream = rops.open_stream(of, large, 2)
+    pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+    return [
+        *(rops.set_properties(of, properties), stream),
+        *[rops.write_stream(stream.opened, piece) for piece in pieces],
+        *(rops.commit_stream(stream.opened), rops.release(stream.opened)),
+    ]

@@ -17,11 +17,8 @@ from loadsim.protocols.mapi.codes import (
     WRONG_SERVER,
     ErrorCode,
 )
-from loadsim.protocols.mapi.rops import LOGON, MOVE_COPY_MESSAGES, PROPERTY_IDS, RELEASE, Request
+from loadsim.protocols.mapi.rops import LOGON, MOVE_COPY_MESSAGES, PROPERTY_IDS, RELEASE, Handle, Request
 from loadsim.protocols.mapi.wire import Reader, malformed
-
-NO_HANDLE = 0xFFFFFFFF
-"""The handle in a place where an operation puts one."""
 
 _LAST = 0x0004
 _NOTIFY, _PENDING = 0x2A, 0x6E
@@ -41,16 +38,24 @@ class Notified(NamedTuple):
     message_id: int | None
 
 
-def rop_buffer(requests: Sequence[Request[Any]], handles: Sequence[int]) -> bytes:
-    """Return the buffer with these requests and this handle table. Raises `struct.error` above 64 KiB."""
-    rops = b"".join([bytes((each.number, 0)) + each.body for each in requests])
-    size_bytes = 2 + len(rops) + 4 * len(handles)
+Table = dict[Handle, int]
+"""The objects of a buffer with their places in its handle table, in order."""
+
+
+def rop_buffer(requests: Sequence[Request[Any]]) -> tuple[bytes, Table]:
+    """Return the buffer with these requests, and its handle table. Raises `struct.error` above 64 KiB."""
+    table: Table = {}
+    rops = b""
+    for request in requests:
+        places = [table.setdefault(each, len(table)) for each in request.objects]
+        rops += bytes((request.number, 0, *places)) + request.body
+    size_bytes = 2 + len(rops) + 4 * len(table)
     header = pack("<HHHHH", 0, _LAST, size_bytes, size_bytes, 2 + len(rops))
-    return header + rops + pack(f"<{len(handles)}I", *handles)
+    return header + rops + pack(f"<{len(table)}I", *[each.number for each in table]), table
 
 
-def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> tuple[tuple[int, ...], list[Notified]]:
-    """Give the requests the answers of a buffer. Return its handle table, and the notifications.
+def executed(buffer: bytes, requests: Sequence[Request[Any]], table: Table) -> list[Notified]:
+    """Give the requests the answers of a buffer, and the objects their numbers. Return the notifications.
 
     Requests that the server did not reach, because its buffer was full or it was busy, failed with `BUFFER_TOO_SMALL`
     or `SERVER_BUSY`.
@@ -60,8 +65,11 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> tuple[tuple[int
     if version or flags != _LAST or not size_bytes == actual_bytes == len(buffer) - 8 >= rops_bytes >= 2:
         raise malformed("the header of one plain buffer", 0)
     reader = Reader(whole.take(rops_bytes - 2))
-    handles = whole.unpack(f"{whole.left // 4}I")
+    numbers = whole.unpack(f"{whole.left // 4}I")
     whole.end()
+    if len(numbers) == len(table):
+        for handle, each in zip(table, numbers, strict=True):
+            handle.number = each
 
     notifications: list[Notified] = []
     unreached: ErrorCode | None = None
@@ -72,7 +80,7 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> tuple[tuple[int
         if unreached is None:
             number = reader.number("B")
             if number == request.number:
-                _answer(reader, request)
+                _answer(reader, request, table[request.objects[-1 if request.opens else 0]])
                 continue
             if number not in _UNREACHED:
                 raise malformed("the response to the next request", reader.at - 1)
@@ -81,7 +89,7 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]]) -> tuple[tuple[int
         request.failed = unreached
     notifications += _events(reader)
     reader.end()
-    return handles, notifications
+    return notifications
 
 
 def _events(reader: Reader) -> list[Notified]:
@@ -95,10 +103,10 @@ def _events(reader: Reader) -> list[Notified]:
     return found
 
 
-def _answer(reader: Reader, request: Request[Any]) -> None:
+def _answer(reader: Reader, request: Request[Any], expected_place: int) -> None:
     """Give a request its answer, from behind its RopId."""
     place, code = reader.unpack("BI")
-    if place != request.place:
+    if place != expected_place:
         raise malformed("the place of the request", reader.at - 5)
     if code and not (code == ERRORS_RETURNED and request.number == PROPERTY_IDS):
         if code == NULL_DESTINATION and request.number == MOVE_COPY_MESSAGES:

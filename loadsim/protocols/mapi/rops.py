@@ -1,6 +1,5 @@
 """Remote operations (MS-OXCROPS section 2.2; their meaning is in the document named): requests, and their responses.
 
-Objects are places in the handle table of a batch: `at` is that of the object, `output` that of one which is opened.
 Flags have the documents' values. The logon is that of number 0.
 """
 
@@ -15,26 +14,46 @@ from loadsim.protocols.mapi.codes import ERRORS_RETURNED, PARTIAL, ErrorCode
 from loadsim.protocols.mapi.wire import PropertyName, Reader, Value, malformed, row, several, sized, string, tagged
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 CODE_PAGE = 0x0FFF
 """The code page of the logon (MS-OXCROPS section 2.2.6.1.1)."""
 
 
-@dataclass(slots=True, eq=False)
-class Request(Generic[R]):
-    """A request without its RopId, and its answer once it was executed: `answer`, or the reason why it `failed`.
+NO_HANDLE = 0xFFFFFFFF
 
-    `read` reads the response behind ReturnValue. It returns `ErrorCode` for what was done in part. The response repeats
-    `place`.
+
+@dataclass(slots=True, eq=False)
+class Handle:
+    """An object on the server, and its number once an operation has opened it."""
+
+    number: int = NO_HANDLE
+
+
+@dataclass(slots=True, eq=False)
+class Request(Generic[R_co]):
+    """A request, and its answer once it was executed: `answer`, or the reason why it `failed`.
+
+    `body` is what follows the places of the `objects`; of an operation that opens one, this is the last. `read` reads
+    the response behind ReturnValue; it returns `ErrorCode` for what was done in part.
     """
 
     name: str
     number: int
+    objects: tuple[Handle, ...]
     body: bytes
-    place: int
-    read: Callable[[Reader], R | ErrorCode]
+    read: Callable[[Reader], R_co | ErrorCode]
+    opens: bool = False
     failed: ErrorCode | None = field(default=None, init=False)
-    answer: R = field(init=False)
+    answer: R_co = field(init=False)
+
+    @property
+    def opened(self) -> Handle:
+        return self.objects[-1]
+
+
+def _opening(name: str, number: int, at: Handle, body: bytes, read: Callable[[Reader], R | ErrorCode]) -> Request[R]:
+    return Request(name, number, (at, Handle()), body, read, opens=True)
 
 
 def _nothing(reader: Reader) -> None:
@@ -65,7 +84,7 @@ class LoggedOn(NamedTuple):
     replica: bytes
 
 
-def logon(output: int, mailbox_dn: str) -> Request[LoggedOn]:
+def logon(mailbox_dn: str) -> Request[LoggedOn]:
     """The logon to the mailbox with this distinguished name: Private, USE_PER_MDB_REPLID_MAPPING, HOME_LOGON."""
 
     def read(reader: Reader) -> LoggedOn:
@@ -73,16 +92,16 @@ def logon(output: int, mailbox_dn: str) -> Request[LoggedOn]:
         mailbox, replica = reader.unpack("x16sxx16s8x8x4x")
         return LoggedOn(ids, mailbox, replica)
 
-    body = pack("<BBII", output, 1, 0x0100_0004, 0) + sized(string(mailbox_dn, "cp1252"))
-    return Request("Logon", LOGON, body, output, read)
+    body = pack("<BII", 1, 0x0100_0004, 0) + sized(string(mailbox_dn, "cp1252"))
+    return Request("Logon", LOGON, (Handle(),), body, read, opens=True)
 
 
 LOGON = 0xFE
 
 
-def release(at: int) -> Request[None]:
+def release(at: Handle) -> Request[None]:
     """The end of an object. It has no response."""
-    return Request("Release", RELEASE, bytes((at,)), at, _nothing)
+    return Request("Release", RELEASE, (at,), b"", _nothing)
 
 
 RELEASE = 0x01
@@ -96,11 +115,11 @@ def _folder(reader: Reader) -> None:
         raise malformed("a private folder", reader.at - 1)
 
 
-def open_folder(at: int, output: int, folder_id: int) -> Request[None]:
-    return Request("OpenFolder", 0x02, pack("<BBQB", at, output, folder_id, 0), output, _folder)
+def open_folder(at: Handle, folder_id: int) -> Request[None]:
+    return _opening("OpenFolder", 0x02, at, pack("<QB", folder_id, 0), _folder)
 
 
-def create_folder(at: int, output: int, name: str) -> Request[int]:
+def create_folder(at: Handle, name: str) -> Request[int]:
     """A generic folder with a name in Unicode, and without a comment. Its number is the answer."""
 
     def read(reader: Reader) -> int:
@@ -110,53 +129,53 @@ def create_folder(at: int, output: int, name: str) -> Request[int]:
             _folder(reader)
         return folder_id
 
-    body = pack("<BBBBBB", at, output, 1, 1, 0, 0) + string(name) + string("")
-    return Request("CreateFolder", 0x1C, body, output, read)
+    body = bytes((1, 1, 0, 0)) + string(name) + string("")
+    return _opening("CreateFolder", 0x1C, at, body, read)
 
 
-def delete_folder(at: int, flags: int, folder_id: int) -> Request[None]:
+def delete_folder(at: Handle, flags: int, folder_id: int) -> Request[None]:
     """Flags: 0x01 with its messages, 0x04 with its folders, 0x10 not to be recovered."""
-    return Request("DeleteFolder", 0x1D, pack("<BBQ", at, flags, folder_id), at, _of_all)
+    return Request("DeleteFolder", 0x1D, (at,), pack("<BQ", flags, folder_id), _of_all)
 
 
-def move_copy_messages(source: int, target: int, message_ids: Sequence[int], copy: bool = False) -> Request[None]:
-    body = bytes((source, target)) + several(message_ids, "Q") + pack("<??", False, copy)
-    return Request("MoveCopyMessages", MOVE_COPY_MESSAGES, body, source, _of_all)
+def move_copy_messages(source: Handle, target: Handle, message_ids: Sequence[int], copy: bool = False) -> Request[None]:
+    body = several(message_ids, "Q") + pack("<??", False, copy)
+    return Request("MoveCopyMessages", MOVE_COPY_MESSAGES, (source, target), body, _of_all)
 
 
 MOVE_COPY_MESSAGES = 0x33
 
 
-def delete_messages(at: int, message_ids: Sequence[int], notify: bool = False) -> Request[None]:
+def delete_messages(at: Handle, message_ids: Sequence[int], notify: bool = False) -> Request[None]:
     """With `notify`, senders learn that a message was not read."""
-    body = pack("<B??", at, False, notify) + several(message_ids, "Q")
-    return Request("DeleteMessages", 0x1E, body, at, _of_all)
+    body = pack("<??", False, notify) + several(message_ids, "Q")
+    return Request("DeleteMessages", 0x1E, (at,), body, _of_all)
 
 
-def get_hierarchy_table(at: int, output: int, flags: int) -> Request[int]:
+def get_hierarchy_table(at: Handle, flags: int) -> Request[int]:
     """The table of folders; the answer is its number of rows. Flags: 0x04 of all levels, 0x40 strings in Unicode."""
-    return Request("GetHierarchyTable", 0x04, bytes((at, output, flags)), output, _of("I"))
+    return _opening("GetHierarchyTable", 0x04, at, bytes((flags,)), _of("I"))
 
 
-def get_contents_table(at: int, output: int, flags: int) -> Request[int]:
+def get_contents_table(at: Handle, flags: int) -> Request[int]:
     """The table of messages; the answer is its number of rows. Flags: 0x40 strings in Unicode."""
-    return Request("GetContentsTable", 0x05, bytes((at, output, flags)), output, _of("I"))
+    return _opening("GetContentsTable", 0x05, at, bytes((flags,)), _of("I"))
 
 
 # Tables: MS-OXCTABL section 2.2.2.
 
 
-def set_columns(at: int, columns: Sequence[int]) -> Request[int]:
-    return Request("SetColumns", 0x12, bytes((at, 0)) + several(columns, "I"), at, _of("B"))
+def set_columns(at: Handle, columns: Sequence[int]) -> Request[int]:
+    return Request("SetColumns", 0x12, (at,), bytes(1) + several(columns, "I"), _of("B"))
 
 
 ASCENDING, DESCENDING = 0, 1
 
 
-def sort_table(at: int, keys: Sequence[tuple[int, int]]) -> Request[int]:
+def sort_table(at: Handle, keys: Sequence[tuple[int, int]]) -> Request[int]:
     """The order of the rows by tags and directions, without categories, whose two counts are 0."""
-    body = pack("<BBHHH", at, 0, len(keys), 0, 0) + b"".join([pack("<IB", *key) for key in keys])
-    return Request("SortTable", 0x13, body, at, _of("B"))
+    body = pack("<BHHH", 0, len(keys), 0, 0) + b"".join([pack("<IB", *key) for key in keys])
+    return Request("SortTable", 0x13, (at,), body, _of("B"))
 
 
 BEGINNING, CURRENT, END = range(3)
@@ -169,25 +188,25 @@ class Rows(NamedTuple):
     rows: Sequence[tuple[Value, ...]]
 
 
-def query_rows(at: int, count: int, columns: Sequence[int]) -> Request[Rows]:
+def query_rows(at: Handle, count: int, columns: Sequence[int]) -> Request[Rows]:
     """The next rows of a table that has these columns."""
 
     def read(reader: Reader) -> Rows:
         origin, found = reader.unpack("BH")
         return Rows(origin, [row(reader, columns) for _ in range(found)])
 
-    return Request("QueryRows", 0x15, pack("<BBBH", at, 0, 1, count), at, read)
+    return Request("QueryRows", 0x15, (at,), pack("<BBH", 0, 1, count), read)
 
 
-def seek_row(at: int, origin: int, rows: int) -> Request[tuple[bool, int]]:
+def seek_row(at: Handle, origin: int, rows: int) -> Request[tuple[bool, int]]:
     """The answer says if the cursor moved by fewer rows, and by how many."""
-    return Request("SeekRow", 0x18, pack("<BBiB", at, origin, rows, 1), at, lambda reader: reader.unpack("?i"))
+    return Request("SeekRow", 0x18, (at,), pack("<BiB", origin, rows, 1), lambda reader: reader.unpack("?i"))
 
 
 # Messages and attachments: MS-OXCMSG section 2.2.3.
 
 
-def open_message(at: int, output: int, folder_id: int, message_id: int, mode: int = 0) -> Request[None]:
+def open_message(at: Handle, folder_id: int, message_id: int, mode: int = 0) -> Request[None]:
     """Flags of `mode`: 0 to read, 1 to write, 3 as permitted. Nothing of the response is used."""
 
     def read(reader: Reader) -> None:
@@ -204,76 +223,72 @@ def open_message(at: int, output: int, folder_id: int, message_id: int, mode: in
             reader.take(5)
             reader.sized()
 
-    body = pack("<BBHQBQ", at, output, CODE_PAGE, folder_id, mode, message_id)
-    return Request("OpenMessage", 0x03, body, output, read)
+    body = pack("<HQBQ", CODE_PAGE, folder_id, mode, message_id)
+    return _opening("OpenMessage", 0x03, at, body, read)
 
 
-def create_message(at: int, output: int, folder_id: int) -> Request[int | None]:
+def create_message(at: Handle, folder_id: int) -> Request[int | None]:
     def read(reader: Reader) -> int | None:
         return int(reader.number("Q")) if reader.number("?") else None
 
-    body = pack("<BBHQ?", at, output, CODE_PAGE, folder_id, False)
-    return Request("CreateMessage", 0x06, body, output, read)
+    return _opening("CreateMessage", 0x06, at, pack("<HQ?", CODE_PAGE, folder_id, False), read)
 
 
-def save_changes_message(handle: int, at: int, flags: int = 0) -> Request[int]:
-    """The message's number is the answer. `handle` is any place. Flags: 0x01 keep it open to read, 0x02 to write."""
-    body = bytes((handle, at, flags))
-    return Request("SaveChangesMessage", 0x0C, body, handle, lambda reader: int(reader.number("xQ")))
+def save_changes_message(at: Handle, flags: int = 0) -> Request[int]:
+    """The message's number is the answer. Flags: 0x01 keep it open to read, 0x02 to write."""
+    return Request("SaveChangesMessage", 0x0C, (at, at), bytes((flags,)), lambda reader: int(reader.number("xQ")))
 
 
 TO = 1
 
 
-def modify_recipients(at: int, addresses: Sequence[str]) -> Request[None]:
+def modify_recipients(at: Handle, addresses: Sequence[str]) -> Request[None]:
     """The recipients to add, by SMTP addresses, which are their names, too (MS-OXCDATA section 2.8.3)."""
     rows = []
     for number, address in enumerate(addresses):
         flags = 0x0003 | 0x0200 | 0x0008 | 0x0010  # SMTP, in Unicode; it has an address and a name
         one = pack("<H", flags) + 2 * string(address) + pack("<HB", 0, 0)  # no further properties
         rows.append(pack("<IB", number, TO) + sized(one))
-    body = pack("<BHH", at, 0, len(rows)) + b"".join(rows)
-    return Request("ModifyRecipients", 0x0E, body, at, _nothing)
+    return Request("ModifyRecipients", 0x0E, (at,), pack("<HH", 0, len(rows)) + b"".join(rows), _nothing)
 
 
-def set_read_flags(at: int, flags: int, message_ids: Sequence[int]) -> Request[None]:
+def set_read_flags(at: Handle, flags: int, message_ids: Sequence[int]) -> Request[None]:
     """Flags: 0x04 unread, 0x01 read, without a receipt. An empty list of messages means all of the folder."""
-    body = pack("<B?B", at, False, flags) + several(message_ids, "Q")
-    return Request("SetReadFlags", 0x66, body, at, _of_all)
+    body = pack("<?B", False, flags) + several(message_ids, "Q")
+    return Request("SetReadFlags", 0x66, (at,), body, _of_all)
 
 
-def get_attachment_table(at: int, output: int, flags: int) -> Request[None]:
-    return Request("GetAttachmentTable", 0x21, bytes((at, output, flags)), output, _nothing)
+def get_attachment_table(at: Handle, flags: int) -> Request[None]:
+    return _opening("GetAttachmentTable", 0x21, at, bytes((flags,)), _nothing)
 
 
-def open_attachment(at: int, output: int, number: int) -> Request[None]:
-    return Request("OpenAttachment", 0x22, pack("<BBBI", at, output, 0, number), output, _nothing)
+def open_attachment(at: Handle, number: int) -> Request[None]:
+    return _opening("OpenAttachment", 0x22, at, pack("<BI", 0, number), _nothing)
 
 
-def create_attachment(at: int, output: int) -> Request[int]:
-    return Request("CreateAttachment", 0x23, bytes((at, output)), output, _of("I"))
+def create_attachment(at: Handle) -> Request[int]:
+    return _opening("CreateAttachment", 0x23, at, b"", _of("I"))
 
 
-def save_changes_attachment(handle: int, at: int) -> Request[None]:
-    """`handle` is the place of the message, which the response repeats."""
-    return Request("SaveChangesAttachment", 0x25, bytes((handle, at, 0)), handle, _nothing)
+def save_changes_attachment(message: Handle, at: Handle) -> Request[None]:
+    return Request("SaveChangesAttachment", 0x25, (message, at), bytes(1), _nothing)
 
 
-def submit_message(at: int) -> Request[None]:
+def submit_message(at: Handle) -> Request[None]:
     """The message goes to its recipients (MS-OXOMSG section 2.2.3.1)."""
-    return Request("SubmitMessage", 0x32, bytes((at, 0)), at, _nothing)
+    return Request("SubmitMessage", 0x32, (at,), bytes(1), _nothing)
 
 
 # Properties and streams: MS-OXCPRPT section 2.2.
 
 
-def get_properties_specific(at: int, columns: Sequence[int]) -> Request[tuple[Value, ...]]:
+def get_properties_specific(at: Handle, columns: Sequence[int]) -> Request[tuple[Value, ...]]:
     """The values of properties; one that is larger than the buffer is `ErrorCode`."""
-    body = pack("<BHH", at, 0, 1) + several(columns, "I")
-    return Request("GetPropertiesSpecific", 0x07, body, at, lambda reader: row(reader, columns))
+    body = pack("<HH", 0, 1) + several(columns, "I")
+    return Request("GetPropertiesSpecific", 0x07, (at,), body, lambda reader: row(reader, columns))
 
 
-def set_properties(at: int, properties: Sequence[tuple[int, Value]]) -> Request[None]:
+def set_properties(at: Handle, properties: Sequence[tuple[int, Value]]) -> Request[None]:
     """Tags and values, of at most 64 KiB in all; larger ones go through a stream. A property that is not set fails."""
 
     def read(reader: Reader) -> ErrorCode | None:
@@ -281,42 +296,41 @@ def set_properties(at: int, properties: Sequence[tuple[int, Value]]) -> Request[
         return ErrorCode(problems[0][2], f"property 0x{problems[0][1]:08X}") if problems else None
 
     values = b"".join([tagged(*each) for each in properties])
-    body = bytes((at,)) + sized(pack("<H", len(properties)) + values)
-    return Request("SetProperties", 0x0A, body, at, read)
+    body = sized(pack("<H", len(properties)) + values)
+    return Request("SetProperties", 0x0A, (at,), body, read)
 
 
-def get_property_ids_from_names(at: int, names: Sequence[PropertyName]) -> Request[tuple[int, ...]]:
+def get_property_ids_from_names(at: Handle, names: Sequence[PropertyName]) -> Request[tuple[int, ...]]:
     """The identifiers of names, which are created; 0 for one that has none."""
-    body = pack("<BBH", at, 0x02, len(names)) + b"".join([name.encoded() for name in names])
-    return Request("GetPropertyIdsFromNames", PROPERTY_IDS, body, at, lambda reader: reader.numbers("H", "H"))
+    body = pack("<BH", 0x02, len(names)) + b"".join([name.encoded() for name in names])
+    return Request("GetPropertyIdsFromNames", PROPERTY_IDS, (at,), body, lambda reader: reader.numbers("H", "H"))
 
 
 PROPERTY_IDS = 0x56
 
 
-def open_stream(at: int, output: int, tag: int, mode: int = 0) -> Request[int]:
+def open_stream(at: Handle, tag: int, mode: int = 0) -> Request[int]:
     """The answer is the size in bytes. Flags of `mode`: 0 to read, 1 to write, 2 to create."""
-    return Request("OpenStream", 0x2B, pack("<BBIB", at, output, tag, mode), output, _of("I"))
+    return _opening("OpenStream", 0x2B, at, pack("<IB", tag, mode), _of("I"))
 
 
-def read_stream(at: int, most_bytes: int) -> Request[bytes]:
+def read_stream(at: Handle, most_bytes: int) -> Request[bytes]:
     """At most `most_bytes` of a stream, which may not be 0xBABE."""
-    return Request("ReadStream", 0x2C, pack("<BH", at, most_bytes), at, Reader.sized)
+    return Request("ReadStream", 0x2C, (at,), pack("<H", most_bytes), Reader.sized)
 
 
-def write_stream(at: int, data: bytes) -> Request[None]:
+def write_stream(at: Handle, data: bytes) -> Request[None]:
     def read(reader: Reader) -> ErrorCode | None:
         written = reader.number("H")
         return None if written == len(data) else ErrorCode(ERRORS_RETURNED, f"{written} of {len(data)} bytes")
 
-    return Request("WriteStream", 0x2D, bytes((at,)) + sized(data), at, read)
+    return Request("WriteStream", 0x2D, (at,), sized(data), read)
 
 
-def commit_stream(at: int) -> Request[None]:
-    return Request("CommitStream", 0x5D, bytes((at,)), at, _nothing)
+def commit_stream(at: Handle) -> Request[None]:
+    return Request("CommitStream", 0x5D, (at,), b"", _nothing)
 
 
-def register_notification(at: int, output: int, events: int, folder_id: int) -> Request[None]:
+def register_notification(at: Handle, events: int, folder_id: int) -> Request[None]:
     """Events of a folder (MS-OXCNOTIF section 2.2.1.2.1)."""
-    body = pack("<BBHBQQ", at, output, events, 0, folder_id, 0)
-    return Request("RegisterNotification", 0x29, body, output, _nothing)
+    return _opening("RegisterNotification", 0x29, at, pack("<HBQQ", events, 0, folder_id, 0), _nothing)

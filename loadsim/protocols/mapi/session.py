@@ -24,8 +24,8 @@ from loadsim.protocols.mapi import bodies
 from loadsim.protocols.mapi.channel import HttpChannel
 from loadsim.protocols.mapi.codes import PARTIAL, ErrorCode
 from loadsim.protocols.mapi.http import MAPI_CONTENT, Response
-from loadsim.protocols.mapi.rop_buffer import NO_HANDLE, Notified, executed, rop_buffer
-from loadsim.protocols.mapi.rops import LoggedOn, Request, logon, release
+from loadsim.protocols.mapi.rop_buffer import Notified, executed, rop_buffer
+from loadsim.protocols.mapi.rops import NO_HANDLE, Handle, LoggedOn, Request, logon, release
 from loadsim.protocols.sasl.masking import without_password
 
 ADDRESS_BOOK_PATH = "/mapi/nspi"
@@ -54,29 +54,6 @@ class _Context:
     cookies: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Remote operations for one Execute, and the handle table that they share with those of the next."""
-
-    handles: list[int] = field(default_factory=list)
-    requests: list[Request[Any]] = field(default_factory=list)
-
-    def place(self, handle: int = NO_HANDLE) -> int:
-        """Return the place of a handle in the table, or of one that an operation will put there."""
-        self.handles.append(handle)
-        return len(self.handles) - 1
-
-    def add(self, request: Request[R]) -> Request[R]:
-        self.requests.append(request)
-        return request
-
-    def release(self, *handles: int) -> None:
-        """Release objects, without a response (MS-OXCROPS section 2.2.15.3)."""
-        for handle in handles:
-            if handle != NO_HANDLE:
-                self.add(release(self.place(handle)))
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class MapiSession:
     """One user's session, over lost and re-established contexts.
@@ -92,8 +69,9 @@ class MapiSession:
     limit_s: float  # of each request
     on_events: Callable[[Sequence[Notified]], None] = lambda _: None
     logon: LoggedOn | None = field(default=None, init=False)  # None: no session
-    logon_handle: int = field(default=NO_HANDLE, init=False)
+    mailbox: Handle = field(default_factory=Handle, init=False)  # the logon
     failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
+    unused: list[Handle] = field(default_factory=list, init=False)  # are released by the next Execute
     _channel: HttpChannel = field(init=False)
     _waiting: HttpChannel = field(init=False)
     _mailbox: _Context = field(init=False)
@@ -118,12 +96,13 @@ class MapiSession:
         head, found, _ = path.rpartition("/emsmdb")
         self._address_book = _Context(f"{f'{head}/nspi' if found else ADDRESS_BOOK_PATH}/?{query}")
         self._names, self._numbers = f"{{{uuid4()}}}", count(1)
-        self.logon, self.logon_handle, self.failure = None, NO_HANDLE, None
+        self.logon, self.failure = None, None
+        self.unused.clear()
 
     # --- the session ---
 
-    async def log_on(self, user_dn: Callable[[], Awaitable[str]], *requests: Request[Any]) -> None:
-        """Connect, and execute a Logon and these requests, in whose handle table place 0 is the logon.
+    async def log_on(self, user_dn: Callable[[], Awaitable[str]], request: Callable[[Handle], Request[R]]) -> R:
+        """Connect, and execute a Logon and a request on it. Return the answer to the request.
 
         `user_dn` returns the mailbox's distinguished name, which may come from the address book.
         """
@@ -133,16 +112,16 @@ class MapiSession:
         try:
             dn = await user_dn()
             await self._ask(self._mailbox, bodies.connect(dn))
-            batch = Batch()
-            logged_on = batch.add(logon(batch.place(), dn))
-            batch.requests += requests
-            await self._execute("Logon", batch)
+            logged_on = logon(dn)
+            asked = request(logged_on.opened)
+            await self._execute("Logon", [logged_on, asked])
         except BaseException:
             self.abandon()
             raise
         finally:
             self._in_call = False
-        self.logon, self.logon_handle = logged_on.answer, batch.handles[0]
+        self.logon, self.mailbox = logged_on.answer, logged_on.opened
+        return asked.answer
 
     async def log_off(self) -> None:
         """Disconnect (MS-OXCMAPIHTTP section 3.1.5.4), after an Unbind from the address book if it was used."""
@@ -197,9 +176,9 @@ class MapiSession:
     # --- requests ---
 
     async def execute(
-        self, name: str, batch: Batch, optional: Collection[Request[Any]] = (), lists: bool = False
+        self, name: str, batch: Sequence[Request[Any]], optional: Collection[Request[Any]] = (), lists: bool = False
     ) -> None:
-        """Execute a batch, keep its handles, and empty it: its requests have their answers.
+        """Execute requests together: then they have their answers, and their objects have numbers.
 
         Raises `ServerRefused` if an operation is refused, `MailMissing` if it is done for some messages only.
 
@@ -213,18 +192,17 @@ class MapiSession:
         if not lists:
             self._report_events()
 
-    async def _execute(self, name: str, batch: Batch, optional: Collection[Request[Any]] = ()) -> None:
-        requests, batch.requests = batch.requests, []
-        buffer = await self._ask(self._mailbox, bodies.execute(rop_buffer(requests, batch.handles)), name)
+    async def _execute(self, name: str, batch: Sequence[Request[Any]], optional: Collection[Request[Any]] = ()) -> None:
+        requests = [*[release(each) for each in self.unused if each.number != NO_HANDLE], *batch]
+        self.unused.clear()
+        buffer, table = rop_buffer(requests)
+        answer = await self._ask(self._mailbox, bodies.execute(buffer), name)
         try:
-            handles, events = executed(buffer, requests)
+            self._events += executed(answer, requests, table)
         except ProtocolError as failure:
             self._end(failure)
             raise
-        if len(handles) == len(batch.handles):
-            batch.handles[:] = handles
-        self._events += events
-        for each in requests:
+        for each in batch:
             if (failed := each.failed) is not None and each not in optional:
                 kind = MailMissing if failed.code == PARTIAL else ServerRefused
                 raise kind(f"{failed.name} {each.name}", failed.line)
@@ -330,7 +308,7 @@ class MapiSession:
                 if isinstance(body, ErrorCode):
                     raise self._refused(f"{body.name} NotificationWait", "")
                 if body:
-                    await self.execute("Notify", Batch())
+                    await self.execute("Notify", [])
                 else:
                     await asyncio.sleep(PAUSE_S)
         except Exception as error:  # noqa: BLE001 - an error of ours ends this session only

@@ -57,8 +57,7 @@ class MapiSubmission:
                 if of in known:
                     properties.append((named[key], known[of]))
             outbox = logon.folder_ids[rops.OUTBOX]
-            batch = self.mailbox.batch()
-            await write_message(session, batch, "SubmitMessage", outbox, mail, properties, recipients, submits=True)
+            await write_message(session, "SubmitMessage", outbox, mail, properties, recipients, submits=True)
             self.mailbox.sent_ids.add(mail.message_id)
 
     async def check(self) -> None:
