@@ -120,8 +120,11 @@ def test_where_one_cannot_listen(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
-    """Users by cores, one start, the plan of the whole, logs here and nowhere else, a table of the clients."""
-    path = on_server(dovecot_postfix, tmp_path / "small.yaml")
+    """Users by cores, one start, the plan of the whole, logs here and nowhere else, a table of the clients.
+
+    The controller audits, under the hold that the clients have left, and once more later.
+    """
+    path = on_server(dovecot_postfix, tmp_path / "small.yaml", run=RUN | {"audit": True})
     out = tmp_path / "out"
     with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
         made = loadsim("run", path, "--cluster", address, "--clients", "2", "--out", out, "--json", "--no-report")
@@ -134,6 +137,9 @@ def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPos
     for one in score["per_client"]:
         assert one["start_late_ms"] >= -2 * one["start_error_ms"]  # all have one clock here, and nobody begins early
     assert (score["users"], score["clients"], score["delivery"]["undelivered_at_end"]) == (6, 2, 0)
+    audit = json.loads((out / "audit.json").read_text())
+    assert (audit["mailboxes"], audit["unread"], audit["unjudged"], audit["findings"]) == (6, 0, 0, [])
+    assert loadsim("audit", out, "--set", "accounts.password=secret-{index}").returncode == 0
     workload = Workload(load_scenario(str(path)))
     assert score["plan_digest"] == plan_digest(workload)
     due = Counter(
