@@ -29,12 +29,13 @@ from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Condition, Response
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.lines import NO_LINES
+from loadsim.protocols.mapi.mailbox import MapiMailbox
 from loadsim.protocols.registry import open_driver
 
 PASSWORD = "bench"
 DOMAIN = "null.test"
 KEPT = "Kept"
-"""The folder where messages are moved to; on a real server it has been created before."""
+"""The folder where messages are moved to; on a real server it has been created before, by MAPI at the log-on."""
 
 T = TypeVar("T")
 
@@ -108,6 +109,8 @@ class Driver:
 
     async def log_on(self) -> None:
         await self.mailbox.log_on()
+        if isinstance(self.mailbox, MapiMailbox) and KEPT not in await self.mailbox.folders():
+            await self.mailbox.create(KEPT)
         await self.mailbox.open(INBOX)
 
     async def list(self, count: int) -> None:
@@ -117,6 +120,9 @@ class Driver:
         if isinstance(self.mailbox, ImapMailbox):
             with self.mailbox.session as connection:
                 await connection.send("NOOP")
+        elif isinstance(self.mailbox, MapiMailbox):
+            with self.mailbox.session:
+                await self.mailbox.session.execute("NOOP", ())
 
     async def append(self, message: bytes) -> None:
         await self.mailbox.append(INBOX, message, (Flag.SEEN,))
@@ -399,6 +405,9 @@ def spent_s() -> float:
 
 
 def _services(job: Mapping[str, Any]) -> Services:
+    if path := job.get("path"):
+        host, port = job["server"]
+        return Services(mapi=Endpoint(host, port, path=path), command_limit_s=LIMIT_S)
     host, imap_port, smtp_port = job["server"]
     return Services(Endpoint(host, imap_port), Endpoint(host, smtp_port, connection="kept", auth=False), LIMIT_S)
 

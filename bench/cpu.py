@@ -58,25 +58,25 @@ def imap_on_null(cpus: Cpus, size: Imap) -> Rows:
     with started(Shape(messages=INBOX_MESSAGES, body_bytes=BODY_BYTES), cpus.server) as server:
         variants = _imap_variants(cpus, server.services, size)
         variants |= _imaptest_variants(cpus, server.services, size, {"imaptest": True})
-        return _rows("null", interleave(size.rounds, variants))
+        return rows_of("null", interleave(size.rounds, variants))
 
 
 def imap_on_dovecot(cpus: Cpus, size: Imap) -> Rows:
     """Every client and loop on a private Dovecot; imaptest too, where it is."""
     with dovecot(cpus, size) as services:
         job = {"what": "create", "loop": "asyncio", "append_bytes": BODY_BYTES, "fill": INBOX_MESSAGES}
-        run_client(cpus, {**job, "server": _address(services), "sessions": 2 * size.sessions})
+        run_client(cpus, {**job, "server": address_of(services), "sessions": 2 * size.sessions})
         variants = _imap_variants(cpus, services, size)
         kinds = {"imaptest": True, "imaptest, pipelining": False}
         variants |= _imaptest_variants(cpus, services, size, kinds)
-        return _rows("Dovecot", interleave(size.rounds, variants))
+        return rows_of("Dovecot", interleave(size.rounds, variants))
 
 
 def smtp_on_null(cpus: Cpus, size: Smtp) -> Rows:
     """Every way to submit and loop on the null server, and smtp-source."""
     with started(Shape(), cpus.server) as server:
         services = server.services
-        job = {"what": "smtp", "server": _address(services), "sessions": size.sessions, "sizes": size.sizes}
+        job = {"what": "smtp", "server": address_of(services), "sessions": size.sessions, "sizes": size.sizes}
         variants: dict[tuple[str, ...], Callable[[], Mapping[str, float]]] = {
             (submission, loop): partial(run_client, cpus, {**job, "loop": loop, "submission": submission})
             for submission in SUBMISSIONS
@@ -86,7 +86,7 @@ def smtp_on_null(cpus: Cpus, size: Smtp) -> Rows:
             str(body_bytes): others.smtp_source(cpus, services, size.sessions, body_bytes, count)
             for body_bytes, count in size.sizes
         }
-        return _rows("null", interleave(size.rounds, variants))
+        return rows_of("null", interleave(size.rounds, variants))
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def _imap_variants(
 ) -> dict[tuple[str, ...], Callable[[], Mapping[str, float]]]:
     job = {
         "what": "imap",
-        "server": _address(services),
+        "server": address_of(services),
         "sessions": size.sessions,
         "count": size.each,
         "append_bytes": BODY_BYTES,
@@ -136,11 +136,11 @@ def _imaptest_variants(
     return {(kind, "C"): partial(measure, plain) for kind, plain in kinds.items()}
 
 
-def _address(services: Services) -> tuple[str, int, int]:
+def address_of(services: Services) -> tuple[str, int, int]:
     return services.endpoint("imap").host, services.endpoint("imap").port, services.endpoint("smtp").port
 
 
-def _rows(server: str, found: Mapping[tuple[str, ...], Mapping[str, list[float]]]) -> Rows:
+def rows_of(server: str, found: Mapping[tuple[str, ...], Mapping[str, list[float]]]) -> Rows:
     return [
         {"server": server, "client": client, "loop": loop, "operation": operation, "us": summary(figures)}
         for (client, loop), operations in found.items()

@@ -63,6 +63,7 @@ _LAG_MS = tuple(f"{name} ms" for name in _LAG)
 _COLUMNS: Mapping[str, Callable[[Row], str]] = {
     "loop": lambda row: row["loop"],
     "pushes per second": lambda row: f"{row['pushes_per_s']:.0f}",
+    "driver": lambda row: row["driver"],
     "users": lambda row: f"{row['users']:,}",
     "engines": lambda row: f"{row['engines']}",
     "day": lambda row: row["day"],
@@ -78,6 +79,7 @@ _COLUMNS: Mapping[str, Callable[[Row], str]] = {
     **{f"{name} ms": partial(_lag_ms, name) for name in _LAG},
 }
 load = _of_runs("users", "day", "tasks per second", "CPU", *_LAG_MS)
+drivers = _of_runs("driver", "users", "day", "memory", "tasks per second", "CPU ms per task", *_LAG_MS)
 many = _of_runs("users", "engines", "memory for each", "log-on of all", "tasks per second", "CPU", *_LAG_MS)
 engines = _of_runs("engines", "users", "day", "tasks per second", "CPU ms per task", "CPU of the busiest", *_LAG_MS)
 lateness = _of_runs("loop", "pushes per second", "CPU", *_LAG_MS)

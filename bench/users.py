@@ -94,7 +94,7 @@ def _measure(cpus: Cpus, load: Load) -> dict[str, Any]:
             run(cpus, scenario, directory / "run", load)
         logs = logs_of(directory / "run")
     delivered = server.counts["delivered"]
-    return {"users": load.users, "day": load.day, "delivered": delivered, **_figures(logs, load.hold_s)}
+    return {"users": load.users, "day": load.day, "delivered": delivered, **figures_of(logs, load.hold_s)}
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def _has_started(out: Path) -> bool:
     return events.exists() and '"event": "start"' in events.read_text()
 
 
-def _figures(logs: list[TimingLog], hold_s: float) -> dict[str, Any]:
+def figures_of(logs: list[TimingLog], hold_s: float) -> dict[str, Any]:
     """What the logs of the engines say, together. (There are samples of the whole machine in them, too.)
 
     The first second at work, with what log-on left behind, is left out, and so is what follows the interrupt.
