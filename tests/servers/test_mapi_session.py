@@ -37,7 +37,7 @@ from loadsim.model.ports import (
     Session,
 )
 from loadsim.protocols.mapi import objects, tags
-from loadsim.protocols.mapi.session import LONGEST_WAIT_S
+from loadsim.protocols.mapi.session import LONGEST_WAIT_S, PAUSE_S
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
 from loadsim.servers.embedded_mapi.folders import Answer, Call, Table, query_rows
@@ -164,6 +164,34 @@ def test_a_session_may_end_while_the_wait_fetches_events(ends: str) -> None:
             assert not ear.losses
             session.mailbox.abandon()
             other.mailbox.abandon()
+
+    run_watched(scenario)
+
+
+@pytest.mark.parametrize("pending", [True, False])
+def test_waits_that_end_at_once_do_not_storm(pending: bool) -> None:
+    """Each says that an event is pending, or that none is, and none comes: then they pause."""
+
+    async def at_once(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
+        held, waits = struct.pack("<3I", 0, 0, 1), struct.pack("<3I", 0, 0, pending)
+        for session in server.sessions.values():
+            session.news.set()
+        await faulty_mapi.changes(lambda sent: sent.replace(held, waits))(server, request, writer)
+
+    async def scenario() -> None:
+        async with faulty_server([OWN], LIMIT_S) as (server, services):
+            ear = Ear()
+            mailbox = open_driver("mapi", services).session(OWN, ear).mailbox
+            await mailbox.log_on()
+            server.fail("NotificationWait", at_once)
+            await mailbox.watch()
+            counts = []
+            for _ in range(3):
+                await turns(400)
+                counts.append([name for name, *_ in ear.commands].count("MAPI NotificationWait"))
+                skip(PAUSE_S + 0.1)
+            assert counts == [4, 5, 6] and not ear.losses
+            mailbox.abandon()
 
     run_watched(scenario)
 

@@ -34,8 +34,11 @@ ADDRESS_BOOK_PATH = "/mapi/nspi"
 LONGEST_WAIT_S = 1800.0
 """The longest NotificationWait; servers end one after five minutes (MS-OXCMAPIHTTP section 3.2.5.5)."""
 
-PAUSE_S = 1.0
-"""The pause after a wait that the server has ended without an event."""
+MOST_FRUITLESS, PAUSE_S = 3, 1.0
+"""After so many waits in a row without an event there is a pause: a server may end each at once.
+
+One alone means little: another response may have had the event.
+"""
 
 MOST_COOKIES = 64
 """The most cookies of a context: each request repeats them."""
@@ -298,6 +301,7 @@ class MapiSession:
         def check(response: Response) -> None:
             self._check("NotificationWait", response)
 
+        fruitless = 0
         try:
             while True:
                 request = bodies.notification_wait()
@@ -308,8 +312,10 @@ class MapiSession:
                 if isinstance(body, ErrorCode):
                     raise self._refused(f"{body.name} NotificationWait", "")
                 if body:
-                    await self.execute("Notify", [])
-                else:
+                    await self.execute("Notify", [], lists=True)
+                fruitless = 0 if self._events else fruitless + 1
+                self._report_events()
+                if fruitless > MOST_FRUITLESS:
                     await asyncio.sleep(PAUSE_S)
         except Exception as error:  # noqa: BLE001 - an error of ours ends this session only
             failure = error if isinstance(error, TaskFailed) else internal(error)
