@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import imaplib
 import json
 import re
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from any_server import started
 from lying_proxy import Rewrites, lying_proxy, stores_nothing, unwritten
 from mailservers import StartDovecotPostfix
 from small_runs import loadsim, on, population_of, written
@@ -120,3 +122,30 @@ def test_a_run_names_a_server_that_does_nothing(server: DovecotPostfix, tmp_path
     score = json.loads((tmp_path / "out" / "score.json").read_text())
     rules = {one["values"]["rule"] for one in score["findings"] if one["code"] == "server-state-wrong"}
     assert rules >= {"expunge-not-asked"}
+
+
+@pytest.mark.nightly(part="servers")
+def test_a_fault_of_a_real_server_is_named(tmp_path: Path) -> None:
+    """GreenMail 2.1 states another RFC822.SIZE than it sends, as imaplib sees, and programs that read it."""
+    with started("greenmail", tmp_path, users=2, day_s=20) as site:
+        account, message = site.accounts[-1], b"From: a@b.test\r\nSubject: x\r\n\r\n" + b"line\r\n" * 20
+        with imaplib.IMAP4(site.services.imap.host, site.services.imap.port) as raw:
+            raw.login(account.login, account.password)
+            raw.append("INBOX", "", "", message)
+            raw.select("INBOX")
+            ((stated, sent), _) = raw.fetch("1", "(RFC822.SIZE BODY.PEEK[])")[1]
+            assert sent == message and b"RFC822.SIZE %d " % len(message) not in stated
+            raw.store("1", "+FLAGS", r"(\Deleted)")
+            raw.expunge()
+        options = (
+            "--set",
+            "client.check_state=100%",
+            "--set",
+            "topology.0.program=thunderbird",
+            "--set",
+            "run.audit=no",
+        )
+        ended = loadsim("run", "--no-report", site.path, "--out", tmp_path / "out", *options)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    score = json.loads((tmp_path / "out" / "score.json").read_text())
+    assert "size-wrong" in [one["values"].get("rule") for one in score["findings"]]

@@ -156,6 +156,8 @@ LEGAL = {
         "S: * 3 EXISTS", "S: * 2 FETCH (UID 4 FLAGS ())", "S: * 3 FETCH (UID 11 FLAGS ())", "S: OK"],
     "mail that came between EXISTS and UIDNEXT of a SELECT": [
         *OPEN, "C: NOOP", "S: * 4 EXISTS", "S: OK", "C: UID FETCH 9:* (UID)", "S: * 4 FETCH (UID 9)", "S: OK"],
+    "EXISTS behind the data of a message": [
+        *OPEN, "C: UID FETCH 10:* (UID FLAGS)", "S: * 4 FETCH (FLAGS () UID 10)", "S: * 4 EXISTS", "S: OK"],
     "a mailbox that is deleted and made again": [
         *SENT, 'C: DELETE "Sent Items"', "S: OK", 'C: CREATE "Sent Items"', "S: OK",
         *[line.replace("VALIDITY 8", "VALIDITY 9").replace("NEXT 5", "NEXT 1") for line in SENT]],

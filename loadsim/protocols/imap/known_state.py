@@ -21,12 +21,18 @@ from loadsim.protocols.imap.sets import NumberSet
 MOST_MESSAGES = 10_000
 """The most messages of a mailbox that is checked, and of those that are known of one."""
 
+MOST_APPENDED = 16
+"""The most messages of an APPEND."""
+
 NOTHING = NumberSet(())
 
 _COMMAND = re.compile(
     rb"\S+ (UID )?(\S+)(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: ([^\r{]*))?"
 )
 """A command with its first two arguments, and the rest of its first line."""
+
+Learnt = tuple[int, int]
+"""The tick of an OK, and `View.since` of the session that it was for."""
 
 _ITEMS = ((b"FLAGS", "flags"), (b"SIZE", "size_bytes"), (b"ENVELOPE", "envelope"), (b"STRUCTURE", "structure"))
 _REMOVES = frozenset({"UID MOVE", "UID EXPUNGE"})
@@ -51,6 +57,7 @@ class Sent:
     messages: int = 0  # in it
     next_uid: int = 0
     expunged: int = 0  # messages, since then
+    highest: int = 0  # number of a message in its answer
     got: dict[int, Fetched] = field(default_factory=dict)  # by UID, or by number below 0
     alone: bool = True  # no other command was under way while it was
     codes: dict[str, str] = field(default_factory=dict)  # of its untagged OKs, with the tagged one's
@@ -59,10 +66,10 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """A message of a mailbox: what never changes of it, and the flags that were stored, with the ticks of the OKs."""
+    """A message of a mailbox: what never changes of it, and the flags that were stored."""
 
     fixed: dict[str, Hashable] = field(default_factory=dict)
-    flags: dict[str, tuple[int, View | None]] = field(default_factory=dict)
+    flags: dict[str, Learnt] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +81,7 @@ class Mailbox:
     next_uid: int = 0
     messages: dict[int, Message] = field(default_factory=dict)
     asked: dict[int, int | None] = field(default_factory=dict)  # with the ticks of the OKs to their removal
-    moved: dict[int, tuple[int, View | None]] = field(default_factory=dict)  # UIDs, by MOVE, with the ticks of the OKs
+    moved: dict[int, Learnt] = field(default_factory=dict)  # UIDs, by MOVE
     due: dict[int, int] = field(default_factory=dict)  # UIDs of COPYUID and APPENDUID, with the ticks of the OKs
 
     def message(self, uid: int) -> Message:
@@ -103,9 +110,10 @@ class View:
             return [uid for uid in numbers if uid in self.known]
         return [uid for uid in self.known for first, last in numbers.ranges if first <= uid <= last]
 
-    def knew(self, tick: int, by: View | None, asked: int) -> bool:
-        """Return if a fact of this tick, by a session's view, must show in an answer to what was asked at a tick."""
-        return tick < (asked if by is self else self.since)
+    def knew(self, learnt: Learnt, asked: int) -> bool:
+        """Return if a fact must show in the answer to a command that was sent at the tick `asked`."""
+        tick, since = learnt
+        return tick < (asked if since == self.since else self.since)
 
 
 @dataclass(slots=True, eq=False)
@@ -231,6 +239,7 @@ class KnownSession:
         view.expunged += 1
         for sent in self.under_way.values():
             sent.expunged += 1
+            sent.highest -= number <= sent.highest
         if self.before is not None:
             self.before -= 1
         if uid:
@@ -245,14 +254,14 @@ class KnownSession:
 
     def _fetched(self, view: View, fetched: Fetched) -> None:
         number = fetched.number
-        if number > len(view.uids):
-            return
-        uid = fetched.uid or view.uids[number - 1]
+        is_beyond = number > len(view.uids)  # James 3.8 and GreenMail 2.1 send EXISTS behind the data
+        uid = fetched.uid or (0 if is_beyond else view.uids[number - 1])
         for sent in self.under_way.values():
+            sent.highest = max(sent.highest, number)
             if sent.name in ("FETCH", "UID FETCH"):
                 key = uid or -number
                 sent.got[key] = sent.got[key].joined(fetched) if key in sent.got else fetched
-        if not uid:
+        if not uid or is_beyond:
             return
         view.uids[number - 1] = uid
         view.known.add(uid)
@@ -302,7 +311,7 @@ class KnownSession:
         named = re.findall(r"[\\$\w]+", sent.rest.decode("ascii", "replace").partition("(")[2].lower())
         kept = [flag for flag in named if (view.keeps is None and flag[0] == "\\") or flag in (view.keeps or ())]
         for uid in view.among(sent.numbers) if kept else ():
-            view.mailbox.message(uid).flags.update(dict.fromkeys(kept, (self.known.tick, view)))
+            view.mailbox.message(uid).flags.update(dict.fromkeys(kept, (self.known.tick, view.since)))
 
     def _copied(self, sent: Sent) -> None:
         """Take COPYUID or APPENDUID: messages that are in a mailbox from now on, or no longer."""
@@ -311,7 +320,7 @@ class KnownSession:
             mailbox.due.update(dict.fromkeys(new, self.known.tick))
             mailbox.next_uid = max(mailbox.next_uid, *(last + 1 for _, last in new.ranges), 0)
             if sent.name == "UID MOVE" and sent.view is not None:
-                sent.view.mailbox.moved.update(dict.fromkeys(old, (self.known.tick, sent.view)))
+                sent.view.mailbox.moved.update(dict.fromkeys(old, (self.known.tick, sent.view.since)))
 
     def found_silently(self, ended: Sent) -> bool:
         """Return if a command found mail right behind a long IDLE without any.
@@ -326,7 +335,11 @@ class KnownSession:
 
 
 def copied(sent: Sent) -> Iterator[tuple[int, NumberSet, NumberSet]]:
-    """Yield UIDVALIDITY, new UIDs and old ones of COPYUID or APPENDUID (RFC 4315 section 3)."""
+    """Yield UIDVALIDITY, new UIDs and old ones of COPYUID or APPENDUID (RFC 4315 section 3).
+
+    Codes with more UIDs than the command can have are left out: a server could fill the memory with them.
+    """
+    most = max(sent.numbers.size, MOST_APPENDED)
     for name in ("COPYUID", "APPENDUID"):
         words = sent.codes.get(name, "").split()
         if len(words) == (3 if name == "COPYUID" else 2):
@@ -334,7 +347,7 @@ def copied(sent: Sent) -> Iterator[tuple[int, NumberSet, NumberSet]]:
                 validity, new, old = number_of(words[0]), numbers_of(words[-1]), numbers_of(words[1])
             except ProtocolError:
                 continue
-            if new.size <= MOST_MESSAGES and old.size <= MOST_MESSAGES:
+            if new.size <= most and old.size <= most:
                 yield validity, new, old
 
 

@@ -50,8 +50,14 @@ def _shrinks(session: KnownSession, view: View, event: Exists) -> str | None:
     return f"{len(view.uids)} messages were known" if event.messages < len(view.uids) else None
 
 
-def _beyond(session: KnownSession, view: View, event: Expunged | Fetched) -> str | None:
+def _beyond(session: KnownSession, view: View, event: Expunged) -> str | None:
     return f"of {len(view.uids)} messages" if event.number > len(view.uids) else None
+
+
+def _unannounced(session: KnownSession, view: View, event: Ended) -> str | None:
+    """Return a number that was sent of a message, and has not been announced until the end of the command."""
+    number, known = event.sent.highest, len(view.uids)
+    return f"FETCH had number {number}, of {known} messages" if event.sent.view is view and number > known else None
 
 
 def _out_of_turn(session: KnownSession, view: View, event: Expunged) -> str | None:
@@ -160,7 +166,7 @@ def _not_arrived(session: KnownSession, view: View, event: Ended) -> str | None:
 def _still_there(session: KnownSession, view: View, event: Ended) -> str | None:
     sent, moved = event.sent, view.mailbox.moved
     for uid in sent.got if sent.view is view else ():
-        if uid in moved and view.knew(*moved[uid], sent.tick):
+        if uid in moved and view.knew(moved[uid], sent.tick):
             return f"UID {uid} was moved"
     return None
 
@@ -170,8 +176,8 @@ def _dropped(session: KnownSession, view: View, event: Ended) -> str | None:
     for uid, fetched in sent.got.items() if sent.view is view and "flags" in sent.wants else ():
         stored = view.mailbox.messages[uid].flags if uid in view.mailbox.messages else {}
         shown = {flag.lower() for flag in fetched.flags or ()}
-        for flag, (tick, by) in stored.items() if fetched.flags is not None else ():
-            if flag not in shown and view.knew(tick, by, sent.tick):
+        for flag, learnt in stored.items() if fetched.flags is not None else ():
+            if flag not in shown and view.knew(learnt, sent.tick):
                 return f"UID {uid} has lost {flag}"
     return None
 
@@ -222,7 +228,7 @@ class Rule(NamedTuple):
 RULES = (
     Rule("exists-shrinks", "RFC 9051 7.4.1", Exists, _shrinks),
     Rule("number-out-of-range", "RFC 9051 7.5.1", Expunged, _beyond),
-    Rule("number-out-of-range", "RFC 9051 7.5.2", Fetched, _beyond),
+    Rule("number-out-of-range", "RFC 9051 7.4.1", Ended, _unannounced),
     Rule("expunge-out-of-turn", "RFC 9051 7.5.1", Expunged, _out_of_turn),
     Rule("expunge-not-asked", "RFC 4315 2.1", Expunged, _not_asked),
     Rule("uid-changed", "RFC 9051 2.3.1.2", Fetched, _other_uid),
