@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,6 +163,34 @@ def test_a_page_that_is_being_written_is_not_damaged(tmp_path: Path) -> None:
         flipped(path, PAGE_BYTES // 2)
         store._pages.writing = Written()  # type: ignore[attr-defined]
         assert store.maintain().damaged == ""
+
+
+def test_a_page_that_is_only_in_the_log_is_not_damaged(tmp_path: Path) -> None:
+    """The checkpoint of a log whose last changes a reader must not see writes pages behind it, and leaves a hole."""
+    with closing(opener("database", tmp_path / "store")()) as store:
+        assert isinstance(store, DatabaseStore)
+        filled(store)
+        reader = store._own  # of this thread; others change the database
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM message").get == len(KEYS)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(replaced_all, store).result()
+            pool.submit(store._write_pages, apsw.SQLITE_CHECKPOINT_PASSIVE).result()
+        holes = [page for page in pages(tmp_path / "store" / "mail.db") if not any(page)]
+        assert holes
+        assert not any(store.maintain().damaged for _ in range(12))
+        reader.execute("COMMIT")
+        assert not any(each.damaged for each in store.check())
+
+
+def replaced_all(store: Store) -> None:
+    for key in KEYS:
+        store.replace(key, MESSAGES.make(key, 1), durable=False)
+
+
+def pages(path: Path) -> list[bytes]:
+    content = path.read_bytes()
+    return [content[begin : begin + PAGE_BYTES] for begin in range(0, len(content), PAGE_BYTES)]
 
 
 # --- stores of files ---
