@@ -66,7 +66,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "master-password").write_text("secret\n")
     for path in (tmp_path / "accounts.csv", tmp_path / "master-password"):
         path.chmod(0o600)
-    for name in ("mint-token", "zfs"):
+    for name in ("zfs",):
         command = tmp_path / "bin" / name
         command.parent.mkdir(exist_ok=True)
         command.write_text('#!/bin/sh\necho "$0 $*"\n')

@@ -80,7 +80,10 @@ def test_after_a_crash_of_the_machine_nothing_is_held_against_a_store(tmp_path: 
 
 def test_a_damaged_ledger_is_no_ledger(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    (tmp_path / "live.npy").write_bytes(b"\x93NUMPY damaged")
+    ledger.write(live_of([(1, 0)]), {})
+    content = bytearray((tmp_path / "live").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "live").write_bytes(content)
     with pytest.raises(Damaged):
-        ledger.live()
+        ledger.ended()
     ledger.close()
