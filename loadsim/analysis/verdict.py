@@ -119,6 +119,14 @@ class Facts:
 EARLY_ENDS = (Code.ABORTED, Code.STOPPED, Code.FAULT_ENDED)
 """The findings of a run that ended early."""
 
+_OF_CRITERIA = frozenset(
+    (
+        *(Code.CRITERION_MISSED, Code.CRITERION_NOT_MEASURED, Code.CRITERION_NOT_JUDGED),
+        *(Code.MAIL_FAULTS, Code.MAIL_UNKNOWN),
+    )
+)
+"""The findings on criteria, whose results say the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -157,6 +165,11 @@ class Verdict:
     @property
     def missed(self) -> tuple[Finding, ...]:
         return self.of(Severity.MISSED)
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """The missed findings without a criterion: the server broke a rule that always holds."""
+        return tuple(one for one in self.missed if one.code not in _OF_CRITERIA)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:

@@ -18,7 +18,6 @@ from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.verdict import Verdict, server_failed
 from loadsim.errors import LogError
-from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Cause, Severity
 from loadsim.model.documents.typed import Reads, value_of
@@ -57,7 +56,7 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
        ends a search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
     2. A missed criterion is a failure if it has a figure. If all that are missed have none, the run is void: it does
        not show if the server meets them.
-    3. Mail that the audit finds lost or altered is a failure.
+    3. So is a fault (`Verdict.faults`).
     4. A run passes if it is valid and meets all criteria. A degraded run lacks load, so it might meet them only for
        that: it is undecided.
     """
@@ -110,11 +109,11 @@ class CampaignRun:
     until the campaign was resumed. A run that could not be made has a `failure`, no validity and no figures.
 
     `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine, the nearest to saturation
-    first; none without the probe `host`. `nearest` is how near the run was to a
-    failure (`nearest_to_failure`). `broken`: what must never happen (`max: 0`) did happen. `received_share` is the mail
-    that users receive, of the published mail. `taken_share` is the part of the server's cores that other programs and
-    other virtual machines took, by the probe `host`. `shared_cores`: the generator used the server's cores, too, or
-    other virtual machines took much of its machine.
+    first; none without the probe `host`. `nearest` is how near the run was to a failure (`nearest_to_failure`).
+    `broken`: what must never happen (`max: 0`, or a fault) did happen. `received_share` is the mail that users receive,
+    of the published mail. `taken_share` is the part of the server's cores that other programs and other virtual
+    machines took, by the probe `host`. `shared_cores`: the generator used the server's cores, too, or other virtual
+    machines took much of its machine.
     """
 
     run: str
@@ -208,7 +207,7 @@ class CampaignRun:
             resources=tuple(figures.resources or ()),
             nearest=nearest_to_failure(summary.criteria, result),
             broken=any(one.limits.get("max") == 0 and bool(one.figure) for one in summary.criteria)
-            or any(one.code is Code.MAIL_FAULTS for one in summary.verdict.findings),
+            or bool(verdict.faults),
             received_share=figures.received_share,
             taken_share=_taken_share(probes),
             shared_cores=any(

@@ -26,7 +26,6 @@ from loadsim.analysis.summary import Summary
 from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Sides, kind_of
 from loadsim.comparison.failure_rates import Counts, FailureRates, Side
 from loadsim.comparison.run_order import stretched
-from loadsim.findings.catalogue import OF_CRITERIA
 
 ONE_SIDED = ALPHA / 3
 """The probability of failing equal servers by times; by shares; and by missed criteria: `ALPHA` in all."""
@@ -161,7 +160,7 @@ def misses(runs: Sides) -> Missed:
     def missed(summary: Summary) -> list[str]:
         finite = (one for one in judge_each(_FINITE, summary.figures) if one.figure is not None)
         names = dict.fromkeys(one.name for one in (*summary.criteria, *finite) if not one.passed)
-        names |= {one.code.id: None for one in summary.verdict.missed if one.code not in OF_CRITERIA}
+        names |= {one.code.id: None for one in summary.verdict.faults}
         return [*names, *(["validity"] if summary.verdict.validity == "degraded" else [])]
 
     return {side: [missed(run.recorded.summary) for run in of_side] for side, of_side in runs.items()}

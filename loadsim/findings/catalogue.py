@@ -599,12 +599,3 @@ class Code(Enum):
     def fields(self) -> frozenset[str]:
         """The names of the values, without `where`."""
         return frozenset(part.field for part in self.parts if part.field) - {"where"}
-
-
-OF_CRITERIA = frozenset(
-    (
-        *(Code.CRITERION_MISSED, Code.CRITERION_NOT_MEASURED, Code.CRITERION_NOT_JUDGED),
-        *(Code.MAIL_FAULTS, Code.MAIL_UNKNOWN),
-    )
-)
-"""The findings on criteria, whose results say the same."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from loadsim.findings.catalogue import OF_CRITERIA
-
 if TYPE_CHECKING:
     from loadsim.analysis.summary import Summary
 
@@ -87,8 +85,7 @@ def verdict_junit(summary: Summary) -> str:
         message = "the run is invalid, so that this proves nothing" if outcome == "skipped" else text
         cases.append(Case("loadsim.criteria", one.name, outcome, message, f"{one.name}: {text}"))
     others: dict[str, list[str]] = {}
-    for found in verdict.missed:
-        if found.code not in OF_CRITERIA:
-            others.setdefault(found.code.id, []).append(found.text)
+    for found in verdict.faults:
+        others.setdefault(found.code.id, []).append(found.text)
     cases += [Case("loadsim.findings", code, "failure", "; ".join(texts)) for code, texts in others.items()]
     return junit("loadsim", cases)

@@ -39,7 +39,6 @@ LEFT_OUT = {
     "embedded": FACT,
     "throughput": "null but in stress mode",
     "per_client": "empty but for several machines",
-    "preparation.*": "facts of the log of each machine; tests/unit/test_removed_before.py holds them",
     "machines.*.server_here": FACT,
     "machines.*.shares_cpus": FACT,
     "machines.*.generator_cores": FACT,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, sample_log
 
 from loadsim.analysis.summary import summarise
+from loadsim.campaign.runs import CampaignRun
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.state_checks import StateChecks, Violation
@@ -239,7 +240,9 @@ def test_broken_rules_miss_a_criterion(tmp_path: Path) -> None:
     facts = ENDED | {"state_checks": checks.document}
     one = sample_log(tmp_path / "1.tlog", tasks, DELIVERED, header=header, facts=facts)
     two = sample_log(tmp_path / "2.tlog", tasks, (), header=header | {"client": "c2"}, facts=facts)
-    verdict = summarise([one, two]).verdict
+    summary = summarise([one, two])
+    assert CampaignRun("run", "4", 4).with_summary(summary).broken  # one such run decides a search
+    verdict = summary.verdict
     assert verdict.missed[-2:] == (
         finding(Code.SERVER_STATE_WRONG, **first._replace(times=4)._asdict()),
         finding(Code.SERVER_STATE_WRONG, **first._replace(rule="flags-lost", times=2)._asdict()),
