@@ -5,7 +5,6 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import Verdict
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
 from loadsim.comparison.comparison import UNDECIDED
-from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.ports import Endpoint, Services
@@ -159,12 +157,6 @@ def test_every_key_of_score_json_is_described(tmp_path):
 def test_every_event_is_described_with_its_fields():
     table = rows(section(REFERENCE / "run-directory.md", "`events.jsonl`"))
     assert {code_in(row[0])[0]: set(code_in(row[2])) for row in table} == events()
-
-
-def test_every_key_of_a_snapshot_is_described():
-    table = rows(section(REFERENCE / "control-protocol.md", "Snapshots"))
-    described = [name for row in table for name in code_in(row[0])]
-    assert sorted(described) == sorted([*(each.name for each in fields(LiveSnapshot)), "heard"])
 
 
 def test_every_fact_of_the_timing_log_is_described():
