@@ -159,6 +159,9 @@ LEGAL = {
         *OPEN, "C: NOOP", "S: * 4 EXISTS", "S: OK", "C: UID FETCH 9:* (UID)", "S: * 4 FETCH (UID 9)", "S: OK"],
     "EXISTS behind the data of a message": [
         *OPEN, "C: UID FETCH 10:* (UID FLAGS)", "S: * 4 FETCH (FLAGS () UID 10)", "S: * 4 EXISTS", "S: OK"],
+    "mail that comes while an answer arrives, and is announced with its flags": [
+        *OPEN, *LIST, "C: UID FETCH 4:* (BODY.PEEK[1])", "S: * 3 FETCH (UID 4 BODY[1] {2}\r\nab)", "S: * 4 EXISTS",
+        "S: * 4 FETCH (FLAGS () UID 10)", "S: OK"],
     "a mailbox that is deleted and made again": [
         *SENT, 'C: DELETE "Sent Items"', "S: OK", 'C: CREATE "Sent Items"', "S: OK",
         *[line.replace("VALIDITY 8", "VALIDITY 9").replace("NEXT 5", "NEXT 1") for line in SENT]],

@@ -55,6 +55,7 @@ class Sent:
     wants: tuple[str, ...] = ()
     view: View | None = None  # the open mailbox
     messages: int = 0  # in it
+    last_uid: int = 0  # of them, as far as is known
     next_uid: int = 0
     expunged: int = 0  # messages, since then
     highest: int = 0  # number of a message in its answer
@@ -182,7 +183,7 @@ class KnownSession:
                 sent.numbers = numbers_of(numbers.decode("ascii", "replace").replace("*", str(LARGEST_NUMBER)))
             except ProtocolError:
                 return
-        sent.messages, sent.rest = len(view.uids), rest.upper()
+        sent.messages, sent.last_uid, sent.rest = len(view.uids), view.highest[1], rest.upper()
         if sent.name in ("FETCH", "UID FETCH"):
             sent.wants = tuple(name for item, name in _ITEMS if item in sent.rest)
             sent.wants += ("sections",) if b"[" in sent.rest else ()

@@ -133,7 +133,8 @@ def _without_data(session: KnownSession, view: View, event: Ended) -> str | None
     }
     asked = view.mailbox.asked
     if sent.name == "UID FETCH":
-        missing = [uid for uid in view.among(sent.numbers) if uid not in asked and uid not in answered]
+        known = [uid for uid in view.among(sent.numbers) if uid <= sent.last_uid]
+        missing = [uid for uid in known if uid not in asked and uid not in answered]
         if missing:
             return f"nothing of UID {missing[0]}"
         if answered or LARGEST_NUMBER not in sent.numbers or sent.messages <= sent.expunged + _leaving(view):
