@@ -36,7 +36,8 @@ class Dialogue:
         self.checks = checks or StateChecks(1.0, idle_s=30, silent=3)
         self.now_s = 0.0
         self._waiting: list[Callable[[], None]] = []
-        self._user = UserCheck(Known(self.checks, 1), self._waiting.append, lambda: self.now_s)
+        self.known = Known(self.checks, 1)
+        self._user = UserCheck(self.known, self._waiting.append, lambda: self.now_s)
         self._sessions: dict[str, SessionCheck] = {}
         self._tags: dict[str, list[str]] = {}
         self._last = 0
@@ -78,6 +79,10 @@ BROKEN = [
     ("uid-changed", [*OPEN, *LIST, "C: UID FETCH 2 (FLAGS)", "S: * 2 FETCH (UID 2 FLAGS ())", "S: OK"]),
     ("uid-reused", [*OPEN, *LIST, "C: UID MOVE 4 Trash", "S: * 3 EXPUNGE", "S: * 3 EXISTS", "S: OK",
                     "C: UID FETCH 4:* (FLAGS)", "S: * 3 FETCH (UID 4 FLAGS ())", "S: OK"]),
+    ("uid-reused", [*OPEN, *LIST, "C: UID EXPUNGE 2", "S: * 1 EXPUNGE", "S: OK", *OPEN, *LIST]),
+    ("uid-reused", [*OPEN, *LIST, "C: UID MOVE 2 Trash", "S: * 1 EXPUNGE", "S: OK", "BC: SELECT INBOX",
+                    *(line.replace("S:", "BS:") for line in OPEN[1:]), "BC: UID FETCH 2 (FLAGS)",
+                    "BS: * 1 FETCH (UID 2 FLAGS ())", "BS: OK"]),
     ("uid-not-ascending", [*OPEN, "C: FETCH 1:* (UID)", "S: * 1 FETCH (UID 3)", "S: * 2 FETCH (UID 2)"]),
     ("message-changed", [*OPEN, "C: UID FETCH 2 (ENVELOPE)",
                          'S: * 1 FETCH (UID 2 ENVELOPE (NIL NIL NIL NIL NIL NIL NIL NIL NIL "<a@b>"))', "S: OK",
@@ -96,6 +101,8 @@ BROKEN = [
                              "S: OK", *SENT6, "C: FETCH 1:* (UID FLAGS)", "S: * 1 FETCH (UID 4 FLAGS ())", "S: OK"]),
     ("message-not-arrived", ['C: APPEND "Sent Items" (\\Seen) {3}', "S: OK [APPENDUID 8 5] .", *SENT6,
                              "C: UID FETCH 1:* (FLAGS)", "S: * 1 FETCH (UID 4 FLAGS ())", "S: OK"]),
+    ("message-not-arrived", ['C: APPEND "Sent Items" (\\Seen) {3}', "S: OK [APPENDUID 8 5] .", SENT6[0], "S: * 0 EXISTS",
+                             *SENT6[2:]]),
     ("moved-still-there", [*OPEN, *LIST, "C: UID MOVE 2 Trash", "S: OK [COPYUID 9 2 1] .", *OPEN, *LIST]),
     ("flags-lost", [*KEEPS, *LIST, r"C: UID STORE 3 +FLAGS.SILENT (\Seen)", "S: OK",
                     "C: UID FETCH 3 (FLAGS)", "S: * 2 FETCH (UID 3 FLAGS ())", "S: OK"]),
@@ -106,6 +113,7 @@ BROKEN = [
         "C: IDLE", "+31", "C: DONE", "S: OK", "C: NOOP", f"S: * {n} EXISTS", "S: OK")]]),
     ("uidvalidity-changed", [*OPEN, "C: NOOP", "S: OK", *[line.replace("VALIDITY 7", "VALIDITY 8") for line in OPEN]]),
     ("uidvalidity-changed", [*SENT, 'C: APPEND "Sent Items" {3}', "S: OK [APPENDUID 9 5] ."]),
+    ("uidvalidity-changed", ['C: APPEND "Sent Items" {3}', "S: OK [APPENDUID 9 3] .", *SENT]),
     ("uidnext-shrinks", [*OPEN, *[line.replace("UIDNEXT 10", "UIDNEXT 9") for line in OPEN]]),
     ("uidnext-shrinks", [*OPEN, "C: NOOP", "S: * 4 EXISTS", "S: OK", "C: FETCH 4 (UID)", "S: * 4 FETCH (UID 12)", "S: OK",
                          *OPEN[:1], "S: * 4 EXISTS", *OPEN[2:]]),
@@ -165,6 +173,18 @@ LEGAL = {
     "a mailbox that is deleted and made again": [
         *SENT, 'C: DELETE "Sent Items"', "S: OK", 'C: CREATE "Sent Items"', "S: OK",
         *[line.replace("VALIDITY 8", "VALIDITY 9").replace("NEXT 5", "NEXT 1") for line in SENT]],
+    "a CREATE that is refused, of an open mailbox": [
+        *OPEN, *LIST, "BC: CREATE INBOX", "BS: NO", *B_OPEN, "C: UID EXPUNGE 2", "S: * 1 EXPUNGE", "S: OK",
+        "BC: NOOP", "BS: * 1 EXPUNGE", "BS: OK"],
+    "COPYUID while another folder is opened": [
+        *SENT, *OPEN, *LIST, "C: UID MOVE 2 Trash", 'C: SELECT "Sent Items"', "S: * OK [COPYUID 9 2 5] .",
+        "S: * 1 EXPUNGE", "S: OK", *SENT[1:]],
+    "an expunge while another session opens the mailbox": [
+        *OPEN, *LIST, B_OPEN[0], "C: UID EXPUNGE 2", "S: * 1 EXPUNGE", "S: OK", *B_OPEN[1:], "BC: UID FETCH 2 (FLAGS)",
+        "BS: * 1 FETCH (UID 2 FLAGS ())", "BS: OK"],
+    "messages that are removed as soon as they arrive": [
+        *OPEN, *LIST, 'C: UID COPY 2 "Sent Items"', "S: OK [COPYUID 8 2 5] .", *SENT6, "C: UID EXPUNGE 5", "S: * 1 EXPUNGE",
+        "S: OK", SENT6[0], "S: * 0 EXISTS", *SENT6[2:]],
     "data between two folders": [
         *OPEN, *LIST, "C: UID FETCH 1:* (FLAGS)", 'C: SELECT "Sent Items"', "S: * 1 FETCH (UID 2 FLAGS ())", "S: OK",
         "S: * 1 EXISTS", "S: * OK [UIDVALIDITY 8] .", "S: OK", "C: NOOP", "S: * 1 EXPUNGE", "S: OK"],
@@ -213,6 +233,15 @@ def test_the_first_user_and_a_share_of_the_others_are_checked() -> None:
 def test_a_mailbox_above_the_limit_is_not_checked() -> None:
     huge = ["C: SELECT INBOX", f"S: * {MOST_MESSAGES + 1} EXISTS", *OPEN[2:], "C: NOOP", "S: * 2 EXISTS", "S: OK"]
     assert Dialogue().play(huge) == []
+
+
+def test_a_server_cannot_name_more_messages_than_the_command() -> None:
+    """Each would take memory."""
+    played = Dialogue()
+    played.play([*OPEN, *LIST, "C: UID COPY 2:4 Trash", "S: OK [COPYUID 9 1:9999 1:9999] ."])
+    assert not played.known.mailbox(b"Trash").due
+    played.play(["C: UID COPY 2:4 Trash", "S: OK [COPYUID 9 2,4 7:8] ."])
+    assert [*played.known.mailbox(b"Trash").due] == [7, 8]
 
 
 LINES = st.sampled_from(

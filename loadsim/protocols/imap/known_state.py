@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from loadsim.errors import ProtocolError, printable
@@ -84,6 +85,7 @@ class Mailbox:
     asked: dict[int, int | None] = field(default_factory=dict)  # with the ticks of the OKs to their removal
     moved: dict[int, Learnt] = field(default_factory=dict)  # UIDs, by MOVE
     due: dict[int, int] = field(default_factory=dict)  # UIDs of COPYUID and APPENDUID, with the ticks of the OKs
+    gone: dict[int, int] = field(default_factory=dict)  # UIDs, with the ticks before their EXPUNGE
 
     def message(self, uid: int) -> Message:
         if len(self.messages) >= MOST_MESSAGES and uid not in self.messages:
@@ -169,8 +171,6 @@ class KnownSession:
         if sent.name in ("SELECT", "CLOSE", "UNSELECT", "LOGOUT"):
             self.view = None
             self.opening = sent if sent.name == "SELECT" else self.opening
-        elif sent.name in ("CREATE", "DELETE"):
-            self.known.mailboxes.pop(sent.target, None)
         elif self.view is not None and (uid or verb == b"FETCH"):
             self._about(sent, self.view, first, second + b" " + rest)
 
@@ -245,6 +245,7 @@ class KnownSession:
             self.before -= 1
         if uid:
             view.gone.add(uid)
+            view.mailbox.gone.setdefault(uid, self.known.tick)
             view.known.discard(uid)
         last, highest = view.highest
         if number < last:
@@ -284,6 +285,8 @@ class KnownSession:
             return
         if sent.name == "SELECT":
             self._selected(sent)
+        elif sent.name in ("CREATE", "DELETE"):
+            self.known.mailboxes.pop(sent.target, None)
         elif sent.name == "IDLE" and self.view is not None:
             self.view.idle_s = at_s - sent.at_s
             return
@@ -316,8 +319,9 @@ class KnownSession:
 
     def _copied(self, sent: Sent) -> None:
         """Take COPYUID or APPENDUID: messages that are in a mailbox from now on, or no longer."""
-        for _, new, old in copied(sent):
+        for validity, new, old in copied(sent):
             mailbox = self.known.mailbox(sent.target)
+            mailbox.validity = mailbox.validity or validity
             mailbox.due.update(dict.fromkeys(new, self.known.tick))
             mailbox.next_uid = max(mailbox.next_uid, *(last + 1 for _, last in new.ranges), 0)
             if sent.name == "UID MOVE" and sent.view is not None:
@@ -341,14 +345,12 @@ def copied(sent: Sent) -> Iterator[tuple[int, NumberSet, NumberSet]]:
     Codes with more UIDs than the command can have are left out: a server could fill the memory with them.
     """
     most = max(sent.numbers.size, MOST_APPENDED)
-    for name in ("COPYUID", "APPENDUID"):
-        words = sent.codes.get(name, "").split()
-        if len(words) == (3 if name == "COPYUID" else 2):
-            try:
-                validity, new, old = number_of(words[0]), numbers_of(words[-1]), numbers_of(words[1])
-            except ProtocolError:
-                continue
-            if new.size <= most and old.size <= most:
+    name = "APPENDUID" if sent.name == "APPEND" else "COPYUID" if sent.name in ("UID COPY", "UID MOVE") else ""
+    words = sent.codes.get(name, "").split()
+    if len(words) == (3 if name == "COPYUID" else 2):
+        with suppress(ProtocolError):
+            validity, new, old = number_of(words[0]), numbers_of(words[-1]), numbers_of(words[1])
+            if new.size == old.size <= most:
                 yield validity, new, old
 
 

@@ -83,7 +83,9 @@ def _other_uid(session: KnownSession, view: View, event: Fetched) -> str | None:
 
 
 def _reused(session: KnownSession, view: View, event: Fetched) -> str | None:
-    return f"UID {event.uid} was expunged" if event.uid in view.gone else None
+    uid = event.uid or 0
+    was = uid in view.gone or view.mailbox.gone.get(uid, view.since) < view.since
+    return f"UID {uid} was expunged" if was else None
 
 
 def _not_ascending(session: KnownSession, view: View, event: Fetched) -> str | None:
@@ -164,6 +166,16 @@ def _not_arrived(session: KnownSession, view: View, event: Ended) -> str | None:
     return None
 
 
+def _fewer(session: KnownSession, _: object, event: Ended) -> str | None:
+    """Return what is wrong with a mailbox that opens with fewer messages than have been put there unseen."""
+    sent = event.sent
+    if sent.name != "SELECT" or sent.exists is None or _other_validity(session, None, event):
+        return None
+    mailbox = session.known.mailbox(sent.target)
+    due = sum(tick < sent.tick and uid not in mailbox.asked for uid, tick in mailbox.due.items())
+    return f"{sent.exists} messages, and {due} were put there" if sent.exists < due else None
+
+
 def _still_there(session: KnownSession, view: View, event: Ended) -> str | None:
     sent, moved = event.sent, view.mailbox.moved
     for uid in sent.got if sent.view is view else ():
@@ -239,6 +251,7 @@ RULES = (
     Rule("size-wrong", "RFC 9051 2.3.4", Fetched, _other_size),
     Rule("fetch-without-data", "RFC 9051 6.4.5", Ended, _without_data),
     Rule("message-not-arrived", "RFC 4315 3", Ended, _not_arrived),
+    Rule("message-not-arrived", "RFC 4315 3", Ended, _fewer, opened=False),
     Rule("moved-still-there", "RFC 6851 3.3", Ended, _still_there),
     Rule("flags-lost", "RFC 9051 6.4.6", Ended, _dropped),
     Rule("idle-silent", "RFC 2177 3", Ended, _silent),
