@@ -83,6 +83,16 @@ class Repeating:
         return b'{"status":"401"}' if self.method in TOKEN_METHODS else b"<1896.697170952@mail.test>"
 
 
+@pytest.mark.parametrize("size", [5, 15, 25])
+def test_a_secret_is_not_shown_as_other_servers_repeat_it(size: int) -> None:
+    """In upper case or as Latin-1, whole or cut."""
+    account = Account(1, USER, "user@sim.test", "geheim-\u00fc-Wort")
+    for repeated in (account.password.upper().encode(), account.password.encode("latin-1")):
+        line = (b"t1 NO " + b"x" * (KEPT_BYTES - 6 - size) + b"-" + repeated)[:KEPT_BYTES]
+        shown = text_of(line, account, sent=False).lower()
+        assert "gehe" not in shown and "wort" not in shown
+
+
 class Keeping(Observer):
     def __init__(self) -> None:
         super().__init__()

@@ -33,9 +33,11 @@ def without_password(text: str, account: Account, *, is_cut: bool = False) -> st
         escaped = secret.replace("\\", "\\\\")
         encoded = b64encode(secret.encode()).decode()
         forms |= {secret, escaped, escaped.replace('"', '\\"'), encoded, encoded.rstrip("=")}
+        forms.add(secret.encode("latin-1", "replace").decode("utf-8", "replace"))  # as some servers repeat it
     text = _BASE64.sub(lambda match: _masked(match[0], secrets), text)
     for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, MASK)
+        if form.lower() in text.lower():  # servers repeat commands in upper case
+            text = re.sub(re.escape(form), MASK, text, flags=re.IGNORECASE)
     if is_cut:
         text = _WORD_AT_END.sub("", text)
         text = text[: len(text) - max(_overlap(text, form) for form in forms)]
@@ -44,7 +46,7 @@ def without_password(text: str, account: Account, *, is_cut: bool = False) -> st
 
 def _overlap(text: str, form: str) -> int:
     """Return the length of the longest end of a text that is the beginning of a secret."""
-    return next((size for size in range(len(form), 0, -1) if text.endswith(form[:size])), 0)
+    return next((size for size in range(len(form), 0, -1) if text[-size:].lower() == form[:size].lower()), 0)
 
 
 def _masked(word: str, secrets: list[str]) -> str:
