@@ -179,10 +179,7 @@ class StoreLoad:
             raise Damaged(damaged)
 
     def _tick(self) -> None:
-        """Measure how late this process gets the interpreter: its times of inputs and outputs are as wrong.
-
-        Keep the reserve of the file system, which others may fill, too.
-        """
+        """Keep the reserve of the file system, and measure how late this process gets the interpreter for its times."""
         if room_bytes(self._ledger.directory, self._scenario.reserve) < 0:
             self.full = True
             self._stop.set()
