@@ -112,7 +112,9 @@ def printed(*arguments: str | Path, statuses: Sequence[int] = (0,)) -> str:
 def exports_of(log: Path, scenario: Mapping[str, Any], path: Path) -> Exports:
     tables = {kind: rows_of(printed("log", "export", "csv", log, "--kind", kind)) for kind in KINDS}
     plan = json.loads(printed("plan", path, "--json"))
-    return Exports(**tables, scenario=scenario, plan=plan, profile_day_s=PROFILE_DAY_S)
+    at = log / "audit.json"
+    audit = json.loads(at.read_text(encoding="utf-8")) if at.exists() else None
+    return Exports(**tables, scenario=scenario, plan=plan, audit=audit, profile_day_s=PROFILE_DAY_S)
 
 
 def status_of(figures: Figures) -> int:
