@@ -44,7 +44,7 @@ PUBLISHED_DAY_S = 8 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """A run: its exports, its resolved scenario, the plan if the run knew it, the audit, a profile' day in s."""
+    """A run: exports, resolved scenario, the plan if it knew one, the audit, and a profile's day in seconds."""
 
     tasks: list[Row]
     mails: list[Row]
