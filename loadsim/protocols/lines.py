@@ -25,7 +25,11 @@ MOST_TRACED_LINES = 20_000
 
 _LITERAL = re.compile(rb"\{(\d+)\+?\}\r\n")
 _LOG_ON = re.compile(rb"\A(\S+ LOGIN|\S+ AUTHENTICATE \S+|AUTH \S+) .*", re.DOTALL)
-_ANSWER = re.compile(rb"\* |\+|\d{3} |\S{1,20} (?:OK|NO|BAD)\b", re.IGNORECASE)
+_ANSWER = re.compile(
+    rb"\* (?:\d+ (?:EXISTS|EXPUNGE|FETCH|RECENT)|OK|NO|BAD|BYE|PREAUTH|CAPABILITY|ENABLED|ID|FLAGS|LIST|LSUB|NAMESPACE"
+    rb"|E?SEARCH|STATUS|QUOTA|QUOTAROOT)\b|\+(?: |\Z)|[1-5]\d\d |[A-Z]{1,4}\d+ (?:OK|NO|BAD)\b",
+    re.IGNORECASE,
+)
 _CHALLENGE = re.compile(rb"\A(\+|334) [A-Za-z0-9+/]{12,}={0,2}")
 _FETCHED = re.compile(rb"\* *\d+ *FETCH\b", re.IGNORECASE)
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
@@ -54,13 +58,15 @@ def text_of(line: bytes, account: Account, *, sent: bool) -> str:
     while mark := _LITERAL.search(line, at):
         shown += line[at : mark.start()] + unseen(int(mark[1]))
         at = mark.end() + int(mark[1])
-    shown += line[at:]
+    fetched = not sent and _FETCHED.match(line) is not None
+    if not (fetched and at):  # behind a literal is the rest of a text, if a server states a wrong length
+        shown += line[at:]
     mask = MASK.encode()
     if sent:
         shown = _LOG_ON.sub(rb"\1 " + mask, shown)
     elif not _ANSWER.match(line):
         shown = mask
-    elif _FETCHED.match(line):
+    elif fetched:
         shown = _QUOTED.sub(b'"' + mask + b'"', shown)
     else:
         shown = _CHALLENGE.sub(rb"\1 " + mask, shown)

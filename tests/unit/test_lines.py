@@ -179,7 +179,21 @@ def test_no_appended_text_is_shown(text: str, free_bytes: int, folder: str) -> N
 
 def test_what_is_no_response_is_not_shown() -> None:
     """A server that states a wrong length sends the rest of a text where a response is due."""
-    assert text_of(b"rest of a text", OTHER, sent=False) == "S: ***"
+    for rest in (b"rest of a text", b"* a list", b"+1", b"There is no mail", b"* 3 of us"):
+        assert text_of(rest, OTHER, sent=False) == "S: ***"
+    wrong = b"* 1 FETCH (BODY[1] {2}\r\nQWZQWZ QWZ"
+    assert text_of(wrong, OTHER, sent=False) == "S: * 1 FETCH (BODY[1] {2 bytes}"
+    for answer in (
+        "* 3 EXISTS",
+        "+ idling",
+        "* SEARCH 2",
+        "t12 NO [LIMIT] full",
+        "334 ok",
+        "PAHD3 OK done",
+        "+",
+        "* LIST () / A",
+    ):
+        assert text_of(answer.encode(), OTHER, sent=False) == f"S: {answer}"
     assert text_of(b"* NO [ALERT] full", OTHER, sent=False) == "S: * NO [ALERT] full"
     assert text_of(b"550 5.1.1 no\x1b[2J", OTHER, sent=False) == "S: 550 5.1.1 no\\x1b[2J"
 
