@@ -91,7 +91,7 @@ def test_what_a_killed_server_loses_is_what_is_on_no_disk_and_in_no_spool(fsync:
         server = start_dovecot_postfix(*population, place)
         try:
             imap, smtp = server.services.imap.port, server.services.smtp.port
-            times = {"day_length": "15min", "ramp_up": "20s", "warm_up": "30s", "window": "90s"}
+            times = {"day_length": "30m", "ramp_up": "20s", "warm_up": "30s", "window": "90s"}
             written(path, **on(server.services), **users, run={**times, "audit": False})
             command = [sys.executable, "-m", "loadsim", "run", "--no-report", path, "--out", tmp_path / "out"]
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
