@@ -82,6 +82,7 @@ async def audit(
             while (waiting := file.waits()) and asyncio.get_running_loop().time() < deadline:
                 await asyncio.sleep(PAUSE_S)
                 await read([scenario.account(user) for user in waiting])
+            await hold.renew()
         if hold.lost:
             file.forget()
             raise ConfigError(f"another loadsim has worked on the mailboxes: {hold.lost}")
