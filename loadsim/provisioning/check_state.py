@@ -20,6 +20,9 @@ from loadsim.provisioning.sessions import preparing_driver
 
 ROUNDS = 3
 
+KINDS = ("ups1K", "ups2K", "ups4K")
+"""Of the messages: their sizes tell a text from that of another one."""
+
 
 async def try_state(check: Check) -> None:
     """Change messages of the check in the Inbox and in its folder, and list them in both sessions."""
@@ -46,7 +49,7 @@ async def _try_once(
     check: Check, acts: Provisioning, watches: Provisioning, folder: str, observer: CheckObserver
 ) -> None:
     account = check.places[0].account
-    outgoing = [check.post.compose(account, {account.number: account.address}) for _ in range(3)]
+    outgoing = [check.post.compose(account, {account.number: account.address}, kind) for kind in KINDS]
     ids = {each.id for each in outgoing}
 
     async def own(mailbox: Provisioning, name: str) -> list[MessageRef]:
