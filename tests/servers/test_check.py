@@ -292,6 +292,13 @@ def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
     assert lacks(check_refusing(lab, FIRST_AND_LAST + USERS)) == {"sessions": ("2 of 3 at once", limit)}
 
 
+def test_a_server_with_one_session_for_each_account_can_be_loaded(lab: Lab) -> None:
+    """The session that only watches is refused: the scenario needs none."""
+    report = check_refusing(lab, FIRST_AND_LAST + 3 * USERS)
+    assert (report.can_run, report.wrong, report.leftovers) == (True, [], ())
+    assert "state" in {each.subject for each in report.server}
+
+
 @pytest.mark.parametrize(("program", "count"), [("[outlook-like, phone]", 2), ("thunderbird", 5)])
 def test_a_limit_of_connections_of_a_user_is_named(lab: Lab, program: str, count: int) -> None:
     """Two programs, or one with several connections: a server that refuses the second is found before a run."""
