@@ -17,7 +17,7 @@ from paths import ROOT
 from patience import PATIENCE_S
 from small_runs import written
 
-from loadsim.cli.show import SHIPPED_FILES
+from loadsim.cli.show import KINDS
 from loadsim.version import __version__
 from tools.package_readme import LINK
 
@@ -74,15 +74,15 @@ def files_below(directory: Path) -> set[str]:
 
 def test_every_kind_of_shipped_file_reaches_wheel_and_image() -> None:
     included = SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert included == {kind: f"loadsim/{kind}" for kind in SHIPPED_FILES}
-    assert {f"!{kind}" for kind in SHIPPED_FILES} <= set((ROOT / ".containerignore").read_text().splitlines())
+    assert included == {kind: f"loadsim/{kind}" for kind in KINDS}
+    assert {f"!{kind}" for kind in KINDS} <= set((ROOT / ".containerignore").read_text().splitlines())
 
 
 @pytest.mark.nightly(part="package")
 def test_the_wheel_has_the_package_and_what_is_shipped(built: tuple[Path, Path]) -> None:
     """Code with its type marker, all that is shipped, the manual page and the licence; nothing for developers."""
     expected = {f"loadsim/{name}" for name in files_below(ROOT / "loadsim")}
-    for kind in SHIPPED_FILES:
+    for kind in KINDS:
         expected |= {f"loadsim/{kind}/{name}" for name in files_below(ROOT / kind)}
     assert {"loadsim/py.typed", "loadsim/scenarios/quickstart.yaml", "loadsim/profiles/weights.yaml"} <= expected
     expected.add(f"loadsim-{__version__}.data/data/share/man/man1/loadsim.1")
