@@ -197,6 +197,7 @@ async def make_load(
                         _listen(controller, control, readings),
                     ),
                 ):
+                    hold.used = True
                     await coordinator.run()
                     await hold.release()
                     end = EarlyEnd(ACCOUNTS_TAKEN, hold.lost) if hold.lost else control.early_end

@@ -26,13 +26,17 @@ CHANGE_LIMIT_S = 10.0
 
 
 class Hold:
-    """The hold of this process on the first of these accounts, and so on all; `lost` is what was found in its place."""
+    """The hold of this process on the first of these accounts, and so on all.
+
+    `used`: its run has begun its load. `lost` is what was found in place of the hold.
+    """
 
     def __init__(self, accounts: Sequence[Account], services: Services, work: str, run: str) -> None:
         self._accounts = accounts[:1]
         self._services = services
         self._holder = Holder.this(work, run)
         self._held = False
+        self.used = False
         self.lost: str | None = None
 
     async def take(self, create: bool, after: bool) -> None:
@@ -48,6 +52,7 @@ class Hold:
             manifest.refuse_taken(account, found)
             if after:
                 manifest.refuse_used(account, found, self._holder.run)
+                self.used = True
             if not (found or create):
                 return
             with suppress(ServerRefused):  # it may exist
@@ -76,7 +81,7 @@ class Hold:
         await self._replace(replace(self._holder, until_s=Holder.this("").until_s))
 
     async def release(self) -> None:
-        """End the hold. Unless it is of a run, remove what `take` created for it."""
+        """End the hold. Unless a run has used the accounts, remove what `take` created for it."""
         await self._replace(replace(self._holder, until_s=0))
         self._held = False
 
@@ -86,7 +91,7 @@ class Hold:
             other = manifest.holder_in(found)
             if other != self._holder:
                 self.lost = f"{name_of(account)}: expected the hold of this process, found {other or 'it removed'}"
-            elif holder.until_s or holder.run or manifest.names_in(found) or manifest.record_in(found):
+            elif holder.until_s or self.used or manifest.names_in(found) or manifest.record_in(found):
                 await _put(account, mailbox, found, holder)
                 self._holder = holder
             else:

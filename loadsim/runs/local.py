@@ -234,6 +234,7 @@ class _LocalRun:
             sampling,
         ):
             async with watched:
+                hold.used = True
                 await coordinator.run()
             await hold.renew()
         if hold.lost:

@@ -166,15 +166,16 @@ def test_an_audit_comes_before_any_other_use(lab: Lab, later: str) -> None:
 
 
 def test_a_run_on_mailboxes_without_folders_of_ours_stays_named(make_lab: MakeLab) -> None:
-    """With `initialise: never`, there is no manifest but that of the hold. `init` without effect leaves none."""
+    """With `initialise: never`, there is no manifest but that of the hold. What changes nothing leaves none."""
     lab = make_lab()
 
     async def use(work: str, run: str = "", *, after: bool = False) -> None:
-        async with held(lab.accounts, lab.services, work, run, after=after):
-            pass
+        async with held(lab.accounts, lab.services, work, run, after=after) as hold:
+            hold.used |= run.startswith("run")
 
     before = contents(lab)
     asyncio.run(use("init"))
+    asyncio.run(use("run", "refused"))
     assert contents(lab) == before
     asyncio.run(use("run", "run-1"))
     asyncio.run(use("audit", "run-1", after=True))
