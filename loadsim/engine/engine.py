@@ -27,7 +27,7 @@ from loadsim.engine.run_log import LogFlusher, RunLog
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import Account, Clock, Driver, Lines
+from loadsim.model.ports import Account, Clock, Driver, KeptLines
 from loadsim.model.records import GENERATOR
 from loadsim.model.workload import Workload
 from loadsim.protocols.error_mapping import internal, own_failure
@@ -170,7 +170,7 @@ class Engine:
     def mail_seen(self, message: str, user: int, sender: int) -> None:
         self._in_transit.seen(message, user, sender)
 
-    def lines(self, user: int) -> Lines:
+    def lines(self, user: int) -> KeptLines:
         """Return what keeps the last protocol lines of some users; it also writes those of `client.trace` as events."""
         if user != self.workload.scenario.client.trace:
             return deque(maxlen=KEPT_LINES) if user in self._keeping else NO_LINES

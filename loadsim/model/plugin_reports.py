@@ -11,7 +11,7 @@ from loadsim.errors import PluginFailed
 from loadsim.model.records import FAILURES, GENERATOR
 
 if TYPE_CHECKING:
-    from loadsim.model.ports import Account, Driver, Lines, Observer, Session
+    from loadsim.model.ports import Account, Driver, KeptLines, Observer, Session
 
 LONGEST_COMMAND_S = 86_400
 """The most seconds of a command. Records have instants within 35 years of the begin of their log."""
@@ -51,7 +51,7 @@ class CheckedObserver:
         self.wrong: PluginFailed | None = None
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> KeptLines:
         return self._observer.lines
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:

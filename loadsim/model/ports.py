@@ -118,7 +118,7 @@ class Account:
         return f"Account({self.number}, {self.login!r}, {self.address!r})"
 
 
-class Lines(Protocol):
+class KeptLines(Protocol):
     """Takes the protocol lines of one user, and keeps the last ones in case of a failure; `deque` implements it.
 
     An instant (ns) marks the next line as sent. Drivers cut lines to `protocols.lines.KEPT_BYTES`. Secrets are removed
@@ -134,7 +134,7 @@ class Observer(Protocol):
     """Receives reports from the drivers of one user. Its methods return at once and never raise."""
 
     @property
-    def lines(self) -> Lines: ...
+    def lines(self) -> KeptLines: ...
 
     def now(self) -> int:
         """Return the instant in nanoseconds, to be passed to `command`."""

@@ -1,4 +1,4 @@
-"""Lines of protocols as text, without passwords and contents of messages."""
+"""KeptLines of protocols as text, without passwords and contents of messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from loadsim.errors import printable
-from loadsim.model.ports import Account, Lines
+from loadsim.model.ports import Account, KeptLines
 from loadsim.protocols.sasl.masking import MASK, without_password
 
 KEPT_BYTES = 80
@@ -35,11 +35,11 @@ _FETCHED = re.compile(rb"\* *\d+ *FETCH\b", re.IGNORECASE)
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 
 
-NO_LINES: Lines = deque(maxlen=0)
+NO_LINES: KeptLines = deque(maxlen=0)
 """Keeps nothing."""
 
 
-def keeping(lines: Lines) -> Callable[[bytes | int], None] | None:
+def keeping(lines: KeptLines) -> Callable[[bytes | int], None] | None:
     """Return the function that keeps a line; None if nothing is kept, which costs least."""
     return None if lines is NO_LINES else lines.append
 

@@ -13,7 +13,7 @@ from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
 from loadsim.model.content.compose import Answered, Attachment, Contents
 from loadsim.model.content.templates import KINDS
 from loadsim.model.criteria import planned_tasks
-from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Lines, Mailbox
+from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, KeptLines, Mailbox
 from loadsim.model.workload import Workload
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.error_mapping import internal
@@ -70,7 +70,7 @@ class CheckHost:
 
     mail_accepted = mail_seen = count_task = user_given_up = ignore
 
-    def lines(self, user: int) -> Lines:
+    def lines(self, user: int) -> KeptLines:
         return NO_LINES
 
     def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:

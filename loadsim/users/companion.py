@@ -8,7 +8,7 @@ from functools import cached_property
 
 from loadsim.errors import TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import INBOX, Account, Driver, Lines
+from loadsim.model.ports import INBOX, Account, Driver, KeptLines
 from loadsim.model.records import GENERATOR
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
@@ -66,7 +66,7 @@ class Companion:
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
 
     @cached_property
-    def lines(self) -> Lines:
+    def lines(self) -> KeptLines:
         return self._host.lines(self.number)
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.ports import Lines, Recorder
+from loadsim.model.ports import KeptLines, Recorder
 from loadsim.model.workload import Workload
 
 Late_s = tuple[float, float, float]
@@ -56,7 +56,7 @@ class Observed(Protocol):
     number: int
 
     @property
-    def lines(self) -> Lines: ...
+    def lines(self) -> KeptLines: ...
 
 
 class Host(Protocol):
@@ -93,7 +93,7 @@ class Host(Protocol):
     def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
         """Count a task that has ended or was skipped; `service_ns` counts only if it is ok."""
 
-    def lines(self, user: int) -> Lines:
+    def lines(self, user: int) -> KeptLines:
         """Return what keeps the last protocol lines of a user or companion, none yet."""
 
     def failed(self, user: Observed, task: str, failure: TaskFailed) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from loadsim.errors import GeneratorFailed, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import Account, Driver, Lines
+from loadsim.model.ports import Account, Driver, KeptLines
 from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
 from loadsim.model.terms import STRESS
@@ -76,7 +76,7 @@ class User:
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
 
     @cached_property
-    def lines(self) -> Lines:
+    def lines(self) -> KeptLines:
         return self.host.lines(self.number)
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:

@@ -126,7 +126,6 @@ def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.Ca
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"by": "x"}, "by: expected one of profile, client, found 'x'"),
         ({"weights": {"READ": "much"}}, "weights: READ: expected a weight of at least 0, found 'much'"),
         ({"begin_s": -1}, "begin_s: expected a number of at least 0, found -1"),
         ({"begin_s": float("nan")}, "window: expected finite instants, found nan s to 100 s"),

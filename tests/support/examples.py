@@ -105,7 +105,7 @@ PARSED_ONLY: Mapping[str, Mapping[str, str]] = {
 }
 """The beginnings of commands that are taken by the program's parser only, with the reason, and the test of the like."""
 
-MOST_PARSED_ONLY = 39
+MOST_PARSED_ONLY = 38
 """The number of command lines that are parsed only. Execute a new one, or state why not, and raise this."""
 
 

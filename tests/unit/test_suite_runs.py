@@ -186,7 +186,7 @@ def test_a_suite_ends_early_after_failures_in_a_row_and_goes_on_when_asked_again
     """A server that is down costs no night. The same command makes the runs that are left."""
     suite(repeats=5, retries=0, stop_after=2, **FAILS)
     assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
-    assert "\nNext: fix the cause, then repeat the command" in capsys.readouterr().out
+    assert "\nNext: fix the cause, and repeat the command" in capsys.readouterr().out
     assert state()["findings"][0] == finding(Code.SUITE_ENDED, runs=2).document
     reported = document_of([str(OUT)])
     assert reported.verdict.startswith(f"ended early: {finding(Code.SUITE_ENDED, runs=2).words}")

@@ -33,7 +33,7 @@ _COMMAND = re.compile(
 """A command with its first two arguments, and the rest of its first line."""
 
 Learnt = tuple[int, int]
-"""The tick of an OK, and `View.since` of the session that it was for."""
+"""The tick of an OK, and `OpenMailbox.since` of the session that it was for."""
 
 _ITEMS = ((b"FLAGS", "flags"), (b"SIZE", "size_bytes"), (b"ENVELOPE", "envelope"), (b"STRUCTURE", "structure"))
 _REMOVES = frozenset({"UID MOVE", "UID EXPUNGE"})
@@ -54,7 +54,7 @@ class Sent:
     target: bytes = b""
     rest: bytes = b""
     wants: tuple[str, ...] = ()
-    view: View | None = None  # the open mailbox
+    view: OpenMailbox | None = None  # the open mailbox
     messages: int = 0  # in it
     last_uid: int = 0  # of them, as far as is known
     next_uid: int = 0
@@ -67,7 +67,7 @@ class Sent:
 
 
 @dataclass(slots=True, eq=False)
-class Message:
+class KnownMessage:
     """A message of a mailbox: what never changes of it, and the flags that were stored."""
 
     fixed: dict[str, Hashable] = field(default_factory=dict)
@@ -75,29 +75,29 @@ class Message:
 
 
 @dataclass(slots=True, eq=False)
-class Mailbox:
+class KnownMailbox:
     """A mailbox, as all sessions of the user know it. UIDs that a session has asked to remove may go at any time."""
 
     name: str
     validity: int = 0
     next_uid: int = 0
-    messages: dict[int, Message] = field(default_factory=dict)
+    messages: dict[int, KnownMessage] = field(default_factory=dict)
     asked: dict[int, int | None] = field(default_factory=dict)  # with the ticks of the OKs to their removal
     moved: dict[int, Learnt] = field(default_factory=dict)  # UIDs, by MOVE
     due: dict[int, int] = field(default_factory=dict)  # UIDs of COPYUID and APPENDUID, with the ticks of the OKs
     gone: dict[int, int] = field(default_factory=dict)  # UIDs, with the ticks before their EXPUNGE
 
-    def message(self, uid: int) -> Message:
+    def message(self, uid: int) -> KnownMessage:
         if len(self.messages) >= MOST_MESSAGES and uid not in self.messages:
             del self.messages[next(iter(self.messages))]
-        return self.messages.setdefault(uid, Message())
+        return self.messages.setdefault(uid, KnownMessage())
 
 
 @dataclass(slots=True, eq=False)
-class View:
+class OpenMailbox:
     """An open mailbox as one session sees it. `uids` has the UID of each message, or 0."""
 
-    mailbox: Mailbox
+    mailbox: KnownMailbox
     since: int
     uids: list[int]
     keeps: frozenset[str] | None  # PERMANENTFLAGS in lower case
@@ -126,15 +126,15 @@ class Known:
     checks: StateChecks
     user: int
     tick: int = 0
-    mailboxes: dict[bytes, Mailbox] = field(default_factory=dict)
+    mailboxes: dict[bytes, KnownMailbox] = field(default_factory=dict)
     announced: int = 0
     silent: int = 0
 
-    def mailbox(self, argument: bytes, again: bool = False) -> Mailbox:
+    def mailbox(self, argument: bytes, again: bool = False) -> KnownMailbox:
         """Return the mailbox of this name, as in a command; a new one if it has begun `again` (UIDVALIDITY)."""
         key = b"INBOX" if argument.upper() == b"INBOX" else argument
         if again or key not in self.mailboxes:
-            self.mailboxes[key] = Mailbox(printable(decode_name(key.decode("ascii", "replace").strip('"'))))
+            self.mailboxes[key] = KnownMailbox(printable(decode_name(key.decode("ascii", "replace").strip('"'))))
         return self.mailboxes[key]
 
 
@@ -143,7 +143,7 @@ class KnownSession:
     """One session. Rules are applied to an event before `take` does."""
 
     known: Known
-    view: View | None = None
+    view: OpenMailbox | None = None
     under_way: dict[str, Sent] = field(default_factory=dict)
     opening: Sent | None = None  # a SELECT under way
     before: int | None = None  # messages, when DONE was sent
@@ -174,7 +174,7 @@ class KnownSession:
         elif self.view is not None and (uid or verb == b"FETCH"):
             self._about(sent, self.view, first, second + b" " + rest)
 
-    def _about(self, sent: Sent, view: View, numbers: bytes, rest: bytes) -> None:
+    def _about(self, sent: Sent, view: OpenMailbox, numbers: bytes, rest: bytes) -> None:
         """Take a command about messages of the open mailbox."""
         if numbers.isdigit():
             sent.numbers = NumberSet(((int(numbers), int(numbers)),))
@@ -221,7 +221,7 @@ class KnownSession:
         elif isinstance(response, Fetched):
             self._fetched(view, response)
 
-    def _exists(self, view: View, messages: int) -> None:
+    def _exists(self, view: OpenMailbox, messages: int) -> None:
         if messages > MOST_MESSAGES:
             self.view = None
             return
@@ -233,7 +233,7 @@ class KnownSession:
             view.highest = (0, 0)
         view.uids += [0] * (messages - len(view.uids))
 
-    def _expunged(self, view: View, number: int) -> None:
+    def _expunged(self, view: OpenMailbox, number: int) -> None:
         if number > len(view.uids):
             return
         uid = view.uids.pop(number - 1)
@@ -254,7 +254,7 @@ class KnownSession:
             at = next((at for at in range(number - 1, 0, -1) if view.uids[at - 1]), 0)
             view.highest = (at, view.uids[at - 1] if at else 0)
 
-    def _fetched(self, view: View, fetched: Fetched) -> None:
+    def _fetched(self, view: OpenMailbox, fetched: Fetched) -> None:
         number = fetched.number
         is_beyond = number > len(view.uids)  # James 3.8 and GreenMail 2.1 send EXISTS behind the data
         uid = fetched.uid or (0 if is_beyond else view.uids[number - 1])
@@ -309,9 +309,9 @@ class KnownSession:
         if validity and sent.alone and sent.exists is not None and sent.exists <= MOST_MESSAGES:
             flags = sent.codes.get("PERMANENTFLAGS")
             keeps = None if flags is None else frozenset(flags.strip("()").lower().split())
-            self.view = View(mailbox, sent.tick, [0] * sent.exists, keeps)
+            self.view = OpenMailbox(mailbox, sent.tick, [0] * sent.exists, keeps)
 
-    def _stored(self, sent: Sent, view: View) -> None:
+    def _stored(self, sent: Sent, view: OpenMailbox) -> None:
         named = re.findall(r"[\\$\w]+", sent.rest.decode("ascii", "replace").partition("(")[2].lower())
         kept = [flag for flag in named if (view.keeps is None and flag[0] == "\\") or flag in (view.keeps or ())]
         for uid in view.among(sent.numbers) if kept else ():

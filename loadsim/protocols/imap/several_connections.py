@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from loadsim.errors import ServerLost, ServerRefused
-from loadsim.model.ports import INBOX, Flag, Header, Lines, Observer, Part, Structure
+from loadsim.model.ports import INBOX, Flag, Header, KeptLines, Observer, Part, Structure
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox, canonical
 
@@ -16,7 +16,7 @@ from loadsim.protocols.imap.mailbox import ImapMailbox, canonical
 class _ConnectionObserver:
     """The observer of all connections of a user (`ports.Observer`)."""
 
-    lines: Lines
+    lines: KeptLines
     now: Callable[[], int]
     command: Callable[[str, int, str, int, int], None]
     arrived: Callable[[int], None]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from loadsim.errors import printable
 from loadsim.model.state_checks import Violation
 from loadsim.protocols.imap.grammar import LARGEST_NUMBER
-from loadsim.protocols.imap.known_state import Known, KnownSession, Sent, View, copied, fixed, number
+from loadsim.protocols.imap.known_state import Known, KnownSession, OpenMailbox, Sent, copied, fixed, number
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched, Response, Tagged
 
 DONE = b"DONE"
@@ -36,7 +36,7 @@ class Begun(NamedTuple):
     line: bytes
 
 
-class Ended(NamedTuple):
+class Succeeded(NamedTuple):
     """A command that has succeeded."""
 
     sent: Sent
@@ -46,26 +46,26 @@ class Ended(NamedTuple):
 # --- the open mailbox ---
 
 
-def _shrinks(session: KnownSession, view: View, event: Exists) -> str | None:
+def _shrinks(session: KnownSession, view: OpenMailbox, event: Exists) -> str | None:
     return f"{len(view.uids)} messages were known" if event.messages < len(view.uids) else None
 
 
-def _beyond(session: KnownSession, view: View, event: Expunged) -> str | None:
+def _beyond(session: KnownSession, view: OpenMailbox, event: Expunged) -> str | None:
     return f"of {len(view.uids)} messages" if event.number > len(view.uids) else None
 
 
-def _unannounced(session: KnownSession, view: View, event: Ended) -> str | None:
+def _unannounced(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
     """Return a number that was sent of a message, and has not been announced until the end of the command."""
     number, known = event.sent.highest, len(view.uids)
     return f"FETCH had number {number}, of {known} messages" if event.sent.view is view and number > known else None
 
 
-def _out_of_turn(session: KnownSession, view: View, event: Expunged) -> str | None:
+def _out_of_turn(session: KnownSession, view: OpenMailbox, event: Expunged) -> str | None:
     names = {sent.name for sent in session.under_way.values()}
     return "no command under way allows it" if names <= _WITHOUT_EXPUNGE else None
 
 
-def _not_asked(session: KnownSession, view: View, event: Expunged) -> str | None:
+def _not_asked(session: KnownSession, view: OpenMailbox, event: Expunged) -> str | None:
     if event.number > len(view.uids):
         return None
     uid, asked = view.uids[event.number - 1], view.mailbox.asked
@@ -77,18 +77,18 @@ def _not_asked(session: KnownSession, view: View, event: Expunged) -> str | None
 # --- messages ---
 
 
-def _other_uid(session: KnownSession, view: View, event: Fetched) -> str | None:
+def _other_uid(session: KnownSession, view: OpenMailbox, event: Fetched) -> str | None:
     known = view.uids[event.number - 1] if event.number <= len(view.uids) else 0
     return f"it had UID {known}" if known and event.uid not in (None, known) else None
 
 
-def _reused(session: KnownSession, view: View, event: Fetched) -> str | None:
+def _reused(session: KnownSession, view: OpenMailbox, event: Fetched) -> str | None:
     uid = event.uid or 0
     was = uid in view.gone or view.mailbox.gone.get(uid, view.since) < view.since
     return f"UID {uid} was expunged" if was else None
 
 
-def _not_ascending(session: KnownSession, view: View, event: Fetched) -> str | None:
+def _not_ascending(session: KnownSession, view: OpenMailbox, event: Fetched) -> str | None:
     uids, at, uid = view.uids, event.number - 1, event.uid
     if uid is None or at >= len(uids) or uids[at] or uid in view.gone:
         return None
@@ -100,7 +100,7 @@ def _not_ascending(session: KnownSession, view: View, event: Fetched) -> str | N
     return None
 
 
-def _changed(session: KnownSession, view: View, event: Fetched) -> str | None:
+def _changed(session: KnownSession, view: OpenMailbox, event: Fetched) -> str | None:
     known = _fixed(view, event)
     for name, value in fixed(event):
         if known.get(name, value) != value:
@@ -108,7 +108,7 @@ def _changed(session: KnownSession, view: View, event: Fetched) -> str | None:
     return None
 
 
-def _other_size(session: KnownSession, view: View, event: Fetched) -> str | None:
+def _other_size(session: KnownSession, view: OpenMailbox, event: Fetched) -> str | None:
     stated = {**_fixed(view, event), **dict(fixed(event))}
     for name, section in event.sections.items():
         size = stated.get(f"size of {name}")
@@ -117,7 +117,7 @@ def _other_size(session: KnownSession, view: View, event: Fetched) -> str | None
     return None
 
 
-def _fixed(view: View, event: Fetched) -> Mapping[str, Hashable]:
+def _fixed(view: OpenMailbox, event: Fetched) -> Mapping[str, Hashable]:
     uid = event.uid or (view.uids[event.number - 1] if event.number <= len(view.uids) else 0)
     known = view.mailbox.messages.get(uid)
     return {} if known is None else known.fixed
@@ -126,7 +126,7 @@ def _fixed(view: View, event: Fetched) -> Mapping[str, Hashable]:
 # --- ends of commands ---
 
 
-def _without_data(session: KnownSession, view: View, event: Ended) -> str | None:
+def _without_data(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
     sent = event.sent
     if sent.view is not view or sent.name not in ("FETCH", "UID FETCH"):
         return None
@@ -148,12 +148,12 @@ def _without_data(session: KnownSession, view: View, event: Ended) -> str | None
     return f"nothing of {short} of {wanted} messages" if short > 0 else None
 
 
-def _leaving(view: View) -> int:
+def _leaving(view: OpenMailbox) -> int:
     """Return the number of messages that may be gone, and have not been expunged in this view."""
     return sum(tick is None or tick > view.since for uid, tick in view.mailbox.asked.items() if uid not in view.gone)
 
 
-def _not_arrived(session: KnownSession, view: View, event: Ended) -> str | None:
+def _not_arrived(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
     """Return a message that COPYUID or APPENDUID named, and that a list of a mailbox opened later lacks."""
     sent, due = event.sent, view.mailbox.due
     if not due or sent.view is not view or not sent.wants or LARGEST_NUMBER not in sent.numbers:
@@ -166,7 +166,7 @@ def _not_arrived(session: KnownSession, view: View, event: Ended) -> str | None:
     return None
 
 
-def _fewer(session: KnownSession, _: object, event: Ended) -> str | None:
+def _fewer(session: KnownSession, _: object, event: Succeeded) -> str | None:
     """Return what is wrong with a mailbox that opens with fewer messages than have been put there unseen."""
     sent = event.sent
     if sent.name != "SELECT" or sent.exists is None or _other_validity(session, None, event):
@@ -176,7 +176,7 @@ def _fewer(session: KnownSession, _: object, event: Ended) -> str | None:
     return f"{sent.exists} messages, and {due} were put there" if sent.exists < due else None
 
 
-def _still_there(session: KnownSession, view: View, event: Ended) -> str | None:
+def _still_there(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
     sent, moved = event.sent, view.mailbox.moved
     for uid in sent.got if sent.view is view else ():
         if uid in moved and view.knew(moved[uid], sent.tick):
@@ -184,7 +184,7 @@ def _still_there(session: KnownSession, view: View, event: Ended) -> str | None:
     return None
 
 
-def _dropped(session: KnownSession, view: View, event: Ended) -> str | None:
+def _dropped(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
     sent = event.sent
     for uid, fetched in sent.got.items() if sent.view is view and "flags" in sent.wants else ():
         stored = view.mailbox.messages[uid].flags if uid in view.mailbox.messages else {}
@@ -195,7 +195,7 @@ def _dropped(session: KnownSession, view: View, event: Ended) -> str | None:
     return None
 
 
-def _silent(session: KnownSession, view: View, event: Ended) -> str | None:
+def _silent(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
     known = session.known
     if known.announced or not session.found_silently(event.sent) or known.silent + 1 < known.checks.silent:
         return None
@@ -205,7 +205,7 @@ def _silent(session: KnownSession, view: View, event: Ended) -> str | None:
 # --- mailboxes ---
 
 
-def _other_validity(session: KnownSession, _: object, event: Ended) -> str | None:
+def _other_validity(session: KnownSession, _: object, event: Succeeded) -> str | None:
     sent = event.sent
     if not sent.target:
         return None
@@ -214,7 +214,7 @@ def _other_validity(session: KnownSession, _: object, event: Ended) -> str | Non
     return f"UIDVALIDITY was {known}, and is {stated}" if known and stated and known != stated else None
 
 
-def _lower_next(session: KnownSession, _: object, event: Ended) -> str | None:
+def _lower_next(session: KnownSession, _: object, event: Succeeded) -> str | None:
     sent = event.sent
     if not sent.next_uid or _other_validity(session, None, event):
         return None
@@ -241,7 +241,7 @@ class Rule(NamedTuple):
 RULES = (
     Rule("exists-shrinks", "RFC 9051 7.4.1", Exists, _shrinks),
     Rule("number-out-of-range", "RFC 9051 7.5.1", Expunged, _beyond),
-    Rule("number-out-of-range", "RFC 9051 7.4.1", Ended, _unannounced),
+    Rule("number-out-of-range", "RFC 9051 7.4.1", Succeeded, _unannounced),
     Rule("expunge-out-of-turn", "RFC 9051 7.5.1", Expunged, _out_of_turn),
     Rule("expunge-not-asked", "RFC 4315 2.1", Expunged, _not_asked),
     Rule("uid-changed", "RFC 9051 2.3.1.2", Fetched, _other_uid),
@@ -249,17 +249,17 @@ RULES = (
     Rule("uid-not-ascending", "RFC 9051 2.3.1.1", Fetched, _not_ascending),
     Rule("message-changed", "RFC 9051 2.3.1.1", Fetched, _changed),
     Rule("size-wrong", "RFC 9051 2.3.4", Fetched, _other_size),
-    Rule("fetch-without-data", "RFC 9051 6.4.5", Ended, _without_data),
-    Rule("message-not-arrived", "RFC 4315 3", Ended, _not_arrived),
-    Rule("message-not-arrived", "RFC 4315 3", Ended, _fewer, opened=False),
-    Rule("moved-still-there", "RFC 6851 3.3", Ended, _still_there),
-    Rule("flags-lost", "RFC 9051 6.4.6", Ended, _dropped),
-    Rule("idle-silent", "RFC 2177 3", Ended, _silent),
-    Rule("uidvalidity-changed", "RFC 9051 2.3.1.1", Ended, _other_validity, opened=False),
-    Rule("uidnext-shrinks", "RFC 9051 2.3.1.1", Ended, _lower_next, opened=False),
+    Rule("fetch-without-data", "RFC 9051 6.4.5", Succeeded, _without_data),
+    Rule("message-not-arrived", "RFC 4315 3", Succeeded, _not_arrived),
+    Rule("message-not-arrived", "RFC 4315 3", Succeeded, _fewer, opened=False),
+    Rule("moved-still-there", "RFC 6851 3.3", Succeeded, _still_there),
+    Rule("flags-lost", "RFC 9051 6.4.6", Succeeded, _dropped),
+    Rule("idle-silent", "RFC 2177 3", Succeeded, _silent),
+    Rule("uidvalidity-changed", "RFC 9051 2.3.1.1", Succeeded, _other_validity, opened=False),
+    Rule("uidnext-shrinks", "RFC 9051 2.3.1.1", Succeeded, _lower_next, opened=False),
 )
 
-_BY_EVENT = {kind: [rule for rule in RULES if rule.of is kind] for kind in (Exists, Expunged, Fetched, Ended)}
+_BY_EVENT = {kind: [rule for rule in RULES if rule.of is kind] for kind in (Exists, Expunged, Fetched, Succeeded)}
 
 
 @dataclass(slots=True, eq=False)
@@ -294,7 +294,7 @@ class UserCheck:
                 if event.status == "OK" and (sent := session.under_way.get(event.tag)) is not None:
                     if event.code is not None:
                         sent.codes[event.code.name] = event.code.arguments
-                    self._check(session, Ended(sent, event), sent)
+                    self._check(session, Succeeded(sent, event), sent)
                 session.end(event, at_s)
             elif isinstance(event, Begun):
                 if event.line == DONE:
@@ -309,7 +309,7 @@ class UserCheck:
             self._called = True
             self.later(self.run)
 
-    def _check(self, session: KnownSession, event: Exists | Expunged | Fetched | Ended, sent: Sent | None) -> None:
+    def _check(self, session: KnownSession, event: Exists | Expunged | Fetched | Succeeded, sent: Sent | None) -> None:
         for rule in _BY_EVENT[type(event)]:
             if rule.opened and session.view is None:
                 continue
@@ -338,7 +338,7 @@ class SessionCheck:
         self.of.add(self.session, tagged, True)
 
 
-def _excerpt(sent: Sent | None, event: Exists | Expunged | Fetched | Ended, wrong: str) -> str:
+def _excerpt(sent: Sent | None, event: Exists | Expunged | Fetched | Succeeded, wrong: str) -> str:
     """Return what was sent and received without contents, and what is wrong."""
     if isinstance(event, Fetched):
         sections = [f"BODY[{name}] {{{len(data or b'')}}}" for name, data in event.sections.items()]
@@ -346,7 +346,7 @@ def _excerpt(sent: Sent | None, event: Exists | Expunged | Fetched | Ended, wron
         shown = [f"{name} {value}" for name, value in items if value is not None]
         shown += [] if event.flags is None else [f"FLAGS ({' '.join(sorted(event.flags))})"]
         response = f"* {event.number} FETCH ({' '.join([*shown, *sections])})"
-    elif isinstance(event, Ended):
+    elif isinstance(event, Succeeded):
         response = f"{event.tagged.tag} OK"
     else:
         response = f"* {event[0]} {'EXISTS' if isinstance(event, Exists) else 'EXPUNGE'}"
