@@ -81,7 +81,8 @@ SMALL = {"inbox": 4, "deleted_items": 1, "folders": 3, "messages_per_folder": 1}
 def test_what_a_killed_server_loses_is_what_is_on_no_disk_and_in_no_spool(fsync: str, tmp_path: Path) -> None:
     """Dovecot and Postfix are killed three times at work; after a flush of the queue, both counts are the same."""
     profile = tmp_path / "profile.yaml"
-    profile.write_text(yaml.safe_dump({"from": "loadsim-5.5/heavy", "name": "small", "start_state": SMALL}))
+    rates = {"new_mail": {"per_day": 2}, "process_inbox": {"per_day": 3}, "browse": {"per_day": 3}}
+    profile.write_text(yaml.safe_dump({"from": "loadsim-5.5/heavy", "name": "small", "start_state": SMALL, **rates}))
     users = {"topology": [{"profile": str(profile), "users": USERS}]}
     path = written(tmp_path / "small.yaml", **users)
     population = population_of(load_scenario(str(path)))
@@ -91,7 +92,7 @@ def test_what_a_killed_server_loses_is_what_is_on_no_disk_and_in_no_spool(fsync:
         server = start_dovecot_postfix(*population, place)
         try:
             imap, smtp = server.services.imap.port, server.services.smtp.port
-            times = {"day_length": "30m", "ramp_up": "20s", "warm_up": "30s", "window": "90s"}
+            times = {"day_length": "3m", "ramp_up": "20s", "warm_up": "30s", "window": "2m"}
             written(path, **on(server.services), **users, run={**times, "audit": False})
             command = [sys.executable, "-m", "loadsim", "run", "--no-report", path, "--out", tmp_path / "out"]
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
