@@ -97,7 +97,7 @@ SUBMITTED = {"user": 2, "sender": 1, "message": "n1.1", "folder": "INBOX"}
     ],
 )
 def test_where_mail_was_audited_the_audit_decides_about_it(tmp_path: Path, mails: Any, criterion: str) -> None:
-    """What users have not seen, or not in their lists, is there: nothing misses a criterion that the audit replaces."""
+    """Mail that users did not see, but the audit found, misses no criterion."""
     place = write_run(tmp_path, "run", mails=mails, criteria={criterion: {"max": 0}})
     assert [one.where for one in summarise([place]).verdict.missed] == [criterion]
     of_run(place)

@@ -1,4 +1,4 @@
-"""What files lie on: as the kernel says it, held against df."""
+"""The file system of a path, compared with df."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kept lines of a session: no password, token or text of a mail is among them, whatever a server repeats."""
+"""The kept lines of a session show no password, token or message text, whatever the server repeats."""
 
 import re
 from base64 import b64decode, b64encode

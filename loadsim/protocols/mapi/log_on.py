@@ -69,6 +69,7 @@ class Handshake:
             return None
         try:
             token = self._context.step(b64decode(found[1] + "==") if found else None)
-        except Exception:  # noqa: BLE001 - pyspnego lets errors of its parser pass, too
-            raise ProtocolError(f"HTTP {self.scheme}", "a malformed challenge") from None
+        except Exception as failure:  # noqa: BLE001 - pyspnego lets errors of its parser pass, too
+            why = "a malformed challenge" if found else "no first message could be made here"
+            raise ProtocolError(f"HTTP {self.scheme}", f"{why} ({type(failure).__name__})") from None
         return f"{self.scheme} {b64encode(token).decode()}" if token else None
