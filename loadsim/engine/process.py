@@ -144,6 +144,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     # Open the log.
     with machine_failures(ConfigError):
         log = TimingLogWriter(Path(begin.log), header, epoch_ns)
+    checks.record = lambda: log.facts({"state_checks": checks.document})
     # Run.
     events = Events(None, send=partial(coordinator.send_event, engine=begin.name))
     try:

@@ -30,12 +30,14 @@ class StateChecks:
     """The checks of an engine: the first user, and this share of the others.
 
     A server that announces no mail in `silent` IDLEs of at least `idle_s`, in which it had some, announces none.
+    `record` is called when a rule is broken for the first time: a killed engine has it in its log.
     """
 
     share: float
     seed: int = 0
     idle_s: float = 30.0
     silent: int = 3
+    record: Callable[[], object] = lambda: None
     violations: dict[str, Violation] = field(default_factory=dict)  # by rule
     _known: dict[int, object] = field(default_factory=dict)  # by user, of those that are checked
 
@@ -49,7 +51,9 @@ class StateChecks:
 
     def broken(self, found: Violation) -> None:
         first = self.violations.setdefault(found.rule, found)
-        if first is not found:
+        if first is found:
+            self.record()
+        else:
             self.violations[found.rule] = first._replace(times=first.times + 1)
 
     @property

@@ -282,3 +282,14 @@ def test_broken_rules_miss_a_criterion(tmp_path: Path) -> None:
     healthy = ENDED | {"state_checks": StateChecks(1.0).document}
     passed = summarise([sample_log(tmp_path / "3.tlog", tasks, DELIVERED, facts=healthy)]).verdict
     assert not [one for one in passed.findings if one.code is Code.SERVER_STATE_WRONG]
+
+
+def test_a_rule_is_recorded_when_it_is_first_broken() -> None:
+    """What an engine that is killed later has found is in its log."""
+    recorded: list[int] = []
+    checks = StateChecks(1.0)
+    checks.record = lambda: recorded.append(len(checks.document["violations"]))
+    for rule in ("uid-reused", "uid-reused", "flags-lost"):
+        checks.broken(Violation(rule, "RFC 9051", 1, "INBOX", ""))
+    assert recorded == [1, 2]
+    assert checks.violations["uid-reused"].times == 2
