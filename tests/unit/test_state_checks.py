@@ -19,8 +19,7 @@ from loadsim.findings.finding import finding
 from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.known_state import MOST_MESSAGES, Known
-from loadsim.protocols.imap.responses import Tagged
-from loadsim.protocols.imap.state_rules import DONE, RULES, SessionCheck, UserCheck
+from loadsim.protocols.imap.state_rules import RULES, SessionCheck, UserCheck
 
 OPEN = ["C: SELECT INBOX", "S: * 3 EXISTS", "S: * OK [UIDVALIDITY 7] .", "S: * OK [UIDNEXT 10] .", "S: OK done"]
 SENT = ['C: SELECT "Sent Items"', "S: * 1 EXISTS", "S: * OK [UIDVALIDITY 8] .", "S: * OK [UIDNEXT 5] .", "S: OK done"]
@@ -53,16 +52,16 @@ class Dialogue:
             session = self._sessions.setdefault(name, self._user.session())
             tags = self._tags.setdefault(name, [])
             if is_client and text == "DONE":
-                session.sent(tags[0], DONE)
+                session(b"DONE")
             elif is_client:
                 self._last += 1
                 tags.append(f"t{self._last}")
-                session.sent(tags[-1], f"{tags[-1]} {text}\r\n".encode())
+                session(f"{tags[-1]} {text}\r\n".encode())
             else:
                 raw = text if text.startswith("*") else f"{tags.pop(0)} {text}"
                 response = parse(raw.encode())
                 assert response is not None
-                (session.ended if isinstance(response, Tagged) else session.received)(response)  # type: ignore[arg-type]
+                session(response)
         while self._waiting:
             self._waiting.pop(0)()
         self._user.run()

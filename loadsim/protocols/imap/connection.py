@@ -30,7 +30,7 @@ from loadsim.protocols.error_mapping import again, failing_as, internal, own_fai
 from loadsim.protocols.imap import states
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
-from loadsim.protocols.imap.state_rules import DONE, SessionCheck
+from loadsim.protocols.imap.state_rules import SessionCheck
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand, Untagged
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.lines import KEPT_BYTES, keeping, unseen
@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
             elif self._state is states.IDLING:
                 self._state = states.IDLING.after("DONE")
                 if self.check is not None:
-                    self.check.sent(self._newest.tag, DONE)
+                    self.check(b"DONE")
                 self._start(self._newest, b"DONE\r\n")
             else:
                 break
@@ -235,7 +235,7 @@ class Connection(asyncio.Protocol):
             self._counted_bytes = self._wire.taken_bytes
         self._under_way[command.tag] = command
         if self.check is not None:
-            self.check.sent(command.tag, command.pieces[0])
+            self.check(command.pieces[0])
         self._start(command, command.pieces.pop(0))
         self._state = BEGUN.get("literal" if command.pieces else command.name, states.READY)
 
@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
                 self._take_bye(cast(Condition, response))
             self.on_response(response)
             if self.check is not None:
-                self.check.received(response)
+                self.check(response)
 
     def _greet(self, response: Response) -> None:
         status = response.status if isinstance(response, Condition) else ""
@@ -428,7 +428,7 @@ class Connection(asyncio.Protocol):
                 future.set_exception(refused)
         self._report(command, "ok" if refused is None else "refused")
         if self.check is not None:
-            self.check.ended(tagged)
+            self.check(tagged)
         # What follows from it.
         if refused is not None and future is None and command.name != "DONE":
             self._fail(refused)

@@ -27,16 +27,20 @@ MOST_APPENDED = 16
 
 NOTHING = NumberSet(())
 
+ALL_FLAGS = r"\Seen \Answered \Flagged \Deleted \Draft"
+"""The flags that a mailbox keeps without PERMANENTFLAGS (RFC 9051 section 7.1)."""
+
 _COMMAND = re.compile(
-    rb"\S+ (UID )?(\S+)(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: ([^\r{]*))?"
+    rb"(\S+) (UID )?(\S+)(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: ([^\r{]*))?"
 )
-"""A command with its first two arguments, and the rest of its first line."""
+"""A command with its tag, its first two arguments, and the rest of its first line."""
 
 Learnt = tuple[int, int]
 """The tick of an OK, and `OpenMailbox.since` of the session that it was for."""
 
 _ITEMS = ((b"FLAGS", "flags"), (b"SIZE", "size_bytes"), (b"ENVELOPE", "envelope"), (b"STRUCTURE", "structure"))
 _REMOVES = frozenset({"UID MOVE", "UID EXPUNGE"})
+_OF_MESSAGES = _REMOVES | {"FETCH", "UID FETCH", "UID STORE", "UID COPY"}
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +104,7 @@ class OpenMailbox:
     mailbox: KnownMailbox
     since: int
     uids: list[int]
-    keeps: frozenset[str] | None  # PERMANENTFLAGS in lower case
+    keeps: frozenset[str]  # PERMANENTFLAGS in lower case
     known: set[int] = field(default_factory=set)  # UIDs
     gone: set[int] = field(default_factory=set)
     highest: tuple[int, int] = (0, 0)  # number and UID of the last message whose UID is known
@@ -150,18 +154,21 @@ class KnownSession:
 
     # --- commands ---
 
-    def send(self, tag: str, line: bytes, at_s: float) -> None:
-        """Take a command, its first line up to a literal."""
+    def send(self, line: bytes, at_s: float) -> None:
+        """Take a command. Its first line is read, up to a literal. By DONE, the client ends IDLE: it does not announce
+        what comes from here on.
+        """
         match = _COMMAND.match(line)
         if match is None:
+            self.before = len(self.view.uids) if self.view is not None else None
             return
-        uid, verb, first, second, rest = match.groups(b"")
+        tag, uid, verb, first, second, rest = match.groups(b"")
         self.known.tick += 1
-        sent = Sent(f"UID {verb.decode()}" if uid else verb.decode(), match[0], self.known.tick, at_s, view=self.view)
+        sent = Sent((uid + verb).decode(), match[0], self.known.tick, at_s, view=self.view)
         sent.alone = not self.under_way
         for other in self.under_way.values():
             other.alone = False
-        self.under_way[tag] = sent
+        self.under_way[tag.decode()] = sent
         if sent.name in ("SELECT", "APPEND", "CREATE", "DELETE"):
             sent.target = first
         elif sent.name in ("UID MOVE", "UID COPY"):
@@ -171,18 +178,12 @@ class KnownSession:
         if sent.name in ("SELECT", "CLOSE", "UNSELECT", "LOGOUT"):
             self.view = None
             self.opening = sent if sent.name == "SELECT" else self.opening
-        elif self.view is not None and (uid or verb == b"FETCH"):
+        elif self.view is not None and sent.name in _OF_MESSAGES:
             self._about(sent, self.view, first, second + b" " + rest)
 
     def _about(self, sent: Sent, view: OpenMailbox, numbers: bytes, rest: bytes) -> None:
         """Take a command about messages of the open mailbox."""
-        if numbers.isdigit():
-            sent.numbers = NumberSet(((int(numbers), int(numbers)),))
-        else:
-            try:
-                sent.numbers = numbers_of(numbers.decode("ascii", "replace").replace("*", str(LARGEST_NUMBER)))
-            except ProtocolError:
-                return
+        sent.numbers = numbers_of(numbers.decode().replace("*", str(LARGEST_NUMBER)))
         sent.messages, sent.last_uid, sent.rest = len(view.uids), view.highest[1], rest.upper()
         if sent.name in ("FETCH", "UID FETCH"):
             sent.wants = tuple(name for item, name in _ITEMS if item in sent.rest)
@@ -193,10 +194,6 @@ class KnownSession:
             for uid in sent.numbers:
                 if uid in view.mailbox.messages:
                     view.mailbox.messages[uid].flags.clear()
-
-    def done(self) -> None:
-        """Take the end of IDLE by the client: what is announced from here on is not by IDLE."""
-        self.before = len(self.view.uids) if self.view is not None else None
 
     # --- responses ---
 
@@ -275,6 +272,13 @@ class KnownSession:
         mailbox.due.pop(uid, None)
         mailbox.message(uid).fixed.update(fixed(fetched))
 
+    def succeeded(self, tagged: Tagged) -> Sent | None:
+        """Return the command that ends, with its code; None if it is refused."""
+        sent = self.under_way.get(tagged.tag) if tagged.status == "OK" else None
+        if sent is not None and tagged.code is not None:
+            sent.codes[tagged.code.name] = tagged.code.arguments
+        return sent
+
     def end(self, tagged: Tagged, at_s: float) -> None:
         """Take the end of a command."""
         self.known.tick += 1
@@ -307,13 +311,12 @@ class KnownSession:
             mailbox.validity = validity
         mailbox.next_uid = max(mailbox.next_uid, uid_next)
         if validity and sent.alone and sent.exists is not None and sent.exists <= MOST_MESSAGES:
-            flags = sent.codes.get("PERMANENTFLAGS")
-            keeps = None if flags is None else frozenset(flags.strip("()").lower().split())
-            self.view = OpenMailbox(mailbox, sent.tick, [0] * sent.exists, keeps)
+            keeps = sent.codes.get("PERMANENTFLAGS", ALL_FLAGS).strip("()").lower().split()
+            self.view = OpenMailbox(mailbox, sent.tick, [0] * sent.exists, frozenset(keeps))
 
     def _stored(self, sent: Sent, view: OpenMailbox) -> None:
         named = re.findall(r"[\\$\w]+", sent.rest.decode("ascii", "replace").partition("(")[2].lower())
-        kept = [flag for flag in named if (view.keeps is None and flag[0] == "\\") or flag in (view.keeps or ())]
+        kept = [flag for flag in named if flag in view.keeps]
         for uid in view.among(sent.numbers) if kept else ():
             view.mailbox.message(uid).flags.update(dict.fromkeys(kept, (self.known.tick, view.since)))
 

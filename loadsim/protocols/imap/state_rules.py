@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from loadsim.errors import printable
@@ -18,29 +19,13 @@ from loadsim.protocols.imap.grammar import LARGEST_NUMBER
 from loadsim.protocols.imap.known_state import Known, KnownSession, OpenMailbox, Sent, copied, fixed, number
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched, Response, Tagged
 
-DONE = b"DONE"
 LONGEST_EXCERPT = 300
-LONGEST_LINE_BYTES = 8192
 LONGEST_SHOWN_BYTES = 120
 EVENTS_A_TURN = 32
 """The most events that are checked in one turn of the event loop; they take less than a millisecond."""
 
 _WITHOUT_EXPUNGE = frozenset({"FETCH", "STORE", "SEARCH"})
-_LOOKED_AT = frozenset({Exists, Expunged, Fetched, Condition})
-
-
-class Begun(NamedTuple):
-    """A command, its first line up to a literal; `DONE` for the end of IDLE by the client."""
-
-    tag: str
-    line: bytes
-
-
-class Succeeded(NamedTuple):
-    """A command that has succeeded."""
-
-    sent: Sent
-    tagged: Tagged
+_LOOKED_AT = frozenset({bytes, Exists, Expunged, Fetched, Condition, Tagged})
 
 
 # --- the open mailbox ---
@@ -54,10 +39,10 @@ def _beyond(session: KnownSession, view: OpenMailbox, event: Expunged) -> str | 
     return f"of {len(view.uids)} messages" if event.number > len(view.uids) else None
 
 
-def _unannounced(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
+def _unannounced(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | None:
     """Return a number that was sent of a message, and has not been announced until the end of the command."""
-    number, known = event.sent.highest, len(view.uids)
-    return f"FETCH had number {number}, of {known} messages" if event.sent.view is view and number > known else None
+    known = len(view.uids)
+    return f"FETCH had number {sent.highest}, of {known} messages" if sent.highest > known else None
 
 
 def _out_of_turn(session: KnownSession, view: OpenMailbox, event: Expunged) -> str | None:
@@ -126,9 +111,8 @@ def _fixed(view: OpenMailbox, event: Fetched) -> Mapping[str, Hashable]:
 # --- ends of commands ---
 
 
-def _without_data(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
-    sent = event.sent
-    if sent.view is not view or sent.name not in ("FETCH", "UID FETCH"):
+def _without_data(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | None:
+    if sent.name not in ("FETCH", "UID FETCH"):
         return None
     answered = {
         key for key, fetched in sent.got.items() if all(getattr(fetched, name) not in (None, {}) for name in sent.wants)
@@ -153,10 +137,10 @@ def _leaving(view: OpenMailbox) -> int:
     return sum(tick is None or tick > view.since for uid, tick in view.mailbox.asked.items() if uid not in view.gone)
 
 
-def _not_arrived(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
+def _not_arrived(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | None:
     """Return a message that COPYUID or APPENDUID named, and that a list of a mailbox opened later lacks."""
-    sent, due = event.sent, view.mailbox.due
-    if not due or sent.view is not view or not sent.wants or LARGEST_NUMBER not in sent.numbers:
+    due = view.mailbox.due
+    if not due or not sent.wants or LARGEST_NUMBER not in sent.numbers:
         return None
     shown = [key for key in sent.got if key > 0]
     first = sent.numbers.ranges[0][0] if sent.name == "UID FETCH" else min(shown, default=LARGEST_NUMBER)
@@ -166,27 +150,25 @@ def _not_arrived(session: KnownSession, view: OpenMailbox, event: Succeeded) -> 
     return None
 
 
-def _fewer(session: KnownSession, _: object, event: Succeeded) -> str | None:
+def _fewer(session: KnownSession, _: object, sent: Sent) -> str | None:
     """Return what is wrong with a mailbox that opens with fewer messages than have been put there unseen."""
-    sent = event.sent
-    if sent.name != "SELECT" or sent.exists is None or _other_validity(session, None, event):
+    if sent.name != "SELECT" or sent.exists is None or _other_validity(session, None, sent):
         return None
     mailbox = session.known.mailbox(sent.target)
     due = sum(tick < sent.tick and uid not in mailbox.asked for uid, tick in mailbox.due.items())
     return f"{sent.exists} messages, and {due} were put there" if sent.exists < due else None
 
 
-def _still_there(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
-    sent, moved = event.sent, view.mailbox.moved
-    for uid in sent.got if sent.view is view else ():
+def _still_there(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | None:
+    moved = view.mailbox.moved
+    for uid in sent.got:
         if uid in moved and view.knew(moved[uid], sent.tick):
             return f"UID {uid} was moved"
     return None
 
 
-def _dropped(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
-    sent = event.sent
-    for uid, fetched in sent.got.items() if sent.view is view and "flags" in sent.wants else ():
+def _dropped(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | None:
+    for uid, fetched in sent.got.items() if "flags" in sent.wants else ():
         stored = view.mailbox.messages[uid].flags if uid in view.mailbox.messages else {}
         shown = {flag.lower() for flag in fetched.flags or ()}
         for flag, learnt in stored.items() if fetched.flags is not None else ():
@@ -195,9 +177,9 @@ def _dropped(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str 
     return None
 
 
-def _silent(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str | None:
+def _silent(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | None:
     known = session.known
-    if known.announced or not session.found_silently(event.sent) or known.silent + 1 < known.checks.silent:
+    if known.announced or not session.found_silently(sent) or known.silent + 1 < known.checks.silent:
         return None
     return f"no IDLE of {known.checks.idle_s:g} s or more announced mail, {known.silent + 1} had some"
 
@@ -205,8 +187,7 @@ def _silent(session: KnownSession, view: OpenMailbox, event: Succeeded) -> str |
 # --- mailboxes ---
 
 
-def _other_validity(session: KnownSession, _: object, event: Succeeded) -> str | None:
-    sent = event.sent
+def _other_validity(session: KnownSession, _: object, sent: Sent) -> str | None:
     if not sent.target:
         return None
     known, stated = session.known.mailbox(sent.target).validity, number(sent.codes.get("UIDVALIDITY", ""))
@@ -214,9 +195,8 @@ def _other_validity(session: KnownSession, _: object, event: Succeeded) -> str |
     return f"UIDVALIDITY was {known}, and is {stated}" if known and stated and known != stated else None
 
 
-def _lower_next(session: KnownSession, _: object, event: Succeeded) -> str | None:
-    sent = event.sent
-    if not sent.next_uid or _other_validity(session, None, event):
+def _lower_next(session: KnownSession, _: object, sent: Sent) -> str | None:
+    if not sent.next_uid or _other_validity(session, None, sent):
         return None
     if sent.name == "SELECT":
         stated = number(sent.codes.get("UIDNEXT", ""))
@@ -228,7 +208,7 @@ def _lower_next(session: KnownSession, _: object, event: Succeeded) -> str | Non
 class Rule(NamedTuple):
     """A rule: its name, the section of the RFC, its events, and what is wrong with one, if something is.
 
-    Most rules are about an open mailbox.
+    Most rules are about an open mailbox, and about commands in it. The event `Sent` is a command that has succeeded.
     """
 
     name: str
@@ -241,7 +221,7 @@ class Rule(NamedTuple):
 RULES = (
     Rule("exists-shrinks", "RFC 9051 7.4.1", Exists, _shrinks),
     Rule("number-out-of-range", "RFC 9051 7.5.1", Expunged, _beyond),
-    Rule("number-out-of-range", "RFC 9051 7.4.1", Succeeded, _unannounced),
+    Rule("number-out-of-range", "RFC 9051 7.4.1", Sent, _unannounced),
     Rule("expunge-out-of-turn", "RFC 9051 7.5.1", Expunged, _out_of_turn),
     Rule("expunge-not-asked", "RFC 4315 2.1", Expunged, _not_asked),
     Rule("uid-changed", "RFC 9051 2.3.1.2", Fetched, _other_uid),
@@ -249,17 +229,22 @@ RULES = (
     Rule("uid-not-ascending", "RFC 9051 2.3.1.1", Fetched, _not_ascending),
     Rule("message-changed", "RFC 9051 2.3.1.1", Fetched, _changed),
     Rule("size-wrong", "RFC 9051 2.3.4", Fetched, _other_size),
-    Rule("fetch-without-data", "RFC 9051 6.4.5", Succeeded, _without_data),
-    Rule("message-not-arrived", "RFC 4315 3", Succeeded, _not_arrived),
-    Rule("message-not-arrived", "RFC 4315 3", Succeeded, _fewer, opened=False),
-    Rule("moved-still-there", "RFC 6851 3.3", Succeeded, _still_there),
-    Rule("flags-lost", "RFC 9051 6.4.6", Succeeded, _dropped),
-    Rule("idle-silent", "RFC 2177 3", Succeeded, _silent),
-    Rule("uidvalidity-changed", "RFC 9051 2.3.1.1", Succeeded, _other_validity, opened=False),
-    Rule("uidnext-shrinks", "RFC 9051 2.3.1.1", Succeeded, _lower_next, opened=False),
+    Rule("fetch-without-data", "RFC 9051 6.4.5", Sent, _without_data),
+    Rule("message-not-arrived", "RFC 4315 3", Sent, _not_arrived),
+    Rule("message-not-arrived", "RFC 4315 3", Sent, _fewer, opened=False),
+    Rule("moved-still-there", "RFC 6851 3.3", Sent, _still_there),
+    Rule("flags-lost", "RFC 9051 6.4.6", Sent, _dropped),
+    Rule("idle-silent", "RFC 2177 3", Sent, _silent),
+    Rule("uidvalidity-changed", "RFC 9051 2.3.1.1", Sent, _other_validity, opened=False),
+    Rule("uidnext-shrinks", "RFC 9051 2.3.1.1", Sent, _lower_next, opened=False),
 )
 
-_BY_EVENT = {kind: [rule for rule in RULES if rule.of is kind] for kind in (Exists, Expunged, Fetched, Succeeded)}
+SessionCheck = Callable[[bytes | Response], None]
+"""Takes each command that a connection sends, and each response, in their order."""
+
+_BY_EVENT: Mapping[type, list[Rule]] = {
+    kind: [rule for rule in RULES if rule.of is kind] for kind in (Exists, Expunged, Fetched, Sent)
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -273,15 +258,20 @@ class UserCheck:
     known: Known
     later: Callable[[Callable[[], None]], object]
     now_s: Callable[[], float]
-    _events: deque[tuple[KnownSession, Response | Begun, float]] = field(default_factory=deque)
+    _events: deque[tuple[KnownSession, bytes | Response, float]] = field(default_factory=deque)
     _called: bool = False
 
     def session(self) -> SessionCheck:
-        return SessionCheck(self, KnownSession(self.known))
+        return partial(self._add, KnownSession(self.known))
 
-    def add(self, session: KnownSession, event: Response | Begun, call: bool) -> None:
-        self._events.append((session, event, self.now_s()))
-        if not self._called and (call or len(self._events) >= EVENTS_A_TURN):
+    def _add(self, session: KnownSession, event: bytes | Response) -> None:
+        if type(event) in _LOOKED_AT:
+            self._events.append((session, event, self.now_s()))
+            if type(event) is Tagged or len(self._events) >= EVENTS_A_TURN:
+                self._call()
+
+    def _call(self) -> None:
+        if not self._called:
             self._called = True
             self.later(self.run)
 
@@ -290,55 +280,31 @@ class UserCheck:
         self._called = False
         for _ in range(min(EVENTS_A_TURN, len(self._events))):
             session, event, at_s = self._events.popleft()
-            if isinstance(event, Tagged):
-                if event.status == "OK" and (sent := session.under_way.get(event.tag)) is not None:
-                    if event.code is not None:
-                        sent.codes[event.code.name] = event.code.arguments
-                    self._check(session, Succeeded(sent, event), sent)
+            if isinstance(event, bytes):
+                session.send(event, at_s)
+            elif isinstance(event, Tagged):
+                if (sent := session.succeeded(event)) is not None:
+                    self._check(session, sent, sent)
                 session.end(event, at_s)
-            elif isinstance(event, Begun):
-                if event.line == DONE:
-                    session.done()
-                else:
-                    session.send(event.tag, event.line, at_s)
             else:
-                if isinstance(event, Exists | Expunged | Fetched):
-                    self._check(session, event, next(reversed(session.under_way.values()), None))
+                self._check(session, event, next(reversed(session.under_way.values()), None))
                 session.take(event)
-        if self._events and not self._called:
-            self._called = True
-            self.later(self.run)
+        if self._events:
+            self._call()
 
-    def _check(self, session: KnownSession, event: Exists | Expunged | Fetched | Succeeded, sent: Sent | None) -> None:
-        for rule in _BY_EVENT[type(event)]:
-            if rule.opened and session.view is None:
+    def _check(self, session: KnownSession, event: Response | Sent, sent: Sent | None) -> None:
+        view = session.view
+        for rule in _BY_EVENT.get(type(event), ()):
+            if rule.opened and (view is None or (event is sent and sent.view is not view)):
                 continue
-            wrong = rule.wrong(session, session.view, event)
+            wrong = rule.wrong(session, view, event)
             if wrong is not None:
-                mailbox = session.view.mailbox if session.view else self.known.mailbox(sent.target if sent else b"")
+                mailbox = view.mailbox if view else self.known.mailbox(sent.target if sent else b"")
                 found = Violation(rule.name, rule.section, self.known.user, mailbox.name, _excerpt(sent, event, wrong))
                 self.known.checks.broken(found)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SessionCheck:
-    """The check of one connection, which passes on what is sent and received."""
-
-    of: UserCheck
-    session: KnownSession
-
-    def sent(self, tag: str, line: bytes) -> None:
-        self.of.add(self.session, Begun(tag, line[:LONGEST_LINE_BYTES]), False)
-
-    def received(self, response: Response) -> None:
-        if type(response) in _LOOKED_AT:
-            self.of.add(self.session, response, False)
-
-    def ended(self, tagged: Tagged) -> None:
-        self.of.add(self.session, tagged, True)
-
-
-def _excerpt(sent: Sent | None, event: Exists | Expunged | Fetched | Succeeded, wrong: str) -> str:
+def _excerpt(sent: Sent | None, event: Response | Sent, wrong: str) -> str:
     """Return what was sent and received without contents, and what is wrong."""
     if isinstance(event, Fetched):
         sections = [f"BODY[{name}] {{{len(data or b'')}}}" for name, data in event.sections.items()]
@@ -346,9 +312,9 @@ def _excerpt(sent: Sent | None, event: Exists | Expunged | Fetched | Succeeded, 
         shown = [f"{name} {value}" for name, value in items if value is not None]
         shown += [] if event.flags is None else [f"FLAGS ({' '.join(sorted(event.flags))})"]
         response = f"* {event.number} FETCH ({' '.join([*shown, *sections])})"
-    elif isinstance(event, Succeeded):
-        response = f"{event.tagged.tag} OK"
-    else:
+    elif isinstance(event, Exists | Expunged):
         response = f"* {event[0]} {'EXISTS' if isinstance(event, Exists) else 'EXPUNGE'}"
+    else:
+        response = "OK"
     line = "" if sent is None else sent.line[:LONGEST_SHOWN_BYTES].decode("ascii", "replace") + " -> "
     return printable(f"{line}{response}: {wrong}")[:LONGEST_EXCERPT]
