@@ -54,8 +54,6 @@ FIELDS: dict[str, st.SearchStrategy[bytes]] = {
     "S": counted(joined(ENCODED_TAGS, FLAGS)).map(lambda orders: orders[:2] + bytes(4) + orders[2:]),
     "R": joined(counted(ENCODED_TAGS), counted(joined(st.just(bytes(4)), FLAGS, ROW.map(sized)))),
     "F": joined(st.sampled_from([b"\1\0\0", b"\1\1\0"]), WIDE, WIDE),
-    "C": st.sampled_from([b"\5\0", b"\xff\xff", b"\xbe\xba\xff\xff\xff\xff"]),
-    "W": st.just(b"\1") | joined(st.just(b"\0"), NUMBERS, NUMBERS),
 }
 """Fields by the letters of `Reader.one`."""
 

@@ -124,7 +124,7 @@ def test_values_of_the_server_and_of_the_driver(pairs: list[tuple[int, Any]], ra
     """Rows, of which some lack values, and properties to set."""
     columns = tuple(dict(pairs))
     values = {tag: value for tag, value in dict(pairs).items() if random.choice([True, True, False])}
-    reader = Reader(wire.encode_row(values, columns, 0xFFFF))
+    reader = Reader(wire.encode_row(values, columns))
     assert row(reader, columns) == tuple([values.get(tag, NOT_FOUND) for tag in columns])
     reader.end()
     sent = wire.Reader(rops.set_properties(AT[0], tuple(values.items())).body[2:])

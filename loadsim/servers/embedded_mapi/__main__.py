@@ -28,8 +28,8 @@ LARGEST_BODY_BYTES = 0x50000
 EXPIRY_S = 900.0
 """A session ends this long after its last request."""
 PENDING_S = 15.0
-WAIT_S = 300.0
-"""A NotificationWait has a PENDING in this interval, and ends without events after this time."""
+MOST_PENDING = 20
+"""A NotificationWait has a PENDING in this interval, and ends without events after so many."""
 
 INVALID_VERB, INVALID_HEADER, INVALID_TYPE, INVALID_COOKIE, MISSING_HEADER, TOO_LARGE = 2, 4, 5, 6, 7, 9
 NO_CONTEXT, NO_PRIVILEGE, INVALID_BODY, MISSING_COOKIE, INVALID_SEQUENCE = 10, 11, 12, 13, 15
@@ -166,15 +166,14 @@ class MapiServer:
 
     async def _news(self, session: Session, writer: asyncio.StreamWriter) -> bytes:
         """Wait for a notification, and return the body that tells if there is one (section 2.2.4.4.2)."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_S):
-                while not session.news.is_set():
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(PENDING_S):
-                            await session.news.wait()
-                            break
-                    writer.write(_chunk(b"PENDING\r\n"))
-                    await writer.drain()
+        for _ in range(MOST_PENDING):
+            try:
+                async with asyncio.timeout(PENDING_S):
+                    await session.news.wait()
+                break
+            except TimeoutError:
+                writer.write(_chunk(b"PENDING\r\n"))
+                await writer.drain()
         session.used_s = self._now()
         return struct.pack("<3I", 0, 0, session.news.is_set())
 
@@ -183,8 +182,6 @@ class MapiServer:
         return asyncio.get_running_loop().time()
 
     def _begin(self, request: Request, rops: Callable[[Session], Rops | None]) -> Session:
-        for expired in [each for each in self.sessions.values() if self._now() - each.used_s > EXPIRY_S]:
-            self._end(expired)
         session = Session(request.path, request.login or "", None, self._now())
         session.rops = rops(session)
         self.sessions[session.cookie] = session
@@ -256,12 +253,10 @@ class MapiServer:
         return self._session(request, sequenced=False), b""
 
     def bind(self, request: Request, reader: Reader) -> Answer:
-        """Begin a session of the address book (section 2.2.5.1); its only code page is 1252."""
+        """Begin a session of the address book (section 2.2.5.1)."""
         reader.one("I")
-        code_page = _state(reader)
+        _check_state(reader)
         _auxiliary(reader)
-        if code_page != 1252:
-            return None, struct.pack("<II", 0, Error.UNKNOWN_CODE_PAGE) + SERVER_GUID
         return self._begin(request, lambda _: None), struct.pack("<II", 0, 0) + SERVER_GUID
 
     def unbind(self, request: Request, reader: Reader) -> Answer:
@@ -272,21 +267,16 @@ class MapiServer:
     def resolve_names(self, request: Request, reader: Reader) -> Answer:
         """Resolve names to entries of the address book (section 2.2.5.14, [MS-OXNSPI] section 3.1.4.1.17)."""
         reader.one("I")
-        code_page = _state(reader)
+        _check_state(reader)
         if not reader.one("B"):
             raise MalformedError
         tags = reader.unpack(f"{reader.one('I')}I")
         names = [reader.text() for _ in range(reader.one("I"))] if reader.one("B") else []
         _auxiliary(reader)
         session = self._session(request)
-        if code_page != 1252:
-            return session, struct.pack("<IIIBB", 0, Error.UNKNOWN_CODE_PAGE, 1252, 0, 0)
-        numbers, rows = [], []
-        for name in names:
-            found = self.store.resolve(name)
-            numbers.append(_RESOLVED if len(found) == 1 else _AMBIGUOUS if found else _UNRESOLVED)
-            if len(found) == 1:
-                rows.append(_address_book_row(found[0], tags))
+        entries = [self.store.entries.get(name.lower()) for name in names]
+        rows = [_address_book_row(entry, tags) for entry in entries if entry is not None]
+        numbers = [_UNRESOLVED if entry is None else _RESOLVED for entry in entries]
         body = struct.pack(f"<IIIBI{len(numbers)}I", 0, 0, 1252, 1, len(numbers), *numbers)
         body += struct.pack(f"<BI{len(tags)}II", 1, len(tags), *tags, len(rows)) + b"".join(rows)
         return session, body
@@ -303,7 +293,7 @@ TYPES: dict[str, dict[str, Callable[[MapiServer, Request, Reader], Answer]]] = {
 }
 _ECHOED = "X-RequestType", "X-RequestId", "X-ClientInfo"
 _NO_AUXILIARY = bytes(4)
-_UNRESOLVED, _AMBIGUOUS, _RESOLVED = range(3)
+_UNRESOLVED, _RESOLVED = 0, 2
 """Minimal identifiers that tell how a name was resolved ([MS-OXNSPI] section 2.2.1.8)."""
 
 
@@ -311,23 +301,17 @@ def _auxiliary(reader: Reader) -> None:
     reader.take(reader.one("I"))
 
 
-def _state(reader: Reader) -> int:
-    """Return the code page of a STAT ([MS-OXNSPI] section 2.2.8); 0 without one."""
-    return int(reader.unpack("9I")[6]) if reader.one("B") else 0
+def _check_state(reader: Reader) -> None:
+    """Raise `MalformedError` for another code page than 1252 in a STAT ([MS-OXNSPI] section 2.2.8)."""
+    if not reader.one("B") or reader.unpack("9I")[6] != 1252:
+        raise MalformedError
 
 
-def _address_book_row(values: Values, tags: Sequence[int]) -> bytes:
-    """Return an AddressBookPropertyRow ([MS-OXCMAPIHTTP] section 2.2.1.7)."""
-    found = [values.get(tag) for tag in tags]
-    flagged = None in found
-    row = b"\1" if flagged else b"\0"
-    for tag, value in zip(tags, found, strict=True):
-        kind = tag & 0xFFFF
-        if value is None:
-            row += b"\x0a" + struct.pack("<I", Error.NOT_FOUND)
-        else:
-            row += (b"\0" if flagged else b"") + (b"\xff" if kind == STRING else b"") + encode(kind, value)
-    return row
+def _address_book_row(entry: Values, tags: Sequence[int]) -> bytes:
+    """Return an AddressBookPropertyRow ([MS-OXCMAPIHTTP] section 2.2.1.7). Raises `MalformedError` for other tags."""
+    if not entry.keys() >= set(tags):
+        raise MalformedError
+    return b"\0" + b"".join(b"\xff" + encode(STRING, entry[tag]) for tag in tags)
 
 
 def _head(status: HTTPStatus, headers: Mapping[str, str], cookies: Iterable[str] = ()) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -28,7 +27,6 @@ class Call:
 
     store: Store
     mailbox: Mailbox
-    logon: int
     input_index: int
     parent: object
     room_bytes: int
@@ -62,7 +60,6 @@ class Table:
     columns: tuple[int, ...] = ()
     order: list[tuple[int, int]] = field(default_factory=list)
     position: int = 0
-    sortable: bool = True
     cached: tuple[int, list[Values]] | None = None
 
     def rows(self) -> list[Values]:
@@ -81,11 +78,10 @@ class Table:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """A subscription to events of a folder; None: of all."""
+    """A subscription to events of a folder."""
 
-    logon: int
     events: int
-    folder: int | None
+    folder: int
 
 
 def _sort_key(tag: int, row: Values) -> tuple[bool, Any]:
@@ -105,25 +101,23 @@ def logon(call: Call, flags: int, options: int, _: int, dn: bytes) -> Answer:
     if mailbox is not call.mailbox:
         raise RopError(Error.ACCESS_DENIED)
     folders = struct.pack("<13Q", *(folder.number for folder in mailbox.special))
-    day = datetime.now(UTC)
-    weekday = (day.weekday() + 1) % 7
-    date = struct.pack("<6BH", day.second, day.minute, day.hour, weekday, day.day, day.month, day.year)
     identity = mailbox.guid + struct.pack("<H", 1) + mailbox.replica
-    return mailbox, bytes((flags & 7,)) + folders + b"\x07" + identity + date + struct.pack("<QI", 1, 0)
+    without_times = bytes(8 + 8 + 4)
+    return mailbox, bytes((flags & 7,)) + folders + b"\x07" + identity + without_times
 
 
 def get_property_ids(call: Call, on: object, flags: int, names: list[tuple[bytes, int | str]]) -> Answer:
-    numbers = [call.mailbox.named(*name, create=bool(flags & 2)) for name in names]
-    body = struct.pack(f"<H{len(numbers)}H", len(numbers), *numbers)
-    if 0 in numbers:
-        raise RopError(Error.WITH_ERRORS, body)
-    return body
-
-
-def register_notification(call: Call, mailbox: Mailbox, events: int, _: int, folder: int | None) -> Answer:
-    if not events or events & ~(NEW_MAIL | CREATED):
+    """Return the identifiers of names, which are created."""
+    if flags != 2:
         raise RopError(Error.NOT_SUPPORTED)
-    return Subscription(call.logon, events, folder), b""
+    numbers = [call.mailbox.named(*name) for name in names]
+    return struct.pack(f"<H{len(numbers)}H", len(numbers), *numbers)
+
+
+def register_notification(call: Call, mailbox: Mailbox, events: int, of_all: int, folder: int, _: int) -> Answer:
+    if not events or events & ~(NEW_MAIL | CREATED) or of_all:
+        raise RopError(Error.NOT_SUPPORTED)
+    return Subscription(events, folder), b""
 
 
 def open_folder(call: Call, on: object, number: int, mode: int) -> Answer:
@@ -175,20 +169,19 @@ def move_copy_messages(
 
 
 def set_read_flags(call: Call, folder: Folder, asynchronous: int, flags: int, numbers: tuple[int, ...]) -> Answer:
-    missing = [number for number in numbers if number not in folder.messages]
     if flags & 5 == 4:
         raise RopError(Error.INVALID)
-    for number in numbers:
-        folder.mark(number, flags)
-    return bytes((bool(missing),))
+    marked = [folder.mark(number, flags) for number in numbers]
+    return bytes((not all(marked),))
 
 
 def get_hierarchy_table(call: Call, folder: Folder, flags: int) -> Answer:
-    def below() -> list[Values]:
-        deepest = 0xFFFF if flags & DEPTH else 1
-        return [each.values | {0x30050003: depth} for depth, each in folder.below() if depth <= deepest]
-
-    table = Table(below, lambda: folder.version + sum(each.version for _, each in folder.below()), sortable=False)
+    if not flags & DEPTH:
+        raise RopError(Error.NOT_SUPPORTED)
+    table = Table(
+        lambda: [each.values for each in folder.below()],
+        lambda: folder.version + sum(each.version for each in folder.below()),
+    )
     return table, struct.pack("<I", len(table.rows()))
 
 
@@ -208,8 +201,6 @@ def set_columns(call: Call, table: Table, flags: int, tags: tuple[int, ...]) -> 
 
 def sort_table(call: Call, table: Table, flags: int, wanted: tuple[int, list[tuple[int, int]]]) -> Answer:
     categories, orders = wanted
-    if not table.sortable:
-        raise RopError(Error.NOT_SUPPORTED)
     if flags > 1 or categories or any(direction > 1 for _, direction in orders):
         raise RopError(Error.INVALID)
     table.order = orders
@@ -226,7 +217,7 @@ def query_rows(call: Call, table: Table, flags: int, forward: int, count: int) -
     sent: list[bytes] = []
     room = call.room_bytes - 9
     for row in left:
-        encoded = encode_row(row, table.columns, TABLE_BYTES, cuts=True)
+        encoded = encode_row(row, table.columns, TABLE_BYTES)
         room -= len(encoded)
         if room < 0:
             break
@@ -250,7 +241,7 @@ def seek_row(call: Call, table: Table, origin: int, wanted: int, count: int) -> 
 OPERATIONS = {
     0xFE: Operation("o", "BIID", (object,), logon),
     0x56: Operation("i", "BN", (object,), get_property_ids),
-    0x29: Operation("io", "BBW", (Mailbox,), register_notification),
+    0x29: Operation("io", "HBQQ", (Mailbox,), register_notification),
     0x02: Operation("io", "QB", (Mailbox, Folder), open_folder),
     0x1C: Operation("io", "BF", (Folder,), create_folder),
     0x1D: Operation("i", "BQ", (Folder,), delete_folder, partial=True),

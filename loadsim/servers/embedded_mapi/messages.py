@@ -9,7 +9,6 @@ from functools import partial
 
 from loadsim.servers.embedded_mapi.folders import Answer, Call, Operation, Table
 from loadsim.servers.embedded_mapi.store import (
-    CHANGE_NUMBER,
     COMPUTED,
     MESSAGE_FLAGS,
     READ,
@@ -127,23 +126,11 @@ def modify_recipients(
 
 
 def save_changes(call: Call, message: OpenMessage, flags: int) -> Answer:
+    """Store a copy of the draft; changes by others meanwhile are lost."""
     _check_writable(message)
-    _save(message, force=bool(flags & 4))
-    message.writable = bool(flags & 2)
+    message.folder.put(message.draft.copy(message.draft.number))
+    message.saved, message.writable = True, bool(flags & 2)
     return bytes((call.input_index,)) + struct.pack("<Q", message.draft.number)
-
-
-def _save(message: OpenMessage, *, force: bool = False) -> None:
-    stored = message.folder.messages.get(message.draft.number)
-    if message.saved:
-        if stored is None:
-            raise RopError(Error.OBJECT_DELETED)
-        if stored.values[CHANGE_NUMBER] != message.values[CHANGE_NUMBER] and not force:
-            raise RopError(Error.OBJECT_MODIFIED)
-        message.values[MESSAGE_FLAGS] = message.draft.flags & ~READ | stored.flags & READ
-    kept = message.draft.copy(message.draft.number)
-    message.folder.put(kept)
-    message.draft, message.saved = kept.copy(kept.number), True
 
 
 def _check_writable(on: OpenMessage | OpenAttachment) -> None:
@@ -152,31 +139,24 @@ def _check_writable(on: OpenMessage | OpenAttachment) -> None:
 
 
 def submit_message(call: Call, message: OpenMessage, flags: int) -> Answer:
-    """Deliver a message, then move it to the folder that it names ([MS-OXOMSG] section 3.2.4.2)."""
+    """Deliver a message, then move it to the folder that it names, if any ([MS-OXOMSG] section 3.2.4.2)."""
     _check_writable(message)
     draft, folder = message.draft, message.folder
     if not draft.recipients:
         raise RopError(Error.NO_RECIPIENTS)
     sent_to = b"\x01\0" + draft.values.get(SENT_MAIL_ENTRY_ID, b"")[38:44]
-    target = call.mailbox.folder(int.from_bytes(sent_to, "little")) if len(sent_to) == 8 else None
+    target = call.mailbox.folder(int.from_bytes(sent_to, "little")) if len(sent_to) == 8 else folder
     call.store.submit(call.mailbox, draft)
     draft.values[MESSAGE_FLAGS] = (draft.flags | READ | UNMODIFIED) & ~UNSENT
-    if target is not None:
-        target.take(draft)
-        folder.drop(draft.number)
-    else:
-        _save(message, force=True)
+    target.take(draft)
+    folder.drop(draft.number)
     return b""
 
 
 def get_properties(
     call: Call, on: Folder | OpenMessage | OpenAttachment, limit: int, unicode: int, tags: tuple[int, ...]
 ) -> Answer:
-    """Return the values of these properties; those above the limit, or together too large, need a stream."""
-    row = encode_row(on.values, tags, limit or 0xFFFF)
-    if len(row) > call.room_bytes - 6:
-        row = encode_row(on.values, tags, (call.room_bytes - 6 - 7 * len(tags)) // max(len(tags), 1))
-    return row
+    return encode_row(on.values, tags)
 
 
 def set_properties(call: Call, on: Folder | OpenMessage | OpenAttachment, encoded: bytes) -> Answer:
@@ -228,11 +208,9 @@ def save_attachment(call: Call, attachment: OpenAttachment, flags: int) -> Answe
 
 
 def open_stream(call: Call, on: OpenMessage | OpenAttachment, tag: int, mode: int) -> Answer:
-    """Open a property as a stream to read (0), to change (1), or from nothing (2) ([MS-OXCPRPT] section 2.2.14)."""
-    if tag & 0xFFFF not in (BINARY, STRING):
+    """Open a property as a stream to read (0), or to write from nothing (2) ([MS-OXCPRPT] section 2.2.14)."""
+    if tag & 0xFFFF not in (BINARY, STRING) or mode not in (0, 2):
         raise RopError(Error.NOT_SUPPORTED)
-    if mode > 2:
-        raise RopError(Error.INVALID)
     if mode and not on.writable:
         raise RopError(Error.STREAM_ACCESS)
     value = b"" if mode == 2 else on.values.get(tag)
@@ -283,7 +261,7 @@ OPERATIONS = {
     0x23: Operation("io", "", (OpenMessage,), create_attachment),
     0x25: Operation("ri", "B", (OpenAttachment,), save_attachment),
     0x2B: Operation("io", "IB", (OpenMessage, OpenAttachment), open_stream),
-    0x2C: Operation("i", "C", (Stream,), read_stream),
+    0x2C: Operation("i", "H", (Stream,), read_stream),
     0x2D: Operation("i", "D", (Stream,), write_stream),
     0x5D: Operation("i", "", (Stream,), commit_stream),
 }

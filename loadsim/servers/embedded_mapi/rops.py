@@ -34,7 +34,6 @@ class Rops:
         self._store = store
         self._mailbox = mailbox
         self.objects: dict[int, object] = {}
-        self._logons: set[int] = set()
         self._arrived = arrived
         self._last_handle = 0
         mailbox.listeners.add(self._notify)
@@ -77,7 +76,7 @@ class Rops:
         """Parse and perform the next request, and return its response."""
         number, logon = requests.unpack("BB")
         if number == ROP_RELEASE:
-            self._release(handles, requests.one("B"), logon)
+            self._release(handles, requests.one("B"))
             return b""
         if number not in OPERATIONS:
             raise MalformedError
@@ -86,19 +85,17 @@ class Rops:
         fields = [requests.one(each) for each in operation.fields]
         made, code = None, 0
         try:
-            if number != ROP_LOGON and logon not in self._logons:
+            if logon or (number != ROP_LOGON and not self.objects):
                 raise RopError(Error.NULL_OBJECT)
             inputs = [self._object(handles, places[place]) for place in "id" if place in places]
             if inputs and not isinstance(inputs[0], operation.types):
                 raise RopError(Error.NOT_SUPPORTED)
             parent = self._object(handles, places["r"]) if "r" in places else None
-            call = folders.Call(self._store, self._mailbox, logon, places.get("i", 0), parent, room_bytes)
+            call = folders.Call(self._store, self._mailbox, places.get("i", 0), parent, room_bytes)
             answer = operation.act(call, *inputs, *fields)
             made, body = answer if isinstance(answer, tuple) else (None, answer)
         except RopError as refused:
-            code, body = refused.code, refused.body or (b"\0" if operation.partial else b"")
-        if isinstance(made, Mailbox):
-            self._logons.add(logon)
+            code, body = refused.code, b"\0" if operation.partial else b""
         if places.get("o", len(handles)) < len(handles):
             handles[places["o"]] = NO_HANDLE if made is None else self._handle(made)
         place = next(places[place] for place in "roi" if place in places)
@@ -114,11 +111,10 @@ class Rops:
         self.objects[self._last_handle] = made
         return self._last_handle
 
-    def _release(self, handles: list[int], index: int, logon: int) -> None:
+    def _release(self, handles: list[int], index: int) -> None:
         """Release an object, and with a logon all others."""
         released = self.objects.pop(handles[index], None) if index < len(handles) else None
         if isinstance(released, Mailbox):
-            self._logons.discard(logon)
             self.objects.clear()
 
     def _notify(self, event: int, folder: Folder, message: Message) -> None:
@@ -126,8 +122,8 @@ class Rops:
         for handle, found in self.objects.items():
             if not isinstance(found, folders.Subscription) or not found.events & event:
                 continue
-            if found.folder in (None, folder.number):
-                head = struct.pack("<BIBH", ROP_NOTIFY, handle, found.logon, 0x8000 | event)
+            if found.folder == folder.number:
+                head = struct.pack("<BIBH", ROP_NOTIFY, handle, 0, 0x8000 | event)
                 body = struct.pack("<QQ", folder.number, message.number)
                 if event == NEW_MAIL:
                     body += struct.pack("<IB", message.flags, 1) + encode(STRING, message.values[MESSAGE_CLASS])

@@ -7,22 +7,14 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loadsim.servers.embedded_mapi.wire import (
-    ADDRESS_TYPE,
-    DISPLAY_NAME,
-    EMAIL_ADDRESS,
-    SMTP_ADDRESS,
-    Error,
-    RopError,
-    Values,
-)
+from loadsim.servers.embedded_mapi.wire import DISPLAY_NAME, EMAIL_ADDRESS, SMTP_ADDRESS, Error, RopError, Values
 
 MESSAGE_FLAGS, READ, UNMODIFIED, UNSENT, HAS_ATTACHMENTS = 0x0E070003, 1, 2, 8, 16
 """PidTagMessageFlags, and its bits ([MS-OXCMSG] section 2.2.1.6)."""
 MESSAGE_CLASS, SUBJECT, DISPLAY_TO, MESSAGE_SIZE, MID = 0x001A001F, 0x0037001F, 0x0E04001F, 0x0E080003, 0x674A0014
-CHANGE_NUMBER, CONTAINER_CLASS, ENTRY_ID, DELIVERY_TIME = 0x67A40014, 0x3613001F, 0x0FFF0102, 0x0E060040
-SENT_MAIL_ENTRY_ID = 0x0E0A0102
-COMPUTED = {DISPLAY_TO, MESSAGE_SIZE, MID, CHANGE_NUMBER}
+CONTAINER_CLASS, DELIVERY_TIME = 0x3613001F, 0x0E060040
+SENT_MAIL_ENTRY_ID, CREATION_TIME = 0x0E0A0102, 0x30070040
+COMPUTED = {DISPLAY_TO, MESSAGE_SIZE, MID}
 """Properties of messages that only the server sets."""
 
 _SENDER = 0x0C1F001F, 0x0C1E001F, 0x0C1A001F, 0x5D01001F
@@ -37,7 +29,7 @@ NEW_MAIL, CREATED = 2, 4
 """Events ([MS-OXCNOTIF] section 2.2.1.2.1.1)."""
 
 DOMAIN_DN = "/o=loadsim/ou=Exchange Administrative Group (FYDIBOHF23SPDLT)/cn=Recipients/cn="
-_TOP, _INBOX, _CALENDAR_ENTRY = 3, 4, 0x36D00102
+_TOP, _INBOX = 3, 4
 _SPECIAL = (
     *("", "Deferred Action", "Spooler Queue", "Top of Information Store", "Inbox", "Outbox", "Sent Items"),
     *("Deleted Items", "Common Views", "Schedule", "Finder", "Views", "Shortcuts"),
@@ -82,11 +74,11 @@ class Folder:
     version: int = 0
     changed: int = field(default_factory=now)
 
-    def below(self) -> Iterator[tuple[int, Folder]]:
-        """Yield the folders below, with their depth, each before those below it."""
+    def below(self) -> Iterator[Folder]:
+        """Yield the folders below, each before those below it."""
         for child in self.children.values():
-            yield 1, child
-            yield from ((depth + 1, folder) for depth, folder in child.below())
+            yield child
+            yield from child.below()
 
     def touch(self) -> None:
         self.version += 1
@@ -96,21 +88,12 @@ class Folder:
     def values(self) -> Values:
         """The properties of this folder, and of its row in a table ([MS-OXCFOLD] section 2.2.2)."""
         return self.own | {
-            ENTRY_ID: self.entry,
             0x67480014: self.number,
             0x67490014: (self.parent or self).number,
-            0x36010003: 1 if self.parent else 0,
             0x36020003: len(self.messages),
             0x36030003: sum(not message.flags & READ for message in self.messages.values()),
-            0x360A000B: bool(self.children),
             0x670A0040: self.changed,
         }
-
-    @property
-    def entry(self) -> bytes:
-        """The entry identifier ([MS-OXCDATA] section 2.2.4.1)."""
-        store = bytes(4) + self.mailbox.guid + b"\x01\0" + self.mailbox.replica
-        return store + self.number.to_bytes(8, "little")[2:] + bytes(2)
 
     def put(self, message: Message) -> None:
         """Store a message, new or changed, with the properties that the server computes."""
@@ -121,9 +104,8 @@ class Folder:
             DISPLAY_TO: "; ".join(each[DISPLAY_NAME] or each[EMAIL_ADDRESS] for each in message.recipients.values()),
             MESSAGE_SIZE: sum(size_bytes(each) for each in (values, *parts)),
             MID: message.number,
-            CHANGE_NUMBER: self.mailbox.next_number(),
         }
-        for tag, value in ((0x30070040, stamp), (MESSAGE_CLASS, "IPM.Note"), (DELIVERY_TIME, stamp)):
+        for tag, value in ((CREATION_TIME, stamp), (MESSAGE_CLASS, "IPM.Note"), (DELIVERY_TIME, stamp)):
             values.setdefault(tag, value)
         new = message.number not in self.messages
         self.messages[message.number] = message
@@ -132,13 +114,12 @@ class Folder:
             self.mailbox.notify(CREATED, self, message)
 
     def mark(self, number: int, flags: int) -> bool:
-        """Set or clear the read flag of a message, and return if it changed ([MS-OXCMSG] section 2.2.3.10.1)."""
+        """Set or clear the read flag of a message; return if it is there ([MS-OXCMSG] section 2.2.3.10.1)."""
         message = self.messages.get(number)
-        if message is None or flags & 0x70 or bool(flags & 4) != bool(message.flags & READ):
-            return False
-        message.values[MESSAGE_FLAGS] = message.flags ^ READ
-        self.touch()
-        return True
+        if message is not None:
+            message.values[MESSAGE_FLAGS] = message.flags & ~READ | (0 if flags & 4 else READ)
+            self.touch()
+        return message is not None
 
     def drop(self, number: int) -> Message | None:
         """Remove a message, and return it; None if it is missing."""
@@ -176,8 +157,6 @@ class Mailbox:
         self.inbox = self.special[_INBOX]
         calendar = self.add(self.special[_TOP], "Calendar", special=True)
         calendar.own[CONTAINER_CLASS] = "IPF.Appointment"
-        for holder in (self.special[0], self.inbox):
-            holder.own[_CALENDAR_ENTRY] = calendar.entry
 
     def add(self, parent: Folder | None, name: str, *, special: bool = False) -> Folder:
         own = {DISPLAY_NAME: name, CONTAINER_CLASS: "IPF.Note"}
@@ -189,7 +168,7 @@ class Mailbox:
         return folder
 
     def remove(self, folder: Folder) -> None:
-        for _, gone in [(0, folder), *folder.below()]:
+        for gone in (folder, *folder.below()):
             del self.folders[gone.number]
         if folder.parent is not None:
             del folder.parent.children[folder.number]
@@ -205,18 +184,18 @@ class Mailbox:
             raise RopError(Error.NOT_FOUND)
         return self.folders[number]
 
-    def named(self, group: bytes, name: int | str, create: bool) -> int:
-        """Return the identifier of a named property in this mailbox; 0 if it has none."""
+    def named(self, group: bytes, name: int | str) -> int:
+        """Return the identifier of a named property in this mailbox."""
         key = group, name.lower() if isinstance(name, str) and group == INTERNET_HEADERS else name
-        if key not in self._identifiers and create:
+        if key not in self._identifiers:
             self._identifiers[key] = FIRST_NAMED + len(self._identifiers)
             self._names[self._identifiers[key]] = key
-        return self._identifiers.get(key, 0)
+        return self._identifiers[key]
 
     def translated(self, values: Values, sender: Mailbox) -> Values:
         """Return properties of another mailbox's message with the identifiers that this mailbox has for their names."""
         names = {tag: sender._names[tag >> 16] for tag in values if tag >> 16 in sender._names}
-        tags = {tag: tag & 0xFFFF | self.named(*name, create=True) << 16 for tag, name in names.items()}
+        tags = {tag: tag & 0xFFFF | self.named(*name) << 16 for tag, name in names.items()}
         return {tags.get(tag, tag): value for tag, value in values.items()}
 
     def notify(self, event: int, folder: Folder, message: Message) -> None:
@@ -231,7 +210,8 @@ class Store:
         """`accounts` are (login, address, password), `lists` map an address to the members' addresses."""
         self.mailboxes = {login: Mailbox(login, address) for login, address, _ in accounts}
         self._members: dict[str, tuple[Mailbox, ...]] = {}
-        self._book: dict[str, Values] = {}
+        self.entries: dict[str, Values] = {}
+        """Of the address book, by the names that users ask for."""
         for mailbox in self.mailboxes.values():
             self._add(mailbox.login, mailbox.address, (mailbox,))
         for address, members in lists.items():
@@ -239,16 +219,8 @@ class Store:
 
     def _add(self, name: str, address: str, members: tuple[Mailbox, ...]) -> None:
         dn = DOMAIN_DN + name
-        entry = {DISPLAY_NAME: name, ADDRESS_TYPE: "EX", EMAIL_ADDRESS: dn, SMTP_ADDRESS: address, 0x39000003: 0}
         self._members |= {each.lower(): members for each in (address, dn)}
-        self._book |= {each.lower(): entry for each in (name, address, dn, f"=SMTP:{address}")}
-
-    def resolve(self, name: str) -> list[Values]:
-        """Return the entry of the address book with this name or address, else those that begin with it."""
-        name = name.lower()
-        if name in self._book:
-            return [self._book[name]]
-        return list({id(entry): entry for each, entry in self._book.items() if name and each.startswith(name)}.values())
+        self.entries[f"=smtp:{address}".lower()] = {DISPLAY_NAME: name, EMAIL_ADDRESS: dn, SMTP_ADDRESS: address}
 
     def mailbox_at(self, dn: str) -> Mailbox | None:
         found = self._members.get(dn.lower(), ())
@@ -264,24 +236,15 @@ class Store:
             raise RopError(Error.UNKNOWN_USER)
         targets = dict.fromkeys(mailbox for name in names for mailbox in self._members[name])
         values = message.values
-        values |= dict(zip(_SENDER, identity(sender), strict=True)) | {0x00390040: now()}
-        if _REPRESENTED[0] not in values:
-            values |= zip(_REPRESENTED, identity(sender), strict=True)
+        identity = sender.dn, "EX", sender.login, sender.address
+        values |= dict(zip((*_SENDER, *_REPRESENTED), 2 * identity, strict=True)) | {0x00390040: now()}
         values.setdefault(0x1035001F, f"<{uuid.uuid4()}@{sender.address.rpartition('@')[2]}>")
+        # Put copies into the Inboxes, unread, without the sender's own properties.
         for mailbox in targets:
-            deliver(mailbox, sender, message)
-
-
-def identity(mailbox: Mailbox) -> tuple[str, ...]:
-    return mailbox.dn, "EX", mailbox.login, mailbox.address
-
-
-def deliver(mailbox: Mailbox, sender: Mailbox, message: Message) -> None:
-    """Put a copy of a message into an Inbox, unread, without the sender's own properties."""
-    copy = message.copy(mailbox.next_number())
-    copy.values = mailbox.translated(copy.values, sender)
-    for left_out in (SENT_MAIL_ENTRY_ID, 0x30070040):
-        copy.values.pop(left_out, None)
-    copy.values |= {DELIVERY_TIME: now(), MESSAGE_FLAGS: UNMODIFIED}
-    mailbox.inbox.put(copy)
-    mailbox.notify(NEW_MAIL, mailbox.inbox, copy)
+            copy = message.copy(mailbox.next_number())
+            copy.values = mailbox.translated(copy.values, sender)
+            for left_out in (SENT_MAIL_ENTRY_ID, CREATION_TIME):
+                copy.values.pop(left_out, None)
+            copy.values |= {DELIVERY_TIME: now(), MESSAGE_FLAGS: UNMODIFIED}
+            mailbox.inbox.put(copy)
+            mailbox.notify(NEW_MAIL, mailbox.inbox, copy)

@@ -29,19 +29,14 @@ class Error(IntEnum):
     UNKNOWN_USER = 0x3EB
     RPC_FORMAT = 0x4B6
     NULL_OBJECT = 0x4B9
-    WITH_ERRORS = 0x40380
     STREAM_ACCESS = 0x80030005
     NOT_SUPPORTED = 0x80040102
-    OBJECT_MODIFIED = 0x80040109
-    OBJECT_DELETED = 0x8004010A
     NOT_FOUND = 0x8004010F
     COMPUTED = 0x8004011A
-    UNKNOWN_CODE_PAGE = 0x8004011E
     TOO_BIG = 0x80040305
     DUPLICATE_NAME = 0x80040604
     NO_RECIPIENTS = 0x80040607
     ACCESS_DENIED = 0x80070005
-    NO_MEMORY = 0x8007000E
     INVALID = 0x80070057
 
 
@@ -50,12 +45,11 @@ class MalformedError(ValueError):
 
 
 class RopError(Exception):
-    """A refusal, with its error code, and what follows it in the response."""
+    """A refusal, with its error code."""
 
-    def __init__(self, code: Error, body: bytes = b"") -> None:
+    def __init__(self, code: Error) -> None:
         super().__init__(code.name)
         self.code = code
-        self.body = body
 
 
 class Reader:
@@ -158,12 +152,8 @@ _FIELDS: dict[str, Callable[[Reader], Any]] = {
     "S": Reader.sort_orders,
     "R": Reader.recipients,
     "F": Reader.new_folder,
-    "C": lambda reader: count if (count := reader.one("H")) != 0xBABE else reader.one("I"),
-    "W": lambda reader: None if reader.one("B") else reader.unpack("QQ")[0],
 }
-"""Further fields: strings, sized bytes, counted tags and identifiers, the bytes to read, the folder of a subscription
-(None: all).
-"""
+"""Further fields: strings, sized bytes, counted tags and identifiers, and those of one operation."""
 
 
 def encode(kind: int, value: Any) -> bytes:
@@ -179,21 +169,18 @@ def sized(content: bytes) -> bytes:
     return struct.pack("<H", len(content)) + content
 
 
-def encode_row(values: Values, tags: Iterable[int], largest_bytes: int, *, cuts: bool = False) -> bytes:
-    """Return a property row (section 2.8.1). A value that is larger is cut, or an error that asks for a stream."""
-    cells: list[bytes | Error] = []
+def encode_row(values: Values, tags: Iterable[int], largest_bytes: int = 0xFFFF) -> bytes:
+    """Return a property row (section 2.8.1). A value that is larger is cut."""
+    cells: list[bytes | None] = []
     for tag in tags:
         value = values.get(tag)
-        most = largest_bytes // (2 if tag & 0xFFFF == STRING else 1)
-        if isinstance(value, str | bytes) and len(value) > most:
-            cells.append(encode(tag & 0xFFFF, value[:most]) if cuts else Error.NO_MEMORY)
-        else:
-            cells.append(Error.NOT_FOUND if value is None else encode(tag & 0xFFFF, value))
-    if not any(isinstance(cell, Error) for cell in cells):
-        return b"\0" + b"".join(cell for cell in cells if isinstance(cell, bytes))
-    return b"\1" + b"".join(
-        b"\x0a" + struct.pack("<I", cell) if isinstance(cell, Error) else b"\0" + cell for cell in cells
-    )
+        if isinstance(value, str | bytes):
+            value = value[: largest_bytes // (2 if tag & 0xFFFF == STRING else 1)]
+        cells.append(None if value is None else encode(tag & 0xFFFF, value))
+    if None not in cells:
+        return b"\0" + b"".join(cell for cell in cells if cell is not None)
+    missing = b"\x0a" + struct.pack("<I", Error.NOT_FOUND)
+    return b"\1" + b"".join(missing if cell is None else b"\0" + cell for cell in cells)
 
 
 def typed_string(text: str) -> bytes:
