@@ -47,7 +47,7 @@ ROP_WORDS = (
     b"a\0\x00\xd8\0\0",
 )  # fmt: skip
 
-_ASKED = (connect("x"), execute(b""), notification_wait(), bind(), resolve_names((), ()))
+_ASKED = (connect("x"), execute(b""), notification_wait(), bind(), resolve_names((0x3001001F, 0x0FFF0102), ()))
 _ROWS = b"\0\1A\0\0\0\1" + struct.pack("<I3s", 3, b"key") + b"\1\0\0\x0a\x0f\1\4\x80"
 BODIES = (
     b"\0" + struct.pack("<IIIII", 0, 0, 60_000, 6, 10_000) + b"/o=x\0A\0\0\0" + bytes(4),

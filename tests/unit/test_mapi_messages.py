@@ -16,6 +16,7 @@ from loadsim.model.content.compose import Answered, Attachment
 from loadsim.model.content.templates import KINDS, base64_lines
 from loadsim.model.message_tag import HEADER, MessageTag, body_digest
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings, FolderStatus
+from loadsim.protocols.imap.folder_names import ASIDE
 from loadsim.protocols.mapi import tags
 from loadsim.protocols.mapi.composition import (
     composed,
@@ -25,7 +26,7 @@ from loadsim.protocols.mapi.composition import (
     sender_properties,
     whole_body,
 )
-from loadsim.protocols.mapi.folders import ASIDE, read_folders
+from loadsim.protocols.mapi.folders import read_folders
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.rops import LoggedOn
 from loadsim.protocols.mapi.rows import part_of
@@ -238,9 +239,9 @@ def test_special_folders_are_known_by_the_logon_and_the_calendar_by_its_class() 
         "Kalender/Mine": 21,
         "Folder 01": number,
     }
-    assert folders.path(SENT_ITEMS) == "Gesendet"
-    assert folders.folder_at("Gesendet") == SENT_ITEMS
-    assert folders.path("Folder 01") == folders.folder_at("Folder 01") == "Folder 01"
+    assert folders.names.path(SENT_ITEMS) == "Gesendet"
+    assert folders.names.folder_at("Gesendet") == SENT_ITEMS
+    assert folders.names.path("Folder 01") == folders.names.folder_at("Folder 01") == "Folder 01"
     assert folders.status["Folder 01"] == FolderStatus(222, 900 + number, 7, 1, 900 + number)
 
 
@@ -248,7 +249,7 @@ def test_names_that_are_taken_stand_aside_and_settings_name_others() -> None:
     rows = (*MAIL, AGENDA, row(21, TOP, SENT_ITEMS), row(22, TOP, "50%/year"))
     folders = read_folders(rows, LOGON, FolderSettings())
     assert folders.numbers[ASIDE + SENT_ITEMS] == 21
-    assert folders.path(ASIDE + SENT_ITEMS) == SENT_ITEMS
+    assert folders.names.path(ASIDE + SENT_ITEMS) == SENT_ITEMS
     assert folders.numbers["50%25%2Fyear"] == 22
     stated = read_folders(rows, LOGON, FolderSettings(sent=SENT_ITEMS))
     assert (stated.numbers[SENT_ITEMS], stated.numbers["Gesendet"]) == (21, SENT_ID)
@@ -265,7 +266,7 @@ def test_any_hierarchy_has_an_end(found: list[tuple[int, int, str]]) -> None:
     """Folders may be their own parents; each that is named can be found by its path."""
     folders = read_folders([row(*each) for each in found], LOGON, FolderSettings())
     for name in folders.numbers:
-        assert folders.folder_at(folders.path(name)) == name
+        assert folders.names.folder_at(folders.names.path(name)) == name
 
 
 # --- new mail ---

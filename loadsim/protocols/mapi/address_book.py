@@ -39,14 +39,11 @@ class AddressBook:
         request = bodies.resolve_names(_COLUMNS, [f"=SMTP:{address}" for address in addresses])
         answer = await session.ask_address_book(request)
         results, rows = answer.results, answer.entries
-        if len(results) != len(addresses):
-            raise ProtocolError("MAPI ResolveNames", f"expected {len(addresses)} results, found {len(results)}")
+        if len(results) != len(addresses) or len(rows) != results.count(bodies.RESOLVED):
+            raise ProtocolError("MAPI ResolveNames", f"{len(results)} results, {len(rows)} of {len(addresses)} entries")
         for address, result in zip(addresses, results, strict=True):
             if result != bodies.RESOLVED:
-                what = "ambiguous" if result == bodies.AMBIGUOUS else "unknown"
-                raise ServerRefused(f"{what} recipient ResolveNames", address)
-        if len(rows) != len(addresses):
-            raise ProtocolError("MAPI ResolveNames", f"expected {len(addresses)} entries, found {len(rows)}")
+                raise ServerRefused("unknown recipient ResolveNames", address)
         for address, (_, name) in zip(addresses, rows, strict=True):
             if isinstance(name, str) and name:
                 self.addresses[name] = address

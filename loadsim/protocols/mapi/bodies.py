@@ -82,7 +82,7 @@ def unbind() -> BodyRequest[None]:
     return BodyRequest("Unbind", bytes(4) + _NO_AUXILIARY, _codes_only)
 
 
-UNRESOLVED, AMBIGUOUS, RESOLVED = range(3)
+RESOLVED = 2
 
 
 class ResolvedNames(NamedTuple):
@@ -93,14 +93,15 @@ class ResolvedNames(NamedTuple):
 
 
 def resolve_names(columns: Sequence[int], names: Sequence[str]) -> BodyRequest[ResolvedNames]:
-    """The entries have the values of the columns."""
+    """The entries have the values of these columns, or the response is malformed."""
 
     def read(reader: Reader) -> ResolvedNames:
         results = reader.numbers("I", "I") if reader.number("4x?") else ()  # behind CodePage
         entries: list[tuple[Value, ...]] = []
         if reader.number("?"):
-            found = reader.numbers("I", "I")
-            entries += [row(reader, found, address_book=True) for _ in range(reader.number("I"))]
+            if reader.numbers("I", "I") != tuple(columns):
+                raise malformed("the columns that were asked for", reader.at)
+            entries += [row(reader, columns, address_book=True) for _ in range(reader.number("I"))]
         reader.sized("I")
         return ResolvedNames(results, entries)
 

@@ -7,7 +7,7 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
 from loadsim.errors import ProtocolError, ServerLost, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
@@ -23,6 +23,8 @@ USUAL_PERIOD_S, LONGEST_PERIOD_S = 15.0, 300.0
 
 CONNECT = "MAPI connection"
 """The name under which a connection is reported, with its TLS handshake."""
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -115,11 +117,11 @@ class HttpChannel:
         self,
         name: str,
         request: bytes,
-        check: Callable[[Response], None],
+        read: Callable[[Response], R],
         begun: Callable[[], None] | None = None,
         longest_s: float | None = None,
-    ) -> Response:
-        """Send a request, and return its response, if `check` does not raise. Raises `TaskFailed`.
+    ) -> R:
+        """Send a request, and return what `read` returns of its response. Raises `TaskFailed`, as `read` may.
 
         With `begun`, the response may take `longest_s`. Then silence may last `limit_s` longer than the server's period
         of PENDING (MS-OXCMAPIHTTP section 2.2.3.3.5). The request is reported when the response begins, and `begun` is
@@ -137,7 +139,7 @@ class HttpChannel:
                 return
             limit.reschedule(asyncio.get_running_loop().time() + self.limit_s + _pending_period_s(head))
             if begun is not None and not is_reported:
-                check(head)
+                read(head)
                 outcome, is_reported = "ok", True
                 report()
                 begun()
@@ -150,7 +152,7 @@ class HttpChannel:
                     self.observer.lines.append(f"{name}, {len(request)} bytes".encode())
                     response = await self._authorized(connection, request)
             self.observer.lines.append(_status(response)[:KEPT_BYTES])
-            check(response)
+            answer = read(response)
             outcome = "ok"
         except TaskFailed as failure:
             outcome = failure.outcome
@@ -164,7 +166,7 @@ class HttpChannel:
             if not is_reported:
                 report()
         remember(self.account.number, connection.transport)
-        return response
+        return answer
 
     async def _authorized(self, connection: _Connection, request: bytes) -> Response:
         """Send a request with its credentials. By NTLM or Negotiate, a connection's first request logs on to it."""

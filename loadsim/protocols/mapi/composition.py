@@ -229,11 +229,8 @@ def _appointment(text: str, named: NamedTags) -> list[tuple[int, Value]]:
 
 
 def _icalendar_us(at: str) -> int:
-    """Return a date and time of iCalendar (RFC 5545 section 3.3.5), in UTC; 0 for none of the calendar."""
-    try:
-        return round(datetime.strptime(at, "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()) * 1_000_000
-    except ValueError:
-        return 0
+    """Return a date and time of iCalendar (RFC 5545 section 3.3.5), in UTC."""
+    return round(datetime.strptime(at, "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
 _MARK = re.compile(r"; mark=([\w.+-]{1,40})\Z")

@@ -10,14 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings, FolderStatus
+from loadsim.protocols.imap.folder_names import PLAIN, SEPARATOR, FolderNames
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.objects import Row, identifier, number, text
 from loadsim.protocols.mapi.rops import LoggedOn
 from loadsim.protocols.mapi.rows import counter
-
-SEPARATOR = "/"
-ASIDE = "%="
-"""Begins the name of a folder whose path is the name of a special folder that has another path."""
 
 CALENDAR_CLASS = "IPF.Appointment"
 COLUMNS = (
@@ -30,20 +27,11 @@ _SPECIAL = {INBOX: rops.INBOX, SENT_ITEMS: rops.SENT_ITEMS, DELETED_ITEMS: rops.
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders below the top of personal messages: their numbers and paths by name, and their status."""
+    """The folders below the top of personal messages: names of special ones, and numbers and status of all."""
 
+    names: FolderNames = PLAIN
     numbers: Mapping[str, int] = field(default_factory=dict)
-    paths: Mapping[str, str] = field(default_factory=dict)
     status: Mapping[str, FolderStatus | None] = field(default_factory=dict)
-
-    def path(self, folder: str) -> str:
-        return self.paths.get(folder, folder.removeprefix(ASIDE))
-
-    def folder_at(self, path: str) -> str:
-        for folder, known in self.paths.items():
-            if known == path:
-                return folder
-        return path
 
 
 def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings) -> Folders:
@@ -66,26 +54,16 @@ def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings)
             by_path[path] = folder_id
             if len(levels) == 1 and text(row[3]) == CALENDAR_CLASS:
                 calendars.append(path)
-    # Name the special ones.
+    # Name the special ones, by the settings before the server.
     special = {logon.folder_ids[place]: folder for folder, place in _SPECIAL.items()}
     special |= {by_path[path]: CALENDAR for path in calendars[:1]}
-    stated = settings.paths
-    names: dict[str, tuple[int, str]] = {}
+    own = settings.paths
     for path, folder_id in by_path.items():
-        folder = special.get(folder_id)
-        if folder is None or stated.get(folder, path) != path:
-            folder = next((name for name, given in stated.items() if given == path), None)
-        if folder is None:
-            folder = ASIDE + path if path in (*_SPECIAL, CALENDAR) else path
-        names[folder] = folder_id, path
-    for folder in (*_SPECIAL, CALENDAR):  # a plain name where no special folder has it
-        if folder not in names and ASIDE + folder in names:
-            names[folder] = names.pop(ASIDE + folder)
-    return Folders(
-        {folder: folder_id for folder, (folder_id, _) in names.items()},
-        {folder: path for folder, (_, path) in names.items() if folder != path},
-        {folder: _status(folder_id, known[folder_id]) for folder, (folder_id, _) in names.items()},
-    )
+        if folder_id in special:
+            own.setdefault(special[folder_id], path)
+    names = FolderNames(own=tuple((folder, path) for folder, path in own.items() if folder != path))
+    numbers = {names.folder_at(path): folder_id for path, folder_id in by_path.items()}
+    return Folders(names, numbers, {folder: _status(each, known[each]) for folder, each in numbers.items()})
 
 
 def _status(folder_id: int, row: Row) -> FolderStatus | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from loadsim.model.ports import (
     Stored,
     Structure,
 )
+from loadsim.protocols.imap.folder_names import SEPARATOR
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.address_book import AddressBook
 from loadsim.protocols.mapi.composition import (
@@ -38,7 +39,7 @@ from loadsim.protocols.mapi.composition import (
     sender_properties,
     whole_body,
 )
-from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, SEPARATOR, Folders, read_folders
+from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, Folders, read_folders
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.objects import TABLE, Row, number, rows_of, stream_of, write_message
 from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, Notified
@@ -270,9 +271,9 @@ class MapiMailbox:
         opening = await self._opening(ref)
         listed = rops.get_attachment_table(opening.opened, 0x40)
         text = rops.open_stream(opening.opened, tags.BODY)
+        text.may_fail = True  # a message may have none
         batch = [opening, listed, rops.set_columns(listed.opened, ATTACHMENTS), text]
-        with _may_be_missing():
-            rows = await rows_of(self.session, "OpenMessage", batch, listed.opened, ATTACHMENTS, optional=(text,))
+        rows = await rows_of(self.session, "OpenMessage", batch, listed.opened, ATTACHMENTS)
         self.session.unused.append(listed.opened)
         self._shown, self._message, self._stream = ref, opening.opened, None if text.failed else text
         shown = None if text.failed else Part(_TEXT_PART, "text/plain", text.answer // 2)
@@ -317,8 +318,7 @@ class MapiMailbox:
         batch, message = await self._message_in(ref)
         attachment = rops.open_attachment(message, int(part.name) - 2)
         stream = rops.open_stream(attachment.opened, tags.ATTACH_DATA)
-        with _may_be_missing():
-            data = await stream_of(self.session, [*batch, attachment, stream], stream)
+        data = await stream_of(self.session, [*batch, attachment, stream], stream)
         self._shown, self._message = ref, message
         self.session.unused += [stream.opened, attachment.opened]
         return data
@@ -329,8 +329,7 @@ class MapiMailbox:
         if stream is None:
             stream = rops.open_stream(message, tags.BODY)
             batch.append(stream)
-        with _may_be_missing():
-            data = await stream_of(self.session, batch, stream)
+        data = await stream_of(self.session, batch, stream)
         self._shown, self._message = ref, message
         self.session.unused.append(stream.opened)
         return data.decode("utf-16-le", "replace").removesuffix("\0")
@@ -464,10 +463,10 @@ class MapiMailbox:
         self._folders = replace(self._folders, numbers={})
 
     def path(self, folder: str) -> str:
-        return self._folders.path(folder)
+        return self._folders.names.path(folder)
 
     def folder_at(self, path: str) -> str:
-        return self._folders.folder_at(path)
+        return self._folders.names.folder_at(path)
 
     def name_on_server(self, folder: str) -> str:
         return self.path(canonical(folder))
@@ -544,14 +543,3 @@ def canonical(folder: str) -> str:
 
 def _verb_among(flags: Sequence[Flag]) -> Flag | None:
     return next((each for each in (Flag.FORWARDED, Flag.ANSWERED) if each in flags), None)
-
-
-@contextmanager
-def _may_be_missing() -> Iterator[None]:
-    """Raise `MailMissing` where an operation is refused because the message or part is not there."""
-    try:
-        yield
-    except ServerRefused as refused:
-        if refused.kind.startswith("ecNotFound"):
-            raise MailMissing(refused.kind) from None
-        raise

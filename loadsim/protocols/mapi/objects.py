@@ -58,18 +58,17 @@ async def rows_of(
     table: Handle,
     columns: Sequence[int],
     most: int | None = None,
-    optional: Sequence[Request[Any]] = (),
 ) -> list[Row]:
     """Execute a batch that opens a table, and return its rows, or at most so many from its end."""
     rows: list[Row] = []
     if most == 0:
-        await session.execute(name, batch, optional, lists=True)
+        await session.execute(name, batch, lists=True)
         return rows
     if most is not None:
         batch = [*batch, rops.seek_row(table, rops.END, -most)]
     while True:
         query = rops.query_rows(table, MOST_ROWS if most is None else min(MOST_ROWS, most - len(rows)), columns)
-        await session.execute(name, [*batch, query], optional, lists=True)
+        await session.execute(name, [*batch, query], lists=True)
         rows += query.answer.rows
         if not query.answer.rows or query.answer.origin == rops.END or (most is not None and len(rows) >= most):
             return rows

@@ -35,7 +35,8 @@ class Request(Generic[R_co]):
     """A request, and its answer once it was executed: `answer`, or the reason why it `failed`.
 
     `body` is what follows the places of the `objects`; of an operation that opens one, this is the last. `read` reads
-    the response behind ReturnValue; it returns `ErrorCode` for what was done in part.
+    the response behind ReturnValue; it returns `ErrorCode` for what was done in part. Unless it `may_fail`, the call
+    that executes it fails with it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Request(Generic[R_co]):
     body: bytes
     read: Callable[[Reader], R_co | ErrorCode]
     opens: bool = False
+    may_fail: bool = field(default=False, init=False)
     failed: ErrorCode | None = field(default=None, init=False)
     answer: R_co = field(init=False)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.error_mapping import again, internal
 from loadsim.protocols.mapi import bodies
 from loadsim.protocols.mapi.channel import HttpChannel
-from loadsim.protocols.mapi.codes import PARTIAL, ErrorCode
+from loadsim.protocols.mapi.codes import NOT_FOUND, PARTIAL, ErrorCode
 from loadsim.protocols.mapi.http import MAPI_CONTENT, Response
 from loadsim.protocols.mapi.rop_buffer import Notified, executed, rop_buffer
 from loadsim.protocols.mapi.rops import NO_HANDLE, Handle, LoggedOn, Request, logon, release
@@ -45,6 +45,9 @@ MOST_COOKIES = 64
 
 _CLIENT = "Outlook/16.0.0.0"
 """X-ClientApplication, by which servers choose their answers (MS-OXCMAPIHTTP section 2.2.3.3.3)."""
+
+_OPEN_PARTS = frozenset({"OpenMessage", "OpenAttachment", "OpenStream"})
+"""The operations that find a message or a part of it, or not."""
 
 R = TypeVar("R")
 
@@ -117,7 +120,7 @@ class MapiSession:
             await self._ask(self._mailbox, bodies.connect(dn))
             logged_on = logon(dn)
             asked = request(logged_on.opened)
-            await self._execute("Logon", [logged_on, asked])
+            await self.execute("Logon", [logged_on, asked], lists=True)
         except BaseException:
             self.abandon()
             raise
@@ -178,37 +181,33 @@ class MapiSession:
 
     # --- requests ---
 
-    async def execute(
-        self, name: str, batch: Sequence[Request[Any]], optional: Collection[Request[Any]] = (), lists: bool = False
-    ) -> None:
+    async def execute(self, name: str, batch: Sequence[Request[Any]], lists: bool = False) -> None:
         """Execute requests together: then they have their answers, and their objects have numbers.
 
-        Raises `ServerRefused` if an operation is refused, `MailMissing` if it is done for some messages only.
+        Raises `ServerRefused` if an operation is refused; `MailMissing` if it is done for some messages only, or a
+        message or a part of it is not there.
 
-        `name` is that of the batch's main operation, for the log. `optional` operations may be refused. With `lists`,
-        events wait for the end of the call: the list may hold the message that they announce.
+        `name` is that of the batch's main operation, for the log. With `lists`, events wait for the end of the call:
+        the list may hold the message that they announce.
         """
         async with self._executing:
             if self.failure is not None:
                 raise again(self.failure)
-            await self._execute(name, batch, optional)
+            requests = [*[release(each) for each in self.unused if each.number != NO_HANDLE], *batch]
+            self.unused.clear()
+            buffer, table = rop_buffer(requests)
+            answer = await self._ask(self._mailbox, bodies.execute(buffer), name)
+            try:
+                self._events += executed(answer, requests, table)
+            except ProtocolError as failure:
+                self._end(failure)
+                raise
+        for each in batch:
+            if (failed := each.failed) is not None and not each.may_fail:
+                missing = failed.code == PARTIAL or (failed.code == NOT_FOUND and each.name in _OPEN_PARTS)
+                raise (MailMissing if missing else ServerRefused)(f"{failed.name} {each.name}", failed.line)
         if not lists:
             self._report_events()
-
-    async def _execute(self, name: str, batch: Sequence[Request[Any]], optional: Collection[Request[Any]] = ()) -> None:
-        requests = [*[release(each) for each in self.unused if each.number != NO_HANDLE], *batch]
-        self.unused.clear()
-        buffer, table = rop_buffer(requests)
-        answer = await self._ask(self._mailbox, bodies.execute(buffer), name)
-        try:
-            self._events += executed(answer, requests, table)
-        except ProtocolError as failure:
-            self._end(failure)
-            raise
-        for each in batch:
-            if (failed := each.failed) is not None and each not in optional:
-                kind = MailMissing if failed.code == PARTIAL else ServerRefused
-                raise kind(f"{failed.name} {each.name}", failed.line)
 
     async def ask_address_book(self, request: bodies.BodyRequest[R]) -> R:
         """Ask the address book, after a Bind at the first time in a session."""
@@ -221,9 +220,8 @@ class MapiSession:
         """Send a request in its context, and return the body of its response. Any failure ends the session."""
         kind = name or request.request_type
         head = self._request(context, request)
-        parsed: list[R] = []
 
-        def check(response: Response) -> None:
+        def read(response: Response) -> R:
             ends = self.logon is not None and context is self._mailbox
             self._check(kind, response, ends)
             context.cookies |= response.cookies
@@ -232,17 +230,16 @@ class MapiSession:
             body = bodies.body_of(request, response.body)
             if isinstance(body, ErrorCode):
                 raise self._refused(f"{body.name} {kind}", "", ends)
-            parsed.append(body)
+            return body
 
         try:
-            await self._channel.ask(f"MAPI {kind}", head, check)
+            return await self._channel.ask(f"MAPI {kind}", head, read)
         except ServerRefused:
             context.cookies.clear()  # the next request to an address book binds again
             raise
         except TaskFailed as failure:
             self._end(failure)
             raise
-        return parsed[0]
 
     def _request(self, context: _Context, request: bodies.BodyRequest[Any]) -> bytes:
         """Return an HTTP request (MS-OXCMAPIHTTP section 2.2.2.1)."""
@@ -298,8 +295,9 @@ class MapiSession:
             if not accepted.done():
                 accepted.set_result(None)
 
-        def check(response: Response) -> None:
+        def check(response: Response) -> Response:
             self._check("NotificationWait", response)
+            return response
 
         fruitless = 0
         try:
