@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -42,25 +43,17 @@ class EmbeddedServer(RunningServer):
         _end(self._process)
 
 
-def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path) -> EmbeddedServer:
+def start_embedded(
+    accounts: Iterable[Account],
+    lists: Mapping[str, Sequence[str]],
+    directory: Path,
+    module: str = "loadsim.servers.embedded_child",
+) -> EmbeddedServer:
     """Start pymap (IMAP, in memory) and aiosmtpd (SMTP) for these accounts and lists, and wait until they are ready.
 
     `lists` map an address to the members' addresses. The server writes its log into `directory`, which must exist.
     Raises `ConfigError` if the accounts contradict each other, or the child does not start.
     """
-    return _start("loadsim.servers.embedded_child", accounts, lists, directory)
-
-
-def start_embedded_mapi(
-    accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path
-) -> EmbeddedServer:
-    """Start the embedded MAPI server, as `start_embedded` does."""
-    return _start("loadsim.servers.embedded_mapi", accounts, lists, directory)
-
-
-def _start(
-    module: str, accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path
-) -> EmbeddedServer:
     population, lists = check_population(accounts, lists)
     content = {
         "accounts": [(account.login, account.address, account.password) for account in population],
@@ -94,6 +87,10 @@ def _start(
     found = {name: Endpoint("127.0.0.1", port, path=path) for name, (port, path) in ready["services"].items()}
     services = Services(imap=found.get("imap"), smtp=found.get("smtp"), mapi=found.get("mapi"))
     return EmbeddedServer(process, services, ready["versions"])
+
+
+start_embedded_mapi = partial(start_embedded, module="loadsim.servers.embedded_mapi")
+"""Starts the embedded MAPI server instead."""
 
 
 def _first_line(stream: IO[bytes], log: Path) -> bytes:

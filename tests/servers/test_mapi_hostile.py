@@ -8,34 +8,18 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from faulty_mapi import ANY, FaultyServer, changes, faulty_server
+from faulty_mapi import ANY, OWN, FaultyServer, changes, faulty_server, message_of
 from imap_script import Ear
-from mailservers import numbered_accounts
 from patience import PATIENCE_S
-from skipping import run_watched, turns
-from virtual_runs import contents
+from skipping import turns, watched
 
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.ports import INBOX, SENT_ITEMS, Flag, Provisioning, Session
 from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import Request
 
-OWN = numbered_accounts(1)[0]
 CALLS_OF_A_USER = 30
 KINDS = ("Execute", "Connect", "Bind", "ResolveNames")
-
-
-def message_of(message_id: str, kind: str = "ups10Kat") -> bytes:
-    return contents().compose(
-        run="run-1",
-        sender=1,
-        sender_address=OWN.address,
-        to=[OWN.address],
-        id=message_id,
-        kind=kind,
-        sent_us=0,
-        domain=OWN.domain,
-    )
 
 
 def wrong(random: Random, answer: bytes) -> bytes:
@@ -74,8 +58,8 @@ def calls_of(session: Session, random: Random) -> list[Callable[[], Awaitable[An
         lambda: mailbox.open(SENT_ITEMS),
         lambda: mailbox.listing([INBOX]),
         lambda: mailbox.create(f"Folder {random.randrange(9)}"),
-        lambda: mailbox.append(SENT_ITEMS, message_of("n1.9")),
-        lambda: submission.send(OWN.address, [OWN.address], message_of("n1.8", "upsBMobj")),
+        lambda: mailbox.append(SENT_ITEMS, message_of("ups10Kat", "n1.9")),
+        lambda: submission.send(OWN.address, [OWN.address], message_of("upsBMobj", "n1.8")),
         lambda: on_a_message(read),
         lambda: on_a_message(lambda ref: mailbox.texts([ref])),
         lambda: on_a_message(lambda ref: mailbox.flag([ref], random.choice(list(Flag)))),
@@ -86,7 +70,8 @@ def calls_of(session: Session, random: Random) -> list[Callable[[], Awaitable[An
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_wrong_answers_fail_calls_and_nothing_else(seed: int) -> None:
+@watched
+async def test_wrong_answers_fail_calls_and_nothing_else(seed: int) -> None:
     random = Random(seed)
 
     async def sometimes(server: FaultyServer, request: Request, writer: asyncio.StreamWriter) -> None:
@@ -95,24 +80,21 @@ def test_wrong_answers_fail_calls_and_nothing_else(seed: int) -> None:
         else:
             await server.answer(request, writer)
 
-    async def scenario() -> None:
-        async with faulty_server([OWN], PATIENCE_S) as (server, services):
-            ear = Ear()
-            session = open_driver("mapi", services).session(OWN, ear)
-            await session.mailbox.log_on()
-            for number in range(3):
-                await session.submission.send(OWN.address, [OWN.address], message_of(f"n1.{number}"))
-            for _ in range(CALLS_OF_A_USER):
-                server.fail(ANY, sometimes)
-                try:
-                    await random.choice(calls_of(session, random))()
-                except TaskFailed as failure:
-                    assert not isinstance(failure, GeneratorFailed)
-                await turns()
-                server.fault = None
-                session.mailbox.abandon()
-                await session.mailbox.log_on()
-            assert not any(isinstance(loss, GeneratorFailed) for loss in ear.losses)
+    async with faulty_server([OWN], PATIENCE_S) as (server, services):
+        ear = Ear()
+        session = open_driver("mapi", services).session(OWN, ear)
+        await session.mailbox.log_on()
+        for number in range(3):
+            await session.submission.send(OWN.address, [OWN.address], message_of("ups10Kat", f"n1.{number}"))
+        for _ in range(CALLS_OF_A_USER):
+            server.fail(ANY, sometimes)
+            try:
+                await random.choice(calls_of(session, random))()
+            except TaskFailed as failure:
+                assert not isinstance(failure, GeneratorFailed)
+            await turns()
+            server.fault = None
             session.mailbox.abandon()
-
-    run_watched(scenario)
+            await session.mailbox.log_on()
+        assert not any(isinstance(loss, GeneratorFailed) for loss in ear.losses)
+        session.mailbox.abandon()

@@ -8,14 +8,37 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import spnego
+from imap_script import Ear
+from mailservers import numbered_accounts
+from patience import PATIENCE_S
 from spnego.channel_bindings import GssChannelBindings
+from virtual_runs import contents
 
-from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.model.ports import Account, Endpoint, Provisioning, Services
+from loadsim.protocols.registry import open_driver
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, MapiServer, Request
+
+OWN = numbered_accounts(1)[0]
+LIMIT_S = 10 * PATIENCE_S
+
+
+def message_of(kind: str, message_id: str, to: Account = OWN) -> bytes:
+    """Return a message of `OWN`."""
+    return contents().compose(
+        run="run-1",
+        sender=1,
+        sender_address=OWN.address,
+        to=[to.address],
+        id=message_id,
+        kind=kind,
+        sent_us=1_700_000_000_000_000,
+        domain=OWN.domain,
+    )
+
 
 ANY = ""
 """In place of a type of request: all."""
@@ -201,3 +224,14 @@ async def faulty_server(accounts: Sequence[Account], limit_s: float) -> AsyncIte
     finally:
         listening.close()
         await server.end()
+
+
+@asynccontextmanager
+async def logged_on(limit_s: float = LIMIT_S) -> AsyncIterator[tuple[FaultyServer, Provisioning, Ear]]:
+    """Run a server of `OWN`, and yield it with their mailbox, which is logged on, and its observer."""
+    async with faulty_server([OWN], limit_s) as (server, services):
+        ear = Ear()
+        mailbox = cast(Provisioning, open_driver("mapi", services).session(OWN, ear).mailbox)
+        await mailbox.log_on()
+        yield server, mailbox, ear
+        mailbox.abandon()

@@ -3,9 +3,12 @@
 import asyncio
 import gc
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial, wraps
+from typing import Any, ParamSpec
 
 from imap_script import PATIENCE_S, SkippingLoop, skip
+
+P = ParamSpec("P")
 
 
 async def turns(count: int = 8) -> None:
@@ -46,3 +49,13 @@ def run_watched(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
         runner.run(watched())
     gc.collect(1)  # asyncio tells of an exception that nobody retrieved when it is collected
     assert escaped == []
+
+
+def watched(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test by `run_watched`."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_watched(partial(test, *args, **kwargs))
+
+    return run
