@@ -57,9 +57,14 @@ async def audit(
     was interrupted, or could not read some mailboxes, leaves `audit.sqlite`, with which the next one goes on. The
     result of an earlier one that has read more mailboxes is kept.
 
-    Raises `ConfigError` if the directory cannot be written to, or if another loadsim works on the accounts, or has
-    done so since the run.
+    Raises `ConfigError` if the scenario is not that of the run, if the directory cannot be written to, or if another
+    loadsim works on the accounts, or has done so since the run.
     """
+    if log.header.scenario_digest not in (None, scenario.digest()):  # other users, or another start state
+        raise ConfigError(
+            f"{directory}: expected the scenario of its run, found one of another load: give no --set but of accounts"
+            " and of the server's addresses, and the profiles and plug-ins as they were"
+        )
     accounts = accounts_on_server(scenario)
     run = log.sources[0].run
     with locked(directory, "audit", "audit"), open_audit_file(directory / NAME, log) as file:

@@ -131,6 +131,25 @@ def test_audits_decide_a_comparison(tmp_path: Path) -> None:
         assert found.document["missed_more"] == (["audit.faults"] if lost else [])
 
 
+@pytest.mark.parametrize("lost", [0, 100])
+@pytest.mark.parametrize("audited", [{"base"}, {"new"}, {"base", "new", "but one"}])
+def test_a_comparison_of_runs_that_were_not_all_audited_does_not_pass(
+    tmp_path: Path, audited: set[str], lost: int
+) -> None:
+    """Nobody has looked for lost mail in some runs; what others have lost still fails."""
+    base, new = (
+        [write_run(tmp_path, f"{name}-{at}", hour=2 * at + turn) for at in range(1, 4)]
+        for turn, name in enumerate(("base", "new"))
+    )
+    for run in (*base, *new)[: 5 if "but one" in audited else 6]:
+        if run.name.partition("-")[0] in audited:
+            of_run(run, counts={"mail-lost": lost if run in new else 0})
+    found = compare_runs(base, new, max_regression=0.05)
+    fails = lost and audited != {"base"}
+    assert found.figures.decision == ("failed" if fails else "undecided")
+    assert decided(found)["audit.faults"] == ("failed" if fails and "base" in audited else "undecided")
+
+
 def test_logs_by_any_path_have_their_audit(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_run(place, counts={"mail-lost": 1}, findings=(LOST,))
     monkeypatch.chdir(place / "logs")
@@ -230,3 +249,23 @@ def test_a_scenario_without_a_password_names_the_sources(place: Path, capsys: py
         (place / "scenario.yaml").write_text(json.dumps({"name": "x", "topology": [group], **scenario}))
         assert main(["audit", str(place)]) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change", ["topology.0.users=2", "topology.0.protocol=fake", "run.seed=2", "initialise=never", "mailbox.inbox=0"]
+)
+def test_only_the_scenario_of_a_run_can_be_audited(tmp_path: Path, change: str) -> None:
+    """Others have fewer mailboxes, or another start state: what is lost would not be missed."""
+    nowhere = {"server": {name: {"host": "127.0.0.1", "port": 1} for name in ("imap", "smtp")}}
+    own = {
+        "accounts": {"user": "u{index}", "password": "secret"},
+        "topology": [{"profile": "loadsim-5.5/medium", "users": 3}],
+    }
+    document = {"name": "small", **nowhere, **own}
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(document))
+    place = write_run(tmp_path, "run", scenario_digest=load_scenario(str(path)).digest(), audited=True)
+    path.rename(place / "scenario.yaml")
+    assert main(["audit", str(place), "--set", change]) == 2
+    assert not [*place.glob("audit.*")]
+    assert main(["audit", str(place), "--set", "accounts.password=another"]) == 3  # nobody answers
