@@ -23,7 +23,7 @@ from loadsim.analysis.statistics.comparison import (
     repeats_needed,
 )
 from loadsim.analysis.summary import Summary
-from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Sides, kind_of
+from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Sides, kind_of, of_both
 from loadsim.comparison.failure_rates import Counts, FailureRates, Side
 from loadsim.comparison.run_order import stretched
 
@@ -108,7 +108,9 @@ def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, Failure
     never = {one.name for one in criteria if one.limits.get("max") == 0}
     for name in dict.fromkeys(name for of_side in sides.values() for of_run in of_side for name in of_run):
         found[name] = FailureRates(
-            *([of_run[name] for of_run in sides[side] if name in of_run] for side in (BASE, NEW)), never=name in never
+            *([of_run[name] for of_run in sides[side] if name in of_run] for side in (BASE, NEW)),
+            never=name in never,
+            partial=not all(name in of_run for of_run in of_both(sides)),
         )
     return found
 
@@ -135,12 +137,16 @@ def _counts(criterion: Result, figures: Figures) -> Counts | None:
 
 def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:
     """Decide on each share by its difference, of which `FailureRates.allowed` is no harm."""
-    return [
-        Decided(name, "share", "passed", limit=0.0)
-        if one.never and one.new_share <= one.base_share
-        else _decided(name, "share", one, one.allowed, len(rates), terms)
-        for name, one in rates.items()
-    ]
+    return [_by_share(name, one, len(rates), terms) for name, one in rates.items()]
+
+
+def _by_share(name: str, one: FailureRates, figures: int, terms: Terms) -> Decided:
+    """Decide on a share. What only some runs have, such as faults of audited mail, has not passed."""
+    if one.never and one.new_share <= one.base_share:
+        found = Decided(name, "share", "passed", limit=0.0)
+    else:
+        found = _decided(name, "share", one, one.allowed, figures, terms)
+    return replace(found, decision="undecided") if one.partial and found.decision == "passed" else found
 
 
 Missed = Mapping[str, Sequence[Sequence[str]]]

@@ -34,11 +34,15 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FailureRates:
-    """The counts of a task in each run of two sides that has it. `never`: of what must not happen, as lost mail."""
+    """The counts of a task in each run of two sides that has it; `partial`: some have not.
+
+    `never`: of what must not happen, as lost mail.
+    """
 
     base: Sequence[Counts]
     new: Sequence[Counts]
     never: bool = field(default=False, kw_only=True)
+    partial: bool = field(default=False, kw_only=True)
 
     @property
     def base_share(self) -> float:
