@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 if TYPE_CHECKING:
     from loadsim.analysis.summary import Summary
 
-Outcome = Literal["passed", "failure", "error", "skipped"]
-"""A failure is a failed test; an error prevented the test; a skipped case was not tested and is not green."""
+Outcome = Literal["passed", "skipped", "failure", "error"]
+"""A skipped case was not tested and is not green; a failure is a failed test; an error prevented the test."""
 
 _NO_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 """Characters that XML 1.0 (section 2.2) does not allow, not even as references; compiling it takes milliseconds."""
@@ -29,8 +29,20 @@ class Case:
     output: str = ""
 
 
-def junit(suite: str, cases: Sequence[Case]) -> str:
+def _joined(cases: Iterable[Case]) -> Iterator[Case]:
+    """Yield one case for each name, as readers show only one of several: the worst outcome, and all that was said."""
+    by_name: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        by_name.setdefault((case.classname, _xml(case.name)), []).append(case)
+    for name, some in by_name.items():
+        worst = max((case.outcome for case in some), key=get_args(Outcome).index)
+        message, output = "; ".join(case.message for case in some if case.message), [case.output for case in some]
+        yield Case(*name, worst, message, "\n".join(filter(None, output)))
+
+
+def junit(suite: str, cases: Iterable[Case]) -> str:
     """Return the document. All times are 0: durations of cases mean nothing here."""
+    cases = [*_joined(cases)]
 
     def how_many(outcome: Outcome) -> str:
         return str(sum(case.outcome == outcome for case in cases))
@@ -45,7 +57,7 @@ def junit(suite: str, cases: Sequence[Case]) -> str:
         time="0",
     )
     for case in cases:
-        element = SubElement(root, "testcase", classname=case.classname, name=_xml(case.name), time="0")
+        element = SubElement(root, "testcase", classname=case.classname, name=case.name, time="0")
         if case.outcome == "skipped":
             SubElement(element, "skipped", message=_xml(case.message))
         elif case.outcome != "passed":

@@ -12,9 +12,13 @@ from timing_samples import ENDED, done, write_sample
 
 from loadsim.analysis.summary import summarise
 from loadsim.cli import main
+from loadsim.cli.check import _junit
 from loadsim.comparison.comparison import compare_runs
+from loadsim.errors import ServerRefused
 from loadsim.findings.catalogue import Code
 from loadsim.model.state_checks import StateChecks, Violation
+from loadsim.provisioning.check_state import state_of
+from loadsim.provisioning.server_report import ServerReport, TriedTask, lacking
 from loadsim.report.junit import Case, junit, verdict_junit
 
 
@@ -120,3 +124,23 @@ def test_whatever_is_said_is_xml(tmp_path_factory: pytest.TempPathFactory, name:
     cases = [Case("c", f"n{name}", "failure", f"m{said}", f"s{said}"), Case("c", "skipped", "skipped", said)]
     file.write_text(junit("suite", cases), encoding="utf-8")
     assert [outcome for outcome, _ in cases_of(file).values()] == ["failure", "skipped"]
+
+
+def test_a_check_that_fails_once_fails_its_case(tmp_path: Path) -> None:
+    """Two drivers, or two users, do the same task; GitLab takes the first case of a name, others the last."""
+    failure = lacking("MOVE, u2", ServerRefused("NO MOVE"))
+    broken = [Violation(rule, "RFC 9051 7", 1, "INBOX", "* 1 EXPUNGE") for rule in ("uid-reused", "uid-changed")]
+    tried = (
+        *(TriedTask("imap", task, (task,), 0.1) for task in ("MOVE", "COPY")),
+        *(TriedTask("mapi", task, (task,), 0.1, failed) for task, failed in (("MOVE", failure), ("COPY", None))),
+    )
+    checks = StateChecks(1.0, violations={one.rule: one for one in broken})
+    file = tmp_path / "x.xml"
+    file.write_text(_junit(ServerReport(("u1", "u2"), (), tried, (*state_of(checks),))), encoding="utf-8")
+    cases = cases_of(file)
+    assert {name: outcome for name, (outcome, _) in cases.items()} == {
+        "loadsim.check/MOVE": "failure",
+        "loadsim.check/COPY": "passed",
+        "loadsim.check/state": "failure",
+    }
+    assert all(rule in cases["loadsim.check/state"][1] for rule in ("uid-reused", "uid-changed"))
