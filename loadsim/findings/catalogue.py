@@ -543,7 +543,7 @@ class Code(Enum):
     )
     DISK_FAILED = _missed("operations on {where} failed {times:time}: {what}", "look for errors in the system's log")
     STORED_DAMAGED = _missed(
-        "{damaged:place} of {where} are damaged or lost: {places}", "replace the disk, controller or file system"
+        "{where} has {damaged:place} damaged or lost: {places}", "replace the disk, controller or file system"
     )
     TUNING_FOUND = _note("the most within the limits was found", "quote it with its threads, pause and scenario")
     TUNING_NONE = _missed("even one thread is too much for the disks", FASTER_DISKS)

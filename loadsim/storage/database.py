@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 
 import apsw
 
+from loadsim.findings.formats import count
 from loadsim.storage.messages import MAILBOX_BITS
 from loadsim.storage.page_cache import DirectFile, drop
 from loadsim.storage.pages import CHECKSUM_BYTES, PAGE_BYTES, Log, Pages, TimedFiles, is_sound
@@ -172,7 +173,7 @@ class DatabaseStore:
         # SQLite's file format, section 1.3.8: page 1 has the number of pages.
         size, stated = self._pages.file.size(), int.from_bytes(self._pages.file.read(32, 0)[28:32])
         if size < stated * PAGE_BYTES:
-            yield Checked(0, f"{FILE_NAME}: {stated - size // PAGE_BYTES} pages at its end")
+            yield Checked(0, f"{FILE_NAME}: {count(stated - size // PAGE_BYTES, 'page')} at its end")
         yield from map(self._stride, range(0, self._pages.file.size(), STRIDE_BYTES))
 
     def stored_keys(self) -> Iterator[int]:

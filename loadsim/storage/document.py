@@ -85,10 +85,11 @@ def describe_storage(recording: Recording) -> Document:
         sections=(
             Section("", tuple(_charts(recording))),
             Section("Findings", tuple(findings(verdict.findings)), brief=True),
-            Section("Test summary", tuple(_summary(recording, databases)), brief=True),
+            Section("Test summary", tuple(_summary(recording)), brief=True),
             *(_inputs_and_outputs(recording, databases) if header.test in LOADED else ()),
             Section("Integrity", tuple(_integrity(recording)), brief=True),
             Section("Host", tuple(_host(recording, databases))),
+            Section("Test log", (Table("Begun", (Column("UTC"), Column("Part")), tuple(recording.log)),)),
         ),
         label="Storage",
     )
@@ -104,8 +105,8 @@ def verdict_words(recording: Recording, verdict: Verdict) -> str:
     return words
 
 
-def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Block]:
-    scenario, header = recording.scenario, recording.header
+def _summary(recording: Recording) -> Iterator[Block]:
+    scenario, header, together = recording.scenario, recording.header, recording.together
     size, message_size = data_size(scenario.mailbox_size), data_size(scenario.message_size)
     cache = f"cache of {data_size(scenario.cache)} each"
     facts = [
@@ -115,28 +116,23 @@ def _summary(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iter
         *((f"Disk {number}", words) for number, words in enumerate(header.file_systems, 1)),
     ]
     if header.test in LOADED:
-        together = recording.together
         done = Counter(together.operations)
-        mix = (
-            ", ".join(f"{name} {percent(round(done[name] / done.total(), 3))}" for name in OPERATIONS if done) or "none"
-        )
-        facts.insert(
-            0, ("Achieved", f"{together.iops:,.1f} reads and writes per second, target {scenario.target_iops:,.1f}")
-        )
-        facts.append(("Load per database", setting(scenario.threads, scenario.pause_s)))
+        mix = [f"{name} {percent(round(done[name] / done.total(), 3))}" for name in OPERATIONS if done]
+        achieved = f"{together.iops:,.1f} reads and writes per second, target {scenario.target_iops:,.1f}"
+        facts = [("Achieved", achieved), *facts, ("Load per database", setting(scenario.threads, scenario.pause_s))]
         if recording.sizes:
-            before, after = map(data_size, recording.sizes)
-            facts.append(("Databases", f"{before} at the begin, {after} at the end"))
+            facts.append(("Databases", "{} before, {} after".format(*map(data_size, recording.sizes))))
         facts.append(("Window", f"{recording.window_s:,.0f} s, samples of {header.sample_s:g} s"))
-        facts.append(("Operations", f"{done.total():,}: {mix}"))
+        facts.append(("Operations", ", ".join([f"{done.total():,}", *mix])))
     yield facts_table("What was tested", facts)
 
 
 def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigures]) -> Iterator[Section]:
     """Yield a table of what the verdict judges, and one for each kind with the rows of the published reports."""
+    rows = (*databases, recording.together)
     transactional = table_of(
         "In the window; max is the largest mean of a sample",
-        databases,
+        rows if len(databases) > 1 else databases,
         ("Database", None, lambda each: each.name),
         ("reads/s", 1, lambda each: each.io[Io.READ].per_s),
         ("mean", "time", lambda each: each.io[Io.READ].ms),
@@ -151,7 +147,7 @@ def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigure
     by_kind = [
         table_of(
             NAMES[kind],
-            [(each.name, each.io[kind]) for each in (*databases, recording.together)],
+            [(each.name, each.io[kind]) for each in rows],
             ("Database", None, lambda row: row[0]),
             ("per s", 1, lambda row: row[1].per_s),
             ("mean", "time", lambda row: row[1].ms),
@@ -162,7 +158,14 @@ def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigure
         for kind in Io
         if recording.together.io[kind].per_s
     ]
-    yield Section("Inputs and outputs by kind", tuple(by_kind))
+    total = table_of(
+        "Total: databases and logs, also in the background",
+        rows,
+        ("Database", None, lambda each: each.name),
+        ("reads/s", 1, lambda each: each.per_s((Io.READ, Io.MAINTENANCE, Io.REPLICATION))),
+        ("writes/s", 1, lambda each: each.per_s((Io.WRITE, Io.LOG_WRITE))),
+    )
+    yield Section("Inputs and outputs by kind", (*by_kind, total))
 
 
 def _integrity(recording: Recording) -> Iterator[Block]:

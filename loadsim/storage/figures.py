@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ class IoFigures:
             per_s=together.count / (len(totals) * sample_s) if totals else 0.0,
             ms=together.mean_ms,
             max_ms=max((mean_ms for each in totals if (mean_ms := each.mean_ms) is not None), default=None),
-            slowest_ms=together.slowest_ms,
+            slowest_ms=together.slowest_ns / 1e6 if together.count else None,
             bytes=together.bytes / together.count if together.count else None,
         )
 
@@ -66,7 +66,10 @@ class DatabaseFigures:
 
     @property
     def iops(self) -> float:
-        return self.io[Io.READ].per_s + self.io[Io.WRITE].per_s
+        return self.per_s((Io.READ, Io.WRITE))
+
+    def per_s(self, kinds: Iterable[Io]) -> float:
+        return sum(self.io[kind].per_s for kind in kinds)
 
     @property
     def document(self) -> dict[str, Any]:

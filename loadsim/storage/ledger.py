@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.storage.page_cache import opened
 from loadsim.storage.store import Damaged
 
 ABSENT = -1  # in place of a version: the message was deleted, or not yet inserted
@@ -77,9 +78,8 @@ class Ledger:
         self._sync()
 
     def _sync(self) -> None:
-        directory = os.open(self.directory, os.O_RDONLY)
-        os.fsync(directory)
-        os.close(directory)
+        with opened(self.directory, os.O_RDONLY) as directory:
+            os.fsync(directory)
 
     def note(self, key: int, version: int, state: Noted) -> None:
         os.write(self._file, _NOTE.pack(key, version, state))

@@ -1,15 +1,17 @@
 """A virtual file system of SQLite whose pages go to the device directly, with checksums, a cache and times.
 
 Database pages are read and written with `O_DIRECT` where the file system allows it. The last eight bytes of each page
-are its checksum. The log and the locks are those of SQLite's own file system.
+are its checksum. The log goes through the page cache. The locks are those of SQLite's own file system.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 import zlib
+from functools import cached_property
 from pathlib import Path
 
 import apsw
@@ -48,18 +50,14 @@ class Pages:
         begin = offset // PAGE_BYTES * PAGE_BYTES
         page = self.cache.get(begin)
         if page is None:
-            page = self._read_page(begin)
+            began_ns = time.perf_counter_ns()
+            page = self.file.read(PAGE_BYTES, begin)
+            if page:  # else it is behind the end, and no device was asked
+                self._io.add(Io.READ, began_ns, len(page))
+                if not is_sound(page, begin):
+                    raise Damaged(f"{self._name}: page {begin // PAGE_BYTES + 1}")
+                self.cache.put(begin, page, len(page))
         return page[offset - begin : offset - begin + size_bytes]
-
-    def _read_page(self, begin: int) -> bytes:
-        began_ns = time.perf_counter_ns()
-        page = self.file.read(PAGE_BYTES, begin)
-        if page:  # else it is behind the end, and no device was asked
-            self._io.add(Io.READ, began_ns, len(page))
-            if not is_sound(page, begin):
-                raise Damaged(f"{self._name}: page {begin // PAGE_BYTES + 1}")
-            self.cache.put(begin, page, len(page))
-        return page
 
     def write(self, page: bytes, offset: int) -> None:
         page = sealed(page, offset)
@@ -80,11 +78,26 @@ class Log:
 
     def __init__(self, path: Path, io: IoTimes) -> None:
         self.path = path
-        self._file: int | None = None
         self._io = io
         self._lock = threading.Lock()
         self.written_bytes = 0  # all that was ever written, in this process
         self._synced_bytes = 0
+        self._writing_ns = 0  # the time of writes that no sync has counted yet
+
+    @cached_property
+    def _file(self) -> int:
+        """The file, which SQLite has made. Its own calls would keep the interpreter's lock from all other threads."""
+        return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+
+    def read(self, size_bytes: int, offset: int) -> bytes:
+        return os.pread(self._file, size_bytes, offset)
+
+    def write(self, content: bytes, offset: int) -> None:
+        began_ns = time.perf_counter_ns()
+        if os.pwrite(self._file, content, offset) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part
+        self.written_bytes += len(content)
+        self._writing_ns += time.perf_counter_ns() - began_ns
 
     def sync(self) -> None:
         """Return when the device has all that was written before the call."""
@@ -92,52 +105,32 @@ class Log:
         with self._lock:
             if self._synced_bytes >= wanted:
                 return
-            if self._file is None:
-                self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            now = self.written_bytes
-            began_ns = time.perf_counter_ns()
+            now, writing_ns = self.written_bytes, self._writing_ns
+            began_ns = time.perf_counter_ns() - writing_ns
             os.fdatasync(self._file)
             self._io.add(Io.LOG_WRITE, began_ns, now - self._synced_bytes)
             self._synced_bytes = now
+            self._writing_ns -= writing_ns
 
     def close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
+        os.close(self._file)
 
 
-class _DatabaseFile(apsw.VFSFile):
-    """The database file of a connection: its locks are SQLite's, its pages ours."""
+class _TimedFile(apsw.VFSFile):
+    """The database file or the log of a connection: its locks are SQLite's, its content is ours."""
 
-    def __init__(self, pages: Pages, name: apsw.URIFilename | str | None, flags: list[int]) -> None:
+    def __init__(self, content: Pages | Log, name: apsw.URIFilename | str | None, flags: list[int]) -> None:
         super().__init__("", name, flags)
-        self._pages = pages
+        self._content = content
 
     def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802 - SQLite's name, as those below
-        return self._pages.read(amount, offset)
+        return self._content.read(amount, offset)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
-        self._pages.write(bytes(data), offset)
+        self._content.write(bytes(data), offset)
 
     def xSync(self, flags: int) -> None:  # noqa: N802
-        self._pages.sync()
-
-    def xFileSize(self) -> int:  # noqa: N802
-        return self._pages.file.size()
-
-
-class _LogFile(apsw.VFSFile):
-    """The log of a connection."""
-
-    def __init__(self, log: Log, name: apsw.URIFilename | str | None, flags: list[int]) -> None:
-        super().__init__("", name, flags)
-        self._log = log
-
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
-        super().xWrite(data, offset)
-        self._log.written_bytes += len(data)
-
-    def xSync(self, flags: int) -> None:  # noqa: N802
-        self._log.sync()
+        self._content.sync()
 
 
 class TimedFiles(apsw.VFS):
@@ -150,9 +143,9 @@ class TimedFiles(apsw.VFS):
 
     def xOpen(self, name: apsw.URIFilename | str | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
         if flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
-            return _DatabaseFile(self._pages, name, flags)
+            return _TimedFile(self._pages, name, flags)
         if flags[0] & apsw.SQLITE_OPEN_WAL:
-            return _LogFile(self._log, name, flags)
+            return _TimedFile(self._log, name, flags)
         return apsw.VFSFile("", name, flags)
 
     def xSleep(self, microseconds: int) -> int:  # noqa: N802

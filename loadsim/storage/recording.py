@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ class Recording:
     rests: dict[str, list[Sample]] = field(default_factory=dict)  # the shorter samples after the last whole ones
     host: list[tuple[float, float]] = field(default_factory=list)
     """The busy share of the machine's cores, and the used share of its memory, in each sample."""
+    log: list[tuple[str, str]] = field(default_factory=list)  # the parts of the test, and when each began
     load_at_s: float | None = None  # when the load began, by the wall clock
     sizes: tuple[int, int] | None = None  # the bytes of all databases before and after the load
     window: tuple[int, bool] | None = None
@@ -121,6 +123,9 @@ class Recording:
             case "host":
                 cpu_share, memory_share = map(float, value)
                 self.host.append((cpu_share, memory_share))
+            case "log":
+                when, part = map(str, value)
+                self.log.append((when, part))
             case "load":
                 self.load_at_s = float(value)
             case "sizes":
@@ -151,6 +156,11 @@ class RecordingWriter:
     def add(self, kind: str, value: Any) -> None:
         self.recording.add(kind, value)
         self._file.write(json.dumps([kind, value]) + "\n")
+
+    def begin(self, part: str, tell: Callable[[str], object]) -> None:
+        """Record that a part of the test begins, and tell it."""
+        self.add("log", (datetime.now(UTC).isoformat(timespec="seconds"), part))
+        tell(part)
 
 
 def read_recording(directory: Path) -> Recording:

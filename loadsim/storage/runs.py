@@ -209,21 +209,21 @@ async def _test(
         with closing(RecordingWriter(directory, header)) as recorder:
             end, kernel_log = End(False, False, None), KernelLog()
             try:
-                if test != "recovery":
-                    if test in LOADED:
-                        before = used_bytes(places)
-                        end = await LoadRun(scenario, started, recorder, tell).run()
-                        recorder.add("sizes", (before, used_bytes(places)))
-                    if not end.stopped:
-                        await _verify(started, recorder, tell)
-                elif not crashed:
-                    end = await LoadRun(scenario, started, recorder, tell).run(kill=True)
+                if test in LOADED:
+                    before = used_bytes(places)
+                    end = await LoadRun(scenario, started, recorder, tell).run()
+                    recorder.add("sizes", (before, used_bytes(places)))
                 if test == "recovery":
+                    if not crashed:
+                        end = await LoadRun(scenario, started, recorder, tell).run(kill=True)
                     await _recover(scenario, places, started, recorder, tell)
+                elif not end.stopped:
+                    await _verify(started, recorder, tell)
             except RunInvalid as failure:
                 end = end._replace(failure=end.failure or str(failure))
             if (errors := kernel_log.errors()) is not None:
                 recorder.add("kernel_errors", errors)
+            recorder.begin("End", lambda _: None)
             recorder.add("end", end)
 
 
@@ -233,9 +233,9 @@ async def _verify(started: Sequence[Database], recorder: RecordingWriter, tell: 
         opened = [Pass(0, 0.0, 0, int(bool(each.state.damaged)), (each.state.damaged,)) for each in started]
         recorder.add("checked", [asdict(each) for each in opened])
         return False
-    tell("Verifying checksums")
+    recorder.begin("Verifying checksums", tell)
     recorder.add("checked", await of_all(started, "check", tell))
-    tell("Verifying messages")
+    recorder.begin("Verifying messages", tell)
     recorder.add("proved", await of_all(started, "verify", tell))
     return True
 
@@ -247,7 +247,7 @@ async def _recover(
     for each in killed:
         each.channel.kill()
         await each.channel.wait()
-    tell("Replaying the logs")
+    recorder.begin("Replaying the logs", tell)
     async with databases(scenario, places) as started:
         if not any(each.state.damaged for each in started):
             recorder.add("recovered", [await each.order("recover") for each in started])
@@ -271,7 +271,6 @@ class LoadRun:
     recorder: RecordingWriter
     tell: Tell
     told_s: float = 0.0
-    ending: bool = False
     killed: bool = False
     stopped: bool = False
     full: bool = False
@@ -284,7 +283,7 @@ class LoadRun:
         """
         self.recorder.add("load", time.time())
         psutil.cpu_percent()  # the first call has no figure
-        self.tell("Filling the caches")
+        self.recorder.begin("Filling the caches", self.tell)
         killing = asyncio.get_running_loop().call_later(self.scenario.duration_s, self._kill) if kill else None
         with calls_on_signal(self._interrupt):
             await asyncio.gather(*map(self._load, self.started))
@@ -314,10 +313,8 @@ class LoadRun:
         self._end()
 
     def _end(self) -> None:
-        if not self.ending:
-            self.ending = True
-            for each in self.started:
-                each.channel.send(b"\n")  # the end of its load
+        for each in self.started:
+            each.channel.send(b"\n")  # the end of its load; one that has ended ignores it
 
     def _listen(self, database: Database, message: Message) -> None:
         """Record a sample; the first database's decides on the window."""
@@ -334,6 +331,6 @@ class LoadRun:
             warm = recording.complete > 0 and all(each["warm_share"] >= WARM_SHARE for each in latest.values())
             if warm or message["at_s"] > max(LEAST_WARM_UP_S, self.scenario.duration_s):
                 self.recorder.add("window", (len(recording.samples[database.name]), warm))
-                self.tell("Measuring")
+                self.recorder.begin("Measuring", self.tell)
         elif recording.complete >= recording.window[0] + recording.wanted:
             self._end()

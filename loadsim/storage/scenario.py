@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import product
 from typing import Annotated, Any
@@ -116,9 +116,7 @@ class StorageScenario:
     @property
     def stored(self) -> dict[str, Any]:
         """The keys that decide on the content of a store: one that was filled with the same can be used again."""
-        keys = ("store", "databases", "mailboxes", "mailbox_size", "message_size")
-        document = asdict(self)
-        return {key: document[key] for key in keys}
+        return {key: getattr(self, key) for key in ("store", "databases", "mailboxes", "mailbox_size", "message_size")}
 
 
 def load_storage(reference: str, settings: Sequence[str] = ()) -> StorageScenario:

@@ -44,10 +44,6 @@ class IoTotals:
     def mean_ms(self) -> float | None:
         return self.total_ns / self.count / 1e6 if self.count else None
 
-    @property
-    def slowest_ms(self) -> float | None:
-        return self.slowest_ns / 1e6 if self.count else None
-
 
 class IoTimes:
     """The inputs and outputs of one store, which its threads add to."""

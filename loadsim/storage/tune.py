@@ -18,10 +18,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.severity import Cause
 from loadsim.storage.recording import Recording
 from loadsim.storage.scenario import StorageScenario
-from loadsim.storage.verdict import judge
-
-BY_TIMES = {*(Code.DISK_READS_SLOW, Code.DISK_READ_PEAK, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK, Code.DISK_STALLED)}
-"""A run that misses others says nothing about the most that the disks can do."""
+from loadsim.storage.verdict import BY_TIMES, judge
 
 MOST_THREADS = 256
 PAUSES = 3
@@ -50,7 +47,7 @@ def result_of(recording: Recording) -> Try:
     if verdict.causes:
         result = "generator" if Cause.GENERATOR in verdict.causes else "void"
     elif codes := missed - {Code.BELOW_TARGET}:
-        result = "fail" if codes <= BY_TIMES else "void"
+        result = "fail" if codes <= BY_TIMES else "void"  # others say nothing about the most that the disks can do
     scenario, done = recording.scenario, sum(together.operations.values())
     rate = done / recording.window_s / scenario.databases if recording.window_s else 0.0
     setting = scenario.threads, scenario.pause_s

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from loadsim.analysis.verdict import Verdict
+from loadsim.analysis.verdict import Verdict, by_severity
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.findings.severity import Severity
+from loadsim.findings.severity import Cause, Severity
 from loadsim.storage.recording import Recording
 from loadsim.storage.store import Io, summed
 
@@ -24,27 +24,25 @@ PUBLISHED_S = 2 * 3600.0  # the length of the published performance test
 AVERAGE_MS = {Io.READ: 20.0, Io.LOG_WRITE: 10.0}  # the limits of the averages over the test
 MOST_CPU_SHARE = 0.8  # above it, the threads of a database wait for the interpreter
 MOST_LAG_MS = 10.0
-DISKS_FAILED = (Code.STORED_DAMAGED, Code.DISK_FAILED)  # even if the times say nothing
+DISKS_FAILED = {Code.STORED_DAMAGED, Code.DISK_FAILED}  # even if the times say nothing
+BY_TIMES = {Code.DISK_READS_SLOW, Code.DISK_READ_PEAK, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK, Code.DISK_STALLED}
 MOST_SINGLE_MS = 1000.0  # of a single read, write or sync: the mean of a sample hides a disk that stalls
 LEAST_MADE = 100  # fewer reads or log writes of a database make no average
 
 
 def judge(recording: Recording) -> Verdict:
     """Return the verdict; the findings that weigh most come first."""
-    found = [*_ended(recording)]
-    if recording.header.test in LOADED:
-        found += _load(recording)
-    found += _integrity(recording)
-    if not recording.header.survived:
-        found.append(finding(Code.MACHINE_RESTARTED))
-    if any(each.code in DISKS_FAILED for each in found):  # even if the times say nothing
-        found = [replace(each, severity=Severity.WARNING) if each.cause else each for each in found]
-    return Verdict(tuple(sorted(found, key=lambda each: list(Severity).index(each.severity))))
-
-
-def _ended(recording: Recording) -> Iterator[Finding]:
-    end = recording.end
     loaded = recording.header.test in LOADED
+    found = [*_ended(recording, loaded), *(_load(recording) if loaded else ()), *_integrity(recording)]
+    # What is enough to fail needs not be enough to pass.
+    codes = {each.code for each in found}
+    outweighed = set(Cause) if codes & DISKS_FAILED else {Cause.TERMS} if codes & BY_TIMES else set()
+    found = [replace(each, severity=Severity.WARNING) if each.cause in outweighed else each for each in found]
+    return Verdict(by_severity(found))
+
+
+def _ended(recording: Recording, loaded: bool) -> Iterator[Finding]:
+    end = recording.end
     if end is None or (loaded and not any(end) and len(recording.counted) < recording.wanted):
         yield finding(Code.NO_END)
         return
@@ -82,25 +80,25 @@ def _load(recording: Recording) -> Iterator[Finding]:
             made, mean_ms, max_ms = round(each.io[kind].per_s * window_s), each.io[kind].ms, each.io[kind].max_ms
             if made < LEAST_MADE:
                 yield finding(few, each.name, made=made, limit=LEAST_MADE)
+                continue
             if mean_ms is not None and mean_ms > AVERAGE_MS[kind]:
                 yield finding(slow, each.name, mean_ms=mean_ms, limit_ms=AVERAGE_MS[kind])
             if max_ms is not None and max_ms > peak_ms:
                 yield finding(peak, each.name, max_ms=max_ms, limit_ms=peak_ms)
-        slowest = max(
-            summed([told["io"] for told in recording.told_by(each.name)]).values(), key=lambda io: io.slowest_ns
-        )
-        if (slowest.slowest_ms or 0.0) > MOST_SINGLE_MS:
-            yield finding(Code.DISK_STALLED, each.name, slowest_ms=slowest.slowest_ms, limit_ms=MOST_SINGLE_MS)
+        totals = summed([told["io"] for told in recording.told_by(each.name)])
+        slowest_ms = max(io.slowest_ns for io in totals.values()) / 1e6
+        if slowest_ms > MOST_SINGLE_MS:
+            yield finding(Code.DISK_STALLED, each.name, slowest_ms=slowest_ms, limit_ms=MOST_SINGLE_MS)
 
 
 def _integrity(recording: Recording) -> Iterator[Finding]:
     """Yield findings on failed operations and damage, also before and after the window."""
+    if not recording.header.survived:
+        yield finding(Code.MACHINE_RESTARTED)
     names = [name for name, _ in recording.header.databases]
     for name in names:
         samples = recording.told_by(name)
-        failures = Counter[str]()
-        for sample in samples:
-            failures.update(sample["failures"])
+        failures = sum((Counter(sample["failures"]) for sample in samples), Counter[str]())
         for what, times in failures.items():
             yield finding(Code.DISK_FAILED, name, times=times, what=what)
         if count := sum(sample["damaged"] for sample in samples):

@@ -24,6 +24,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from loadsim.findings.formats import count
 from loadsim.plugins import plugin
 from loadsim.storage.ledger import Ledger, Live, compare, is_filled, live_of
 from loadsim.storage.load import MOST_DAMAGES, StoreLoad
@@ -88,7 +89,7 @@ class Worker:
         if self._ledger.is_clean:
             found = store.log_sizes()
             missing = {name: size - found.get(name, 0) for name, size in self._ledger.ended()[1].items()}
-            self._cut = [f"{name}: {size} bytes at its end" for name, size in missing.items() if size > 0]
+            self._cut = [f"{name}: {count(size, 'byte')} at its end" for name, size in missing.items() if size > 0]
         return store
 
     def fill(self) -> dict[str, Any]:
@@ -133,7 +134,7 @@ class Worker:
                 size_bytes += checked.bytes
                 damages += [checked.damaged] if checked.damaged else []
         except OSError as failure:
-            damages.append(f"{failure.strerror or failure} after {size_bytes} bytes")
+            damages.append(f"{failure.strerror or failure} after {count(size_bytes, 'byte')}")
         return _pass(time.monotonic() - began_s, damages, size_bytes=size_bytes)
 
     def verify(self) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def test_a_test_loads_and_verifies_a_store_and_removes_it(store: str, tmp_path: 
     assert all(each["operations"]["read"] > 0 for each in found["databases"])
     assert [each["damaged"] for each in (*found["checked"], *found["proved"])] == [0] * 4
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "storage.json", RECORDING]
+    parts = ["Filling the caches", "Measuring", "Verifying checksums", "Verifying messages", "End"]
+    assert [part for _, part in read_recording(out).log] == parts
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -119,6 +119,42 @@ def test_what_measured_no_disk_is_not_valid(of: Recording, code: Code) -> None:
     assert judge(of).validity == "invalid"
 
 
+SLOW, FEW, STALLED = (400.0, 25.0), (0.01, 25.0), (0.01, 600.0)
+"""Enough reads or log writes of a slow disk, and less than a hundred in two hours."""
+
+
+@pytest.mark.parametrize(
+    ("rates", "codes_of_reads_and_log"),
+    [
+        ({Io.READ: SLOW, Io.LOG_WRITE: FEW}, {Code.DISK_READS_SLOW, Code.FEW_LOG_WRITES}),
+        ({Io.READ: FEW, Io.WRITE: SLOW, Io.LOG_WRITE: SLOW}, {Code.FEW_READS, Code.LOG_WRITES_SLOW}),
+        ({Io.READ: STALLED, Io.LOG_WRITE: FEW}, {Code.FEW_READS, Code.FEW_LOG_WRITES, Code.DISK_STALLED}),
+    ],
+)
+def test_what_is_enough_to_fail_is_not_enough_to_pass(
+    rates: dict[Io, tuple[float, float]], codes_of_reads_and_log: set[Code]
+) -> None:
+    """Of too few nothing is said, so that they neither fail a test nor excuse what failed it."""
+    failed, cold = (recording([[sample(rates)] * TWO_HOURS], warm=warm) for warm in (True, False))
+    assert codes(failed) - {Code.BELOW_TARGET} == codes_of_reads_and_log
+    assert codes(cold) - {Code.BELOW_TARGET} == codes_of_reads_and_log | {Code.CACHE_NOT_FULL}
+    assert {judge(each).exit_status for each in (failed, cold)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("rates", "other"),
+    [
+        ({Io.READ: FEW, Io.WRITE: SLOW, Io.LOG_WRITE: FEW}, {}),
+        ({Io.READ: (0.01, 1.0), Io.WRITE: (0.01, 1.0)}, {}),
+        ({**GOOD, Io.READ: SLOW}, {"lag": {"20": 100}}),
+        ({**GOOD, Io.READ: SLOW}, {"cpu_s": 15.0 * 0.81}),
+    ],
+)
+def test_too_few_or_a_slow_generator_fail_no_disk(rates: dict[Io, tuple[float, float]], other: dict[str, Any]) -> None:
+    """Nor do rates below the target alone: a cache that has everything leaves nothing to read."""
+    assert judge(recording([[sample(rates, **other)] * TWO_HOURS])).exit_status == 3
+
+
 @pytest.mark.parametrize("kind", ["checked", "proved"])
 def test_damage_found_afterwards_fails_the_test(kind: str) -> None:
     of = recording([with_times()])
@@ -185,7 +221,7 @@ def test_the_tables_have_the_rows_of_the_published_reports() -> None:
     """Dell, appendix A: by database and in all, rate, mean time and mean bytes of each kind of I/O."""
     rates = {kind: (100.0, float(number)) for number, kind in enumerate(Io, 1)}
     sections = {each.title: each.blocks for each in describe_storage(recording([[sample(rates)]] * 2)).filled}
-    tables = [block for block in sections["Inputs and outputs by kind"] if isinstance(block, Table)]
+    *tables, total = [block for block in sections["Inputs and outputs by kind"] if isinstance(block, Table)]
     assert [[column.title for column in table.columns] for table in tables] == [
         ["Database", "per s", "mean", "max", "slowest", "KiB"]
     ] * len(Io)
@@ -193,6 +229,7 @@ def test_the_tables_have_the_rows_of_the_published_reports() -> None:
         assert [row[0] for row in table.rows] == ["db-001", "db-002", "all"]
         assert [row[1:3] for row in table.rows] == [(100.0, number), (100.0, number), (200.0, number)]
         assert {row[5] for row in table.rows} == {32.0}
+    assert total.rows == (("db-001", 300.0, 200.0), ("db-002", 300.0, 200.0), ("all", 600.0, 400.0))
 
 
 def test_headroom_is_part_of_the_target() -> None:
