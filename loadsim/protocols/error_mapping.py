@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from loadsim.errors import SHORTAGES, GeneratorFailed, ServerLost, ServerSilent, TaskFailed
@@ -52,6 +53,28 @@ def own_failure(error: BaseException | None) -> GeneratorFailed | None:
     if error is None or isinstance(error, TaskFailed | OSError):
         return shortage(error)
     return internal(error)
+
+
+def loss(error: Exception | None) -> TaskFailed:
+    """Return the failure for the end of a connection by this exception, or by the server."""
+    if isinstance(error, ConnectionError):
+        return ServerLost("connection reset")
+    return own_failure(error) or ServerLost("connection lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Ends a connection on an exception. An error in loadsim ends this session only, and is a `GeneratorFailed`."""
+
+    fail: Callable[[TaskFailed], None]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if isinstance(error, Exception):
+            self.fail(error if isinstance(error, TaskFailed) else internal(error))
+        return isinstance(error, Exception)
 
 
 @contextmanager

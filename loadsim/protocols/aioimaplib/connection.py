@@ -20,9 +20,9 @@ from aioimaplib import aioimaplib as library
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
-from loadsim.protocols.error_mapping import again, failing_as, internal
+from loadsim.protocols.error_mapping import Guard, again, failing_as, internal, loss
 from loadsim.protocols.imap.commands import Argument, Literal
-from loadsim.protocols.imap.connection import Guard, check_answer, injected, loss, refusal
+from loadsim.protocols.imap.connection import check_answer, injected, refusal
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand

@@ -26,7 +26,7 @@ from typing import cast
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
-from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
+from loadsim.protocols.error_mapping import Guard, again, failing_as, loss
 from loadsim.protocols.imap import states
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
@@ -476,21 +476,6 @@ class Connection(asyncio.Protocol):
             self.on_lost(failure)
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """Ends a connection on an exception. An error in loadsim ends this session only, and is a `GeneratorFailed`."""
-
-    fail: Callable[[TaskFailed], None]
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if isinstance(error, Exception):
-            self.fail(error if isinstance(error, TaskFailed) else internal(error))
-        return isinstance(error, Exception)
-
-
 def check_answer(taken_bytes: int) -> None:
     """Raise `ProtocolError` for an answer above the limit."""
     if taken_bytes > LARGEST_ANSWER_BYTES:
@@ -502,12 +487,6 @@ def refusal(command: str, tagged: Tagged, account: Account) -> ServerRefused:
     kind, code = (f"[{tagged.code.kind}] ", f"[{tagged.code.name}] ") if tagged.code else ("", "")
     line = without_password(f"{tagged.status} {code}{tagged.text}", account)
     return ServerRefused(f"{tagged.status} {kind}{command}", line)
-
-
-def loss(error: Exception | None) -> TaskFailed:
-    if isinstance(error, ConnectionError):
-        return ServerLost("connection reset")
-    return own_failure(error) or ServerLost("connection lost")
 
 
 def injected() -> ProtocolError:

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 from loadsim.errors import ProtocolError, ServerLost, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
-from loadsim.protocols.error_mapping import failing_as, internal, own_failure
+from loadsim.protocols.error_mapping import Guard, failing_as, loss
 from loadsim.protocols.lines import KEPT_BYTES
 from loadsim.protocols.mapi.http import Response, ResponseParser
 from loadsim.protocols.mapi.log_on import MOST_STEPS, Handshake, authorized, basic
@@ -38,6 +38,10 @@ class _Connection(asyncio.Protocol):
     transport: asyncio.Transport | None = field(default=None, init=False)
     _parser: ResponseParser | None = field(default=None, init=False)
     _ended: asyncio.Future[Response] | None = field(default=None, init=False)
+    _guard: Guard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._guard = Guard(self._fail)
 
     async def exchange(self, request: bytes) -> Response:
         """Send a request, and return its response. Raises `TaskFailed`."""
@@ -56,16 +60,13 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)
-        parser = self._parser
-        try:
+        with self._guard:
+            parser = self._parser
             if parser is None:
                 raise ProtocolError("HTTP response", "bytes without a request")
             parser.feed(data)
             if self.on_piece is not None:
                 self.on_piece(parser.head)
-        except Exception as error:  # noqa: BLE001 - an error of ours ends this session only
-            self._fail(error if isinstance(error, TaskFailed) else internal(error))
-        else:
             if parser.response is not None:
                 self._settle(parser)
 
@@ -73,15 +74,11 @@ class _Connection(asyncio.Protocol):
         self.is_open = False
         parser = self._parser
         if parser is not None and error is None and self.received_bytes:
-            try:
+            with self._guard:
                 parser.end()
-            except TaskFailed as failure:
-                self._fail(failure)
-            else:
                 self._settle(parser)
-            return
-        reset = ServerLost("connection reset") if isinstance(error, ConnectionError) else own_failure(error)
-        self._fail(reset or ServerLost("connection lost"))
+        else:
+            self._fail(loss(error))
 
     def _settle(self, parser: ResponseParser) -> None:
         self._parser = None

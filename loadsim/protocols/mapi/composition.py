@@ -34,6 +34,8 @@ from loadsim.model.content.templates import (
 )
 from loadsim.model.message_tag import HEADER, MessageTag, body_digest
 from loadsim.model.ports import Part
+from loadsim.protocols.imap.requests import fields_of
+from loadsim.protocols.imap.values import field_value
 from loadsim.protocols.mapi import tags
 from loadsim.protocols.mapi.wire import Value, time_of
 
@@ -46,6 +48,9 @@ _SENDER = (
     *(tags.SENDER_NAME, tags.SENDER_EMAIL_ADDRESS, tags.SENDER_SMTP_ADDRESS),
 )
 _SENDER_TYPES = (tags.SENT_REPRESENTING_ADDRESS_TYPE, tags.SENDER_ADDRESS_TYPE)
+
+Fields = dict[str, bytes]
+"""Values of header fields by their names in lower case."""
 
 NamedTags = dict[str, int]
 """The tags of the named properties in one mailbox, by the keys of `tags.NAMED`."""
@@ -78,25 +83,27 @@ def composed(message: bytes, named: NamedTags) -> Composed:
     A message of the type text/calendar is an appointment (MS-OXOCAL section 2.2.1).
     """
     head, _, content = message.partition(b"\r\n\r\n")
-    fields = _fields(head)
-    text, files, content_type = "", [], fields.get("content-type", "text/plain")
-    for at, (part_fields, part) in enumerate(_parts(content_type, fields, content)):
+    fields = fields_of(head)
+    content_type, parameters = field_value(fields.get("content-type", b"text/plain"))
+    boundary = parameters.get("boundary", b"") if content_type.startswith("multipart/") else b""
+    text, files = "", []
+    for at, (part_fields, part) in enumerate(_parts(boundary, fields, content)):
         decoded = _decoded(part_fields, part)
         if at == 0:
-            text = decoded.decode(_parameter(part_fields.get("content-type", ""), "charset") or "us-ascii", "replace")
+            _, parameters = field_value(part_fields.get("content-type", b""))
+            text = decoded.decode(parameters.get("charset", b"us-ascii").decode(), "replace")
         else:
             files.append(File(_file_properties(part_fields), decoded))
-    date_us = _microseconds(fields.get("date", ""))
-    is_appointment = content_type.lower().startswith(CALENDAR_TYPE)
+    date_us = _microseconds(_text(fields, "date"))
+    is_appointment = content_type == CALENDAR_TYPE
     properties: list[tuple[int, Value]] = [
         (tags.MESSAGE_CLASS, "IPM.Appointment" if is_appointment else "IPM.Note"),
-        (tags.SUBJECT, _decoded_words(fields.get("subject", ""))),
+        (tags.SUBJECT, _decoded_words(_text(fields, "subject"))),
         (tags.CLIENT_SUBMIT_TIME, time_of(date_us)),
         (tags.INTERNET_CODEPAGE, 65001),
     ]
-    boundary = _parameter(content_type, "boundary") or ""
-    if boundary.startswith(BOUNDARY) and HEADER.lower() in fields:
-        fields[HEADER.lower()] += f"; mark={boundary.removeprefix(BOUNDARY)}"  # for `whole_body`
+    if boundary.startswith(BOUNDARY.encode()) and HEADER.lower() in fields:
+        fields[HEADER.lower()] += b"; mark=" + boundary.removeprefix(BOUNDARY.encode())  # for `whole_body`
     for name, tag in (
         ("message-id", tags.INTERNET_MESSAGE_ID),
         ("in-reply-to", tags.IN_REPLY_TO_ID),
@@ -104,16 +111,15 @@ def composed(message: bytes, named: NamedTags) -> Composed:
         (HEADER.lower(), named["tag"]),
     ):
         if name in fields:
-            properties.append((tag, fields[name]))
+            properties.append((tag, _text(fields, name)))
     if is_appointment:
         properties += _appointment(text, named)
-    to = [address for address in (each.strip() for each in fields.get("to", "").split(",")) if address]
-    sender = fields.get("from", "").strip()
-    return Composed(properties, text, files, sender, to, fields.get("message-id", ""), date_us)
+    to = [address for address in (each.strip() for each in _text(fields, "to").split(",")) if address]
+    return Composed(properties, text, files, _text(fields, "from"), to, _text(fields, "message-id"), date_us)
 
 
 def message_id_of(message: bytes) -> str:
-    return _fields(message.partition(b"\r\n\r\n")[0]).get("message-id", "")
+    return _text(fields_of(message.partition(b"\r\n\r\n")[0]), "message-id")
 
 
 def sender_properties(address: str) -> list[tuple[int, Value]]:
@@ -133,32 +139,21 @@ def encoded_bytes(size_bytes: int) -> int:
     return encoded + max(0, encoded - 1) // 76 * len("\r\n")
 
 
-def _fields(head: bytes) -> dict[str, str]:
-    """Return the first of each header field, unfolded, by its name in lower case."""
-    fields: dict[str, str] = {}
-    for line in re.sub(rb"\r\n(?=[ \t])", b"", head).decode("utf-8", "replace").split("\r\n"):
-        name, _, value = line.partition(":")
-        fields.setdefault(name.lower(), value.strip())
-    return fields
+def _text(fields: Fields, name: str) -> str:
+    return fields.get(name, b"").decode("utf-8", "replace")
 
 
-def _parts(content_type: str, fields: dict[str, str], content: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
-    boundary = _parameter(content_type, "boundary")
-    if not content_type.lower().startswith("multipart/") or boundary is None:
+def _parts(boundary: bytes, fields: Fields, content: bytes) -> Iterator[tuple[Fields, bytes]]:
+    if not boundary:
         yield fields, content
         return
-    for piece in (b"\r\n" + content).split(b"\r\n--" + boundary.encode())[1:-1]:
+    for piece in (b"\r\n" + content).split(b"\r\n--" + boundary)[1:-1]:
         head, _, part = piece.removeprefix(b"\r\n").partition(b"\r\n\r\n")
-        yield _fields(head), part
+        yield fields_of(head), part
 
 
-def _parameter(field: str, name: str) -> str | None:
-    found = re.search(rf';\s*{name}=(?:"([^"]*)"|([^;\s]+))', field, re.IGNORECASE)
-    return None if found is None else found[1] if found[1] is not None else found[2]
-
-
-def _decoded(fields: dict[str, str], content: bytes) -> bytes:
-    encoding = fields.get("content-transfer-encoding", "7bit").lower()
+def _decoded(fields: Fields, content: bytes) -> bytes:
+    encoding = _text(fields, "content-transfer-encoding").lower()
     if encoding == "quoted-printable":
         return decodestring(content)
     if encoding == "base64":
@@ -169,10 +164,11 @@ def _decoded(fields: dict[str, str], content: bytes) -> bytes:
     return content
 
 
-def _file_properties(fields: dict[str, str]) -> list[tuple[int, Value]]:
+def _file_properties(fields: Fields) -> list[tuple[int, Value]]:
     """Return the properties of a file attachment (MS-OXCMSG section 2.2.2)."""
-    content_type = fields.get("content-type", "application/octet-stream")
-    name = _parameter(fields.get("content-disposition", ""), "filename") or "attachment"
+    content_type = _text(fields, "content-type") or "application/octet-stream"
+    _, parameters = field_value(fields.get("content-disposition", b""))
+    name = parameters.get("filename", b"attachment").decode("utf-8", "replace")
     properties: list[tuple[int, Value]] = [
         (tags.ATTACH_METHOD, 1),
         (tags.RENDERING_POSITION, -1),
@@ -181,7 +177,7 @@ def _file_properties(fields: dict[str, str]) -> list[tuple[int, Value]]:
         (tags.DISPLAY_NAME, name),
         (tags.ATTACH_MIME_TAG, content_type.partition(";")[0].strip()),
     ]
-    if content_id := fields.get("content-id", "").strip("<> "):
+    if content_id := _text(fields, "content-id").strip("<> "):
         properties.append((tags.ATTACH_CONTENT_ID, content_id))
     return properties
 
