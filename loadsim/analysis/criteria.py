@@ -92,7 +92,7 @@ def audit_results(audit: AuditRecord | None) -> tuple[Result, ...]:
     if audit is None:
         return ()
     return (
-        Result(f"{AUDIT}faults", {"max": 0}, float(sum(audit.counts.values()))),
+        Result(f"{AUDIT}faults", {"max": 0}, float(sum(audit.missed.values()))),
         Result(f"{AUDIT}unknown_share", {"max": MOST_UNKNOWN_SHARE}, audit.unknown_share),
     )
 

@@ -78,7 +78,11 @@ class Summary:
         if validity == "invalid" or passed is False:
             return "bad"
         codes = {one.code for one in self.verdict.findings}
-        return "doubtful" if validity == "degraded" or codes & {Code.EMBEDDED, Code.LIMITS_RELAXED} else "good"
+        return (
+            "doubtful"
+            if validity == "degraded" or codes & {Code.EMBEDDED, Code.LIMITS_RELAXED, Code.MAIL_FAULTS_ALLOWED}
+            else "good"
+        )
 
     @property
     def exit_status(self) -> int:

@@ -92,7 +92,7 @@ async def audit(
             file.forget()
             raise ConfigError(f"another loadsim has worked on the mailboxes: {hold.lost}")
         totals = file.settle(auditor.unsure_senders)
-        record = _record(run, scenario, totals, file)
+        record = _record(run, scenario, totals, file, log.header.audit_allow)
         least = log.audit.mailboxes if log.audit else 0 if log.header.audited else 1
         if record.mailboxes >= least:
             _write_all(directory / "audit.csv", run, scenario, file)
@@ -171,7 +171,9 @@ def _finding(user: int, fault: Fault, run: str, scenario: Scenario) -> Finding:
     )
 
 
-def _record(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) -> AuditRecord:
+def _record(
+    run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile, allowed: tuple[str, ...]
+) -> AuditRecord:
     unread = [
         finding(Code.MAILBOX_UNREAD, name_of(scenario.account(user)), why=why)
         for user, why in file.failures(MOST_LISTED)
@@ -187,6 +189,7 @@ def _record(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) 
         bounces=file.bounces(),
         counts={code.id: count for code, count in file.counts().items()},
         findings=(*unread, *faults),
+        allowed=allowed,
     )
 
 

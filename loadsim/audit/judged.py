@@ -17,13 +17,13 @@ class HeldCopy(NamedTuple):
     """A message of this run or of the start state in a folder.
 
     `flags` are in lower case, with those that its folder keeps for no message. `whole`: its body has the digest that
-    its tag states.
+    its tag states; None if it cannot be read.
     """
 
     message: str
     folder: str
     flags: frozenset[str]
-    whole: bool
+    whole: bool | None
     sender: int
 
 
@@ -64,7 +64,11 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
     for each in found:
         if expected.knows_start or not each.message.startswith(INITIAL):
             by_message.setdefault(each.message, []).append(each)
-    altered = [Fault(Code.MAIL_ALTERED, each.message, each.folder) for each in found if not each.whole]
+    altered = [
+        Fault(Code.MAIL_LOST if each.whole is None else Code.MAIL_ALTERED, each.message, each.folder)
+        for each in found
+        if not each.whole
+    ]
     faults, unknown = _of_schedules(expected, found)
     for message in dict.fromkeys([*expected.messages, *by_message]):
         of, there = expected.messages.get(message) or Expected(strange=True), by_message.get(message, [])

@@ -35,8 +35,10 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
         for batch in _batches(own):
             texts = await _texts(mailbox, [message.ref for message, _ in batch])
             for message, tag in batch:
-                vouches = vouched(tag, message.sender, message.message_id, account.domain)
-                whole = vouches and message.ref in texts and _is_whole(texts[message.ref], tag)
+                whole = None
+                if message.ref in texts:
+                    vouches = vouched(tag, message.sender, message.message_id, account.domain)
+                    whole = vouches and _is_whole(texts[message.ref], tag)
                 found.append(HeldCopy(tag.id, folder, message.flags | never_kept, whole, tag.sender))
     return found, bounces
 

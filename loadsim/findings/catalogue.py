@@ -154,11 +154,16 @@ class Code(Enum):
     MAIL_FAULTS = _missed(
         "the mail of {accounts:account} is not as it must be: {faults}", "read audit.csv in the run directory"
     )
-    MAIL_LOST = _missed("{where}: message {message_id} is missing in {folder} of user {user}", LOOK_AT_LOG)
+    MAIL_FAULTS_ALLOWED = _warning(
+        "the scenario allows faults of mail (run.audit_allow): {faults}", "read audit.csv in the run directory"
+    )
+    MAIL_LOST = _missed(
+        "{where}: message {message_id} is missing in {folder} of user {user}, or cannot be read", LOOK_AT_LOG
+    )
     MAIL_DUPLICATED = _missed("{where}: message {message_id} is in {folder} of user {user} once too often", LOOK_AT_LOG)
     MAIL_ALTERED = _missed(
-        "{where}: message {message_id} in {folder} of user {user} is not as it was sent, or cannot be read",
-        "find out what changes mail: the server's storage, or a filter that adds or encodes text again",
+        "{where}: message {message_id} in {folder} of user {user} is not as it was sent",
+        "find out what changes mail: the server's storage, or a filter that is meant to (run.audit_allow)",
     )
     MAIL_MISDELIVERED = _missed(
         "{where}: message {message_id} is in {folder} of user {user}, and was for others", LOOK_AT_LOG

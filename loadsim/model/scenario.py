@@ -83,6 +83,7 @@ class Scenario:
     allow_hosts: tuple[str, ...]
     monitors: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     audit: bool | None = None
+    audit_allow: tuple[str, ...] = ()
     exposed: tuple[Finding, ...] = field(default=(), compare=False)
     """A finding for each password that other users of this machine may read."""
 
@@ -253,6 +254,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "mode": run.mode,
             **({"day_shape": list(run.day_shape)} if run.day_shape else {}),
             **({} if scenario.audit is None else {"audit": scenario.audit}),
+            **({"audit_allow": list(scenario.audit_allow)} if scenario.audit_allow else {}),
         },
         "client": {**asdict(scenario.client), "source_addresses": list(scenario.client.source_addresses)},
         "initialise": scenario.initialise,
@@ -360,6 +362,7 @@ def _resolve(document: ScenarioDocument, origin: Origin, path: Path, passwords: 
         allow_hosts=document.allow_hosts,
         monitors=document.monitors,
         audit=document.run.audit,
+        audit_allow=document.run.audit_allow,
         exposed=exposed_passwords(document.accounts, origin, path.parent),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Window(NamedTuple):
@@ -44,3 +44,6 @@ MONITOR_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 RECEIVED, SAVED, COPIED, SCHEDULES, EMPTIED = STORED = ("received", "saved", "copied", "schedules", "emptied")
 """The causes for which mailboxes grow or, the last, shrink: a schedule replaces the one before it."""
+
+FaultOnPurpose = Literal["mail-altered", "mail-duplicated", "mail-misfiled", "flag-lost", "mail-unexpected"]
+"""The code of a fault of mail that a server may cause on purpose: none loses mail, or gives it to others."""

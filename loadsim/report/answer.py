@@ -136,9 +136,10 @@ def findings(found: Sequence[Finding], further: Sequence[Item] = ()) -> Iterator
 
 
 def verdict_words(summary: Summary) -> str:
-    relaxed = any(one.code is Code.LIMITS_RELAXED for one in summary.verdict.findings)
-    by_limits = " by relaxed limits" if relaxed and not is_invalid(summary) else ""
-    return f"{summary.verdict.validity}{by_limits}, {passed_words(summary)}"
+    codes = {one.code for one in summary.verdict.findings} if not is_invalid(summary) else ()
+    by_limits = " by relaxed limits" if Code.LIMITS_RELAXED in codes else ""
+    allowing = ", some faults allowed" if Code.MAIL_FAULTS_ALLOWED in codes and summary.verdict.passed else ""
+    return f"{summary.verdict.validity}{by_limits}, {passed_words(summary)}{allowing}"
 
 
 def verdict_line(summary: Summary) -> str:

@@ -20,12 +20,13 @@ def describe_audit(audit: AuditRecord, most_lost: float) -> Document:
     verdict = VERDICTS[status]
     if not status:
         verdict += ", or where it may be" if audit.unknown else ""
+        verdict += ", but for faults that the scenario allows" if any(audit.counts.values()) else ""
         verdict += f"; not judged: {count(audit.unjudged, 'account')}" if audit.unjudged else ""
     return Document(
         title=f"Audit of run {audit.run}",
         subtitle="",
         verdict=verdict,
-        tone="bad" if status else "good",
+        tone="bad" if status else "doubtful" if audit.allowed else "good",
         sections=(Section("Findings", audit_blocks(audit), brief=True),),
         label="",
     )

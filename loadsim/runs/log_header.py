@@ -79,6 +79,7 @@ def run_header(
         "server": server,
         "findings": [one.document for one in scenario.findings],
         **({"audited": is_audited(workload, load)} if accounts_on_server(scenario) else {}),
+        **({"audit_allow": scenario.audit_allow} if scenario.audit_allow else {}),
         "embedded": not isinstance(scenario.server, Server),
         **({"submission": scenario.submission} if needed_services(scenario) != {"mapi"} else {}),
         **({"programs": scenario.programs} if scenario.programs else {}),

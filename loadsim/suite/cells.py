@@ -87,7 +87,14 @@ def _check_pairs(suite: Suite, scenarios: Mapping[str, Scenario]) -> None:
 
 def _terms_of_score(scenario: Scenario) -> tuple[object, ...]:
     run = scenario.run
-    return scenario.digest(), run.warm_up_s, run.window_s, scenario.weights, scenario.limits.in_header()
+    return (
+        scenario.digest(),
+        run.warm_up_s,
+        run.window_s,
+        scenario.weights,
+        scenario.limits.in_header(),
+        scenario.audit_allow,
+    )
 
 
 def _of_cell(problem: ConfigError, cell: Cell, suite: Suite) -> ConfigError:

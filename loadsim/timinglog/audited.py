@@ -58,7 +58,8 @@ class AuditRecord(NamedTuple):
     `unread` are the mailboxes that it could not read. Of those that it has read, `unjudged` are of users whose records
     are not whole. `unknown` messages of the others are in one of the folders where they may be.
     `bounces` are delivery reports about loadsim's messages by their status (RFC 3463), or `unknown`. `counts` has the
-    number of faults by code, `findings` the first of each code.
+    number of faults by code, `findings` the first of each code. Faults that the run's scenario has `allowed` miss no
+    criterion.
     """
 
     run: str
@@ -70,6 +71,7 @@ class AuditRecord(NamedTuple):
     counts: Annotated[Mapping[str, Count], _counts]
     findings: tuple[Annotated[Finding, Reads(_finding)], ...]
     bounces: Annotated[Mapping[str, Count], _statuses] = {}
+    allowed: tuple[str, ...] = ()
 
     @property
     def document(self) -> dict[str, Any]:
@@ -87,13 +89,21 @@ class AuditRecord(NamedTuple):
             values: dict[str, Value] = {"left": left, "accounts": self.mailboxes + self.unread, "why": why}
             severity = None if self.is_incomplete(most_lost) else Severity.DEGRADED
             found.append(finding(Code.AUDIT_INCOMPLETE, "", severity, **values))
-        if faults := tuple(f"{count:,} {_word(code)}" for code, count in self.counts.items() if count):
-            found.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=faults))
+        if missed := self.missed:
+            found.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=_words(missed)))
+        if self.allowed:
+            allowed = {code: self.counts.get(code, 0) for code in self.allowed}
+            found.append(finding(Code.MAIL_FAULTS_ALLOWED, faults=_words(allowed)))
         if self.unknown:
             severity = Severity.MISSED if self.is_doubtful else None
             values = {"unknown": self.unknown, "unknown_share": self.unknown_share}
             found.append(finding(Code.MAIL_UNKNOWN, "", severity, **values))
         return found
+
+    @property
+    def missed(self) -> dict[str, int]:
+        """The number of faults by code, without those that are allowed."""
+        return {code: count for code, count in self.counts.items() if count and code not in self.allowed}
 
     @property
     def unknown_share(self) -> float:
@@ -111,11 +121,11 @@ class AuditRecord(NamedTuple):
         """Return 3 if the audit is incomplete, 1 if it has found a fault or too much is unknown, 0 if not."""
         if self.is_incomplete(most_lost):
             return 3
-        return 1 if any(self.counts.values()) or self.is_doubtful else 0
+        return 1 if self.missed or self.is_doubtful else 0
 
 
-def _word(code: str) -> str:
-    return code.removeprefix("mail-").replace("-", " ")
+def _words(counts: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(f"{count:,} {code.removeprefix('mail-').replace('-', ' ')}" for code, count in counts.items())
 
 
 def write_audit(directory: Path, record: AuditRecord) -> None:

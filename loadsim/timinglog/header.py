@@ -17,7 +17,7 @@ from loadsim.findings.severity import Severity
 from loadsim.model.criteria import DEFAULT, LIMITS
 from loadsim.model.documents.typed import Reads, Row, Within, Wrong, show
 from loadsim.model.partition import CIRCLE, Assignment
-from loadsim.model.terms import MONITOR_NAME, MOST_USERS, Window
+from loadsim.model.terms import MONITOR_NAME, MOST_USERS, FaultOnPurpose, Window
 from loadsim.timinglog.documents import (
     LONGEST_S,
     Amount,
@@ -132,6 +132,7 @@ class LogHeader(NamedTuple):
     server: str | None = None
     embedded: bool = False
     audited: bool | None = None
+    audit_allow: tuple[FaultOnPurpose, ...] = ()
     event_loop: str | None = None
     submission: str | None = None
     programs: str | None = None

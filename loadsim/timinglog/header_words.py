@@ -29,6 +29,7 @@ LABELS: Mapping[str, str] = {
     "plugins": "plug-ins (topology)",
     "weights": "weights",
     LIMITS: "limits",
+    "audit_allow": "allowed faults (run.audit_allow)",
     "event_loop": "event loop",
     "mailbox": "start state (mailbox)",
 }

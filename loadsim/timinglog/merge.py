@@ -38,7 +38,7 @@ OF_NO_ENGINE: Mapping[str, Any] = {
 SAME = (
     *("mode", "submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest"),
     *("criteria", "limits", "weights", "window_s", "day_s", "night_s", "day_shape", "compression"),
-    *("software", "start_state_digest", "duration_s"),
+    *("software", "start_state_digest", "duration_s", "audit_allow"),
 )
 """Header keys that must be equal in all logs of a run: the load, and the terms of score and verdict."""
 
@@ -179,7 +179,8 @@ def with_audit(log: TimingLog, files: Sequence[Path]) -> TimingLog:
     """Return the merged log of files with the audit in the run directory that has them. Raises `LogError`."""
     own = [Path(os.path.realpath(file)).parent for file in files]
     places = dict.fromkeys(place.parent if place.name == "logs" else place for place in own)
-    return replace(log, audit=audit_in([*places], log.sources[0].run))
+    audit = audit_in([*places], log.sources[0].run)
+    return replace(log, audit=audit and audit._replace(allowed=log.header.audit_allow))
 
 
 def check_compatible(logs: Sequence[TimingLog]) -> None:

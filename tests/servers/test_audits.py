@@ -307,6 +307,21 @@ def test_bodies_that_a_server_alters_are_named(ended: Ended) -> None:
     assert document["counts"] == {"mail-altered": document["messages"]}
 
 
+def test_a_run_may_allow_what_its_server_alters(harmed: Ended, tmp_path: Path) -> None:
+    """It is counted, and the verdict says so; a run that allows something else misses a criterion."""
+    for allowed, status in (("mail-altered", 0), ("mail-misfiled", 1)):
+        with lying_proxy(harmed.server.services.imap.port, alters=altered) as port:
+            lying = on(harmed.server.services)
+            lying["server"]["imap"]["port"] = port
+            path = written(tmp_path / "small.yaml", **lying, run=DAY | {"audit_allow": [allowed]}, limits=GRACE)
+            assert run_locally(load_scenario(str(path)), tmp_path / allowed).exit_status == status
+        document = json.loads((tmp_path / allowed / "audit.json").read_text())
+        assert document["counts"] == {"mail-altered": document["messages"]}
+        of_code = {one["code"]: one for one in json.loads((tmp_path / allowed / "score.json").read_text())["findings"]}
+        assert ("mail-faults" in of_code) == bool(status)
+        assert of_code["mail-faults-allowed"]["severity"] == "warning"
+
+
 def test_a_server_that_lies_is_named(harmed: Ended, tmp_path: Path) -> None:
     """Through a proxy that says OK to MOVE, APPEND and STORE, and does nothing. The run audits by itself."""
     with lying_proxy(harmed.server.services.imap.port, answers=stores_nothing) as port:

@@ -350,11 +350,13 @@ def test_without_a_known_start_state_only_mail_of_the_run_is_judged() -> None:
 
 
 def test_with_incomplete_records_only_bodies_are_judged() -> None:
-    mailbox = ExpectedMail(1, START)
-    there = HeldCopy("ib", "Folder 01", frozenset(), whole=False, sender=2)
-    result = judge(mailbox, [there], complete=False)
-    assert [fault.code for fault in result.faults] == [Code.MAIL_ALTERED]
-    assert not result.complete
+    """One that cannot be read is as good as lost."""
+    for whole, code in ((False, Code.MAIL_ALTERED), (None, Code.MAIL_LOST)):
+        mailbox = ExpectedMail(1, START)
+        there = HeldCopy("ib", "Folder 01", frozenset(), whole=whole, sender=2)
+        result = judge(mailbox, [there], complete=False)
+        assert [fault.code for fault in result.faults] == [code]
+        assert not result.complete
 
 
 def test_users_whose_records_are_not_whole_are_not_judged(tmp_path: Path) -> None:

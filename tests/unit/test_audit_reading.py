@@ -121,6 +121,7 @@ def test_a_message_that_cannot_be_read_leaves_no_other_unread(ends: bool, broken
     """One whose header cannot be read either is as good as lost."""
     copies = Server(broken, ends=ends).read()
     assert [copy.message for copy in copies] == [f"n1.{uid}" for uid in range(1, MESSAGES + 1)]
+    assert [copy.message for copy in copies if copy.whole is None] == [f"n1.{broken}"]
     assert [copy.message for copy in copies if not copy.whole] == [f"n1.{broken}"]
     copies = Server(broken, listed=False, ends=ends).read()
     assert [copy.message for copy in copies] == [f"n1.{uid}" for uid in range(1, MESSAGES + 1) if uid != broken]

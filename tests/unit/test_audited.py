@@ -23,7 +23,9 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
-from loadsim.report.audit import describe_audit
+from loadsim.report.answer import verdict_words
+from loadsim.report.audit import audit_blocks, describe_audit
+from loadsim.report.document import Table
 from loadsim.report.junit import verdict_junit
 from loadsim.report.one_run import describe_run
 from loadsim.runs.log_header import is_audited
@@ -77,6 +79,35 @@ def test_the_audit_decides_with_the_verdict(place: Path, changes: Any, status: i
     assert {one.code for one in verdict.findings} - before == codes
     assert verdict.exit_status == record.exit_status(0.01) == status
     assert audit_in([place], record.run) == record
+
+
+def test_allowed_faults_are_counted_and_shown_but_miss_no_criterion(tmp_path: Path, capsys: Any) -> None:
+    place = write_run(tmp_path, "run", audit_allow=["mail-altered", "flag-lost"])
+    for counts, status, words in (
+        ({}, 0, ("0 altered", "0 flag lost")),
+        ({"mail-altered": 1200}, 0, ("1,200 altered", "0 flag lost")),
+        ({"mail-altered": 1200, "mail-lost": 1}, 1, ("1,200 altered", "0 flag lost")),
+    ):
+        record = of_run(place, counts=counts, allowed=("mail-altered", "flag-lost"))
+        summary = summarise([place])
+        assert (summary.exit_status, summary.tone) == (status, "bad" if status else "doubtful")
+        assert (record.exit_status(0.01), describe_audit(record, 0.01).tone) == (summary.exit_status, summary.tone)
+        of_code = {one.code: one.values for one in summary.verdict.findings}
+        assert of_code[Code.MAIL_FAULTS_ALLOWED]["faults"] == words
+        assert of_code.get(Code.MAIL_FAULTS, {}).get("faults", ()) == (("1 lost",) if status else ())
+        assert ("some faults allowed" in verdict_words(summary)) == (not status)
+        table = next(block for block in audit_blocks(record) if isinstance(block, Table))
+        assert {name: number for name, number in table.rows if name in counts} == counts
+        assert ("allow" in describe_audit(record, 0.01).verdict) == (counts.keys() == {"mail-altered"})
+
+
+def test_only_the_log_says_what_was_allowed(place: Path, tmp_path: Path) -> None:
+    """Not `audit.json`; and it allows no lost mail."""
+    of_run(place, counts={"mail-altered": 1}, allowed=("mail-altered",))
+    assert summarise([place]).exit_status == 1
+    write_run(tmp_path, "other", audit_allow=["mail-lost"])
+    with pytest.raises(LogError, match=r"audit_allow.*mail-lost"):
+        summarise([tmp_path / "other"])
 
 
 def test_lost_users_degrade_an_audited_run_up_to_the_limit_of_lost_users(place: Path) -> None:

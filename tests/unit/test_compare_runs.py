@@ -314,6 +314,11 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
             Code.COMPARED_UNLIKE,
             "mail programs (topology): the default in b1, thunderbird in n2",
         ),
+        (
+            {"audit_allow": ["mail-altered"]},
+            Code.COMPARED_UNLIKE,
+            "allowed faults (run.audit_allow): none in b1, mail-altered in n2",
+        ),
         ({"limits": {"hits": 6}}, Code.COMPARED_INVALID, "READ"),
         (
             {"limits": {"hits": 1, "generator_lag_share": None, "window_s": 60}},

@@ -294,6 +294,7 @@ def test_refused_settings(setting: str, begin: str, end: str) -> None:
         ("client: {source_addresses: [127.0.0.2, 'localhost']}", "client.source_addresses[1]", "'localhost'"),
         ("client: {source_addresses: [127.0.0.2, '0.0.0.0']}", "client.source_addresses[1]", "'0.0.0.0'"),
         ("client: {source_addresses: ['::1', '0::1']}", "client.source_addresses", "one twice"),
+        ("run: {audit_allow: [mail-altered, mail-lost]}", "run.audit_allow[1]", "'mail-lost'"),
         ("initialise: yes", "initialise", "yes"),
         ("weights: {READ: -1}", "weights.READ", "-1"),
         ("weights: {DELIVERY: 1}", "weights.DELIVERY", "'DELIVERY'"),
@@ -422,6 +423,10 @@ def test_passwords_stay_out_of_sight(tmp_path: Path, file: Path) -> None:
         "criteria.score_ms=null",
         "limits.hits=1",
         "client.source_addresses=[127.0.0.2]",
+        "client.check_state=1.0",
+        "client.trace=1",
+        "run.audit=no",
+        "run.audit_allow=[mail-altered]",
         "allow_hosts=[a.example]",
     ],
 )

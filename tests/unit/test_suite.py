@@ -148,9 +148,10 @@ def test_cells_with_other_load_are_not_compared() -> None:
     compare = [{"base": {"server": "old"}, "new": {"server": "new"}}]
     assert suite(servers=[{"name": "old"}, {"name": "new", "set": {"limits.drain": "9s"}}], compare=compare).pairs
     scenarios_of(load_suite("suite.yaml"), passwords=False)
-    servers = [{"name": "old"}, {"name": "new", "set": {"run.window": "17s"}}]
-    (error,) = problems(servers=servers, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
-    assert "found old and new that differ in run.window: their scores are not comparable" in error
+    for key, value in (("run.window", "17s"), ("run.audit_allow", ["flag-lost"])):
+        servers = [{"name": "old"}, {"name": "new", "set": {key: value}}]
+        (error,) = problems(servers=servers, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
+        assert f"found old and new that differ in {key}: their scores are not comparable" in error
 
 
 def test_a_comparison_is_of_each_pair_of_cells_that_agree_otherwise() -> None:

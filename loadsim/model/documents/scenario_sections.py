@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from loadsim.model.day_shape import MOST_WEIGHT, normalised
 from loadsim.model.distribution import CountDistribution
@@ -26,7 +26,7 @@ from loadsim.model.documents.typed import ReadAs, Reads, mismatch, show, strict
 from loadsim.model.log_on import Command
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
-from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS
+from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS, FaultOnPurpose
 
 
 def _source(value: object) -> str:
@@ -248,6 +248,8 @@ class RunSection:
     audit: Switch | None = None
     """Read all mailboxes after the run, and account for each message. Default: up to 100,000 messages, and on one
     machine."""
+    audit_allow: tuple[Annotated[str, word(*get_args(FaultOnPurpose))], ...] = ()
+    """Codes of faults that an audit counts, and that miss no criterion: `mail-altered` if the server adds footers."""
 
     def __post_init__(self) -> None:
         if self.days is not None and self.duration_s is not None:
