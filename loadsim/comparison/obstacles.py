@@ -25,7 +25,12 @@ SAME = tuple(key for key in LABELS if key not in ("profiles", "mailbox"))
 LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
 """Header keys that depend on the seed: they must agree, or occur equally often on both sides."""
 
-NOT_LOAD = ("name", "server", "accounts", "weights", "criteria", "limits", "probes")
+NOT_LOAD = frozenset(
+    (
+        *("name", "server", "accounts", "weights", "criteria", "limits", "probes"),
+        *("client.check_state", "client.source_addresses", "client.trace", "run.audit", "run.audit_allow"),
+    )
+)
 """Keys of a scenario that do not change its load, but for `OF_SERVER`."""
 
 FiguresOf = Mapping[str, Sequence[Figures]]
@@ -142,15 +147,22 @@ def _differing_loads(runs: Sides, across_drivers: bool) -> list[Finding]:
         if across_drivers:
             one, another = _without_drivers(one), _without_drivers(another)
         names = [name for name, *_ in differences(one, another, sorted({*one, *another}, key=str))]
-        keys = tuple(name for name in names if name in OF_SERVER or name.partition(".")[0] not in NOT_LOAD)
+        keys = tuple(name for name in names if _of_load(name))
     return [finding(Code.LOADS_DIFFER, first=first.name, other=other.name, digests=tuple(differing), keys=keys)]
 
 
 def _without_drivers(scenario: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a recorded scenario that determine its load, without the drivers of the groups."""
     found = {key: scenario.get(key) for key in OF_LOAD}
+    for key, value in found.items():
+        if isinstance(value, Mapping):
+            found[key] = {name: each for name, each in value.items() if _of_load(f"{key}.{name}")}
     groups = found["topology"] if isinstance(found["topology"], list) else []
     return {**found, "topology": [{**group, "protocol": None} for group in groups if isinstance(group, Mapping)]}
+
+
+def _of_load(name: str) -> bool:
+    return name in OF_SERVER or NOT_LOAD.isdisjoint((name, name.partition(".")[0]))
 
 
 def warnings_of(runs: Sides) -> list[Finding]:

@@ -407,6 +407,19 @@ def test_across_drivers_the_load_is_the_same(tmp_path: Path, seeds: tuple[int, .
     assert found.values["digests"] == ("scenario_digest", "plan_digest") and found.values["keys"] == ("run.seed",)
 
 
+def test_across_drivers_diagnostics_are_no_load(tmp_path: Path) -> None:
+    """Nor are addresses of the client, and what happens after the run."""
+    base, new = runs_by(tmp_path, "imap"), runs_by(tmp_path, "mapi")
+    scenario = SCENARIO.format(driver="mapi", seed=1).replace("seed: 1", "seed: 1, audit: no, audit_allow: [flag-lost]")
+    scenario += "client: {tls_resumption: no, trace: 1, check_state: 0.0, source_addresses: [127.0.0.2]}\n"
+    (new[0] / "scenario.yaml").write_text(scenario, encoding="utf-8")
+    (found,) = against(base, new, across_drivers=True)
+    assert found.values["keys"] == ("client",)
+    with (base[0] / "scenario.yaml").open("a", encoding="utf-8") as file:
+        file.write("client: {tls_resumption: no}\n")
+    compare_runs(base, new, across_drivers=True)
+
+
 def test_across_drivers_other_differences_remain(tmp_path: Path) -> None:
     """A side has one driver, days are as long, and without recorded scenarios digests that differ are two loads."""
     imap, mapi = runs_by(tmp_path, "imap"), runs_by(tmp_path, "mapi", (1, 2))
