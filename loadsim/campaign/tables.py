@@ -7,11 +7,13 @@ from urllib.parse import quote
 
 from loadsim.campaign.runs import FAILED, PASSED, CampaignRun, Result
 from loadsim.errors import printable
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding, shared
 from loadsim.findings.formats import length
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
-from loadsim.report.document import Cell, Column, Link, Listing, Section, Table, table_of
+from loadsim.report.document import Cell, Column, Item, Link, Listing, Section, Table, table_of
 from loadsim.report.text import LEAST_WIDTH, wrapped
 
 RATED: Mapping[Result, Cell] = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
@@ -19,6 +21,9 @@ RATED: Mapping[Result, Cell] = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
 
 MOST_REASONS = 3
 """The most reasons of a run that are shown; its run directory has all."""
+
+NOTED_BY_OTHERS = 0.1
+"""The part of the server's cores from which on the work of others is a doubt."""
 
 Place = Callable[[str], str]
 """Returns the place of a run directory of the campaign, relative to the report."""
@@ -91,3 +96,14 @@ def results_of(runs: Sequence[CampaignRun]) -> Iterator[Section]:
     found = {"Why runs did not pass": reasons, "Commands that failed after a run": failures}
     if listings := tuple(Listing(caption, items) for caption, items in found.items() if items):
         yield Section("Results", listings)
+
+
+def of_runs(runs: Sequence[CampaignRun]) -> Iterator[Item]:
+    """Yield an item for each kind of warning, and for work of others on the server's cores."""
+    for one in shared([(*_cores_taken(run), *run.warnings) for run in runs]):
+        yield Item(f"In {len(one.runs)} of {len(runs)} runs: {one.words}", one.code)
+
+
+def _cores_taken(run: CampaignRun) -> Sequence[Finding]:
+    share = run.taken_share
+    return [finding(Code.CORES_TAKEN, taken_share=share)] if share and share > NOTED_BY_OTHERS else []

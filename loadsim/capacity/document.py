@@ -12,12 +12,10 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.statistics.repeats import medians_by
 from loadsim.analysis.summary import Tone
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
-from loadsim.campaign.tables import MOST_REASONS, Place, results_of, runs_table
+from loadsim.campaign.tables import MOST_REASONS, Place, of_runs, results_of, runs_table
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED
 from loadsim.comparison.differences import facts_of, same_table, what_differs
-from loadsim.findings.catalogue import Code
-from loadsim.findings.finding import Finding, finding, shared
 from loadsim.findings.formats import length
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import (
@@ -27,7 +25,6 @@ from loadsim.report.document import (
     Column,
     ColumnOf,
     Document,
-    Item,
     Limit,
     Line,
     Listing,
@@ -42,9 +39,6 @@ from loadsim.timinglog.planned_load import received_of_published
 
 BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")
 """Matches facts that differ because the number of users does."""
-
-NOTED_BY_OTHERS = 0.1
-"""The part of the server's cores from which on the work of others is a doubt."""
 
 DRAWN: tuple[Result, ...] = (FAILED, PASSED, UNDECIDED, GENERATOR, VOID)
 """The results in the order of their looks, which are the same in all reports: failures are orange, passes green."""
@@ -82,7 +76,7 @@ def describe_capacity(capacity: Capacity, runs: Sequence[RecordedRun], place: Pl
 
 def _summary(capacity: Capacity) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
-    if doubted := (*map(item_of, capacity.doubts), *_of_runs(capacity.judged)):
+    if doubted := (*map(item_of, capacity.doubts), *of_runs(capacity.judged)):
         yield Listing("Doubts", doubted)
     yield facts_table("The answer", facts(capacity))
     if step := capacity.next_step:
@@ -210,17 +204,6 @@ def missed(capacity: Capacity) -> str:
     more = [f"{len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
     which = f", the last of {len(failed)} that failed" if len(failed) > 1 else ""
     return f"{'; '.join([*reasons[:MOST_REASONS], *more])}; by {failed[-1].run}{which}"
-
-
-def _of_runs(runs: Sequence[CampaignRun]) -> Iterator[Item]:
-    """Yield an item for each kind of warning, and for work of others on the server's cores."""
-    for one in shared([(*_cores_taken(run), *run.warnings) for run in runs]):
-        yield Item(f"In {len(one.runs)} of {len(runs)} runs: {one.words}", one.code)
-
-
-def _cores_taken(run: CampaignRun) -> Sequence[Finding]:
-    share = run.taken_share
-    return [finding(Code.CORES_TAKEN, taken_share=share)] if share and share > NOTED_BY_OTHERS else []
 
 
 def _curves(capacity: Capacity, runs: Sequence[CampaignRun]) -> Iterable[Chart]:

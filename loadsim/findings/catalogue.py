@@ -180,7 +180,10 @@ class Code(Enum):
         "the audit could not judge the mail of {left} of {accounts:account}: {why}",
         "audit the run again (loadsim audit)",
     )
-    MAIL_NOT_AUDITED = _note("the mail was not audited: some may be lost, doubled or altered")
+    MAIL_NOT_AUDITED = _warning(
+        "the mail was not audited: some may be lost, doubled or altered",
+        "audit the run (loadsim audit) before others use its mailboxes",
+    )
     MAIL_UNKNOWN = _note(
         "the audit cannot know where {unknown:message} must be, {unknown_share} of all: commands about them failed"
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
-from loadsim.campaign.tables import Place, results_of, runs_table
+from loadsim.campaign.tables import Place, of_runs, results_of, runs_table
 from loadsim.comparison import document as compare_report
 from loadsim.comparison.compared_run import read_run
 from loadsim.comparison.differences import Facts, facts_of, same_table, what_differs
@@ -58,8 +58,9 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
     cells, repeats = count(len(figures.cells), "cell"), count(terms.repeats, "repeat")
     yield f"{cells} with {repeats} each, in random order (seed {terms.seed})."
     yield cells_table(figures.cells)
-    if figures.findings:
-        yield Listing("What limits these figures", tuple(map(item_of, figures.findings)))
+    measured = [run for run in figures.runs if run.measured]
+    if limits := (*map(item_of, figures.findings), *of_runs(measured)):
+        yield Listing("What limits these figures", limits)
     if figures.comparisons:
         yield Listing("Comparisons", tuple(f"{_names(one)}: {_outcome(one)}" for one in figures.comparisons))
     for one in figures.comparisons or ():

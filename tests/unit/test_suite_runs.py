@@ -404,6 +404,16 @@ def test_missed_criteria_and_a_missing_side_have_their_status() -> None:
     assert figures.exit_status == 3
 
 
+def test_the_report_says_whose_mail_was_not_audited() -> None:
+    found = suite(repeats=2)
+    crashed(found)
+    for slot in found.slots:
+        write_run(OUT / "runs", run_name(found, slot, 1), audited=False, hour=slot.number)
+    document = describe_suite(run_suite(found, OUT), ())
+    (told,) = (one for one in listed(document, "What limits these figures") if "not audited" in one)
+    assert told.startswith("In 2 of 2 runs: ")
+
+
 def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) -> None:
     compared_suite(130.0)
     assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == main(["report", "out", "-o", "r.md"]) == 0
