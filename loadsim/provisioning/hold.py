@@ -8,7 +8,7 @@ stays named, so that an audit knows if others have used the accounts since its r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
@@ -28,7 +28,8 @@ CHANGE_LIMIT_S = 10.0
 class Hold:
     """The hold of this process on the first of these accounts, and so on all.
 
-    `used`: its run has begun its load. `lost` is what was found in place of the hold.
+    `used`: its run has begun its load. `lost` is what was found in place of the hold. `failure` is why the account was
+    not reached the last time: it is unknown then who works on it.
     """
 
     def __init__(self, accounts: Sequence[Account], services: Services, work: str, run: str) -> None:
@@ -38,6 +39,7 @@ class Hold:
         self._held = False
         self.used = False
         self.lost: str | None = None
+        self.failure: str | None = None
 
     async def take(self, create: bool, after: bool) -> None:
         """Write the hold; without a manifest, only with `create`. Raises `AccountTaken`.
@@ -66,9 +68,7 @@ class Hold:
                 raise
             self._held |= manifest.holder_in(found) == self._holder  # else the server keeps no mail, which a run judges
 
-        for result in await visit(self._accounts, self._services, work, lambda *_: None):
-            if isinstance(result, manifest.AccountTaken):
-                raise result
+        await self._visit(work)
 
     async def renew_always(self) -> None:
         """Renew the hold in intervals, until it is lost."""
@@ -98,10 +98,17 @@ class Hold:
                 await mailbox.expunge([each.message.ref for each in found])
                 await delete_empty(mailbox, manifest.FOLDER)
 
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CHANGE_LIMIT_S):
-                if self._held and self.lost is None:
-                    await visit(self._accounts, self._services, work, lambda *_: None)
+        if self._held and self.lost is None:
+            self.failure = f"no answer within {CHANGE_LIMIT_S:g} s"
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHANGE_LIMIT_S):
+                    await self._visit(work)
+
+    async def _visit(self, work: Callable[[Account, Provisioning], Awaitable[None]]) -> None:
+        for result in await visit(self._accounts, self._services, work, lambda *_: None):
+            if isinstance(result, manifest.AccountTaken):
+                raise result
+            self.failure = None if result is None else str(result)
 
 
 async def _manifests(account: Account, mailbox: Provisioning) -> list[manifest.Manifest]:

@@ -299,6 +299,25 @@ def test_a_mailbox_that_cannot_be_read_is_a_finding_and_is_read_later(ended: End
     assert "audit: 1 of 1 accounts" in shown
 
 
+@pytest.mark.parametrize("at", ["first", "last"])
+def test_without_a_hold_an_audit_is_not_complete(ended: Ended, at: str) -> None:
+    """The first account refuses to log on when the hold is taken, or renewed at the end, and then no more."""
+    log_ons = list[bytes]()
+    refused = {"first": 1, "last": 8}[at]  # that of the hold, of six mailboxes, of the hold's end
+
+    def answer(command: bytes) -> bytes | None:
+        tag, verb, *_ = command.split()
+        log_ons.extend([tag] if verb == b"AUTHENTICATE" else [])
+        refuses = verb == b"AUTHENTICATE" and len(log_ons) == refused
+        return tag + b" NO [AUTHENTICATIONFAILED] Authentication failed.\r\n" if refuses else None
+
+    with lying_proxy(ended.server.services.imap.port, answers=answer) as port:
+        status, document, _ = audited(ended.out, "--set", f"server.imap.port={port}")
+    assert (status, document["unread"], document["mailboxes"]) == (3, 1, 5)
+    assert [one["where"] for one in document["findings"]] == [f"account user00001 (user00001@{DOMAIN})"]
+    assert audited(ended.out)[0] == 0
+
+
 def test_bodies_that_a_server_alters_are_named(ended: Ended) -> None:
     """Through a proxy that changes a byte of each."""
     with lying_proxy(ended.server.services.imap.port, alters=altered) as port:
