@@ -54,9 +54,8 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
 
     1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
        ends a search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
-    2. A missed criterion is a failure if it has a figure. If all that are missed have none, the run is void: it does
-       not show if the server meets them.
-    3. So is a fault (`Verdict.faults`).
+    2. If all criteria that are missed have no figure, the run is void: it does not show if the server meets them.
+    3. Any other miss is a failure, and so is a fault (`Verdict.faults`).
     4. A run passes if it is valid and meets all criteria. A degraded run lacks load, so it might meet them only for
        that: it is undecided.
     """
@@ -64,9 +63,10 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
         if Cause.GENERATOR in verdict.causes:
             return GENERATOR
         return FAILED if server_failed(verdict.causes) else VOID
-    if missed := [one for one in criteria if not one.passed]:
-        return FAILED if any(one.figure is not None for one in missed) else VOID
-    if verdict.missed:
+    missed = [one for one in criteria if not one.passed]
+    if missed and not verdict.faults and all(one.figure is None for one in missed):
+        return VOID
+    if missed or not verdict.passed:
         return FAILED
     return PASSED if verdict.validity == "valid" else UNDECIDED
 

@@ -33,6 +33,7 @@ from loadsim.campaign.runs import (
 from loadsim.capacity.search import AGREEING, MOST_STEPS, Found, Settings, decision, established, interval, next_step
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.model.ports import INBOX
 from loadsim.model.terms import Window
 
 Server = Callable[[int], Result | CampaignRun]
@@ -370,6 +371,9 @@ def judged(
 
 
 DEGRADED = finding(Code.LOAD_UNKNOWN)
+STATE = finding(
+    Code.SERVER_STATE_WRONG, rule="uid-reused", section="RFC 9051 2.3.1.1", times=1, user=1, folder=INBOX, excerpt="t1"
+)
 LOAD, ABORT, GENERATOR_LATE, FAULT, _, TERMS = OF_CAUSE.values()
 
 
@@ -405,13 +409,14 @@ def test_a_step_is_judged_by_the_whole_verdict(
         ([DEGRADED], {}, VOID),
         ([], {"failed_share": 0.02}, FAILED),
         ([LOAD], {}, FAILED),
+        ([STATE], {}, FAILED),
         ([GENERATOR_LATE], {}, GENERATOR),
     ],
 )
 def test_a_criterion_without_a_figure_is_no_failure_of_the_server(
     findings: list[Finding], figures: dict[str, float], result: Result
 ) -> None:
-    """As of a probe that failed: with its figure, the run might have passed."""
+    """As of a probe that failed: with its figure, the run might have passed, unless the server broke a rule."""
     unmeasured = CriterionResult("probes.rspamd.rss_bytes.max", {"max": 1e9}, None)
     assert judged(*findings, **figures, more=[unmeasured]) == result
 
