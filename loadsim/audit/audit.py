@@ -60,10 +60,11 @@ async def audit(
     Raises `ConfigError` if the scenario is not that of the run, if the directory cannot be written to, or if another
     loadsim works on the accounts, or has done so since the run.
     """
-    if log.header.scenario_digest not in (None, scenario.digest()):  # other users, or another start state
+    other_load = log.header.scenario_digest not in (None, scenario.digest())  # other users, or another start state
+    if other_load or scenario.audit_allow != log.header.audit_allow:
         raise ConfigError(
-            f"{directory}: expected the scenario of its run, found one of another load: give no --set but of accounts"
-            " and of the server's addresses, and the profiles and plug-ins as they were"
+            f"{directory}: expected the scenario of its run, found one of another load, or that allows other faults:"
+            " give no --set but of accounts and of the server's addresses, and the profiles and plug-ins as they were"
         )
     accounts = accounts_on_server(scenario)
     run = log.sources[0].run

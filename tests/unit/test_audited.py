@@ -284,7 +284,11 @@ def test_a_scenario_without_a_password_names_the_sources(place: Path, capsys: py
 
 
 @pytest.mark.parametrize(
-    "change", ["topology.0.users=2", "topology.0.protocol=fake", "run.seed=2", "initialise=never", "mailbox.inbox=0"]
+    "change",
+    [
+        *("topology.0.users=2", "topology.0.protocol=fake", "run.seed=2", "initialise=never", "mailbox.inbox=0"),
+        "run.audit_allow=[mail-altered]",
+    ],
 )
 def test_only_the_scenario_of_a_run_can_be_audited(tmp_path: Path, change: str) -> None:
     """Others have fewer mailboxes, or another start state: what is lost would not be missed."""
