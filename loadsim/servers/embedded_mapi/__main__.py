@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from email.utils import formatdate
 from http import HTTPStatus
 
 from loadsim.servers.child import BACKLOG, listen, run_child, until_end
@@ -133,8 +132,6 @@ class MapiServer:
         if request.path not in TYPES:
             writer.write(_plain(HTTPStatus.NOT_FOUND, {}))
             return
-        started = self._now()
-        echoed = {name: request.headers[name.lower()] for name in _ECHOED if name.lower() in request.headers}
         try:
             request.check()
             if request.kind not in TYPES[request.path]:
@@ -144,13 +141,11 @@ class MapiServer:
             reader.end()
         except (RefusedError, MalformedError) as refused:
             code = refused.code if isinstance(refused, RefusedError) else INVALID_BODY
-            writer.write(_plain(HTTPStatus.OK, echoed | {"X-ResponseCode": str(code), "Content-Type": "text/html"}))
+            writer.write(_plain(HTTPStatus.OK, {"X-ResponseCode": str(code), "Content-Type": "text/html"}))
             return
-        headers = echoed | {
+        headers = {
             "Content-Type": "application/mapi-http",
             "X-ResponseCode": "0",
-            "X-ServerApplication": "Exchange/15.00.0847.4040",
-            "X-ExpirationInfo": str(int(EXPIRY_S * 1000)),
             "X-PendingPeriod": str(int(PENDING_S * 1000)),
             "Transfer-Encoding": "chunked",
         }
@@ -159,10 +154,8 @@ class MapiServer:
         writer.write(_head(HTTPStatus.OK, headers, cookies) + _chunk(b"PROCESSING\r\n"))
         if session is not None and request.kind == "NotificationWait":
             answer = await self._news(session, writer)
-        elapsed_ms = (self._now() - started) * 1000
-        times = f"X-ElapsedTime: {elapsed_ms:.0f}\r\nX-StartTime: {formatdate(usegmt=True)}"
-        done = f"DONE\r\nX-ResponseCode: 0\r\n{times}\r\n\r\n"
-        writer.write(_chunk(done.encode() + answer + _NO_AUXILIARY) + _chunk(b""))
+        done = b"DONE\r\nX-ResponseCode: 0\r\n\r\n"
+        writer.write(_chunk(done + answer + _NO_AUXILIARY) + _chunk(b""))
 
     async def _news(self, session: Session, writer: asyncio.StreamWriter) -> bytes:
         """Wait for a notification, and return the body that tells if there is one (section 2.2.4.4.2)."""
@@ -291,7 +284,6 @@ TYPES: dict[str, dict[str, Callable[[MapiServer, Request, Reader], Answer]]] = {
     },
     NSPI: {"Bind": MapiServer.bind, "ResolveNames": MapiServer.resolve_names, "Unbind": MapiServer.unbind},
 }
-_ECHOED = "X-RequestType", "X-RequestId", "X-ClientInfo"
 _NO_AUXILIARY = bytes(4)
 _UNRESOLVED, _RESOLVED = 0, 2
 """Minimal identifiers that tell how a name was resolved ([MS-OXNSPI] section 2.2.1.8)."""

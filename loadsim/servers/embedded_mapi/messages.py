@@ -46,7 +46,6 @@ class OpenMessage:
     draft: Message
     writable: bool
     saved: bool = False
-    next_attachment: int = 0
 
     @property
     def values(self) -> Values:
@@ -79,7 +78,7 @@ def open_message(call: Call, on: object, code_page: int, folder_number: int, mod
     if number not in folder.messages:
         raise RopError(Error.NOT_FOUND)
     draft = folder.messages[number].copy(number)
-    message = OpenMessage(folder, draft, mode > 0, True, max(draft.attachments, default=-1) + 1)
+    message = OpenMessage(folder, draft, mode > 0, saved=True)
     head = bytes((any(tag >> 31 for tag in draft.values),)) + typed_string("")
     head += typed_string(draft.values.get(SUBJECT, ""))
     recipients = draft.recipients.values()
@@ -190,9 +189,9 @@ def open_attachment(call: Call, message: OpenMessage, mode: int, number: int) ->
 
 
 def create_attachment(call: Call, message: OpenMessage) -> Answer:
+    """Open a new attachment; the one before it has been saved."""
     _check_writable(message)
-    number = message.next_attachment
-    message.next_attachment += 1
+    number = len(message.draft.attachments)
     return OpenAttachment(message, number, {}, writable=True), struct.pack("<I", number)
 
 
