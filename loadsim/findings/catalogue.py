@@ -6,6 +6,7 @@ is shown, and `{users:user}` counts users. The documentation of the codes is mad
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, unique
 from functools import cached_property, partial
 from string import Formatter
@@ -51,20 +52,17 @@ _warning = partial(_entry, Severity.WARNING, None)
 _note = partial(_entry, Severity.NOTE, None)
 
 
-def _fault(sentence: str, remedy: str = RUN_AGAIN) -> Entry:
-    return Severity.INVALID, Cause.FAULT, sentence, remedy
+def _invalid_by(cause: Cause, usual_remedy: str) -> Callable[..., Entry]:
+    def entry(sentence: str, remedy: str = usual_remedy) -> Entry:
+        return Severity.INVALID, cause, sentence, remedy
+
+    return entry
 
 
-def _too_slow(sentence: str, remedy: str = MORE_GENERATOR) -> Entry:
-    return Severity.INVALID, Cause.GENERATOR, sentence, remedy
-
-
-def _overload(sentence: str, remedy: str = LESS_LOAD) -> Entry:
-    return Severity.INVALID, Cause.LOAD, sentence, remedy
-
-
-def _too_small(sentence: str, remedy: str = MORE_HITS) -> Entry:
-    return Severity.INVALID, Cause.TERMS, sentence, remedy
+_fault = _invalid_by(Cause.FAULT, RUN_AGAIN)
+_too_slow = _invalid_by(Cause.GENERATOR, MORE_GENERATOR)
+_overload = _invalid_by(Cause.LOAD, LESS_LOAD)
+_too_small = _invalid_by(Cause.TERMS, MORE_HITS)
 
 
 @unique
