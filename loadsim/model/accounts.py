@@ -187,9 +187,9 @@ def _accounts(
             raise ConfigError(f"{name}: line {line}: expected a user, found {show(row['user'])}")
         if not row["password"] or not row["password"].isprintable():
             raise ConfigError(f"{name}: line {line}: expected a password, found none, or one that cannot be sent")
-        if row["user"] in seen or address.lower() in seen:
+        if row["user"].lower() in seen or address.lower() in seen:  # servers ignore the case
             raise ConfigError(f"{name}: line {line}: expected each user once, found {show(row['user'])} again")
-        seen |= {row["user"], address.lower()}
+        seen |= {row["user"].lower(), address.lower()}
         first = accounts[0].address if accounts else address
         accounts.append(Account(number, row["user"], address, row["password"], manifest_key, first_address=first))
     return accounts

@@ -263,7 +263,7 @@ async def inspect(
 
     examined = all_done(await visit(accounts, services, examine, partial(progress, INSPECT)))
     states = [(account, state) for account, (state, _) in zip(accounts, examined, strict=True)]
-    refuse_foreign([(account, state.foreign) for account, state in states])
+    refuse_foreign(states)
     if mode == "never":
         _refuse_missing_folders(start, states)
     to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
@@ -356,7 +356,7 @@ async def restore_mailbox(
     # Find the changes.
     digest = start.digest(account.number, mailbox.path)
     state = await inspect_mailbox(account, mailbox, lambda record: record.digest == digest and not from_scratch)
-    refuse_foreign([(account, state.foreign)])
+    refuse_foreign([(account, state)])
     change = await change_mailbox(state, start, account.number, from_scratch)
 
     # Write the manifest before the folders that it names are created.

@@ -201,9 +201,15 @@ async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping
     return {name: value for name, value in found.items() if name not in twice and len(value) <= LONGEST_FIELD}
 
 
-def refuse_foreign(foreign: Sequence[tuple[Account, dict[str, int]]]) -> None:
-    """Raise `ConfigError` if any of these accounts holds others' mail (numbers of messages by folder)."""
-    rejected = [(account, folders) for account, folders in foreign if folders]
+def refuse_foreign(states: Sequence[tuple[Account, MailboxState]]) -> None:
+    """Raise `ConfigError` if any of these mailboxes holds others' mail, or is also that of another user."""
+    for account, state in states:
+        if manifest.ANOTHER_USERS in state.kept:
+            raise ConfigError(
+                f"{name_of(account)}: folder {manifest.FOLDER}: expected a mailbox for each user, found the manifest of"
+                " another one: do two names or the master user log on to the same account? `loadsim clean` these first"
+            )
+    rejected = [(account, state.foreign) for account, state in states if state.foreign]
     if not rejected:
         return
     account, folders = rejected[0]

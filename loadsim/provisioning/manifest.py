@@ -43,6 +43,10 @@ _PURPOSE = b"loadsim manifest 1\n"
 """Prefix of the signed text, so that the key, perhaps a password, signs nothing else of the same form."""
 
 
+ANOTHER_USERS = "it is that of another user of these accounts, who has this mailbox, too"
+"""The reason against the manifest of another account with the same first one."""
+
+
 class RejectedManifest(Exception):
     """A message that claims to be a manifest is not accepted; `str()` is the reason, which does not quote it."""
 
@@ -191,6 +195,8 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
             "expected names of folders that profiles have, or the scenario's `folders`, found another"
         )
     del document["signature"]
+    if form.account != account.address.lower() and form.first_account == _first_account(account):
+        raise RejectedManifest(ANOTHER_USERS)
     if form.account != account.address.lower() or not hmac.compare_digest(
         form.signature.encode(errors="replace"), _signature(account, document).encode()
     ):

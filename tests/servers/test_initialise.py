@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,11 +28,13 @@ from provisioning import (
 
 from loadsim.cli import parser
 from loadsim.errors import ConfigError
+from loadsim.model.accounts import AccountTable
 from loadsim.model.content.compose import Contents
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, NewMessage, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
+from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import Initialised, StoredState, change_folder, initialise, restore_mailbox
 
 
@@ -253,6 +256,24 @@ def test_foreign_mail_is_refused_and_nothing_changed(lab: Lab) -> None:
             " use empty test accounts"
         )
     assert lab.snapshots() == before
+
+
+def test_two_users_of_one_mailbox_are_refused(lab: Lab) -> None:
+    """As by a master user who is sent no name of theirs. In a run, the server would be accused of mail that vanishes.
+
+    `clean` removes what both have put.
+    """
+    first, second, third = lab.accounts
+    second = replace(second, login=first.login, password=first.password)
+    shared = replace(lab, scenario=replace(lab.scenario, accounts=AccountTable("", (first, second, third))))
+    with pytest.raises(ConfigError):  # perhaps already by folders that both create
+        run(shared)
+    with pytest.raises(ConfigError, match="expected a mailbox for each user, found the manifest of another one"):
+        run(shared)
+    for _ in range(2):
+        asyncio.run(clean(shared.scenario, shared.services, False, quiet))
+    assert not any(messages for mailbox in lab.snapshots() for messages in mailbox.values())
+    run(lab)
 
 
 def test_reports_that_quote_nothing_of_ours_are_foreign(lab: Lab) -> None:

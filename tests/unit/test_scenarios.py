@@ -218,6 +218,10 @@ def test_accounts_from_a_table(tmp_path: Path, file: Path) -> None:
             "user,password,address\na,hunter2,\nb,hunter2,A@loadsim.test\n",
             "line 3: expected each user once, found 'b' again",
         ),
+        (
+            "user,password,address\nAnna,hunter2,a@loadsim.test\nanna,hunter2,b@loadsim.test\n",
+            "line 3: expected each user once, found 'anna' again",
+        ),
         ("user,password\na\n", "line 2: expected 2 columns, found more or fewer"),
         ("user,password\na,hunter2\x07\n", "line 2: expected a password, found none, or one that cannot be sent"),
         ('user,password\na,"hunter2" b\n', "line 2: expected CSV, found something else"),
