@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadsim.model.mail_program import module_name
-from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
+from loadsim.model.ports import ALL_TASKS, Account, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.mapi.address_book import AddressBook
 from loadsim.protocols.mapi.log_on import check_library
@@ -16,6 +16,7 @@ from loadsim.protocols.tls import TlsContexts
 class MapiDriver:
     """Composes the session of each user (`ports.Driver`). Users share what they learn of the address book."""
 
+    needs = ("mapi",)
     supported_tasks = ALL_TASKS
 
     def __init__(self, services: Services) -> None:
@@ -36,9 +37,5 @@ class MapiDriver:
         return Session(mailbox, MapiSubmission(mailbox), MailboxCalendar(mailbox))
 
 
-def open_driver(services: Services) -> Driver:
-    """Return the driver (entry point `mapi`)."""
-    return MapiDriver(services)
-
-
-open_driver.needs = ("mapi",)  # type: ignore[attr-defined]
+open_driver = MapiDriver
+"""The entry point `mapi`."""

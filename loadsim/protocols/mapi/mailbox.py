@@ -43,7 +43,7 @@ from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, Folders, rea
 from loadsim.protocols.mapi.news import News
 from loadsim.protocols.mapi.objects import TABLE, Row, number, rows_of, stream_of, write_message
 from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, Notified
-from loadsim.protocols.mapi.rops import Handle, Request
+from loadsim.protocols.mapi.rops import NO_HANDLE, Handle, Request
 from loadsim.protocols.mapi.rows import (
     ATTACHMENTS,
     MapiRef,
@@ -127,7 +127,7 @@ class MapiMailbox:
     def _leave(self) -> None:
         """Forget the objects and events of a session that is over."""
         self._close()
-        self._shown, self._stream = None, None
+        self._shown, self._message, self._stream = None, Handle(), None
         self._registered = False
         self._news.forget_events()
 
@@ -268,27 +268,16 @@ class MapiMailbox:
             return await self._structure(ref)
 
     async def _structure(self, ref: Hashable) -> Structure:
-        opening = await self._opening(ref)
-        listed = rops.get_attachment_table(opening.opened, 0x40)
-        text = rops.open_stream(opening.opened, tags.BODY)
+        batch, message = await self._message_in(ref, again=True)
+        listed = rops.get_attachment_table(message, 0x40)
+        text = rops.open_stream(message, tags.BODY)
         text.may_fail = True  # a message may have none
-        batch = [opening, listed, rops.set_columns(listed.opened, ATTACHMENTS), text]
+        batch += [listed, rops.set_columns(listed.opened, ATTACHMENTS), text]
         rows = await rows_of(self.session, "OpenMessage", batch, listed.opened, ATTACHMENTS)
         self.session.unused.append(listed.opened)
-        self._shown, self._message, self._stream = ref, opening.opened, None if text.failed else text
+        self._stream = None if text.failed else text
         shown = None if text.failed else Part(_TEXT_PART, "text/plain", text.answer // 2)
         return Structure(shown, tuple(map(part_of, rows)))
-
-    async def _opening(self, ref: Hashable) -> Request[None]:
-        """Return the request that opens a message in place of the one that is open."""
-        assert isinstance(ref, MapiRef), "a reference of another driver"
-        folder_id = await self._number(ref.folder)
-        if self._shown is not None:
-            self.session.unused.append(self._message)
-        if self._stream is not None:
-            self.session.unused.append(self._stream.opened)
-        self._shown, self._stream = None, None
-        return rops.open_message(self.session.mailbox, folder_id, ref.message)
 
     async def part(self, ref: Hashable, part: Part) -> bytes:
         """ReadStream of the text, or of a file (MS-OXCPRPT section 2.2.15), encoded as `composition` says."""
@@ -319,7 +308,6 @@ class MapiMailbox:
         attachment = rops.open_attachment(message, int(part.name) - 2)
         stream = rops.open_stream(attachment.opened, tags.ATTACH_DATA)
         data = await stream_of(self.session, [*batch, attachment, stream], stream)
-        self._shown, self._message = ref, message
         self.session.unused += [stream.opened, attachment.opened]
         return data
 
@@ -330,15 +318,17 @@ class MapiMailbox:
             stream = rops.open_stream(message, tags.BODY)
             batch.append(stream)
         data = await stream_of(self.session, batch, stream)
-        self._shown, self._message = ref, message
         self.session.unused.append(stream.opened)
         return data.decode("utf-16-le", "replace").removesuffix("\0")
 
-    async def _message_in(self, ref: Hashable) -> tuple[list[Request[Any]], Handle]:
-        """Return a batch that opens a message, unless it is open, and the message."""
-        if self._shown == ref:
+    async def _message_in(self, ref: Hashable, again: bool = False) -> tuple[list[Request[Any]], Handle]:
+        """Return a batch that opens a message in place of the last one, unless it is open, and the message."""
+        if self._shown == ref and self._message.number != NO_HANDLE and not again:
             return [], self._message
-        opening = await self._opening(ref)
+        assert isinstance(ref, MapiRef), "a reference of another driver"
+        opening = rops.open_message(self.session.mailbox, await self._number(ref.folder), ref.message)
+        self.session.unused += [self._message, *([self._stream.opened] if self._stream else [])]
+        self._shown, self._message, self._stream = ref, opening.opened, None
         return [opening], opening.opened
 
     # --- changing ---

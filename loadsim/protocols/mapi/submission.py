@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loadsim.errors import ServerLost, TaskFailed
+from loadsim.errors import TaskFailed
 from loadsim.model.ports import ServerOffer
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.composition import composed
@@ -70,11 +70,8 @@ class MapiSubmission:
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
         """ResolveNames of a recipient; see `ports.Probing`."""
-        session = self.mailbox.session
-        if not session.is_on:
-            raise ServerLost("not logged on")
-        with session:
-            await self.mailbox.book.resolve(session, [recipient])
+        with self.mailbox.session:
+            await self.mailbox.book.resolve(self.mailbox.session, [recipient])
         return self.mailbox.offer
 
     async def close(self) -> None:
