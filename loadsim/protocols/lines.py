@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from loadsim.errors import printable
@@ -25,23 +25,35 @@ MOST_TRACED_LINES = 20_000
 
 _LITERAL = re.compile(rb"\{(\d+)\+?\}\r\n")
 _LOG_ON = re.compile(rb"\A(\S+ LOGIN|\S+ AUTHENTICATE \S+|AUTH \S+) .*", re.DOTALL)
-_ANSWER = re.compile(
-    rb"\* (?:\d+ (?:EXISTS|EXPUNGE|FETCH|RECENT)|OK|NO|BAD|BYE|PREAUTH|CAPABILITY|ENABLED|ID|FLAGS|LIST|LSUB|NAMESPACE"
-    rb"|E?SEARCH|STATUS|QUOTA|QUOTAROOT)\b|\+(?: |\Z)|[1-5]\d\d |[A-Z]{1,4}\d+ (?:OK|NO|BAD)\b",
-    re.IGNORECASE,
-)
+_WITHOUT_TEXT = re.compile(rb"\* \d+ (?:FETCH\b|(?:EXISTS|EXPUNGE|RECENT)\Z)", re.IGNORECASE)
 _CHALLENGE = re.compile(rb"\A(\+|334) [A-Za-z0-9+/]{12,}={0,2}")
 _FETCHED = re.compile(rb"\* *\d+ *FETCH\b", re.IGNORECASE)
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
+_MASK = MASK.encode()
 
 
 NO_LINES: KeptLines = deque(maxlen=0)
 """Keeps nothing."""
 
 
-def keeping(lines: KeptLines) -> Callable[[bytes | int], None] | None:
-    """Return the function that keeps a line; None if nothing is kept, which costs least."""
-    return None if lines is NO_LINES else lines.append
+def keeping(lines: KeptLines, asked: Callable[[], tuple[Collection[str], bool]]) -> Callable[[bytes], None] | None:
+    """Return the function that keeps a response (IMAP); None if nothing is kept, which costs least.
+
+    `asked` returns the tags of the commands under way, and if one of them is FETCH. A server that states a wrong length
+    sends the rest of a text, perhaps a list, where a response is due: of what answers no command, and in a FETCH of
+    any words, nothing is kept.
+    """
+
+    def keep(line: bytes) -> None:
+        first = line.partition(b" ")[0]
+        tags, is_fetch = asked()
+        if first not in (b"*", b"+"):
+            shown = line if first.decode("ascii", "replace") in tags else _MASK
+        else:
+            shown = first + b" " + _MASK if is_fetch and not _WITHOUT_TEXT.match(line) else line
+        lines.append(shown)
+
+    return None if lines is NO_LINES else keep
 
 
 def unseen(size_bytes: int) -> bytes:
@@ -52,7 +64,7 @@ def unseen(size_bytes: int) -> bytes:
 def text_of(line: bytes, account: Account, *, sent: bool) -> str:
     """Return a line as text: the client's after "C: ", the server's after "S: ", as in RFCs.
 
-    Literals, the texts of a FETCH, credentials, challenges, and what is no response at all, are not shown.
+    Literals, the texts of a FETCH, credentials and challenges are not shown.
     """
     shown, at = b"", 0
     while mark := _LITERAL.search(line, at):
@@ -61,15 +73,12 @@ def text_of(line: bytes, account: Account, *, sent: bool) -> str:
     fetched = not sent and _FETCHED.match(line) is not None
     if not (fetched and at):  # behind a literal is the rest of a text, if a server states a wrong length
         shown += line[at:]
-    mask = MASK.encode()
     if sent:
-        shown = _LOG_ON.sub(rb"\1 " + mask, shown)
-    elif not _ANSWER.match(line):
-        shown = mask
+        shown = _LOG_ON.sub(rb"\1 " + _MASK, shown)
     elif fetched:
-        shown = _QUOTED.sub(b'"' + mask + b'"', shown)
+        shown = _QUOTED.sub(b'"' + _MASK + b'"', shown)
     else:
-        shown = _CHALLENGE.sub(rb"\1 " + mask, shown)
+        shown = _CHALLENGE.sub(rb"\1 " + _MASK, shown)
     is_cut = len(line) >= KEPT_BYTES
     text = without_password(shown.decode("utf-8", "replace").rstrip(), account, is_cut=is_cut)
     return f"{'C' if sent else 'S'}: {printable(text)}{'...' if is_cut else ''}"

@@ -3,6 +3,7 @@
 import re
 from base64 import b64decode, b64encode
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from virtual_runs import quiet, scenario_of
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.model.log_on import LOGIN_COMMAND, METHODS, TOKEN_METHODS
-from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.model.ports import INBOX, Account, Endpoint, Services
 from loadsim.protocols.imap.commands import Literal, encode
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.lines import KEPT_BYTES, KEPT_LINES, MOST_TRACED_LINES, Trace, excerpt, text_of
@@ -177,24 +178,97 @@ def test_no_appended_text_is_shown(text: str, free_bytes: int, folder: str) -> N
     assert shown.startswith("C: t1 APPEND") and not re.search("[QWZ]{3}", shown)
 
 
-def test_what_is_no_response_is_not_shown() -> None:
-    """A server that states a wrong length sends the rest of a text where a response is due."""
-    for rest in (b"rest of a text", b"* a list", b"+1", b"There is no mail", b"* 3 of us"):
-        assert text_of(rest, OTHER, sent=False) == "S: ***"
+REST = ("%s", "220 %s", "* NO %s", "* List of %s", "* 3 %s", "+ %s", "t99 OK %s", "* 3 EXISTS %s")
+"""Lines of a text that look like an answer."""
+
+
+def after_log_on(command: bytes) -> tuple[bytes, ...]:
+    """The answer of a server to a command, without its tag."""
+    if command.startswith(b"CAPABILITY"):
+        return b"* CAPABILITY IMAP4rev1 AUTH=PLAIN SASL-IR", b" OK"
+    if command.startswith(b"LIST"):
+        return b'* LIST () "/" INBOX', b" OK"
+    if command.startswith(b"SELECT"):
+        return b"* 3 EXISTS", b"* OK [UIDVALIDITY 7] valid", b"* No room tomorrow", b" OK [READ-WRITE] done"
+    return (b" OK",)
+
+
+@pytest.mark.parametrize("driver", ["imap", "aioimaplib"])
+@settings(max_examples=25)
+@given(rest=st.lists(st.tuples(st.sampled_from(REST), st.text("QWZ", min_size=4)), min_size=1))
+def test_the_rest_of_a_text_is_no_answer(driver: str, rest: list[tuple[str, str]]) -> None:
+    """A server that states a wrong length sends it where a response is due. What it says otherwise is shown."""
+    text = [(frame % word).encode() for frame, word in rest]
+
+    def serve(transport: Transport, written: bytes) -> None:
+        if not written:
+            transport.say(b"* OK mail\r\n")
+        for line in written.splitlines():
+            tag, _, command = line.partition(b" ")
+            answers = [*after_log_on(command)]
+            if b"FETCH" in command:
+                answers = [b"* 1 FETCH (UID 1 BODY[1] {2}\r\nab)", *text, b" OK"]
+            transport.say(*(answer + b"\r\n" for answer in answers[:-1]), tag + answers[-1] + b"\r\n")
+
+    observer = Keeping()
+
+    async def main(_: Loop) -> None:
+        endpoint = Endpoint("mail.test", 1, methods=("plain",))
+        mailbox = open_driver(driver, Services(endpoint, endpoint)).session(OTHER, observer).mailbox
+        with suppress(TaskFailed):
+            await mailbox.log_on()
+            await mailbox.headers(INBOX, 50)
+        mailbox.abandon()
+
+    play(serve, main)
+    shown = excerpt(observer.lines, OTHER, lambda _: "")
+    assert not re.search("[QWZ]{3}", "\n".join(shown))
+    assert any(re.fullmatch(r" C: \S+ (UID )?FETCH .*", line) for line in shown)
+    assert {"S: * OK [UIDVALIDITY 7] valid", "S: * 3 EXISTS", "S: * No room tomorrow"} < {*shown}
+
+
+@settings(max_examples=25)
+@given(text=st.lists(st.sampled_from(["220 QWZ", "554 QWZ", "354 QWZ", "250-QWZ", "QWZ"]), min_size=1))
+def test_a_message_that_a_server_repeats_is_not_shown(text: list[str]) -> None:
+    """Neither in kept lines nor in an error; the words of the server's own are."""
+    message = "\r\n".join(("From: user@sim.test", "", *text, "")).encode()
+    is_message = False
+
+    def serve(transport: Transport, written: bytes) -> None:
+        nonlocal is_message
+        if is_message:
+            is_message = False
+            transport.say(*(line.encode() + b"\r\n" for line in (*text, "250 thanks")))
+            return
+        if not written:
+            transport.say(b"220 mail\r\n")
+        for line in written.splitlines():
+            is_message = line == b"DATA"
+            transport.say(b"354 go on\r\n" if is_message else b"250 mine\r\n")
+
+    observer, errors = Keeping(), list[str]()
+
+    async def main(_: Loop) -> None:
+        endpoint = Endpoint("mail.test", 1)
+        submission = open_driver("imap", Services(endpoint, endpoint)).session(OTHER, observer).submission
+        try:
+            await submission.send("user@sim.test", ["user@sim.test"], message)
+        except TaskFailed as failure:
+            errors.append(str(failure))
+        with suppress(TaskFailed):
+            await submission.close()
+
+    play(serve, main)
+    shown = "\n".join([*excerpt(observer.lines, OTHER, lambda _: ""), *errors])
+    assert "QWZ" not in shown
+    assert "S: 354 go on" in shown and "S: 250 mine" in shown
+
+
+def test_words_of_a_server_are_shown() -> None:
     wrong = b"* 1 FETCH (BODY[1] {2}\r\nQWZQWZ QWZ"
     assert text_of(wrong, OTHER, sent=False) == "S: * 1 FETCH (BODY[1] {2 bytes}"
-    for answer in (
-        "* 3 EXISTS",
-        "+ idling",
-        "* SEARCH 2",
-        "t12 NO [LIMIT] full",
-        "334 ok",
-        "PAHD3 OK done",
-        "+",
-        "* LIST () / A",
-    ):
+    for answer in ("* NO [ALERT] full", "t12 NO [LIMIT] full", "334 ok", "+ idling"):
         assert text_of(answer.encode(), OTHER, sent=False) == f"S: {answer}"
-    assert text_of(b"* NO [ALERT] full", OTHER, sent=False) == "S: * NO [ALERT] full"
     assert text_of(b"550 5.1.1 no\x1b[2J", OTHER, sent=False) == "S: 550 5.1.1 no\\x1b[2J"
 
 

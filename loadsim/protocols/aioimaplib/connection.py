@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -53,6 +53,7 @@ class _ImapProtocol(library.IMAP4ClientProtocol):
     ) -> None:
         super().__init__(asyncio.get_running_loop(), on_lost)
         self.sent_bytes = 0
+        self.tag = ""  # of the last command
         self._observer = observer
         self._on_data = on_data
 
@@ -63,6 +64,7 @@ class _ImapProtocol(library.IMAP4ClientProtocol):
         self.sent_bytes += len(line.encode()) + 2
         self._observer.lines.append(self._observer.now())
         self._observer.lines.append(line.encode()[:KEPT_BYTES])
+        self.tag = line.partition(" ")[0] if line != "DONE" else self.tag
         super().send(line, cast(str, scrub))
 
     def read(self, response: bytes) -> None:
@@ -113,7 +115,9 @@ class LibraryConnection:
         loop = asyncio.get_running_loop()
         self._greeting, self._ended = loop.create_future(), loop.create_future()
         self._guard = Guard(self._fail)
-        self._wire = ImapWire(read=self._read, response_bytes=RESPONSE_BYTES, keep=keeping(self.observer.lines))
+        self._wire = ImapWire(
+            read=self._read, response_bytes=RESPONSE_BYTES, keep=keeping(self.observer.lines, self._asked)
+        )
         self._protocol = _ImapProtocol(self.observer, self._on_data, lambda error: self._fail(self._bye or loss(error)))
 
     # --- the port ---
@@ -185,6 +189,9 @@ class LibraryConnection:
     async def wait_closed(self) -> None:
         await asyncio.wait((self._ended,), timeout=self.limit_s)
         self.abort()
+
+    def _asked(self) -> tuple[Collection[str], bool]:
+        return (self._protocol.tag,), self._under_way is not None and self._under_way.name.endswith("FETCH")
 
     # --- commands ---
 

@@ -18,7 +18,7 @@ import asyncio
 import math
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
     _rest: Iterator[Response] | None = field(default=None, init=False)  # responses that wait for the next turn
 
     def __post_init__(self) -> None:
-        self._wire, self._guard = ImapWire(keep=keeping(self.observer.lines)), Guard(self._fail)
+        self._wire, self._guard = ImapWire(keep=keeping(self.observer.lines, self._asked)), Guard(self._fail)
         self._greeting, self._closed = self._loop.create_future(), self._loop.create_future()
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
@@ -194,6 +194,9 @@ class Connection(asyncio.Protocol):
             if not self._closed.done():
                 self._transport.abort()
 
+    def _asked(self) -> tuple[Collection[str], bool]:
+        return self._under_way, any(command.name.endswith("FETCH") for command in self._under_way.values())
+
     # --- out ---
 
     @property
@@ -244,9 +247,9 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         command.since_ns, command.sent_bytes = self.observer.now(), len(data)
         command.deadline_s = self._loop.time() + self.limit_s
-        if (keep := self._wire.keep) is not None:
-            keep(command.since_ns)
-            keep(data[:KEPT_BYTES])
+        if self._wire.keep is not None:
+            self.observer.lines.append(command.since_ns)
+            self.observer.lines.append(data[:KEPT_BYTES])
         self._transport.write(data)
         if self._timer is None:
             self._timer = self._loop.call_at(command.deadline_s, self._check_deadlines)

@@ -43,7 +43,7 @@ class ImapWire:
     largest_literal_bytes: int = LARGEST_LITERAL_BYTES
     read: Callable[[bytes], Response | None] = parse
     response_bytes: int = RESPONSE_BYTES
-    keep: Callable[[bytes | int], None] | None = None  # gets the beginning of each response
+    keep: Callable[[bytes], None] | None = None  # gets the beginning of each response
     taken_bytes: int = field(default=0, init=False)  # of the stream, up to the end of the last complete response
     taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
     taken_responses: int = field(default=0, init=False)

@@ -23,8 +23,8 @@ from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilen
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
-from loadsim.protocols.lines import KEPT_BYTES, unseen
-from loadsim.protocols.sasl.masking import without_password
+from loadsim.protocols.lines import KEPT_BYTES, NO_LINES, unseen
+from loadsim.protocols.sasl.masking import MASK, without_password
 from loadsim.protocols.smtp.commands import AUTH, DATA, EHLO, GREETING, QUIT, STARTTLS, SmtpCommand, extensions
 from loadsim.protocols.smtp.wire import SERVICE_CLOSING, Reply, SmtpWire, accepts_message, kind_of
 from loadsim.protocols.tls import handshakes_of, remember
@@ -72,6 +72,7 @@ class SmtpConnection(asyncio.Protocol):
     _pending: list[_Pending] = field(default_factory=list, init=False)
     _answer: asyncio.Future[str | None] | None = field(default=None, init=False)  # None: no reply is due
     _refusal: ServerRefused | None = field(default=None, init=False)  # the first one of the present packet
+    _said: Sequence[bytes] = field(default=(), init=False)  # by the last `go_on`: a message, or a response
     _leaving: bool = field(default=False, init=False)  # further replies are ignored
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
@@ -107,6 +108,7 @@ class SmtpConnection(asyncio.Protocol):
         if self.failure is not None:
             raise again(self.failure)
         assert self._transport is not None
+        self._said = pieces
         size_bytes = sum(map(len, pieces))
         self._pending[0].sent_bytes += size_bytes
         self.observer.lines.append(self.observer.now())
@@ -172,7 +174,7 @@ class SmtpConnection(asyncio.Protocol):
         if self.failure is not None:
             raise again(self.failure)
         now = self.observer.now()
-        self._refusal = None
+        self._refusal, self._said = None, ()
         self._pending += [_Pending(command.verb, now, len(command.line)) for command in packet]
         if self._transport is not None:  # GREETING comes before there is one, and sends nothing
             for command in packet:
@@ -234,7 +236,7 @@ class SmtpConnection(asyncio.Protocol):
             if self._wire.held_bytes and self._answer is None:
                 raise self._unasked("")
         except ProtocolError as error:
-            line = self._wire.rejected.decode("utf-8", "replace")
+            line = self._unrepeated(self._wire.rejected).decode("utf-8", "replace")
             text = f"{error.line}: {line}" if line else error.line
             self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(text, self.account)))
         except Exception as error:  # noqa: BLE001  asyncio would only log it, and the packet never end
@@ -247,7 +249,8 @@ class SmtpConnection(asyncio.Protocol):
         self._end_socket()
 
     def _take(self, reply: Reply) -> None:
-        self.observer.lines.append(reply.text.encode()[:KEPT_BYTES])
+        if self.observer.lines is not NO_LINES:
+            self.observer.lines.append(self._shown(reply).encode()[:KEPT_BYTES])
         if self._answer is None:
             if reply.code != SERVICE_CLOSING:
                 raise self._unasked(self._text_of(reply))
@@ -314,7 +317,14 @@ class SmtpConnection(asyncio.Protocol):
         )
 
     def _text_of(self, reply: Reply) -> str:
-        return " ".join(without_password(reply.text, self.account).split())
+        return " ".join(without_password(self._shown(reply), self.account).split())
+
+    def _shown(self, reply: Reply) -> str:
+        return reply._replace(lines=tuple(map(self._unrepeated, reply.lines))).text
+
+    def _unrepeated(self, line: bytes) -> bytes:
+        """Return a line of the server, unless it repeats a message or response that was sent."""
+        return MASK.encode() if line and any(line in piece for piece in self._said) else line
 
     def _resume(self, text: str | None, failure: TaskFailed | None = None) -> None:
         self._deadline_s = math.inf
