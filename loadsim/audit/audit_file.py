@@ -108,7 +108,7 @@ class AuditFile:
         """Join the faults of all mailboxes, for `faults`. Return the totals.
 
         A message without place in its mailbox was for others if the records name it, or if it is missing elsewhere,
-        which is then the same fault. Nothing is known of it if its sender's records are not whole.
+        which is then the same fault. It is not judged if its sender's records are not whole.
         """
         sql = self._sql
         misdelivered = Code.MAIL_MISDELIVERED.id
@@ -120,9 +120,9 @@ class AuditFile:
             sql.executemany(
                 "UPDATE settled SET code = ?, stray = 0 WHERE at = ?", [(misdelivered, stray) for stray, _ in pairs]
             )
-            # 2. Messages of which nothing is known.
+            # 2. Messages whose senders are not judged.
             sql.executemany("INSERT INTO unsure VALUES (?)", [(user,) for user in unsure_senders])
-            unknown = sql.execute("DELETE FROM settled WHERE stray AND sender IN (SELECT user FROM unsure)").rowcount
+            sql.execute("DELETE FROM settled WHERE stray AND sender IN (SELECT user FROM unsure)")
             # 3. Messages that the records name, in one pass over the records: some may be delivered, though unanswered.
             sql.execute(
                 "UPDATE settled SET code = ?, stray = 0 WHERE stray AND message IN"
@@ -132,8 +132,7 @@ class AuditFile:
         boxes = sql.execute(
             "SELECT sum(why IS NULL), sum(why IS NOT NULL), sum(NOT complete), sum(messages), sum(unknown) FROM box"
         )
-        mailboxes, unread, unjudged, messages, before = (number or 0 for number in boxes.fetchone())
-        return AuditTotals(mailboxes, unread, unjudged, messages, before + unknown)
+        return AuditTotals(*(number or 0 for number in boxes.fetchone()))
 
     def counts(self) -> dict[Code, int]:
         """Return the number of faults by code, in the order of the catalogue."""

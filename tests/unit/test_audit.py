@@ -384,6 +384,20 @@ def test_users_whose_records_are_not_whole_are_not_judged(tmp_path: Path) -> Non
         assert len({user for user, _ in faults}) == 3 - unjudged
 
 
+def test_mail_of_senders_whose_records_are_lost_is_not_judged(tmp_path: Path) -> None:
+    """It is no mail whose place a failed command made unknown: a lost client is no fault of the server."""
+    there = HeldCopy("n1", INBOX, frozenset(), whole=True, sender=1)
+    for at, events in enumerate(([], [MailEvent("seen", "n1", INBOX, 1)])):
+        expected = ExpectedMail(2, None)
+        expected.replay(events)
+        with open_audit_file(tmp_path / f"{at}.sqlite", read_log(write_sample(tmp_path / f"{at}.tlog"))) as file:
+            file.take(2, judge(expected, [there]))
+            assert file.settle([3]).unknown == 0
+            assert file.counts() == {Code.MAIL_UNEXPECTED: 1}
+            assert file.settle([1]).unknown == 0
+            assert file.counts() == {}
+
+
 def test_an_interrupted_audit_goes_on_unless_there_are_more_records(tmp_path: Path) -> None:
     """As after `loadsim cluster collect`: what was judged without them may be wrong."""
     mail = {"message": "n1", "user": 2, "sender": 1, "folder": "individual", "event": "accepted", "at_ns": 0}
