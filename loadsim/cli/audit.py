@@ -14,6 +14,8 @@ from loadsim.audit.audit import audit
 from loadsim.cli.live.progress import shown_progress
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_set
+from loadsim.cli.report_file import REPORT_NAME
+from loadsim.cli.run import report_on
 from loadsim.cli.shown_answer import shown
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
@@ -22,6 +24,8 @@ from loadsim.model.documents.scenario_document import EMBEDDED
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.audit import describe_audit
+from loadsim.runs.result import write_summary
+from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.merge import read_logs
 
 VARIABLE = "LOADSIM_PASSWORD"
@@ -36,13 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_audit(args: argparse.Namespace) -> int:
-    """Audit a run, and print what was found. Return 0 for nothing, 1 for faults, 3 if mailboxes could not be judged."""
+    """Audit a run, print what was found, and renew the run's results.
+
+    Return 0 for nothing, 1 for faults, 3 if mailboxes could not be judged.
+    """
     directory: Path = args.run_directory
     log = read_logs([directory])
     scenario = _scenario(directory / SCENARIO, args.overrides)
     services = services_of(scenario)
     with shown_progress() as progress:
         record = run(audit(directory, log, scenario, services, progress))
+    write_summary(directory, SILENT)  # what the run has written does not know of it
+    if (directory / REPORT_NAME).exists():
+        report_on(directory)
     most_lost = scenario.limits.lost_users
     document = json.dumps(record.document, indent=2) if args.json else shown(describe_audit(record, most_lost))
     print_line(document, sys.stdout)

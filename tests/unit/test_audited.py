@@ -283,6 +283,18 @@ def test_a_scenario_without_a_password_names_the_sources(place: Path, capsys: py
         assert said in capsys.readouterr().err
 
 
+def without_a_server(place: Path) -> Path:
+    """The directory of a run of three users, whose server is not there any more."""
+    nowhere = {"server": {name: {"host": "127.0.0.1", "port": 1} for name in ("imap", "smtp")}}
+    own = {"accounts": {"user": "u{index}", "password": "secret"}}
+    document = {"name": "small", **nowhere, **own, "topology": [{"profile": "loadsim-5.5/medium", "users": 3}]}
+    path = place / "small.json"
+    path.write_text(json.dumps(document))
+    run = write_run(place, "run", scenario_digest=load_scenario(str(path)).digest(), audited=True)
+    path.rename(run / "scenario.yaml")
+    return run
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -292,16 +304,18 @@ def test_a_scenario_without_a_password_names_the_sources(place: Path, capsys: py
 )
 def test_only_the_scenario_of_a_run_can_be_audited(tmp_path: Path, change: str) -> None:
     """Others have fewer mailboxes, or another start state: what is lost would not be missed."""
-    nowhere = {"server": {name: {"host": "127.0.0.1", "port": 1} for name in ("imap", "smtp")}}
-    own = {
-        "accounts": {"user": "u{index}", "password": "secret"},
-        "topology": [{"profile": "loadsim-5.5/medium", "users": 3}],
-    }
-    document = {"name": "small", **nowhere, **own}
-    path = tmp_path / "small.json"
-    path.write_text(json.dumps(document))
-    place = write_run(tmp_path, "run", scenario_digest=load_scenario(str(path)).digest(), audited=True)
-    path.rename(place / "scenario.yaml")
+    place = without_a_server(tmp_path)
     assert main(["audit", str(place), "--set", change]) == 2
     assert not [*place.glob("audit.*")]
     assert main(["audit", str(place), "--set", "accounts.password=another"]) == 3  # nobody answers
+
+
+@pytest.mark.slow
+def test_an_audit_renews_the_results_of_its_run(tmp_path: Path) -> None:
+    """As after a run without one, whose files say that all criteria are met."""
+    place = without_a_server(tmp_path)
+    names = ("score.json", "answer.txt", "report.html")
+    for name in names:
+        (place / name).write_text("valid, criteria met")
+    assert main(["audit", str(place), "--set", "accounts.password=another"]) == 3
+    assert all(Code.AUDIT_INCOMPLETE.id in (place / name).read_text() for name in names)
