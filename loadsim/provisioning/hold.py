@@ -37,6 +37,7 @@ class Hold:
         self._services = services
         self._holder = Holder.this(work, run)
         self._held = False
+        self._replacing = asyncio.Lock()
         self.used = False
         self.lost: str | None = None
         self.failure: str | None = None
@@ -76,16 +77,16 @@ class Hold:
             await asyncio.sleep(RENEW_S)
             await self.renew()
 
-    async def renew(self) -> None:
-        """Renew the hold, or find that it is lost."""
-        await self._replace(replace(self._holder, until_s=Holder.this("").until_s))
+    async def renew(self, limit_s: float | None = CHANGE_LIMIT_S) -> None:
+        """Renew the hold, or find that it is lost; with `limit_s` None, in the time of any visit."""
+        await self._replace(replace(self._holder, until_s=Holder.this("").until_s), limit_s)
 
     async def release(self) -> None:
         """End the hold. Unless a run has used the accounts, remove what `take` created for it."""
-        await self._replace(replace(self._holder, until_s=0))
+        await self._replace(replace(self._holder, until_s=0), CHANGE_LIMIT_S)
         self._held = False
 
-    async def _replace(self, holder: Holder) -> None:
+    async def _replace(self, holder: Holder, limit_s: float | None) -> None:
         async def work(account: Account, mailbox: Provisioning) -> None:
             found = await _manifests(account, mailbox)
             other = manifest.holder_in(found)
@@ -101,7 +102,7 @@ class Hold:
         if self._held and self.lost is None:
             self.failure = f"no answer within {CHANGE_LIMIT_S:g} s"
             with suppress(TimeoutError):
-                async with asyncio.timeout(CHANGE_LIMIT_S):
+                async with asyncio.timeout(limit_s), self._replacing:
                     await self._visit(work)
 
     async def _visit(self, work: Callable[[Account, Provisioning], Awaitable[None]]) -> None:
