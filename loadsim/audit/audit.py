@@ -88,14 +88,14 @@ async def audit(
             while (waiting := file.waits()) and asyncio.get_running_loop().time() < deadline:
                 await asyncio.sleep(PAUSE_S)
                 await read([scenario.account(user) for user in waiting])
-            await hold.renew()
+            await hold.renew(limit_s=None)
             if hold.failure:  # others may have worked on the mailboxes: the next audit finds out
                 file.unread(accounts[0].number, hold.failure.removeprefix(f"{name_of(accounts[0])}: "))
         if hold.lost:
             file.forget()
             raise ConfigError(f"another loadsim has worked on the mailboxes: {hold.lost}")
         totals = file.settle(auditor.unsure_senders)
-        record = _record(run, scenario, totals, file, log.header.audit_allow)
+        record = _record(run, scenario, totals, file)._replace(allowed=log.header.audit_allow)
         least = log.audit.mailboxes if log.audit else 0 if log.header.audited else 1
         if record.mailboxes >= least:
             _write_all(directory / "audit.csv", run, scenario, file)
@@ -174,9 +174,7 @@ def _finding(user: int, fault: Fault, run: str, scenario: Scenario) -> Finding:
     )
 
 
-def _record(
-    run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile, allowed: tuple[str, ...]
-) -> AuditRecord:
+def _record(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) -> AuditRecord:
     unread = [
         finding(Code.MAILBOX_UNREAD, name_of(scenario.account(user)), why=why)
         for user, why in file.failures(MOST_LISTED)
@@ -192,7 +190,6 @@ def _record(
         bounces=file.bounces(),
         counts={code.id: count for code, count in file.counts().items()},
         findings=(*unread, *faults),
-        allowed=allowed,
     )
 
 

@@ -46,11 +46,10 @@ class AuditTotals(NamedTuple):
 
 
 class AuditFile:
-    """The open file, at `path`; `resumed` is the number of mailboxes that an earlier audit has read."""
+    """The open file."""
 
-    def __init__(self, connection: sqlite3.Connection, resumed: int) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = connection
-        self.resumed = resumed
 
     def events(self, user: int) -> Iterator[MailEvent]:
         """Yield the events of a mailbox: first those of acceptance, which others have recorded."""
@@ -190,8 +189,7 @@ def open_audit_file(path: Path, log: TimingLog) -> Iterator[AuditFile]:
             connection.execute("PRAGMA synchronous = OFF")
             if connection.execute("PRAGMA user_version").fetchone() != (_version(log),):
                 _fill(connection, log)
-            (resumed,) = connection.execute("SELECT count(*) FROM box WHERE why IS NULL").fetchone()
-            yield AuditFile(connection, resumed)
+            yield AuditFile(connection)
         finally:
             connection.close()
     except sqlite3.Error as failure:

@@ -86,15 +86,8 @@ def _check_pairs(suite: Suite, scenarios: Mapping[str, Scenario]) -> None:
 
 
 def _terms_of_score(scenario: Scenario) -> tuple[object, ...]:
-    run = scenario.run
-    return (
-        scenario.digest(),
-        run.warm_up_s,
-        run.window_s,
-        scenario.weights,
-        scenario.limits.in_header(),
-        scenario.audit_allow,
-    )
+    run, limits = scenario.run, (scenario.limits.in_header(), scenario.audit_allow)
+    return scenario.digest(), run.warm_up_s, run.window_s, scenario.weights, limits
 
 
 def _of_cell(problem: ConfigError, cell: Cell, suite: Suite) -> ConfigError:

@@ -87,7 +87,8 @@ class AuditRecord(NamedTuple):
             whys = (str(one.values["why"]) for one in self.findings if one.code is Code.MAILBOX_UNREAD)
             why = next(whys, "the records of their users are not whole")
             values: dict[str, Value] = {"left": left, "accounts": self.mailboxes + self.unread, "why": why}
-            severity = None if self.is_incomplete(most_lost) else Severity.DEGRADED
+            incomplete = self.unread or self.unjudged / max(1, self.mailboxes) > most_lost
+            severity = None if incomplete else Severity.DEGRADED
             found.append(finding(Code.AUDIT_INCOMPLETE, "", severity, **values))
         if missed := self.missed:
             found.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=_words(missed)))
@@ -95,7 +96,7 @@ class AuditRecord(NamedTuple):
             allowed = {code: self.counts.get(code, 0) for code in self.allowed}
             found.append(finding(Code.MAIL_FAULTS_ALLOWED, faults=_words(allowed)))
         if self.unknown:
-            severity = Severity.MISSED if self.is_doubtful else None
+            severity = Severity.MISSED if self.unknown_share > MOST_UNKNOWN_SHARE else None
             values = {"unknown": self.unknown, "unknown_share": self.unknown_share}
             found.append(finding(Code.MAIL_UNKNOWN, "", severity, **values))
         return found
@@ -109,19 +110,10 @@ class AuditRecord(NamedTuple):
     def unknown_share(self) -> float:
         return self.unknown / max(1, self.messages)
 
-    @property
-    def is_doubtful(self) -> bool:
-        return self.unknown_share > MOST_UNKNOWN_SHARE
-
-    def is_incomplete(self, most_lost: float) -> bool:
-        """Return whether mailboxes were not read, or too large a share of them is of users whose records are lost."""
-        return self.unread > 0 or self.unjudged / max(1, self.mailboxes) > most_lost
-
     def exit_status(self, most_lost: float) -> int:
         """Return 3 if the audit is incomplete, 1 if it has found a fault or too much is unknown, 0 if not."""
-        if self.is_incomplete(most_lost):
-            return 3
-        return 1 if self.missed or self.is_doubtful else 0
+        severities = {one.severity for one in self.judged(most_lost)}
+        return 3 if Severity.INVALID in severities else 1 if Severity.MISSED in severities else 0
 
 
 def _words(counts: Mapping[str, int]) -> tuple[str, ...]:

@@ -406,8 +406,8 @@ def test_an_interrupted_audit_goes_on_unless_there_are_more_records(tmp_path: Pa
     for records in (1, 1, 2):
         write_sample(tmp_path / f"{len(resumed)}.tlog", [], [mail] * records)
         with open_audit_file(path, read_log(tmp_path / f"{len(resumed)}.tlog")) as file:
-            resumed.append(file.resumed)
+            resumed.append(file.is_read(2))
             assert len(list(file.events(2))) == records
             file.take(2, Judged(1))
             assert file.is_read(2) and not file.is_read(1)
-    assert resumed == [0, 1, 0]
+    assert resumed == [False, True, False]
