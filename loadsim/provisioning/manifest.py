@@ -14,6 +14,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Annotated, Any, NamedTuple
@@ -22,7 +23,7 @@ from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.documents.typed import Row, closed, value_of
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
-from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Part, Provisioning, Stored
+from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Provisioning, Stored
 from loadsim.model.workload import may_be_made
 from loadsim.provisioning.holder import Holder, Line
 from loadsim.provisioning.sessions import name_of
@@ -160,16 +161,14 @@ async def accepted_in(mailbox: Provisioning, account: Account) -> list[Manifest]
     return accepted
 
 
-_TEXT = Part("TEXT", "text/plain", 0)
-"""All of a message behind its header (RFC 9051 section 6.4.5.1)."""
-
-
 async def _body(mailbox: Provisioning, message: Stored) -> bytes:
     """Fetch a manifest's body, which must match its tag except for line ends that servers drop or add."""
-    try:
-        body = bytes(await mailbox.part(message.ref, _TEXT)).rstrip(b"\r\n")
-    except ServerRefused:
-        raise RejectedManifest("expected a body, found none") from None
+    found: bytes | None = None
+    with suppress(ServerRefused):
+        found = (await mailbox.texts([message.ref])).get(message.ref)
+    if found is None:
+        raise RejectedManifest("expected a body, found none")
+    body = bytes(found).rstrip(b"\r\n")
     if len(body) > LARGEST_BYTES:
         raise RejectedManifest(f"expected at most {LARGEST_BYTES} bytes, found {len(body)}")
     assert message.tag is not None

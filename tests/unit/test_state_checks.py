@@ -158,6 +158,7 @@ LEGAL = {
     "a message marked as deleted by others": [
         *OPEN, "C: FETCH 1:* (UID FLAGS)", *(rf"S: * {n} FETCH (UID {n + 1} FLAGS (\Deleted))" for n in (1, 2, 3)), "S: OK",
         "C: NOOP", "S: * 2 EXPUNGE", "S: OK"],
+    "mail behind the largest UID": [*OPEN, "C: UID FETCH 4294967296:* (UID FLAGS)", "S: OK"],
     "UIDs that are not there": [*OPEN, *LIST, "C: UID FETCH 40 (FLAGS)", "S: OK"],
     "mail and expunges while an answer arrives": [
         *OPEN, *LIST, "BC: NOOP", "BS: OK", "C: UID EXPUNGE 2", "S: * 1 EXPUNGE", "S: OK", "C: UID FETCH 4:* (FLAGS)",

@@ -183,7 +183,10 @@ class KnownSession:
 
     def _about(self, sent: Sent, view: OpenMailbox, numbers: bytes, rest: bytes) -> None:
         """Take a command about messages of the open mailbox."""
-        sent.numbers = numbers_of(numbers.decode().replace("*", str(LARGEST_NUMBER)))
+        try:
+            sent.numbers = numbers_of(numbers.decode().replace("*", str(LARGEST_NUMBER)))
+        except ProtocolError:  # behind the largest UID, which a server may give
+            return
         sent.messages, sent.last_uid, sent.rest = len(view.uids), view.highest[1], rest.upper()
         if sent.name in ("FETCH", "UID FETCH"):
             sent.wants = tuple(name for item, name in _ITEMS if item in sent.rest)

@@ -168,7 +168,7 @@ def _file_properties(fields: Fields) -> list[tuple[int, Value]]:
     """Return the properties of a file attachment (MS-OXCMSG section 2.2.2)."""
     content_type = _text(fields, "content-type") or "application/octet-stream"
     _, parameters = field_value(fields.get("content-disposition", b""))
-    name = parameters.get("filename", b"attachment").decode("utf-8", "replace")
+    name = parameters.get("filename", b"").decode("utf-8", "replace") or "attachment"
     properties: list[tuple[int, Value]] = [
         (tags.ATTACH_METHOD, 1),
         (tags.RENDERING_POSITION, -1),

@@ -67,8 +67,6 @@ _MARKS = {Flag.ANSWERED: (102, 0x105), Flag.FORWARDED: (104, 0x106), None: (0, 0
 """PidTagLastVerbExecuted and PidTagIconIndex (MS-OXOMSG section 2.2.1.10) of a flag; None: of neither."""
 
 _TEXT_PART = "1"
-_WHOLE_TEXT = "TEXT"
-"""The name of a part that is all behind the header (RFC 9051 section 6.4.5.1)."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -282,10 +280,6 @@ class MapiMailbox:
     async def part(self, ref: Hashable, part: Part) -> bytes:
         """ReadStream of the text, or of a file (MS-OXCPRPT section 2.2.15), encoded as `composition` says."""
         with self.session:
-            if part.name == _WHOLE_TEXT:
-                if (body := await self._body(ref)) is None:
-                    raise ServerRefused("no MIME", "not a message of loadsim")
-                return body
             if part.name == _TEXT_PART:
                 return encoded_text(await self._text(ref))
             if not part.name.isdecimal():
