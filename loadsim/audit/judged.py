@@ -75,9 +75,11 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
         if message in expected.schedules:
             of.copies = [copy for copy in of.copies if copy[0] != CALENDAR]
             there = [each for each in there if each.folder != CALENDAR]
+        if not of.places and (of.strange or all(folder != SENT_ITEMS for folder, _ in of.copies)):
+            there = [each for each in there if not _saved_itself(expected.user, each)]
         if of.strange and not of.places:
             if expected.knows_start or not message.startswith(INITIAL):
-                faults += _strange(message, of, [each for each in there if not _saved_itself(expected.user, each)])
+                faults += _strange(message, of, there)
             continue
         wanted, have = Counter(folder for folder, _ in of.copies), Counter(each.folder for each in there)
         if of.places:

@@ -342,6 +342,18 @@ def test_what_each_action_implies(events: list[Any], found: list[Any], faults: l
     assert judged(events, found) == faults
 
 
+@pytest.mark.parametrize("folder", [SENT_ITEMS, "Folder 01"])
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_server_may_save_by_itself_what_its_user_has_not_saved(folder: str, saved: bool) -> None:
+    """MAPI does so, and the end of a run may come before SAVE SENT. The user may also be on the list."""
+    mailbox = ExpectedMail(1, START)
+    mailbox.replay([MailEvent("accepted", "n1", "list", 1), *([MailEvent("saved", "n1", SENT_ITEMS, 1)] * saved)])
+    there = [HeldCopy("n1", at, frozenset({"\\seen"}), True, 1) for at in (INBOX, folder, *([SENT_ITEMS] * saved))]
+    start = [HeldCopy(one.message, one.folder, frozenset({"\\seen"}), True, 2) for one in START]
+    faults = judge(mailbox, [*start, *there]).faults
+    assert [fault.code for fault in faults] == [Code.MAIL_DUPLICATED] * (saved or folder != SENT_ITEMS)
+
+
 def test_without_a_known_start_state_only_mail_of_the_run_is_judged() -> None:
     mailbox = ExpectedMail(1, None)
     mailbox.replay([MailEvent("deleted", "ia", DELETED_ITEMS, 2), MailEvent("accepted", "n1", "list", 2)])
