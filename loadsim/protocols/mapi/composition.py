@@ -34,7 +34,7 @@ from loadsim.model.content.templates import (
 )
 from loadsim.model.message_tag import HEADER, MessageTag, body_digest
 from loadsim.model.ports import Part
-from loadsim.protocols.imap.requests import fields_of
+from loadsim.protocols.imap.requests import addresses_of, fields_of
 from loadsim.protocols.imap.values import field_value
 from loadsim.protocols.mapi import tags
 from loadsim.protocols.mapi.wire import Value, time_of
@@ -114,7 +114,7 @@ def composed(message: bytes, named: NamedTags) -> Composed:
             properties.append((tag, _text(fields, name)))
     if is_appointment:
         properties += _appointment(text, named)
-    to = [address for address in (each.strip() for each in _text(fields, "to").split(",")) if address]
+    to = list(addresses_of(fields.get("to", b"")))
     return Composed(properties, text, files, _text(fields, "from"), to, _text(fields, "message-id"), date_us)
 
 
