@@ -49,6 +49,7 @@ class Machine:
             for at, act in enumerate(acts)
         ]
         self.ready = 0
+        self.silent_s = 0.0
         self.lost: str | None = None
         self.ended: str | None = None
         self.on_everybody: Callable[[], object] = lambda: None
