@@ -49,8 +49,8 @@ TEMPLATE = """\
 name: {name}
 
 server:
-  imap: {{host: {host}, port: {imap_port}, tls: {tls}}}
-  smtp: {{host: {host}, port: {smtp_port}, tls: {tls}}}
+  imap: {{host: {quoted}, port: {imap_port}, tls: {tls}}}
+  smtp: {{host: {quoted}, port: {smtp_port}, tls: {tls}}}
 {allow}
 # Empty accounts, for tests only. The password of all is in the environment variable {variable}; {{index}} in it
 # stands for the number of the user. Instead, a table may have users and passwords: accounts: {{csv: accounts.csv}}
@@ -75,7 +75,7 @@ run:
 
 ALLOWED = """\
 # loadsim puts load on this host because you say so here.
-allow_hosts: [{host}]
+allow_hosts: [{quoted}]
 """
 
 SAMPLED_HERE = """\
@@ -124,6 +124,7 @@ def run_new(args: argparse.Namespace) -> int:
     steps = [f"loadsim check {file}", f"loadsim run {file}"]
     answers = {
         "host": args.host,
+        "quoted": json.dumps(args.host) if ":" in args.host else args.host,
         "imap_port": args.imap_port or IMAP_PORTS[args.tls],
         "smtp_port": args.smtp_port or SMTP_PORTS[args.tls],
     }

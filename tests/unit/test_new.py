@@ -68,6 +68,13 @@ def test_options_are_in_the_scenario() -> None:
     assert scenario.users == 1500
 
 
+@pytest.mark.parametrize("host", ["::1", "2001:db8::"])
+def test_a_host_may_be_an_address_of_ipv6(host: str) -> None:
+    scenario = made("--host", host)
+    assert isinstance(scenario.server, Server)
+    assert (scenario.server.imap.host, scenario.server.smtp.host) == (host, host)
+
+
 @pytest.mark.parametrize("domain", [("--domain", "Example.org"), ()])
 def test_log_on_names_may_be_addresses(domain: tuple[str, ...]) -> None:
     """They are in the domain that is given; without one, it is theirs."""
