@@ -49,6 +49,10 @@ class StateChecks:
             self._known[user] = make()
         return cast(T, self._known[user])
 
+    def forget(self, user: int) -> None:
+        """Forget what is known of a user, before sessions that are not checked change their mail."""
+        self._known.pop(user, None)
+
     def broken(self, found: Violation) -> None:
         first = self.violations.setdefault(found.rule, found)
         if first is found:

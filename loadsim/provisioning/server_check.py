@@ -171,6 +171,8 @@ async def _do_tasks(check: Check) -> None:
     async def one(user: int, partner: int) -> None:
         group = groups[user]
         for name in (group.module,) if group.protocol == preparing else (preparing, group.module):
+            if name != preparing and check.services.state_checks is not None:
+                check.services.state_checks.forget(user)
             folder = folders.get(user, INBOX)
             task = TaskCheck(check.host, check.post, name, drivers[name], user, partner, folder, check.wait_s)
             check.tasks.append(task)

@@ -65,7 +65,7 @@ def test_each_planned_task_is_done_and_nothing_stays(lab: Lab) -> None:
     lab.put(1, "INBOX", FOREIGN % 2, "(\\Seen \\Flagged)")
     before = lab.snapshots()
     report = check(lab)
-    assert (report.lacks, report.leftovers) == ([], ())
+    assert (report.lacks, report.wrong, report.leftovers) == ([], [], ())
     assert report.accounts == tuple(lab.scenario.account(user).login for user in (1, USERS))
     planned = planned_tasks(lab.scenario.topology[0].profile)
     for driver in ("imap", "aioimaplib"):
@@ -304,7 +304,7 @@ def test_a_limit_of_connections_of_a_user_is_named(lab: Lab, program: str, count
     """Two programs, or one with several connections: a server that refuses the second is found before a run."""
     lab = lab.with_settings(*NO_LISTS, f"topology.0.program={program}")
     report = check(lab)
-    assert (report.lacks, report.leftovers) == ([], ())
+    assert (report.lacks, report.wrong, report.leftovers) == ([], [], ())
     names = f"of a user at once ({program.strip('[]').replace(', ', '+')})"
     assert [each.seen for each in report.server if each.subject == "connections"] == [f"{count} of {count} {names}"]
     limit = finding(Code.FEW_CONNECTIONS, made=count - 1, wanted=count, answer="BYE: Too many connections")
