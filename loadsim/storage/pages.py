@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 from loadsim.storage.page_cache import DirectFile, RecentlyUsed
-from loadsim.storage.store import Damaged, Io, IoTimes
+from loadsim.storage.store import STRIDE_BYTES, Damaged, Io, IoTimes
 
 PAGE_BYTES = 32 * 1024  # as the pages of Exchange 2010 and later
 LOCK_BYTE_OFFSET = 1 << 30  # SQLite's file format, section 1.4: the page with this byte is never used
@@ -93,6 +93,9 @@ class Log:
         return os.pread(self._file, size_bytes, offset)
 
     def write(self, content: bytes, offset: int) -> None:
+        if not self.written_bytes:  # else, a write of a part of a block would wait until the device has read it
+            for begin in range(0, os.fstat(self._file).st_size, STRIDE_BYTES):
+                self.read(STRIDE_BYTES, begin)
         began_ns = time.perf_counter_ns()
         if os.pwrite(self._file, content, offset) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part

@@ -23,6 +23,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.plugins import plugin
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages
 from loadsim.storage.page_cache import drop
+from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.scenario import OF_FILES
 from loadsim.storage.store import Io, IoTotals, Store, StoreSettings, summed
 from loadsim.storage.verdict import AVERAGE_MS
@@ -174,6 +175,21 @@ def test_threads_run_while_one_waits_for_the_log(device: LoopDevice) -> None:
         store.settle()  # all pages are written: the log begins anew
         drop(log, written=True)
         assert_others_run(device, store, lambda: insert(60, 70))
+
+
+def test_writes_to_an_old_log_read_nothing(device: LoopDevice) -> None:
+    """Its frames begin and end within blocks of the file system."""
+    place, messages = device.place / "store", StoredMessages(1, 60_000)
+    with closing(opened("database", place, new=True, log_bytes=1 << 20)) as store:
+        for key in keys(0, 100):
+            store.insert(key, messages.make(key, 0), durable=False)
+        store.settle()
+        store.insert(keys(100, 101)[0], messages.make(0, 0), durable=True)  # the log has begun anew
+    frames = (place / "mail.db-wal").stat().st_size // PAGE_BYTES
+    with closing(opened("database", place, new=False)) as store, Counted(device, store) as counted:
+        for key in keys(101, 200):
+            store.insert(key, messages.make(key, 0), durable=False)
+    assert counted.kernel["reads"] - counted.count(Io.READ) < frames / 4
 
 
 def assert_others_run(device: LoopDevice, store: Store, work: Callable[[], None]) -> None:
