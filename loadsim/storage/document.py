@@ -122,7 +122,7 @@ def _summary(recording: Recording) -> Iterator[Block]:
         facts = [("Achieved", achieved), *facts, ("Load per database", setting(scenario.threads, scenario.pause_s))]
         if recording.sizes:
             facts.append(("Databases", "{} before, {} after".format(*map(data_size, recording.sizes))))
-        facts.append(("Window", f"{recording.window_s:,.0f} s, samples of {header.sample_s:g} s"))
+        facts.append(("Window", f"{recording.window_s:,.0f} s, samples of {header.sample_s:.3g} s"))
         facts.append(("Operations", ", ".join([f"{done.total():,}", *mix])))
     yield facts_table("What was tested", facts)
 

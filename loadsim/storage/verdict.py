@@ -38,6 +38,7 @@ def judge(recording: Recording) -> Verdict:
     codes = {each.code for each in found}
     outweighed = set(Cause) if codes & DISKS_FAILED else {Cause.TERMS} if codes & BY_TIMES else set()
     found = [replace(each, severity=Severity.WARNING) if each.cause in outweighed else each for each in found]
+    found.sort(key=lambda each: each.code is Code.BELOW_TARGET)  # behind slow disks, which more threads do not help
     return Verdict(by_severity(found))
 
 

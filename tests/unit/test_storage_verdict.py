@@ -303,6 +303,13 @@ def test_each_database_has_to_reach_its_part_of_the_target() -> None:
     assert (one.where, one.values["target"]) == ("db-002", 200.0)
 
 
+def test_more_threads_are_no_remedy_for_slow_disks() -> None:
+    """Of the first database, of which only the rate is known to be too low, or of the second."""
+    low, slow = ([sample({**GOOD, Io.READ: (10.0, ms), Io.WRITE: (1.0, 1.0)})] * TWO_HOURS for ms in (15.0, 25.0))
+    assert storage_json(recording([low, slow]))["next_step"] == Code.DISK_READS_SLOW.remedy
+    assert storage_json(recording([low, low]))["next_step"] == Code.BELOW_TARGET.remedy
+
+
 def test_damage_fails_a_test_whose_times_say_nothing() -> None:
     late = [sample(lag={"20": 100}, damaged=1, damages=["mail.db: page 3"])] * TWO_HOURS
     verdict = judge(recording([late], end=(True, False, None)))
