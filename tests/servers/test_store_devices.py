@@ -245,7 +245,7 @@ def test_a_file_system_that_ignores_direct_reads_is_refused(device: LoopDevice, 
 
 def test_a_slow_disk_fails_by_its_reads(device: LoopDevice, tmp_path: Path) -> None:
     """Three threads that share 20 reads per second wait 150 ms for each, less the rest of their work."""
-    keys = ["databases=1", "mailboxes=4", "mailbox_size=1M", "cache=1M", "threads=3", "duration=5s", "maintenance=no"]
+    keys = ["databases=1", "mailboxes=4", "mailbox_size=1M", "cache=1M", "threads=3", "duration=15s", "maintenance=no"]
     settings = [word for key in (*keys, f"directories=[{device.place}]") for word in ("--set", key)]
     command = [sys.executable, "-m", "loadsim", "storage", "run", "storage-quickstart", *settings, "--out"]
     subprocess.run([*command, str(tmp_path / "fast")], check=False, timeout=PATIENCE_S)
