@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.engine.signals import handled_by
 from loadsim.errors import LogError, RunInvalid
 from loadsim.report.answer import describe_answer
 from loadsim.report.text import to_text
@@ -35,15 +36,16 @@ class RunResult:
 def write_summary(directory: Path, watcher: Watcher) -> RunResult:
     """Compute the summary of the logs in a run directory, and write score.json and answer.txt there.
 
-    Raises `RunInvalid` if the logs are missing or cannot be read.
+    The work is done: a signal ends what comes after it. Raises `RunInvalid` if the logs are missing or cannot be read.
     """
-    watcher.stage("analyse")
-    try:
-        summary = summarise([directory])
-    except LogError as failure:
-        raise RunInvalid(f"the run has ended, but its logs cannot be read: {failure}") from None
-    write_whole(directory / "score.json", json.dumps(summary.score, indent=2), watcher)
-    write_whole(directory / "answer.txt", to_text(describe_answer(summary), whole=True), watcher)
+    with handled_by(lambda _: None):
+        watcher.stage("analyse")
+        try:
+            summary = summarise([directory])
+        except LogError as failure:
+            raise RunInvalid(f"the run has ended, but its logs cannot be read: {failure}") from None
+        write_whole(directory / "score.json", json.dumps(summary.score, indent=2), watcher)
+        write_whole(directory / "answer.txt", to_text(describe_answer(summary), whole=True), watcher)
     return RunResult(directory, summary)
 
 

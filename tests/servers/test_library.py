@@ -113,7 +113,7 @@ def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.Ca
     thread.start()
     thread.join()
     (result,) = results
-    assert notes.stages == ["plan", "prepare", "load", "analyse"]
+    assert notes.stages == ["plan", "prepare", "load", "audit", "analyse"]
     phases = list(dict.fromkeys(each.phase for each in notes.snapshots))
     assert phases == [phase for phase in PHASES if phase in phases]
     assert "work" in phases  # the others may be over before a snapshot is taken
