@@ -173,7 +173,7 @@ def test_threads_run_while_one_waits_for_the_log(device: LoopDevice) -> None:
             return
         drop(log, written=True)
         assert_others_run(device, store, read)
-        store.settle()  # all pages are written: the log begins anew
+        store.settle()  # all pages are written: the log starts again
         drop(log, written=True)
         assert_others_run(device, store, lambda: insert(60, 70))
 
@@ -185,7 +185,7 @@ def test_writes_to_an_old_log_read_nothing(device: LoopDevice) -> None:
         for key in keys(0, 100):
             store.insert(key, messages.make(key, 0), durable=False)
         store.settle()
-        store.insert(keys(100, 101)[0], messages.make(0, 0), durable=True)  # the log has begun anew
+        store.insert(keys(100, 101)[0], messages.make(0, 0), durable=True)  # the log has started again
     frames = (place / "mail.db-wal").stat().st_size // PAGE_BYTES
     with closing(opened("database", place, new=False)) as store, Counted(device, store) as counted:
         for key in keys(101, 200):
