@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.campaign.runs import DAMAGED
+from loadsim.cli.cluster_runs import add_cluster_runs, refuse_cluster_options
 from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.stderr_lines import print_line
-from loadsim.cli.options import add_set
+from loadsim.cli.options import add_set, cluster_access
 from loadsim.cli.report_file import REPORT_NAME, check_place, write
 from loadsim.cli.shown_answer import add_wide, shown
 from loadsim.errors import ConfigError
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for command, (test, purpose) in TESTS.items():
         added = commands.add_parser(command, help=purpose)
         _add_scenario(added, "new directory of the test, or that of a queue to resume; default: in runs")
+        add_cluster_runs(added)
         added.set_defaults(run=partial(_test, test=test))
     tuning = commands.add_parser("tune", help="find the most reads and writes per second within the limits")
     _add_scenario(tuning, "directory of the runs, new, or of a tuning to resume; default: in runs")
@@ -72,6 +74,9 @@ def _test(args: argparse.Namespace, test: Test) -> int:
     from loadsim.storage.scenario import load_queue
 
     queue = load_queue(args.scenario, args.overrides)
+    if args.cluster is not None:
+        return _test_together(args, test, queue)
+    refuse_cluster_options(args)
 
     def run(one: StorageScenario, out: Path | None) -> int:
         return _answer(run_test(one, test, out, _tell(args), queue), args)
@@ -81,6 +86,23 @@ def _test(args: argparse.Namespace, test: Test) -> int:
     with campaign_directory(args.out, queue[0].name) as directory:
         tests = [run_once(each, test, directory, run) for each in queue]
         return _several(tests, directory / REPORT_NAME, args)
+
+
+def _test_together(args: argparse.Namespace, test: Test, queue: Sequence[StorageScenario]) -> int:
+    """Make the tests of a scenario on all clients of a cluster, and print their answer. Return 0, 1 or 3."""
+    access = cluster_access(args, args.cluster)
+    from loadsim.storage.runs import campaign_directory
+    from loadsim.storage.together import test_together
+
+    tests: list[Recording] = []
+    with campaign_directory(args.out, queue[0].name) as out:
+        for number, each in enumerate(queue, 1):
+            place = out / str(number) if len(queue) > 1 else out
+            made = test_together([each, *queue], test, place, _tell(args), access, args.clients)
+            tests += [_figures(directory) for directory in made]
+            if any(each.end is None or each.end.stopped for each in tests):
+                break
+        return _several(tests, out / REPORT_NAME, args)
 
 
 def _tune(args: argparse.Namespace) -> int:
@@ -126,16 +148,26 @@ def _several(tests: Sequence[Recording], out: Path, args: argparse.Namespace, pa
 
 def _answer(directory: Path, args: argparse.Namespace, out: Path | None = None) -> int:
     """Write the figures and the report, and print the answer. Return 0, 1 or 3."""
-    from loadsim.storage.document import describe_storage, storage_json
-    from loadsim.storage.recording import read_recording
+    from loadsim.storage.document import describe_storage
     from loadsim.storage.verdict import judge
+
+    recording = _figures(directory)
+    with _sound(str(directory)):
+        document, verdict = describe_storage(recording), judge(recording)
+    _show(document, out or directory / REPORT_NAME, args)
+    return verdict.exit_status
+
+
+def _figures(directory: Path) -> Recording:
+    """Write the figures of a test, and return its recording."""
+    from loadsim.storage.document import storage_json
+    from loadsim.storage.recording import read_recording
 
     recording = read_recording(directory)
     with _sound(str(directory)):
-        figures, document, verdict = storage_json(recording), describe_storage(recording), judge(recording)
+        figures = storage_json(recording)
     (directory / JSON_NAME).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    _show(document, out or directory / REPORT_NAME, args)
-    return verdict.exit_status
+    return recording
 
 
 @contextmanager

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +28,7 @@ from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
 from loadsim.cluster.worker_directory import connect, in_use, left_files, start_worker
 from loadsim.control_groups import usable_cores
+from loadsim.engine.control import LONGEST_LINE_OF_A_MEMBER_BYTES
 from loadsim.errors import ConfigError
 
 ATTEND = "loadsim_attend"
@@ -34,7 +37,11 @@ READ_CLOCK = "loadsim_read_clock"
 LIST_FILES = "loadsim_list_files"
 READ_FILE = "loadsim_read_file"
 DISCARD_RUN = "loadsim_discard_run"
+TEST_STORAGE = "loadsim_test_storage"
 """The requests of a controller, in addition to those of Dask's own protocol."""
+
+
+STORAGE_TEST = (sys.executable, "-P", "-m", "loadsim.storage.member")
 
 
 def run_directories(runs: Path) -> list[Path]:
@@ -64,6 +71,7 @@ class Agent(WorkerPlugin):
                 LIST_FILES: self.list_files,
                 READ_FILE: self.read_file,
                 DISCARD_RUN: self.discard_run,
+                TEST_STORAGE: self.test_storage,
             }
         )
 
@@ -152,6 +160,24 @@ class Agent(WorkerPlugin):
                 f"run {run}: expected that its files are complete, found that they have grown: collect again"
             )
         shutil.rmtree(directory)
+
+    async def test_storage(self, comm: Comm) -> Status:
+        """Relay lines between this connection to the controller and a storage test of this machine.
+
+        Without the connection or this agent, the test ends as by Ctrl-C.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *STORAGE_TEST, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE_OF_A_MEMBER_BYTES, start_new_session=True
+        )
+        assert process.stdout is not None
+        assert process.stdin is not None
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_relay_up(process.stdout, comm))
+            group.create_task(_relay_down(comm, process.stdin))
+        async for _ in process.stdout:  # a full pipe would keep it from ending
+            pass
+        await process.wait()
+        return Status.dont_reply
 
 
 async def _relay_up(reader: asyncio.StreamReader, comm: Comm) -> None:

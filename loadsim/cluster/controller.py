@@ -46,6 +46,9 @@ MISSES = 8
 It takes some seconds to reconnect to a client whose network was cut for five.
 """
 
+JOIN_POLL_S = 1.0
+"""The interval between two looks at the clients, while more of them are awaited."""
+
 RECONNECT_LIMIT_S = 7 * 24 * 3600.0
 """Time limit for the scheduler to come back: runs last for days, and need no scheduler."""
 
@@ -115,6 +118,27 @@ class Cluster:
         self._dask_client = dask_client
         self._known: dict[str, str] = {}  # addresses by name
         self._security: dict[str, Any] = security.get_connection_args("client")
+
+    async def joined(self, wanted: int | None, tell: Callable[[str], object]) -> dict[str, dict[str, Any]]:
+        """Wait until so many clients have joined, and return what each reports of itself; None takes those there are.
+
+        `tell` receives what is awaited. Raises `ConfigError` if none is there and no number is wanted.
+        """
+        announced = ""
+        while True:
+            try:
+                found = await self.clients()
+                if found and len(found) >= (wanted or 1):
+                    return found
+                why = f"{len(found)} of {wanted or 'any'}"
+            except (OSError, TimeoutError) as failure:
+                why = str(failure) or "no answer"
+            if wanted is None:
+                raise ConfigError(f"--cluster: expected clients (loadsim client joins), found {why}")
+            if why != announced:
+                announced = why
+                tell(f"Waiting for clients, found {why}")
+            await asyncio.sleep(JOIN_POLL_S)
 
     async def clients(self) -> dict[str, dict[str, Any]]:
         """Return each client's description (`Agent.describe`), without Dask workers that are not loadsim's.

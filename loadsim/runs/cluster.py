@@ -67,9 +67,6 @@ A client without the receipt waits for us as long as `cluster.control_limit_s` s
 OpenChannel = Callable[[MemberAssignment], Awaitable[Channel]]
 """Opens the channel to the worker of an assignment (`worker_channels`)."""
 
-JOIN_POLL_S = 1.0
-"""The interval between two looks at the clients, while more of them are awaited."""
-
 
 def check_shareable(scenario: Scenario) -> None:
     """Check that several machines can share this scenario. Raises `ConfigError`."""
@@ -154,7 +151,7 @@ class _ClusterRun:
     async def _assign_users(self, cluster: Cluster) -> dict[str, list[Assignment]]:
         """Assign users to compatible clients: by client, one assignment for each of its engines."""
         self.watcher.stage("join")
-        clients = fit_clients(await self._wait_for_clients(cluster))
+        clients = fit_clients(await cluster.joined(self.wanted, self.watcher.message))
         users = assign_users(self.scenario.users, clients)
         tasks = 0 if self.load is None else sum(map(sum, self.load.tasks.values()))
         for_user = tasks * LOG_BYTES_PER_TASK / self.scenario.users
@@ -171,29 +168,6 @@ class _ClusterRun:
                     f"Client {client.name} still has the logs of run {run_id}: see loadsim cluster collect"
                 )
         return users
-
-    async def _wait_for_clients(self, cluster: Cluster) -> dict[str, dict[str, Any]]:
-        """Wait for the wanted number of clients, and return what each reports of itself.
-
-        Raises `ConfigError` if none is there and no number is wanted.
-        """
-        announced = ""
-        while True:
-            try:
-                found = await cluster.clients()
-                if found and len(found) >= (self.wanted or 1):
-                    return found
-                why = f"{len(found)} of {self.wanted or 'any'}"
-            except (OSError, TimeoutError) as failure:
-                why = str(failure) or "no answer"
-            if self.wanted is None:
-                raise ConfigError(
-                    f"--cluster {self.access.address}: expected clients (loadsim client joins), found {why}"
-                )
-            if why != announced:
-                announced = why
-                self.watcher.message(f"Waiting for clients, found {why}")
-            await asyncio.sleep(JOIN_POLL_S)
 
     def _assignments(self, services: Services, users: Mapping[str, Sequence[Assignment]]) -> list[WorkerAssignment]:
         """Return the assignment of each client. It takes as long as planning for all users."""

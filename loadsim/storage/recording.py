@@ -145,17 +145,16 @@ class Recording:
 
 
 class RecordingWriter:
-    """Writes a recording as it grows, and holds it."""
+    """Writes a recording as it grows, a line at a time, and holds it."""
 
-    def __init__(self, directory: Path, header: TestedTerms) -> None:
+    def __init__(self, write: Callable[[str], object], header: TestedTerms) -> None:
         self.recording = Recording(header)
-        self._file = (directory / RECORDING).open("w", buffering=1, encoding="utf-8")
-        self._file.write(json.dumps(header) + "\n")
-        self.close = self._file.close
+        self._write = write
+        write(json.dumps(header) + "\n")
 
     def add(self, kind: str, value: Any) -> None:
         self.recording.add(kind, value)
-        self._file.write(json.dumps([kind, value]) + "\n")
+        self._write(json.dumps([kind, value]) + "\n")
 
     def begin(self, part: str, tell: Callable[[str], object]) -> None:
         """Record that a part of the test begins, and tell it."""

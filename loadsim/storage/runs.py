@@ -8,8 +8,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -41,6 +41,23 @@ Test = Literal["performance", "stress", "backup", "verify", "recovery"]
 Tell = Callable[[str], object]
 Message = Mapping[str, Any]
 Listener = Callable[["Database", Message], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The other machines of a test, with which this one begins and ends to load and to measure.
+
+    `all_there` returns when all have arrived as often, at which time of one of them. One that leaves ends the others.
+    """
+
+    arrive: Callable[[], object]
+    all_there: Callable[[], Awaitable[float]]
+    leave: Callable[[], object]
+
+    async def meet(self) -> float:
+        self.arrive()
+        return await self.all_there()
+
 
 COMMAND = (sys.executable, "-P", "-m", "loadsim.storage.worker")
 
@@ -127,12 +144,10 @@ def run_test(
     It takes the place of the stores of a `queue`. `tell` receives what begins, and its progress each minute. Raises
     `ConfigError` before anything was changed, and `RunInvalid` if the databases cannot be opened or filled.
     """
-    test = _kind(scenario, test)
-    began = datetime.now(UTC)
-    directory, created = create_directory(out, dated(began, scenario.name), RECORDING)
+    directory, created = create_directory(out, dated(datetime.now(UTC), scenario.name), RECORDING)
     try:
-        with marked_places(scenario, directory / "store", queue) as places:
-            run(_test(scenario, test, places, directory, began, tell))
+        with (directory / RECORDING).open("w", buffering=1, encoding="utf-8") as file:
+            run(test_disks(scenario, test, directory / "store", file.write, tell, queue))
     finally:
         if not (directory / RECORDING).stat().st_size:
             discard(directory, created)
@@ -150,10 +165,15 @@ def _kind(scenario: StorageScenario, test: Test) -> Test:
 @contextmanager
 def campaign_directory(out: Path | None, name: str) -> Iterator[Path]:
     """Yield the directory of several runs: a new one, or one that has some. Raises `ConfigError` for any other."""
+    created: list[Path] = []
     if out is None or not (out / CAMPAIGN).exists():
-        out, _ = create_directory(out, dated(datetime.now(UTC), name), CAMPAIGN)
+        out, created = create_directory(out, dated(datetime.now(UTC), name), CAMPAIGN)
     with locked(out, "--out", "storage test"):
-        yield out
+        try:
+            yield out
+        finally:
+            if [each.name for each in out.iterdir()] == [CAMPAIGN]:
+                discard(out, created)
 
 
 def run_once(
@@ -174,48 +194,59 @@ def run_once(
     raise AssertionError
 
 
-async def _test(
-    scenario: StorageScenario, test: Test, places: Sequence[Path], directory: Path, began: datetime, tell: Tell
+async def test_disks(
+    scenario: StorageScenario,
+    test: Test,
+    temporary: Path,
+    record: Callable[[str], object],
+    tell: Tell,
+    queue: Sequence[StorageScenario] = (),
+    others: Others | None = None,
 ) -> None:
+    """Make a test as `run_test` does. `record` takes the lines of its recording, and `temporary` databases."""
+    began, test = datetime.now(UTC), _kind(scenario, test)
     log_bytes = RECOVERED_BYTES if test == "recovery" else LOG_BYTES
-    async with databases(scenario, places, log_bytes) as started:
-        empty = [each for each in started if not each.state.filled]
-        if empty and test == "verify":
-            raise ConfigError("directories: expected databases that were filled (loadsim storage run), found none")
-        if any(each.state.damaged for each in started):
-            test = "verify"  # nothing else can be done
-        unclean = [each.name for each in started if each.state.filled and not each.state.clean]
-        crashed = test in ("recovery", "verify") and bool(unclean)
-        check_room(scenario, [(each.place, each.state.filled) for each in started])
-        if unclean and not crashed:
-            raise ConfigError(
-                f"directories: expected databases that ended cleanly, found {', '.join(unclean)}:"
-                " loadsim storage recover"
+    with marked_places(scenario, temporary, queue) as places:
+        async with databases(scenario, places, log_bytes) as started:
+            empty = [each for each in started if not each.state.filled]
+            if empty and test == "verify":
+                raise ConfigError("directories: expected databases that were filled (loadsim storage run), found none")
+            if any(each.state.damaged for each in started):
+                test = "verify"  # nothing else can be done
+            unclean = [each.name for each in started if each.state.filled and not each.state.clean]
+            crashed = test in ("recovery", "verify") and bool(unclean)
+            check_room(scenario, [(each.place, each.state.filled) for each in started])
+            if unclean and not crashed:
+                raise ConfigError(
+                    f"directories: expected databases that ended cleanly, found {', '.join(unclean)}:"
+                    " loadsim storage recover"
+                )
+            if empty and not crashed:
+                tell("Filling the databases")
+                await of_all(empty, "fill", tell)
+            before = used_bytes(places)
+            load_at_s = await others.meet() if others else time.time()
+            header = TestedTerms(
+                software=__version__,
+                test=test,
+                began=began.isoformat(timespec="seconds"),
+                machine=machine_words(),
+                scenario=asdict(scenario),
+                databases=[(each.name, str(each.place)) for each in started],
+                file_systems=sorted({file_system(FileSystem(**each)) for each in map(run_storage, places) if each}),
+                survived=all(each.state.survived for each in started),
+                sample_s=min(LONGEST_SAMPLE_S, max(LEAST_SAMPLE_S, scenario.duration_s / SAMPLES)),
             )
-        if empty and not crashed:
-            tell("Filling the databases")
-            await of_all(empty, "fill", tell)
-        header = TestedTerms(
-            software=__version__,
-            test=test,
-            began=began.isoformat(timespec="seconds"),
-            machine=machine_words(),
-            scenario=asdict(scenario),
-            databases=[(each.name, str(each.place)) for each in started],
-            file_systems=sorted({file_system(FileSystem(**each)) for each in map(run_storage, places) if each}),
-            survived=all(each.state.survived for each in started),
-            sample_s=min(LONGEST_SAMPLE_S, max(LEAST_SAMPLE_S, scenario.duration_s / SAMPLES)),
-        )
-        with closing(RecordingWriter(directory, header)) as recorder:
+            recorder = RecordingWriter(record, header)
             end, kernel_log = End(False, False, None), KernelLog()
             try:
                 if test in LOADED:
-                    before = used_bytes(places)
-                    end = await LoadRun(scenario, started, recorder, tell).run()
+                    recorder.add("load", load_at_s)
+                    end = await LoadRun(scenario, started, recorder, tell, others).run()
                     recorder.add("sizes", (before, used_bytes(places)))
                 if test == "recovery":
                     if not crashed:
-                        end = await LoadRun(scenario, started, recorder, tell).run(kill=True)
+                        end = await LoadRun(scenario, started, recorder, tell, None).run(kill=True)
                     await _recover(scenario, places, started, recorder, tell)
                 elif not end.stopped:
                     await _verify(started, recorder, tell)
@@ -270,6 +301,8 @@ class LoadRun:
     started: Sequence[Database]
     recorder: RecordingWriter
     tell: Tell
+    others: Others | None
+    awaited: asyncio.Task[float] | None = None  # the other machines
     told_s: float = 0.0
     killed: bool = False
     stopped: bool = False
@@ -281,7 +314,6 @@ class LoadRun:
 
         `kill` the processes when the duration is over, at an instant that nothing decides.
         """
-        self.recorder.add("load", time.time())
         psutil.cpu_percent()  # the first call has no figure
         self.recorder.begin("Filling the caches", self.tell)
         killing = asyncio.get_running_loop().call_later(self.scenario.duration_s, self._kill) if kill else None
@@ -289,7 +321,12 @@ class LoadRun:
             await asyncio.gather(*map(self._load, self.started))
         if killing:
             killing.cancel()
-        return End(self.stopped, self.full, self.failure)
+        end = End(self.stopped, self.full, self.failure)
+        if self.awaited:
+            self.awaited.cancel()
+        if self.others and any(end):
+            self.others.leave()
+        return end
 
     async def _load(self, database: Database) -> None:
         """Load one database. Its end is that of the others."""
@@ -316,6 +353,16 @@ class LoadRun:
         for each in self.started:
             each.channel.send(b"\n")  # the end of its load; one that has ended ignores it
 
+    def _met(self) -> bool:
+        """Return True once all machines have come to this point."""
+        if self.others is None:
+            return True
+        if self.awaited is None:
+            self.awaited = asyncio.create_task(self.others.meet())
+        if met := self.awaited.done():
+            self.awaited = None
+        return met
+
     def _listen(self, database: Database, message: Message) -> None:
         """Record a sample; the first database's decides on the window."""
         recording = self.recorder.recording
@@ -329,8 +376,9 @@ class LoadRun:
             self.tell(f"{self.told_s:6,.0f} s  {_words(latest.values(), recording.header.sample_s)}")
         if recording.window is None:
             warm = recording.complete > 0 and all(each["warm_share"] >= WARM_SHARE for each in latest.values())
-            if warm or message["at_s"] > max(LEAST_WARM_UP_S, self.scenario.duration_s):
+            late = message["at_s"] > max(LEAST_WARM_UP_S, self.scenario.duration_s)
+            if (warm or late or self.awaited) and self._met():
                 self.recorder.add("window", (len(recording.samples[database.name]), warm))
                 self.recorder.begin("Measuring", self.tell)
-        elif recording.complete >= recording.window[0] + recording.wanted:
+        elif recording.complete >= recording.window[0] + recording.wanted and self._met():
             self._end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -118,7 +117,8 @@ def made(scenario: StorageScenario, directory: Path, machine: str = "") -> None:
     reads, length_s = (400.0 + scenario.threads, 25.0 if scenario.threads > 2 else 15.0), scenario.duration_s
     of = recording([[sample({**GOOD, Io.READ: reads}, length_s)]], scenario=scenario, sample_s=length_s)
     terms = of.header._replace(software=__version__, scenario=asdict(scenario), machine=machine or machine_words())
-    with closing(RecordingWriter(directory, terms)) as writer:
+    with (directory / RECORDING).open("w") as file:
+        writer = RecordingWriter(file.write, terms)
         writer.add("sample", {"database": "db-001", "sample": of.samples["db-001"][0]})
         for kind in ("window", "checked", "end"):
             value = getattr(of, kind)

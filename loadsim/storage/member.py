@@ -1,0 +1,65 @@
+"""The storage test of one machine of several: `python -m loadsim.storage.member`, a child of the machine's agent.
+
+Its first line of input is the test. It writes its recording, and what it does, as lines of JSON. Where it waits for the
+other machines, a line of input is the time at which all were there. `STOP`, or the end of the input, is its Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from loadsim.engine.channel import coordinator_lines, own_pipes
+from loadsim.engine.event_loop import background_tasks, run
+from loadsim.engine.signals import ended_by_signals
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.storage.runs import Others, test_disks
+from loadsim.storage.scenario import read_storage
+
+STOP, BEAT_S = b"stop\n", 1.0
+
+
+async def _member(from_agent: int, to_agent: int) -> None:
+    async with coordinator_lines(from_agent, to_agent) as (lines, send):
+
+        def say(kind: str, text: str = "") -> None:
+            send(json.dumps([kind, text]).encode() + b"\n")
+
+        async def follow() -> None:
+            while (line := await lines.readline()) not in (STOP, b""):
+                begun.put_nowait(float(line))
+            os.kill(os.getpid(), signal.SIGINT)
+
+        async def beat() -> None:
+            while True:
+                say("beat")
+                await asyncio.sleep(BEAT_S)
+
+        begun = asyncio.Queue[float]()
+        order = json.loads(await lines.readline())
+        scenario, *queue = map(read_storage, order["scenarios"])
+        others = Others(partial(say, "arrive"), begun.get, partial(say, "leave"))
+        try:
+            with TemporaryDirectory() as temporary:
+                async with background_tasks(follow(), beat()):
+                    record, tell = partial(say, "record"), partial(say, "tell")
+                    await test_disks(scenario, order["test"], Path(temporary) / "store", record, tell, queue, others)
+        except ConfigError as failure:
+            say("refused", str(failure))
+        except RunInvalid as failure:
+            say("failed", str(failure))
+
+
+def main() -> None:
+    with ended_by_signals(), suppress(KeyboardInterrupt):
+        run(_member(*own_pipes()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A storage test on all machines of a cluster at the same time: each tests disks of its own, and records itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loadsim.cluster.agent import TEST_STORAGE
+from loadsim.cluster.controller import Cluster, cluster_at
+from loadsim.cluster.placement import fit_clients
+from loadsim.cluster.scheduler import silence_dask
+from loadsim.cluster.security import Access
+from loadsim.engine.event_loop import background_tasks, calls_on_signal, run, task_group
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.runs.directory import create_directory, discard
+from loadsim.storage.member import STOP
+from loadsim.storage.recording import RECORDING
+from loadsim.storage.runs import Tell, Test
+from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.verdict import LOADED
+
+MOST_SILENT_S = 60.0  # a client that has sent nothing for so long is lost: it beats each second
+
+
+def test_together(
+    queue: Sequence[StorageScenario], test: Test, out: Path, tell: Tell, access: Access, clients: int | None
+) -> list[Path]:
+    """Make a test of the first scenario on each client of a cluster; return their directories, of their names in `out`.
+
+    Wait until so many clients have joined; None takes those that are there. Where one ends early, all end. Raises
+    `ConfigError` before anything was measured, and `RunInvalid` if the test of a client does not begin.
+    """
+
+    async def make() -> list[Path]:
+        silence_dask()
+        async with cluster_at(access) as cluster:
+            names = [each.name for each in fit_clients(await cluster.joined(clients, tell))]
+            made = [create_directory(out / name, name, RECORDING) for name in names]
+            recordings = {place.name: place / RECORDING for place, _ in made}
+            order = json.dumps({"test": test, "scenarios": list(map(asdict, queue))}).encode() + b"\n"
+            try:
+                await _Together(cluster, recordings, order, tell, 3 if test in LOADED else 1).run()
+            finally:
+                for place, created in made:
+                    if not recordings[place.name].stat().st_size:
+                        discard(place, created)
+        return [place for place, _ in made]
+
+    return run(make())
+
+
+@dataclass(slots=True)
+class _Together:
+    """The tests of all clients, which meet so many times; the last time at the end of their windows."""
+
+    cluster: Cluster
+    recordings: dict[str, Path]
+    order: bytes
+    tell: Tell
+    meetings: int
+    comms: dict[str, Any] = field(default_factory=dict)
+    arrived: set[str] = field(default_factory=set)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        with calls_on_signal(self.over.set):
+            async with background_tasks(self._stop()), task_group() as group:
+                for name in self.recordings:
+                    group.create_task(self._follow(name))
+        for name, path in self.recordings.items():
+            if not path.stat().st_size:
+                raise RunInvalid(f"client {name}: ended before its test began")
+
+    async def _stop(self) -> None:
+        """End all tests once they are over."""
+        await self.over.wait()
+        await self._say(STOP)
+
+    async def _say(self, line: bytes) -> None:
+        for comm in list(self.comms.values()):
+            with suppress(OSError):
+                await comm.write([line])
+
+    async def _follow(self, name: str) -> None:
+        """Follow the test of a client until its connection ends; if it is lost, its recording has no end."""
+        try:
+            async with self.cluster.connected(name) as comm:
+                await comm.write({"op": TEST_STORAGE, "reply": False})
+                await comm.write([self.order])
+                self.comms[name] = comm
+                if self.over.is_set():
+                    await comm.write([STOP])
+                while True:
+                    async with asyncio.timeout(MOST_SILENT_S):
+                        lines = await comm.read()
+                    for line in lines:
+                        await self._hear(name, *json.loads(line))
+        except (OSError, TimeoutError) as closed:
+            if name not in self.comms:
+                raise ConfigError(f"client {name}: expected an agent, found: {closed or 'no answer'}") from None
+        del self.comms[name]
+        if self.meetings:  # it will not come
+            self.over.set()
+
+    async def _hear(self, name: str, kind: str, text: str) -> None:
+        match kind:
+            case "record":
+                with self.recordings[name].open("a", encoding="utf-8") as file:
+                    file.write(text)
+            case "tell":
+                self.tell(f"{name}: {text}")
+            case "arrive":
+                self.arrived.add(name)
+                if self.arrived == self.recordings.keys():
+                    self.arrived.clear()
+                    self.meetings -= 1
+                    await self._say(b"%f\n" % time.time())
+            case "leave":
+                self.over.set()
+            case "refused":
+                raise ConfigError(f"client {name}: {text}")
+            case "failed":
+                raise RunInvalid(f"client {name}: {text}")
