@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import struct
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from loadsim.storage.file_store import FileStore, LogRecord, Place, records
-from loadsim.storage.messages import MAILBOX_BITS
+from loadsim.storage.file_store import INDEX, FileStore, LogRecord, Place, numbered, records
 from loadsim.storage.page_cache import opened
-from loadsim.storage.store import Io, StoreSettings
+from loadsim.storage.store import StoreSettings
 
-INDEX, MAP = "dovecot.index.log", "dovecot.map.index.log"
+MAP = "dovecot.map.index.log"
 
 HEADER = struct.Struct("<2sQQ12x")  # in front of each message: a mark, its key and its size; 30 bytes, as Dovecot's
 MARK = b"\x01\x02"
@@ -27,24 +24,10 @@ PURGED_SHARE = 0.5  # a file of which a larger part has been deleted is written 
 
 
 class DboxStore(FileStore):
-    """The parts of both: an index log for each mailbox, and messages between header and trailer."""
+    """The parts of both: messages between header and trailer, and flags in the index log."""
 
+    layout = "mailboxes/{:06}/dbox-Mails"
     head_bytes, tail_bytes = HEADER.size, len(TRAILER)
-
-    def mailbox(self, number: int) -> Path:
-        return self.settings.directory / "mailboxes" / f"{number:06}" / "dbox-Mails"
-
-    def index(self, key: int, kind: int, *, durable: bool) -> None:
-        """Record an insertion (0), a change of flags (1) or a deletion (2)."""
-        path = self.mailbox(key >> MAILBOX_BITS) / INDEX
-        self.append(path, LogRecord(key, kind, 0), durable=durable)
-
-    def write_content(self, file: int, content: bytes, durable: bool) -> None:
-        """Write a framed message at the file's position; its head is written once more, as its size was not known."""
-        began_ns, begin = time.perf_counter_ns(), os.lseek(file, 0, os.SEEK_CUR)
-        self.write_pieces(file, content)
-        os.pwrite(file, content[: HEADER.size], begin)
-        self.wait(file, Io.WRITE, began_ns, len(content), durable)
 
     def framed(self, key: int, message: bytes) -> bytes:
         return HEADER.pack(MARK, key, len(message)) + message + TRAILER
@@ -58,22 +41,19 @@ class Sdbox(DboxStore):
     record_bytes: Mapping[str, int] = {INDEX: 72}
 
     def _file(self, key: int) -> Path:
-        return self.mailbox(key >> MAILBOX_BITS) / f"u.{key:x}"
+        return self.mailbox(key) / f"u.{key:x}"
 
     def place(self, key: int) -> Place | None:
         path = self._file(key)
         return Place(path) if os.access(path, os.F_OK) else None
 
     def stored_keys(self) -> Iterator[int]:
-        for mailbox in self.mailboxes():
-            yield from numbered(mailbox.glob("u.*"), 16)
+        for mailbox in self.directories:
+            yield from numbered(mailbox, "u.")
 
     def insert(self, key: int, message: bytes, *, durable: bool) -> None:
         path = self._file(key)
-        temporary = path.with_name(f".temp.{key:x}")
-        with opened(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as file:
-            self.write_content(file, self.framed(key, message), durable)
-        temporary.rename(path)
+        self.create(path, path.with_name(f".temp.{key:x}"), self.framed(key, message), durable)
         self.index(key, 0, durable=durable)
         if durable:
             self.sync(path.parent)
@@ -85,15 +65,6 @@ class Sdbox(DboxStore):
         self._file(key).unlink()
 
 
-def numbered(paths: Iterable[Path], base: int = 10) -> list[int]:
-    """Return the numbers at the end of names, sorted; a file of others has none."""
-    numbers = []
-    for path in paths:
-        with suppress(ValueError):
-            numbers.append(int(path.name[2:], base))
-    return sorted(numbers)
-
-
 class Mdbox(DboxStore):
     """Files `m.N` of many messages. The map says where each one is; it is in memory, about 200 bytes for each."""
 
@@ -103,19 +74,20 @@ class Mdbox(DboxStore):
         super().__init__(settings)
         self._files = settings.directory / "storage"
         self._files.mkdir(exist_ok=True)
+        self.directories.append(self._files)
         self._changing = threading.Lock()
         self._places: dict[int, Place] = {}
         self._dead_bytes: Counter[Path] = Counter()
         for record in filter(None, records(self._files / MAP, self.record_bytes[MAP])):
             self._apply(record)
-        self._number = max(numbered(self._files.glob("m.*")), default=0) + 1
+        self._number = max(numbered(self._files, "m.", 10), default=0) + 1
 
     def rotate(self, path: Path) -> None:
         if path.name != MAP:  # which is needed whole
             super().rotate(path)
 
     def _apply(self, record: LogRecord) -> None:
-        """Change the map: a record has the number of the file and the offset, -1 for a deleted message."""
+        """Change the map: a record has the number of the file, -1 for a deleted message, and its offset and size."""
         old = self._places.pop(record.key, None)
         if old and old.size:
             self._dead_bytes[old.path] += old.size
@@ -123,8 +95,7 @@ class Mdbox(DboxStore):
             offset, size = record.second >> 32, record.second & 0xFFFFFFFF
             self._places[record.key] = Place(self._files / f"m.{record.first}", offset, size)
 
-    def _map(self, key: int, number: int, offset: int, size: int, *, durable: bool) -> None:
-        record = LogRecord(key, number, offset << 32 | size)
+    def _map(self, record: LogRecord, *, durable: bool) -> None:
         self.append(self._files / MAP, record, durable=durable)
         self._apply(record)
 
@@ -137,63 +108,57 @@ class Mdbox(DboxStore):
     def insert(self, key: int, message: bytes, *, durable: bool) -> None:
         content = self.framed(key, message)
         with self._changing:  # Dovecot, too, holds the lock of the map while it syncs the message
-            number, offset = self._written(content, durable)
-            self._map(key, number, offset, len(content), durable=durable)
+            self._map(self._written(key, content, durable), durable=durable)
         self.index(key, 0, durable=durable)
         if durable:
-            self.sync(self.mailbox(key >> MAILBOX_BITS))
+            self.sync(self.mailbox(key))
         self.keep(key, self._places[key], len(content))
 
-    def _written(self, content: bytes, durable: bool) -> tuple[int, int]:
-        """Append a framed message to the present file; return the file's number, and the offset."""
+    def _written(self, key: int, content: bytes, durable: bool) -> LogRecord:
+        """Append a framed message to the present file, and return its record for the map."""
         number = self._number
         with opened(self._files / f"m.{number}", os.O_RDWR | os.O_CREAT) as file:
             begin = os.lseek(file, 0, os.SEEK_END)
             self.write_content(file, content, durable)
-            if os.fstat(file).st_size >= ROTATE_BYTES:
-                self._number += 1
+        if begin + len(content) >= ROTATE_BYTES:
+            self._number += 1
         if durable and not begin:
             self.sync(self._files)
-        return number, begin
+        return LogRecord(key, number, begin << 32 | len(content))
 
     def delete(self, key: int, *, durable: bool) -> None:
         self.index(key, 2, durable=False)
         with self._changing:
-            self._map(key, -1, 0, 0, durable=durable)
+            self._map(LogRecord(key, -1, 0), durable=durable)
         self.index(key, 2, durable=durable)
         self.warm.remove(key)
 
     def settle(self) -> None:
-        """Purge one file of which the most has been deleted."""
+        """Write the messages of a file again of which the most has been deleted, and remove it.
+
+        Other threads wait for none of the syncs.
+        """
         with self._changing:
             full = [path for path, dead in self._dead_bytes.items() if dead > PURGED_SHARE * ROTATE_BYTES]
-        if full:
-            self._purge(full[0])
-
-    def _purge(self, path: Path) -> None:
-        """Write the messages of a file again: other threads wait for none of the syncs. Then remove the file."""
-        with self._changing:
+            if not full:
+                return
+            path = full[0]
             if path.name == f"m.{self._number}":
                 self._number += 1
             keys = [key for key, place in self._places.items() if place.path == path]
-        moved: list[tuple[int, int, int, int]] = []
+        moved: list[LogRecord] = []
         for key in keys:
             with self._changing:
                 if content := self.content(key):
-                    moved.append((key, *self._written(content, durable=False), len(content)))
-        for number in {number for _, number, _, _ in moved}:
+                    moved.append(self._written(key, content, durable=False))
+        for number in {record.first for record in moved}:
             self.sync(self._files / f"m.{number}")
         self.sync(self._files)
         with self._changing:  # the map points to what is on the device
-            for key, number, offset, size in moved:
-                if key in self._places:
-                    self._map(key, number, offset, size, durable=False)
+            for record in moved:
+                if record.key in self._places:
+                    self._map(record, durable=False)
         self.sync(self._files / MAP)
         path.unlink(missing_ok=True)  # the map is of all times
         with self._changing:
             del self._dead_bytes[path]
-
-    def logs(self) -> Iterator[Path]:
-        yield from super().logs()
-        if (path := self._files / MAP).exists():
-            yield path

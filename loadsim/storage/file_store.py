@@ -18,12 +18,13 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from loadsim.storage.messages import proved
+from loadsim.storage.messages import MAILBOX_BITS, proved
 from loadsim.storage.page_cache import DirectFile, RecentlyUsed, drop, opened
 from loadsim.storage.store import STRIDE_BYTES, Checked, Io, IoTimes, Store, StoreSettings
 
 LOG_ROTATE_BYTES = 1 << 20  # a log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`
 PIECE_BYTES = 8192  # the writes of Dovecot's output streams
+INDEX = "dovecot.index.log"  # the log of each mailbox
 
 
 class Place(NamedTuple):
@@ -60,13 +61,23 @@ def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
             yield LogRecord(*fields) if sound else None
 
 
+def numbered(directory: Path, prefix: str = "", base: int = 16) -> list[int]:
+    """Return the numbers of files, which their names have after a prefix, sorted; a file of others has none."""
+    numbers = []
+    for path in directory.glob(f"{prefix}*"):
+        with suppress(ValueError):
+            numbers.append(int(path.name.removeprefix(prefix).partition(":")[0], base))
+    return sorted(numbers)
+
+
 class FileStore(Store, ABC):
     """A store whose messages are in files, each between a head and a tail."""
 
     transactional = False
 
-    record_bytes: Mapping[str, int]  # the logs by name, and the bytes of a record of each: those of Dovecot
+    layout: str  # the directory of a mailbox by its number
     folders: Sequence[str] = ("",)  # the directories of a mailbox
+    record_bytes: Mapping[str, int]  # the logs by name, and the bytes of a record of each: those of Dovecot
     head_bytes = tail_bytes = 0
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -74,14 +85,11 @@ class FileStore(Store, ABC):
         self.settings = settings
         self.warm = RecentlyUsed[Place](settings.cache_bytes)  # the messages that the page cache of the system may keep
         self._unread: Iterator[int] = iter(())
-        for mailbox, folder in product(self.mailboxes(), self.folders):
+        self.directories = [self.mailbox(number << MAILBOX_BITS) for number in range(settings.mailboxes)]
+        for mailbox, folder in product(self.directories, self.folders):
             (mailbox / folder).mkdir(parents=True, exist_ok=True)
 
     # --- of each kind of store ---
-
-    @abstractmethod
-    def mailbox(self, number: int) -> Path:
-        """Return the directory of a mailbox."""
 
     @abstractmethod
     def place(self, key: int) -> Place | None:
@@ -96,13 +104,14 @@ class FileStore(Store, ABC):
 
     # --- of all ---
 
-    def mailboxes(self) -> Iterator[Path]:
-        yield from map(self.mailbox, range(self.settings.mailboxes))
+    def mailbox(self, key: int) -> Path:
+        """Return the directory of the mailbox of a message."""
+        return self.settings.directory / self.layout.format(key >> MAILBOX_BITS)
 
     def logs(self) -> Iterator[Path]:
-        for mailbox, name in product(self.mailboxes(), self.record_bytes):
-            if (mailbox / name).exists():
-                yield mailbox / name
+        for directory, name in product(self.directories, self.record_bytes):
+            if (directory / name).exists():
+                yield directory / name
 
     @property
     def warm_share(self) -> float:
@@ -131,9 +140,10 @@ class FileStore(Store, ABC):
             with suppress(FileNotFoundError), opened(place.path, os.O_RDONLY) as file:
                 size = os.fstat(file).st_size if place.size is None else place.size
                 os.posix_fadvise(file, place.offset, size, os.POSIX_FADV_RANDOM)
-                content = bytearray(size)
+                content, cached = bytearray(size), 0
                 view, began_ns = memoryview(content), time.perf_counter_ns()
-                cached = self._cached(file, view, place.offset)
+                with suppress(BlockingIOError):
+                    cached = os.preadv(file, [view], place.offset, os.RWF_NOWAIT)
                 if cached < size:
                     got = cached
                     while got < size and (more := os.preadv(file, [view[got:]], place.offset + got)):
@@ -142,24 +152,30 @@ class FileStore(Store, ABC):
                 return bytes(content)
         return None
 
-    def _cached(self, file: int, view: memoryview, offset: int) -> int:
-        """Read what the page cache has, and return its length."""
-        try:
-            return os.preadv(file, [view], offset, os.RWF_NOWAIT)
-        except OSError as failure:
-            if failure.errno not in (errno.EAGAIN, errno.EOPNOTSUPP):
-                raise
-            return 0
+    def create(self, path: Path, temporary: Path, content: bytes, durable: bool) -> None:
+        """Write the file of a framed message under another name, and rename it."""
+        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:  # a killed process leaves some
+            self.write_content(file, content, durable)
+        temporary.rename(path)
 
-    def write_pieces(self, file: int, message: bytes) -> None:
-        for begin in range(0, len(message), PIECE_BYTES):
-            _write(file, message[begin : begin + PIECE_BYTES])
+    def write_content(self, file: int, content: bytes, durable: bool) -> None:
+        """Write a framed message at the file's position; its head is written once more, as its size was not known."""
+        began_ns, begin = time.perf_counter_ns(), os.lseek(file, 0, os.SEEK_CUR)
+        for at in range(0, len(content), PIECE_BYTES):
+            _write(file, content[at : at + PIECE_BYTES])
+        if self.head_bytes:
+            os.pwrite(file, content[: self.head_bytes], begin)
+        self.wait(file, Io.WRITE, began_ns, len(content), durable)
 
     def wait(self, file: int, kind: Io, began_ns: int, size_bytes: int, durable: bool) -> None:
         """Wait for the device if the change is durable, and count a write: one that stays in memory is none."""
         if durable:
             os.fdatasync(file)
             self.io.add(kind, began_ns, size_bytes)
+
+    def index(self, key: int, kind: int, *, durable: bool) -> None:
+        """Record an insertion (0), a change of flags (1) or a deletion (2)."""
+        self.append(self.mailbox(key) / INDEX, LogRecord(key, kind, 0), durable=durable)
 
     def append(self, path: Path, record: LogRecord, *, durable: bool) -> None:
         packed = record.packed(self.record_bytes[path.name])
