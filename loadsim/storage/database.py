@@ -47,10 +47,7 @@ def _as_os_errors() -> Iterator[None]:
 
 
 class DatabaseStore:
-    """One database, with a connection for each thread. Changes take turns, as in every engine with one log.
-
-    `settle` writes changed pages when the log is full, and reads the log for other copies before.
-    """
+    """One database, with a connection for each thread. Changes take turns, as in every engine with one log."""
 
     transactional = True
 
@@ -125,11 +122,9 @@ class DatabaseStore:
         return self._pages.cache.filled_share
 
     def settle(self) -> None:
-        if self._log.written_bytes - self._checkpointed_bytes >= self._settings.log_bytes:
-            self._checkpoint()
-
-    def _checkpoint(self) -> None:
-        """Write changed pages to the database: most of them under load, the last ones between two changes."""
+        """Write changed pages when the log is full: most of them under load, the last ones between two changes."""
+        if self._log.written_bytes - self._checkpointed_bytes < self._settings.log_bytes:
+            return
         self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
         for _ in range(self._settings.log_copies):
             self._copy_log()

@@ -1,7 +1,8 @@
 """The messages that a store must have: those at the last clean end, and the changes since then that were acknowledged.
 
 The ledger stands next to the store. A change is noted before it begins and when it has been acknowledged, so that after
-the end of a process at any instant it is known what must be there, and what may be.
+the end of a process at any instant it is known what must be there, and what may be. The notes are there only from the
+first change to a clean end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from enum import IntEnum
 from pathlib import Path
 
@@ -21,18 +23,17 @@ from loadsim.storage.page_cache import opened
 from loadsim.storage.store import Damaged
 
 ABSENT = -1  # in place of a version: the message was deleted, or not yet inserted
-_LIVE, _CHANGES, IN_USE = "live", "changes", "in-use"  # the last one while it is filled or changed
+_LIVE, CHANGES = "live", "changes"
 _ENTRY = np.dtype([("key", "<u8"), ("version", "<i4")])
-_CHANGE = np.dtype([("key", "<u8"), ("version", "<i4"), ("state", "<u4")])
-
-_NOTE = struct.Struct("<QiI")
+_NOTE = struct.Struct("<QiI")  # key, version and `Noted`; in front of the first one, as many bytes name the session
 
 Live = NDArray[np.void]
 """Keys and versions of messages, by ascending key."""
 
 
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text()
+def _session() -> bytes:
+    """Return the 16 bytes of the machine's session, which ends with the next start."""
+    return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", ""))
 
 
 class Noted(IntEnum):
@@ -51,22 +52,23 @@ class Ledger:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(directory / _CHANGES, flags, 0o600)
+        self._opened = ExitStack()
+        self.close = self._opened.close
 
     @property
     def is_clean(self) -> bool:
         """The store ended cleanly, after it was filled."""
-        return is_filled(self.directory) and not (self.directory / IN_USE).exists()
+        return is_filled(self.directory) and not (self.directory / CHANGES).exists()
 
     @property
     def survived(self) -> bool:
         """The machine has not been started again since the changes began: none of them is missing here."""
-        return self.is_clean or (self.directory / IN_USE).read_text() == _boot()
+        return self.is_clean or (self.directory / CHANGES).read_bytes()[: _NOTE.size] == _session()
 
     def begin(self) -> None:
         """Record durably that changes follow, and in which session of the machine: they are not synced."""
-        self._replace(IN_USE, _boot().encode())
+        self._replace(CHANGES, _session())
+        self._file = self._opened.enter_context(opened(self.directory / CHANGES, os.O_WRONLY | os.O_APPEND))
 
     def _replace(self, name: str, content: bytes) -> None:
         new = self.directory / "new"
@@ -96,19 +98,17 @@ class Ledger:
         """Record the messages and the logs of a store that has ended cleanly."""
         content = json.dumps(sizes).encode() + b"\n" + live.tobytes()
         self._replace(_LIVE, b"%d\n" % zlib.crc32(content) + content)
-        os.ftruncate(self._file, 0)
-        (self.directory / IN_USE).unlink(missing_ok=True)
+        (self.directory / CHANGES).unlink(missing_ok=True)
         self._sync()
+        self.close()
 
     def changed(self) -> dict[int, set[int]]:
         """Return the versions that each changed message may have."""
-        content = (self.directory / _CHANGES).read_bytes()
-        changes = np.frombuffer(content[: len(content) // _CHANGE.itemsize * _CHANGE.itemsize], _CHANGE)
-        if not len(changes):
+        if self.is_clean:
             return {}
-        live, _ = self.ended()
+        content, (live, _) = (self.directory / CHANGES).read_bytes(), self.ended()
         allowed: dict[int, set[int]] = {}
-        for key, version, state in changes.tolist():
+        for key, version, state in _NOTE.iter_unpack(content[_NOTE.size : len(content) // _NOTE.size * _NOTE.size]):
             versions = allowed.get(key)
             if versions is None:
                 versions = allowed[key] = {_version(live, key)}
@@ -116,9 +116,6 @@ class Ledger:
                 versions.clear()
             versions.add(version)
         return allowed
-
-    def close(self) -> None:
-        os.close(self._file)
 
 
 def _version(live: Live, key: int) -> int:

@@ -64,10 +64,7 @@ def _file(random: np.random.Generator, size_bytes: int) -> bytes:
     """Return lines of base64 (RFC 2045 section 6.8) of random bytes, of about this size."""
     lines = max(1, size_bytes // (_LINE_CHARS + 2))
     encoded = b2a_base64(random.bytes(lines * _LINE_CHARS // 4 * 3), newline=False)
-    rows = np.full((lines, _LINE_CHARS + 2), ord("\n"), np.uint8)
-    rows[:, :_LINE_CHARS] = np.frombuffer(encoded, np.uint8).reshape(lines, _LINE_CHARS)
-    rows[:, _LINE_CHARS] = ord("\r")
-    return rows.tobytes()
+    return b"\r\n".join([*np.frombuffer(encoded, f"S{_LINE_CHARS}").tolist(), b""])
 
 
 def _tag_line(key: int, version: int, rest: bytes) -> bytes:

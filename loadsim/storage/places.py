@@ -12,7 +12,7 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.files import locked, read_text
-from loadsim.storage.ledger import IN_USE, is_filled
+from loadsim.storage.ledger import CHANGES, is_filled
 from loadsim.storage.page_cache import DirectFile, drop
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import STRIDE_BYTES
@@ -45,7 +45,7 @@ def marked_places(
                 place.mkdir(mode=0o700, exist_ok=True)
                 if any(each.is_symlink() or each.is_mount() for each in (place, place / STORE)):  # of another disk
                     raise ConfigError(f"directories: {place}: expected directories of loadsim, found a link or mount")
-                if (place / STORE).exists() and not is_filled(place) and not (place / IN_USE).exists():
+                if (place / STORE).exists() and not is_filled(place) and not (place / CHANGES).exists():
                     raise ConfigError(f"directories: expected the ledger of {place}, found none (remove {place})")
             yield places
     finally:

@@ -15,7 +15,7 @@ import pytest
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.storage.kernel_log import KernelLog
-from loadsim.storage.ledger import IN_USE
+from loadsim.storage.ledger import CHANGES
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import MARK, ROOT, check_room
 from loadsim.storage.recording import RECORDING, read_recording
@@ -107,7 +107,7 @@ def test_a_recording_with_a_number_that_no_test_has_is_refused(number: str, tmp_
 def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
     assert storage("backup", *given, str(tmp_path / "1")) == 0
-    (tmp_path / ROOT / "db-001" / IN_USE).write_text("before\n")
+    (tmp_path / ROOT / "db-001" / CHANGES).write_text("before\n")
     assert storage("run", *given, str(tmp_path / "2")) == 2
     assert "db-001" in capsys.readouterr().err
     assert not (tmp_path / "2").exists()
@@ -121,7 +121,7 @@ def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
     given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
     assert storage("backup", *given, str(tmp_path / "1")) == 0
     (tmp_path / ROOT / "db-001" / "live").unlink()
-    (tmp_path / ROOT / "db-001" / IN_USE).touch()
+    (tmp_path / ROOT / "db-001" / CHANGES).touch()
     assert storage("backup", *given, str(tmp_path / "2")) == 0
     assert storage("verify", *given, str(tmp_path / "3")) == 0
 
