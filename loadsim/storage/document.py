@@ -39,15 +39,7 @@ from loadsim.storage.store import Io, summed
 from loadsim.storage.tune import Try, best_of, exit_status
 from loadsim.storage.verdict import AVERAGE_MS, LOADED, judge
 
-NAMES = {
-    Io.READ: "Database reads",
-    Io.WRITE: "Database writes",
-    Io.LOG_WRITE: "Log writes",
-    Io.SYNC: "Database syncs",
-    Io.MAINTENANCE: "Background maintenance",
-    Io.REPLICATION: "Log replication",
-}
-
+NAMES = {kind: f"{kind.value.replace('_', ' ').capitalize()}s" for kind in Io}  # such as Log writes
 TONES: Mapping[int, Tone] = {0: "good", 1: "bad", 3: "doubtful"}  # by exit status
 
 

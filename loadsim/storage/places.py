@@ -6,12 +6,14 @@ import errno
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.files import locked, read_text
+from loadsim.findings.formats import data_size
 from loadsim.storage.ledger import CHANGES, is_filled
 from loadsim.storage.page_cache import DirectFile, drop
 from loadsim.storage.scenario import StorageScenario
@@ -108,17 +110,14 @@ def _direct(path: Path) -> bool:
 
 def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:
     """Raise `ConfigError` if filling the databases, given with True if they are filled, would use the reserve."""
-    by_device: dict[int, tuple[Path, int]] = {}
+    devices, needed = {place: place.stat().st_dev for place, _ in places}, Counter[int]()
     for (place, filled), mailboxes in zip(places, scenario.mailboxes_by_database, strict=True):
-        device = place.stat().st_dev
-        _, needed = by_device.get(device, (place, 0))
-        by_device[device] = place, needed + (0 if filled else round(mailboxes * scenario.mailbox_size * OVERHEAD))
-    for place, needed in by_device.values():
-        room = room_bytes(place, scenario.reserve)
-        if needed > room:
+        needed[devices[place]] += 0 if filled else round(mailboxes * scenario.mailbox_size * OVERHEAD)
+    for place, device in devices.items():
+        if (room := room_bytes(place, scenario.reserve)) < needed[device]:
             raise ConfigError(
-                f"directories: expected {needed / 2**30:,.1f} GiB on the file system of {place.parent} and its reserve,"
-                f" found {max(0, room) / 2**30:,.1f} GiB"
+                f"directories: expected {data_size(needed[device])} on the file system of {place.parent} and its"
+                f" reserve, found {data_size(max(0, room))}"
             )
 
 
