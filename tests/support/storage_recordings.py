@@ -1,9 +1,10 @@
-"""Recordings of storage tests with stated times, as the workers tell them."""
+"""Recordings of storage tests with stated times, as the workers tell them, and damage of stored files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from loadsim.storage.recording import Recording, TestedTerms
@@ -78,3 +79,10 @@ def recording(
     if end is not None:
         made.add("end", end)
     return made
+
+
+def flip(path: Path, offset: int) -> None:
+    """Change a bit of a file; an offset below 0 counts from its end."""
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0x10
+    path.write_bytes(content)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from storage_recordings import flip
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -36,6 +37,12 @@ def tmp_path() -> Iterator[Path]:
 def storage(*words: str) -> int:
     settings = [word for setting in SMALL for word in ("--set", setting)]
     return main(["storage", *words[:2], *settings, *words[2:], "--quiet"])
+
+
+def on(disk: Path | str, *keys: str) -> list[str]:
+    """Return the words of a test on a disk, up to its directory."""
+    settings = [word for setting in (f"directories=[{disk}]", *keys) for word in ("--set", setting)]
+    return ["storage-quickstart", *settings, "--out"]
 
 
 def result(directory: Path) -> dict[str, Any]:
@@ -65,7 +72,7 @@ def test_nothing_acknowledged_is_lost_when_the_processes_are_killed(store: str, 
     """The processes are killed under load; then all that was durable is there, and the store can be used again."""
     disk, out = tmp_path / "disk", tmp_path / "out"
     disk.mkdir()
-    given = ("storage-quickstart", "--set", f"store={store}", "--set", f"directories=[{disk}]", "--out")
+    given = on(disk, f"store={store}")
     assert storage("recover", *given, str(out)) == 0
     found = result(out)
     assert [each["damaged"] for each in (*found["checked"], *found["proved"])] == [0] * 4
@@ -105,7 +112,7 @@ def test_a_recording_with_a_number_that_no_test_has_is_refused(number: str, tmp_
 
 
 def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
+    given = on(tmp_path)
     assert storage("backup", *given, str(tmp_path / "1")) == 0
     (tmp_path / ROOT / "db-001" / CHANGES).write_text("before\n")
     assert storage("run", *given, str(tmp_path / "2")) == 2
@@ -118,7 +125,7 @@ def test_a_store_that_ended_uncleanly_has_to_be_recovered(tmp_path: Path, capsys
 
 
 def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
-    given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
+    given = on(tmp_path)
     assert storage("backup", *given, str(tmp_path / "1")) == 0
     (tmp_path / ROOT / "db-001" / "live").unlink()
     (tmp_path / ROOT / "db-001" / CHANGES).touch()
@@ -172,7 +179,7 @@ def other_terms(root: Path) -> None:
 def test_it_works_only_in_a_directory_that_it_made(made: Any, tmp_path: Path) -> None:
     made(tmp_path / ROOT)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert storage("run", "storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out", "/tmp/never") == 2
+    assert storage("run", *on(tmp_path), "/tmp/never") == 2
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -186,8 +193,7 @@ def test_the_reserve_of_the_file_system_stays_free(tmp_path: Path) -> None:
 
 def test_a_file_system_in_memory_is_no_disk(tmp_path: Path) -> None:
     with TemporaryDirectory(dir="/dev/shm") as memory:
-        given = ("storage-quickstart", "--set", f"directories=[{memory}]", "--out")
-        assert storage("backup", *given, str(tmp_path / "1")) == 2
+        assert storage("backup", *on(memory), str(tmp_path / "1")) == 2
         assert list(Path(memory).iterdir()) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -207,105 +213,58 @@ def test_a_queue_makes_each_test_once_and_removes_its_own_stores_only(tmp_path: 
     assert json.loads((disk / ROOT / MARK).read_text())["mailboxes"] == 6
 
 
-def whole(disk: Path) -> Path:
-    return disk / ROOT / "db-001" / "store" / "mail.db"
+DATABASE, P = "store/mail.db", PAGE_BYTES
+DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "emptied": (DATABASE, lambda old: b""),
+    "cut": (DATABASE, lambda old: old[: -3 * P]),
+    "zeroed": (DATABASE, lambda old: old[: 5 * P] + bytes(4 * P) + old[9 * P :]),
+    "misdirected": (DATABASE, lambda old: old[: 5 * P] + old[8 * P : 9 * P] + old[6 * P :]),
+    "first page": (DATABASE, lambda old: old[:200] + bytes([old[200] ^ 1]) + old[201:]),
+    "ledger": ("live", lambda old: old[:-1] + b"\x07"),
+}
 
 
-def emptied(disk: Path) -> None:
-    whole(disk).write_bytes(b"")
-
-
-def removed(disk: Path) -> None:
-    whole(disk).unlink()
-
-
-def cut(disk: Path) -> None:
-    content = whole(disk).read_bytes()
-    whole(disk).write_bytes(content[: -3 * PAGE_BYTES])
-
-
-def zeroed(disk: Path) -> None:
-    content = bytearray(whole(disk).read_bytes())
-    content[5 * PAGE_BYTES : 9 * PAGE_BYTES] = bytes(4 * PAGE_BYTES)
-    whole(disk).write_bytes(content)
-
-
-def misdirected(disk: Path) -> None:
-    content = bytearray(whole(disk).read_bytes())
-    content[5 * PAGE_BYTES : 6 * PAGE_BYTES] = content[8 * PAGE_BYTES : 9 * PAGE_BYTES]
-    whole(disk).write_bytes(content)
-
-
-def first_page_damaged(disk: Path) -> None:
-    content = bytearray(whole(disk).read_bytes())
-    content[200] ^= 1
-    whole(disk).write_bytes(content)
-
-
-def ledger_damaged(disk: Path) -> None:
-    live = disk / ROOT / "db-001" / "live"
-    live.write_bytes(live.read_bytes()[:-1] + b"\x07")
-
-
-@pytest.mark.parametrize("damage", [emptied, removed, cut, zeroed, misdirected, first_page_damaged, ledger_damaged])
-def test_any_damage_of_a_database_fails_every_test(damage: Any, tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    given = ("storage-quickstart", "--set", f"directories=[{disk}]", "--set", "databases=1", "--out")
+@pytest.mark.parametrize("damage", [*DAMAGES, "removed"])
+def test_any_damage_of_a_database_fails_every_test(damage: str, tmp_path: Path) -> None:
+    given = on(tmp_path, "databases=1")
     assert storage("recover", *given, str(tmp_path / "filled")) == 0  # its log is empty then
-    damage(disk)
+    name, damaged = DAMAGES.get(damage, (DATABASE, bytes))
+    path = tmp_path / ROOT / "db-001" / name
+    path.write_bytes(damaged(path.read_bytes()))
+    if damage == "removed":
+        path.unlink()
     for number, test in enumerate(("backup", "verify")):
         assert storage(test, *given, str(tmp_path / str(number))) == 1
         assert "stored-damaged" in str(result(tmp_path / str(number))["verdict"]["findings"])
 
 
-def flipped(path: Path, offset: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize(
-    ("store", "pattern", "offset", "named"),
+    ("store", "pattern", "named"),
     [
-        ("database", "mail.db-wal", 100, "mail.db-wal: "),
-        ("maildir", "new/*", -1, "message "),
-        ("maildir", "dovecot-uidlist", -1, "dovecot-uidlist: record "),
-        ("sdbox", "u.*", -1, "message "),
-        ("mdbox", "m.1", 0, "message "),
-        ("mdbox", "dovecot.map.index.log", -1, "dovecot.map.index.log: record "),
+        ("database", "mail.db-wal", "mail.db-wal: "),
+        ("maildir", "new/*", "message "),
+        ("mdbox", "dovecot.map.index.log", "dovecot.map.index.log: record "),
     ],
 )
-def test_a_flipped_byte_is_found_and_named(store: str, pattern: str, offset: int, named: str, tmp_path: Path) -> None:
-    """By a backup, and by the verification of messages; also where a record or file is only filled up."""
-    given = (
-        "storage-quickstart",
-        "--set",
-        f"directories=[{tmp_path}]",
-        "--set",
-        "databases=1",
-        "--set",
-        "mailbox_size=200K",
-    )
-    words = (*given, "--set", f"store={store}", "--out")
-    assert storage("backup", *words, str(tmp_path / "filled")) == 0
-    flipped(max((tmp_path / ROOT).rglob(pattern), key=lambda path: path.stat().st_size), offset)
+def test_a_flipped_byte_is_found_and_named(store: str, pattern: str, named: str, tmp_path: Path) -> None:
+    """By a backup, and by the verification of messages."""
+    given = on(tmp_path, "databases=1", "mailbox_size=200K", f"store={store}")
+    assert storage("backup", *given, str(tmp_path / "filled")) == 0
+    flip(max((tmp_path / ROOT).rglob(pattern), key=lambda path: path.stat().st_size), 100)
     for test in ("backup", "verify"):
-        assert storage(test, *words, str(tmp_path / test)) == 1
+        assert storage(test, *given, str(tmp_path / test)) == 1
         findings = result(tmp_path / test)["verdict"]["findings"]
         assert any(each["code"] == "stored-damaged" and named in str(each) for each in findings)
 
 
 def test_a_lost_ledger_is_not_a_new_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    given = ("storage-quickstart", "--set", f"directories=[{disk}]", "--set", "databases=1", "--out")
+    given, place = on(tmp_path, "databases=1"), tmp_path / ROOT / "db-001"
     assert storage("backup", *given, str(tmp_path / "1")) == 0
-    (disk / ROOT / "db-001" / "live").unlink()
-    stored = whole(disk).read_bytes()
+    (place / "live").unlink()
+    stored = (place / DATABASE).read_bytes()
     assert storage("verify", *given, str(tmp_path / "2")) == 2
     assert "db-001" in capsys.readouterr().err
-    assert whole(disk).read_bytes() == stored
+    assert (place / DATABASE).read_bytes() == stored
 
 
 @pytest.mark.parametrize(("level", "errors"), [(3, ["I/O error, dev sda"]), (4, []), (11, [])])

@@ -12,6 +12,7 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from storage_recordings import flip
 
 from loadsim.storage.database import DatabaseStore
 from loadsim.storage.dbox import ROTATE_BYTES, Mdbox, Sdbox
@@ -80,42 +81,36 @@ def test_maintenance_reads_everything_again_and_again(opened: Opened) -> None:
         assert not any(each.damaged for each in seen)
 
 
-def flipped(path: Path, offset: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 0x10
-    path.write_bytes(content)
-
-
-def file_of(directory: Path, kind: str) -> Path:
-    """The file that has most of the stored bytes."""
-    names = {"database": "mail.db", "maildir": "**/new/*", "sdbox": "**/u.*", "mdbox": "**/m.*"}
-    return max((path for path in directory.glob(names[kind]) if path.is_file()), key=lambda path: path.stat().st_size)
-
-
-@pytest.mark.parametrize("kind", sorted(OPENERS))
-def test_a_flipped_byte_of_a_message_is_found_and_named(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "pattern", "offset", "named"),
+    [
+        ("database", "mail.db", -3 * PAGE_BYTES // 2, "mail.db: page "),
+        ("maildir", "new/*", 9000, "message "),
+        ("maildir", "new/*", -1, "message "),
+        ("maildir", "dovecot-uidlist", 20, "000001/dovecot-uidlist: record 1"),
+        ("maildir", "dovecot-uidlist", -1, "000001/dovecot-uidlist: record 6"),
+        ("sdbox", "u.*", 0, "message "),
+        ("sdbox", "u.*", -1, "message "),
+        ("sdbox", "*.log", 20, "dbox-Mails/dovecot.index.log: record 1"),
+        ("mdbox", "m.*", 0, "message 0"),
+        ("mdbox", "m.*", -1, "message 10000000005"),
+        ("mdbox", "*map*.log", -1, "storage/dovecot.map.index.log: record 12"),
+    ],
+)
+def test_a_flipped_byte_is_found_and_named(kind: str, pattern: str, offset: int, named: str, tmp_path: Path) -> None:
+    """Also where a record or file is only filled up."""
     opened = opener(kind, tmp_path / "store")
     with closing(opened()) as store:
         filled(store)
         store.recover()
-    path = file_of(tmp_path / "store", kind)
-    flipped(path, path.stat().st_size // 2)
+    flip(largest(tmp_path / "store", pattern), offset)
     with closing(opened()) as store:
-        damages = [each.damaged for each in store.check() if each.damaged]
-        assert len(damages) == 1
-        assert damages[0].startswith("mail.db: page" if kind == "database" else "message")
+        (damage,) = [each.damaged for each in store.check() if each.damaged]
+        assert damage.startswith(named)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("maildir", "dovecot-uidlist"), ("sdbox", "*.log"), ("mdbox", "*map*.log")])
-def test_a_flipped_byte_of_a_log_is_found_and_named(kind: str, name: str, tmp_path: Path) -> None:
-    opened = opener(kind, tmp_path / "store")
-    with closing(opened()) as store:
-        filled(store)
-    path = next((tmp_path / "store").rglob(name))
-    flipped(path, 20)
-    with closing(opened()) as store:
-        damages = [each.damaged for each in store.check() if each.damaged]
-        assert damages == [f"{path.parent.name}/{path.name}: record 1"]
+def largest(directory: Path, pattern: str) -> Path:
+    return max(directory.rglob(pattern), key=lambda path: (path.stat().st_size, path))
 
 
 def test_a_recovery_replays_the_whole_log_once(tmp_path: Path) -> None:
@@ -131,8 +126,7 @@ def test_a_damaged_page_is_not_read_as_a_message(tmp_path: Path) -> None:
     with closing(opened()) as store:
         filled(store)
         store.recover()
-    path = tmp_path / "store" / "mail.db"
-    flipped(path, path.stat().st_size - PAGE_BYTES // 2)
+    flip(tmp_path / "store" / "mail.db", -PAGE_BYTES // 2)
     with closing(opened()) as store:
         damaged = 0
         for key in KEYS:
@@ -160,7 +154,7 @@ def test_a_page_that_is_being_written_is_not_damaged(tmp_path: Path) -> None:
 
             def __exit__(self, *_: object) -> None: ...
 
-        flipped(path, PAGE_BYTES // 2)
+        flip(path, PAGE_BYTES // 2)
         store._pages.writing = Written()  # type: ignore[attr-defined]
         assert store.maintain().damaged == ""
 
@@ -206,7 +200,7 @@ def test_what_a_killed_process_left_is_written_over(tmp_path: Path) -> None:
 def test_a_file_that_a_crash_has_emptied_is_damaged(tmp_path: Path) -> None:
     with closing(opener("sdbox", tmp_path / "store")()) as store:
         filled(store)
-        file_of(tmp_path / "store", "sdbox").write_bytes(b"")
+        largest(tmp_path / "store", "u.*").write_bytes(b"")
         assert len([each for each in store.check() if each.damaged]) == 1
 
 
