@@ -23,6 +23,7 @@ from loadsim.report.document import (
     Cell,
     Chart,
     Column,
+    ColumnOf,
     Document,
     Limit,
     Line,
@@ -126,27 +127,13 @@ def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigure
         "In the window; max is the largest mean of a sample",
         rows if len(databases) > 1 else databases,
         ("Database", None, lambda each: each.name),
-        ("reads/s", 1, lambda each: each.io[Io.READ].per_s),
-        ("mean", "time", lambda each: each.io[Io.READ].ms),
-        ("max", "time", lambda each: each.io[Io.READ].max_ms),
-        ("writes/s", 1, lambda each: each.io[Io.WRITE].per_s),
-        ("mean", "time", lambda each: each.io[Io.WRITE].ms),
-        ("log/s", 1, lambda each: each.io[Io.LOG_WRITE].per_s),
-        ("mean", "time", lambda each: each.io[Io.LOG_WRITE].ms),
-        ("max", "time", lambda each: each.io[Io.LOG_WRITE].max_ms),
+        *_columns(Io.READ, "reads/s")[:3],
+        *_columns(Io.WRITE, "writes/s")[:2],
+        *_columns(Io.LOG_WRITE, "log/s")[:3],
     )
     yield Section("Transactional I/O", (transactional,), brief=True)
     by_kind = [
-        table_of(
-            NAMES[kind],
-            [(each.name, each.io[kind]) for each in rows],
-            ("Database", None, lambda row: row[0]),
-            ("per s", 1, lambda row: row[1].per_s),
-            ("mean", "time", lambda row: row[1].ms),
-            ("max", "time", lambda row: row[1].max_ms),
-            ("slowest", "time", lambda row: row[1].slowest_ms),
-            ("KiB", 1, lambda row: None if row[1].bytes is None else row[1].bytes / 1024),
-        )
+        table_of(NAMES[kind], rows, ("Database", None, lambda each: each.name), *_columns(kind, "per s"))
         for kind in Io
         if recording.together.io[kind].per_s
     ]
@@ -158,6 +145,17 @@ def _inputs_and_outputs(recording: Recording, databases: Sequence[DatabaseFigure
         ("writes/s", 1, lambda each: each.per_s((Io.WRITE, Io.LOG_WRITE))),
     )
     yield Section("Inputs and outputs by kind", (*by_kind, total))
+
+
+def _columns(kind: Io, rate: str) -> Sequence[ColumnOf[DatabaseFigures]]:
+    """Return the columns of a kind; `rate` is the title of the first one."""
+    return (
+        (rate, 1, lambda each: each.io[kind].per_s),
+        ("mean", "time", lambda each: each.io[kind].ms),
+        ("max", "time", lambda each: each.io[kind].max_ms),
+        ("slowest", "time", lambda each: each.io[kind].slowest_ms),
+        ("KiB", 1, lambda each: None if (size := each.io[kind].bytes) is None else size / 1024),
+    )
 
 
 def _integrity(recording: Recording) -> Iterator[Block]:

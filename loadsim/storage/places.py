@@ -60,21 +60,17 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
     root, name = base / ROOT, f"directories: {base / ROOT}"
     stored, *others = (json.dumps(each.stored, indent=2) + "\n" for each in (scenario, *queue))
     try:
-        if not base.is_dir():
-            raise ConfigError(f"directories: expected a directory, found {base}")
-        found = stored
-        if root.exists():
-            if root.is_symlink() or not (root / MARK).is_file():
-                raise ConfigError(f"{name}: expected a directory that loadsim made, found another one")
-            found = read_text(root / MARK, str(root / MARK))
-            if found != stored and found in others:
-                with locked(root, "directories", "storage test"):
-                    for place in root.glob("db-*"):
-                        shutil.rmtree(place)
-                    (root / MARK).write_text(found := stored, encoding="utf-8")
         if is_new := not root.exists():
             root.mkdir(mode=0o700)
             (root / MARK).write_text(stored, encoding="utf-8")
+        if root.is_symlink() or not (root / MARK).is_file():
+            raise ConfigError(f"{name}: expected a directory that loadsim made, found another one")
+        found = read_text(root / MARK, str(root / MARK))
+        if found != stored and found in others:
+            with locked(root, "directories", "storage test"):
+                for place in root.glob("db-*"):
+                    shutil.rmtree(place)
+                (root / MARK).write_text(found := stored, encoding="utf-8")
         if not any(_direct(root / "probe") for _ in range(PROBES)):
             if is_new:
                 shutil.rmtree(root)
