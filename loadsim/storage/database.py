@@ -33,17 +33,20 @@ _COUNT = "INSERT INTO mailbox VALUES(?1, ?2) ON CONFLICT(number) DO UPDATE SET m
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise an error of SQLite as `OSError` or `Damaged`; one of our own files is raised as it is."""
+    """Raise damage that SQLite finds as `Damaged`, and its other errors as `OSError`; one of our files as it is.
+
+    SQLite's own calls open files, lock them and share memory: if they fail, that is no fault of the disk.
+    """
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError) as error:  # a page with zeros has no checksum
         raise Damaged(f"{FILE_NAME}: {error}") from None
-    except apsw.BusyError:
-        raise
-    except apsw.FullError:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
     except apsw.Error as error:
-        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from None
+        if (
+            getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+        ):  # the file of the shared memory did not grow
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        raise OSError(f"{type(error).__name__}: {error}") from None
 
 
 class DatabaseStore:
@@ -69,7 +72,7 @@ class DatabaseStore:
                 self._own.reserve_bytes("main", CHECKSUM_BYTES)
                 self._own.execute(f"PRAGMA page_size = {PAGE_BYTES}")
                 if self._own.execute("PRAGMA journal_mode = wal").get != "wal":  # the error itself is swallowed
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                    raise OSError("SQLite: expected a log, found none")
                 self._own.execute(_SCHEMA)
 
     @property

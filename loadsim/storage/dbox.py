@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loadsim.storage.file_store import INDEX, FileStore, LogRecord, Place, numbered, records
-from loadsim.storage.page_cache import opened
+from loadsim.storage.page_cache import is_there, opened
 from loadsim.storage.store import StoreSettings
 
 MAP = "dovecot.map.index.log"
@@ -45,7 +45,7 @@ class Sdbox(DboxStore):
 
     def place(self, key: int) -> Place | None:
         path = self._file(key)
-        return Place(path) if os.access(path, os.F_OK) else None
+        return Place(path) if is_there(path) else None
 
     def stored_keys(self) -> Iterator[int]:
         for mailbox in self.directories:

@@ -6,7 +6,6 @@ them. A lazy change is one without its syncs. Replacing a message is changing it
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loadsim.storage.messages import MAILBOX_BITS, proved
-from loadsim.storage.page_cache import DirectFile, RecentlyUsed, drop, opened
+from loadsim.storage.page_cache import DirectFile, RecentlyUsed, drop, is_there, opened, write
 from loadsim.storage.store import STRIDE_BYTES, Checked, Io, IoTimes, Store, StoreSettings
 
 LOG_ROTATE_BYTES = 1 << 20  # a log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`
@@ -64,9 +63,9 @@ def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
 def numbered(directory: Path, prefix: str = "", base: int = 16) -> list[int]:
     """Return the numbers of files, which their names have after a prefix, sorted; a file of others has none."""
     numbers = []
-    for path in directory.glob(f"{prefix}*"):
+    for path in directory.iterdir():  # a glob leaves out what cannot be read
         with suppress(ValueError):
-            numbers.append(int(path.name.removeprefix(prefix).partition(":")[0], base))
+            numbers += [int(path.name[len(prefix) :].partition(":")[0], base)] if path.name.startswith(prefix) else []
     return sorted(numbers)
 
 
@@ -110,7 +109,7 @@ class FileStore(Store, ABC):
 
     def logs(self) -> Iterator[Path]:
         for directory, name in product(self.directories, self.record_bytes):
-            if (directory / name).exists():
+            if is_there(directory / name):
                 yield directory / name
 
     @property
@@ -162,7 +161,7 @@ class FileStore(Store, ABC):
         """Write a framed message at the file's position; its head is written once more, as its size was not known."""
         began_ns, begin = time.perf_counter_ns(), os.lseek(file, 0, os.SEEK_CUR)
         for at in range(0, len(content), PIECE_BYTES):
-            _write(file, content[at : at + PIECE_BYTES])
+            write(file, content[at : at + PIECE_BYTES])
         if self.head_bytes:
             os.pwrite(file, content[: self.head_bytes], begin)
         self.wait(file, Io.WRITE, began_ns, len(content), durable)
@@ -181,7 +180,7 @@ class FileStore(Store, ABC):
         packed = record.packed(self.record_bytes[path.name])
         with opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
             began_ns = time.perf_counter_ns()
-            _write(file, packed)
+            write(file, packed)
             self.wait(file, Io.LOG_WRITE, began_ns, len(packed), durable)
             full = os.fstat(file).st_size > LOG_ROTATE_BYTES
         if full:
@@ -243,8 +242,3 @@ class FileStore(Store, ABC):
         os.sync()
         for place in filter(None, map(self.place, self.stored_keys())):
             drop(place.path, place.offset, place.size or 0)
-
-
-def _write(file: int, content: bytes) -> None:
-    if os.write(file, content) != len(content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.storage.page_cache import opened
+from loadsim.storage.page_cache import is_there, opened, write
 from loadsim.storage.store import Damaged
 
 ABSENT = -1  # in place of a version: the message was deleted, or not yet inserted
@@ -44,7 +44,7 @@ class Noted(IntEnum):
 
 def is_filled(directory: Path) -> bool:
     """Return True if a directory has the ledger of a database that was filled."""
-    return (directory / _LIVE).exists()
+    return is_there(directory / _LIVE)
 
 
 class Ledger:
@@ -58,7 +58,7 @@ class Ledger:
     @property
     def is_clean(self) -> bool:
         """The store ended cleanly, after it was filled."""
-        return is_filled(self.directory) and not (self.directory / CHANGES).exists()
+        return is_filled(self.directory) and not is_there(self.directory / CHANGES)
 
     @property
     def survived(self) -> bool:
@@ -84,7 +84,7 @@ class Ledger:
             os.fsync(directory)
 
     def note(self, key: int, version: int, state: Noted) -> None:
-        os.write(self._file, _NOTE.pack(key, version, state))
+        write(self._file, _NOTE.pack(key, version, state))
 
     def ended(self) -> tuple[Live, dict[str, int]]:
         """Return the messages, and the sizes of the store's logs, at the last clean end."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from array import array
@@ -18,7 +17,7 @@ from loadsim.storage.ledger import ABSENT, Ledger, Live, Noted, live_of
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
 from loadsim.storage.places import room_bytes
 from loadsim.storage.scenario import StorageScenario
-from loadsim.storage.store import Damaged, Store
+from loadsim.storage.store import FULL, OF_DISK, Damaged, Store
 
 Operation = Literal["insert", "delete", "replace", "read"]
 OPERATIONS: tuple[Operation, ...] = ("insert", "delete", "replace", "read")
@@ -83,6 +82,7 @@ class StoreLoad:
         self._lag = LatencyHistogram()
         self.failed = False  # an operation failed, or found damage, so that not all messages are known
         self.full = False  # the file system has reached its reserve
+        self.fault: OSError | None = None  # a failure that is no fault of the disk
         works: list[tuple[Callable[[], None], float]] = [(store.settle, SETTLE_S), (self._tick, 0.0)]
         works += [(self._maintain, MAINTAIN_S)] if scenario.maintenance else []
         self._threads = [threading.Thread(target=self._operate, args=(number,)) for number in range(scenario.threads)]
@@ -129,7 +129,7 @@ class StoreLoad:
         while not self._stop.is_set():
             operation = random.choices(OPERATIONS, weights)[0]
             pause_s = self._scenario.pause_s
-            with self._noted_failures():
+            with self.noted_failures():
                 if self._do(operation, random):
                     with self._lock:
                         self._operations[operation] += 1
@@ -190,13 +190,13 @@ class StoreLoad:
 
     def _repeat(self, work: Callable[[], None], pause_s: float) -> None:
         while not self._stop.is_set():
-            with self._noted_failures():
+            with self.noted_failures():
                 work()
             self._stop.wait(pause_s)
 
     @contextmanager
-    def _noted_failures(self) -> Iterator[None]:
-        """Record damage and failures of the disk, and wait a moment; a full one ends the load."""
+    def noted_failures(self) -> Iterator[None]:
+        """Record damage and failures of the disk, and wait a moment; a full one or another fault ends the load."""
         try:
             yield
         except Damaged as damage:
@@ -205,12 +205,15 @@ class StoreLoad:
                 if len(self._damages) < MOST_DAMAGES:
                     self._damages.append(str(damage))
         except OSError as failure:
-            if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-                self.full = True
-                self._stop.set()
-            else:
+            if failure.errno in OF_DISK:
                 with self._lock:
-                    self._failures[failure.strerror or str(failure)] += 1
+                    self._failures[str(failure.strerror)] += 1
+            else:
+                if failure.errno in FULL:
+                    self.full = True
+                else:
+                    self.fault = failure
+                self._stop.set()
         else:
             return
         self.failed = True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loadsim.storage.file_store import INDEX, FileStore, LogRecord, Place, numbered
+from loadsim.storage.page_cache import is_there
 
 SEEN = ":2,S"
 LIST = "dovecot-uidlist"
@@ -25,7 +25,7 @@ class Maildir(FileStore):
     def place(self, key: int) -> Place | None:
         plain = self._new(key)
         for path in (plain, plain.with_name(plain.name + SEEN)):
-            if os.access(path, os.F_OK):
+            if is_there(path):
                 return Place(path)
         return None
 

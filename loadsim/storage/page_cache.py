@@ -26,6 +26,19 @@ def opened(path: Path, flags: int) -> Iterator[int]:
         os.close(file)
 
 
+def is_there(path: Path) -> bool:
+    """Return True if a file exists. Raises `OSError` if that is unknown."""
+    with suppress(FileNotFoundError):
+        path.stat()
+        return True
+    return False
+
+
+def write(file: int, content: bytes) -> None:
+    if os.write(file, content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part
+
+
 def drop(path: Path, offset: int = 0, size_bytes: int = 0, *, written: bool = False) -> None:
     """Take a part of a file, or all of it, out of the page cache; what is still to be written, only when `written`."""
     with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as file:

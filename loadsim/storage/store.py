@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum, unique
 from pathlib import Path
@@ -107,6 +109,29 @@ class Pass:
 
 class Damaged(Exception):
     """Stored bytes do not have their checksum; the text names the place."""
+
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+OF_DISK = frozenset(
+    {errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.ENODATA, errno.EILSEQ, errno.EBADE, errno.ENOLINK}
+    | {errno.EREMOTEIO, errno.ETIMEDOUT, errno.ESTALE, errno.EUCLEAN, errno.EBADMSG}
+    | {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
+)
+"""The errors of a disk (`blk_errors` in Linux, block/blk-core.c), of its file system, and for files that are lost.
+
+Any other, such as those for a full disk or too few open files, is a fault of the machine or its user.
+"""
+
+
+@contextmanager
+def as_damage() -> Iterator[None]:
+    """Raise a failure of the disk as `Damaged`: what cannot be read is lost. Other failures are raised as they are."""
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno not in OF_DISK:
+            raise
+        raise Damaged(failure.strerror) from None
 
 
 class Store(Protocol):

@@ -31,7 +31,7 @@ from loadsim.storage.load import MOST_DAMAGES, StoreLoad
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
 from loadsim.storage.places import STORE, room_bytes, used_bytes
 from loadsim.storage.scenario import read_storage
-from loadsim.storage.store import Damaged, Pass, Store, StoreSettings
+from loadsim.storage.store import Damaged, Pass, Store, StoreSettings, as_damage
 
 SWITCH_INTERVAL_S = 0.0005  # a thread may keep the interpreter's lock from one whose read has ended; usually 5 ms
 EACH_S = 60.0  # the interval of the words on progress
@@ -111,7 +111,7 @@ class Worker:
         began_s = due_s = time.monotonic()
         load.start()
         try:
-            while not load.full:
+            while not (load.full or load.fault):
                 due_s += sample_s
                 ready, _, _ = select.select([self._orders], [], [], max(0.0, due_s - time.monotonic()))
                 if ready:
@@ -120,21 +120,24 @@ class Worker:
                 _say(sample=load.take(), at_s=time.monotonic() - began_s)
         finally:
             load.stop()
-        rest = load.take()
         if not load.failed:
-            self._end(load.held.live())
-        return {"rest": rest, "full": load.full}
+            with load.noted_failures():
+                self._end(load.held.live())
+        if load.fault:
+            raise load.fault
+        return {"rest": load.take(), "full": load.full}
 
     def check(self) -> dict[str, Any]:
         began_s, size_bytes, damages = time.monotonic(), 0, [*self._cut]
         try:
-            whole_bytes = max(1, used_bytes([self._settings.directory]))
-            for checked in self._store.check():
-                self._tell(size_bytes / whole_bytes)
-                size_bytes += checked.bytes
-                damages += [checked.damaged] if checked.damaged else []
-        except OSError as failure:
-            damages.append(f"{failure.strerror or failure} after {count(size_bytes, 'byte')}")
+            with as_damage():
+                whole_bytes = max(1, used_bytes([self._settings.directory]))
+                for checked in self._store.check():
+                    self._tell(size_bytes / whole_bytes)
+                    size_bytes += checked.bytes
+                    damages += [checked.damaged] if checked.damaged else []
+        except Damaged as damage:
+            damages.append(f"{damage} after {count(size_bytes, 'byte')}")
         return _pass(time.monotonic() - began_s, damages, size_bytes=size_bytes)
 
     def verify(self) -> dict[str, Any]:
@@ -144,17 +147,18 @@ class Worker:
         entries: list[tuple[int, int]] = []
         altered = set()
         try:
-            for key in self._store.stored_keys():
-                self._tell(len(entries) / max(1, expected))
-                message = None
-                with suppress(Damaged, OSError):
-                    message = self._store.read(key)
-                proof = None if message is None else proved(message)
-                if proof is None or proof[0] != key:
-                    altered.add(key)
-                    damages.append(f"message {key:x}: altered")
-                entries.append((key, proof[1] if proof else 0))
-        except (Damaged, OSError) as damage:  # of the list: those that it does not reach are lost
+            with as_damage():
+                for key in self._store.stored_keys():
+                    self._tell(len(entries) / max(1, expected))
+                    message = None
+                    with suppress(Damaged), as_damage():
+                        message = self._store.read(key)
+                    proof = None if message is None else proved(message)
+                    if proof is None or proof[0] != key:
+                        altered.add(key)
+                        damages.append(f"message {key:x}: altered")
+                    entries.append((key, proof[1] if proof else 0))
+        except Damaged as damage:  # of the list: those that it does not reach are lost
             damages.append(str(damage))
         self._found = live_of(entries)
         damages += [

@@ -128,7 +128,7 @@ def test_a_full_disk_is_not_a_failed_one(tmp_path: Path) -> None:
     with closing(Maildir(settings)) as store, closing(ledger):
         ledger.write(live_of([]), {})
         load = StoreLoad(store, ledger, StoredMessages(1, 20_000), replace(SCENARIO, store="maildir"), 2)
-        with load._noted_failures():
+        with load.noted_failures():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert (load.full, load.failed, load.take()["failures"]) == (True, True, {})
 
