@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
 import subprocess
@@ -18,13 +20,15 @@ from patience import PATIENCE_S
 from bench.control_groups import ROOT, Limits, limited
 from bench.loop_device import LoopDevice, loop_device
 from loadsim.cli import main
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, RunInvalid
 from loadsim.findings.catalogue import Code
 from loadsim.plugins import plugin
+from loadsim.storage.ledger import is_filled
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages
 from loadsim.storage.page_cache import drop
 from loadsim.storage.pages import PAGE_BYTES
-from loadsim.storage.scenario import OF_FILES
+from loadsim.storage.runs import databases
+from loadsim.storage.scenario import OF_FILES, load_storage
 from loadsim.storage.store import Io, IoTotals, Store, StoreSettings, summed
 from loadsim.storage.verdict import AVERAGE_MS
 
@@ -32,6 +36,7 @@ pytestmark = pytest.mark.nightly(part="tools")
 
 MAILBOXES = 4
 STORES = ("database", *OF_FILES)
+SMALL = ("databases=1", "mailboxes=4", "cache=1M", "message_size=20K")
 
 
 @pytest.fixture
@@ -220,6 +225,61 @@ def can_limit(device: LoopDevice) -> bool:
     with pytest.raises(ConfigError, match="version 1"), limited("loadsim-slow", Limits(), device.place):
         pass
     return False
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_full_disk_is_no_damage(store: str) -> None:
+    """While it is filled, loaded, closed, verified, opened and recovered; with room again, all is there."""
+    with loop_device(300 << 20, on="/dev/shm") as device:
+        asyncio.run(filled_up(store, device.place))
+
+
+async def filled_up(store: str, place: Path) -> None:
+    terms = load_storage("storage-quickstart", [*SMALL, f"store={store}", "mailbox_size=10M", "reserve=0%"])
+    (directory := place / "db-001").mkdir()
+    other = place / "other"
+
+    async def told(*orders: str) -> list[str]:
+        """Open the database, and give orders, any of which may need room; return the damage that they find."""
+        damages: list[str] = []
+        try:
+            async with databases(terms, [directory]) as (one,):
+                damages += [one.state.damaged] if one.state.damaged else []
+                for order in orders:
+                    words = {"sample_s": 1.0} if order == "load" else {}
+                    try:
+                        done = await one.order(order, **words)
+                        damages += done.get("damages", ())
+                        assert done.get("full") in (None, True)
+                    except RunInvalid as failure:
+                        assert str(failure) == FULL
+        except RunInvalid as failure:
+            assert str(failure) == FULL
+        return damages
+
+    fill_up(other, left_bytes=10 << 20)
+    assert await told("fill") == []
+    assert not is_filled(directory)
+    other.unlink()
+    assert await told("fill") == []
+    fill_up(other, left_bytes=1 << 20)
+    assert await told("load", "check", "verify") == []
+    assert await told("recover", "check", "verify") == []
+    other.unlink()
+    async with databases(terms, [directory]) as (one,):
+        await one.order("recover")
+        assert [(await one.order(each))["damages"] for each in ("check", "verify")] == [[], []]
+        await one.order("accept")
+
+
+FULL = f"db-001: {os.strerror(errno.ENOSPC)}"
+
+
+def fill_up(path: Path, left_bytes: int) -> None:
+    """Write a file that leaves so much room."""
+    system = os.statvfs(path.parent)
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, system.f_bavail * system.f_frsize - left_bytes)
 
 
 def test_a_file_system_that_ignores_direct_reads_is_refused(device: LoopDevice, tmp_path: Path) -> None:

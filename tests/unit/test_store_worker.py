@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from io import FileIO
@@ -17,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadsim.storage.database import DatabaseStore
 from loadsim.storage.ledger import Ledger, live_of
 from loadsim.storage.load import StoreLoad
 from loadsim.storage.maildir import Maildir
@@ -24,7 +27,7 @@ from loadsim.storage.messages import StoredMessages
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import STORE
 from loadsim.storage.scenario import OF_FILES, Mix, StorageScenario
-from loadsim.storage.store import StoreSettings
+from loadsim.storage.store import OF_DISK, StoreSettings
 from loadsim.storage.worker import Worker
 
 SCENARIO = StorageScenario(
@@ -121,7 +124,21 @@ def test_the_reserve_stays_free_while_a_store_is_filled_and_loaded(orders: tuple
     assert worker.verify()["damages"] == []
 
 
-def test_a_full_disk_is_not_a_failed_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "outcome"),
+    [
+        (errno.EIO, (False, None, {os.strerror(errno.EIO): 1})),
+        (errno.EROFS, (False, None, {os.strerror(errno.EROFS): 1})),
+        (errno.ENOSPC, (True, None, {})),
+        (errno.EDQUOT, (True, None, {})),
+        (errno.EMFILE, (False, errno.EMFILE, {})),
+        (errno.EACCES, (False, errno.EACCES, {})),
+    ],
+)
+def test_only_errors_of_the_disk_accuse_it(
+    number: int, outcome: tuple[bool, int | None, dict[str, int]], tmp_path: Path
+) -> None:
+    """A full disk, and faults of the machine or its user, end the load."""
     settings = StoreSettings(tmp_path / STORE, True, 2, 1 << 20, 1 << 20, 0)
     settings.directory.mkdir()
     ledger = Ledger(tmp_path)
@@ -129,8 +146,41 @@ def test_a_full_disk_is_not_a_failed_one(tmp_path: Path) -> None:
         ledger.write(live_of([]), {})
         load = StoreLoad(store, ledger, StoredMessages(1, 20_000), replace(SCENARIO, store="maildir"), 2)
         with load.noted_failures():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert (load.full, load.failed, load.take()["failures"]) == (True, True, {})
+            raise OSError(number, os.strerror(number))
+    assert (load.full, load.fault and load.fault.errno, load.take()["failures"]) == outcome
+    assert load.failed
+    assert load._stop.is_set() != bool(outcome[2])
+
+
+@pytest.mark.parametrize("store", OF_FILES)
+def test_too_few_open_files_are_no_damage(store: str, orders: tuple[FileIO, int], tmp_path: Path) -> None:
+    worker = opened(orders[0], tmp_path, store)
+    worker.fill()
+    for work in (worker.check, worker.verify):
+        with no_more_files(), pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            work()
+    assert worker.check()["damages"] == worker.verify()["damages"] == []
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """This process has as many open files as it may have."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with FileIO(os.devnull) as last:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 1, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_what_sqlite_cannot_open_is_no_fault_of_the_disk(tmp_path: Path) -> None:
+    """As for want of open files: each thread has a connection of its own."""
+    settings = StoreSettings(tmp_path, True, 2, 1 << 20, 1 << 20, 0)
+    with closing(DatabaseStore(settings)) as store, no_more_files(), ThreadPoolExecutor() as pool:
+        failure = pool.submit(store.read, 1).exception()
+    assert isinstance(failure, OSError)
+    assert failure.errno not in OF_DISK
 
 
 @contextmanager
