@@ -81,8 +81,8 @@ def recording(
     return made
 
 
-def flip(path: Path, offset: int) -> None:
-    """Change a bit of a file; an offset below 0 counts from its end."""
+def flip(path: Path, offset: int, bit: int = 4) -> None:
+    """Change a bit of a byte of a file; an offset below 0 counts from its end."""
     content = bytearray(path.read_bytes())
-    content[offset] ^= 0x10
+    content[offset] ^= 1 << bit
     path.write_bytes(content)

@@ -14,10 +14,12 @@ from dataclasses import asdict, replace
 from io import FileIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from storage_recordings import flip
 
 from loadsim.storage.database import DatabaseStore
 from loadsim.storage.ledger import Ledger, live_of
@@ -49,6 +51,19 @@ def opened(orders: FileIO, place: Path, store: str) -> Worker:
     worker.open(asdict(replace(SCENARIO, store=store)), 0, str(place), 1 << 20)
     worker._messages = StoredMessages(1, SCENARIO.message_size)  # the same each time
     return worker
+
+
+@contextmanager
+def loading(place: Path, stored: int, **terms: Any) -> Iterator[StoreLoad]:
+    """The load on a maildir that has so many messages."""
+    settings = StoreSettings(place / STORE, True, 2, 1 << 20, 1 << 20, 0)
+    settings.directory.mkdir()
+    ledger, messages = Ledger(place), StoredMessages(1, 2000)
+    with closing(Maildir(settings)) as store, closing(ledger):
+        for key in range(stored):
+            store.insert(key, messages.make(key, 0), durable=False)
+        ledger.write(live_of((key, 0) for key in range(stored)), {})
+        yield StoreLoad(store, ledger, messages, replace(SCENARIO, store="maildir", **terms), 2)
 
 
 def test_a_load_ends_if_its_end_came_with_its_order(orders: tuple[FileIO, int], tmp_path: Path) -> None:
@@ -101,12 +116,8 @@ def test_any_flipped_byte_of_the_databases_log_is_found(data: st.DataObject) -> 
         worker.fill()
         (size,) = worker._store.log_sizes().values()
         worker._store.close()
-        with (Path(directory) / STORE / "mail.db-wal").open("r+b") as log:
-            offset = data.draw(st.integers(0, size - 1))
-            log.seek(offset)
-            byte = log.read(1)[0]
-            log.seek(offset)
-            log.write(bytes([byte ^ 1 << data.draw(st.integers(0, 7))]))
+        log = Path(directory) / STORE / "mail.db-wal"
+        flip(log, data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, 7)))
         (damage,) = opened(orders, Path(directory), "database").check()["damages"]
         assert damage.startswith("mail.db-wal: ")
 
@@ -139,14 +150,8 @@ def test_only_errors_of_the_disk_accuse_it(
     number: int, outcome: tuple[bool, int | None, dict[str, int]], tmp_path: Path
 ) -> None:
     """A full disk, and faults of the machine or its user, end the load."""
-    settings = StoreSettings(tmp_path / STORE, True, 2, 1 << 20, 1 << 20, 0)
-    settings.directory.mkdir()
-    ledger = Ledger(tmp_path)
-    with closing(Maildir(settings)) as store, closing(ledger):
-        ledger.write(live_of([]), {})
-        load = StoreLoad(store, ledger, StoredMessages(1, 20_000), replace(SCENARIO, store="maildir"), 2)
-        with load.noted_failures():
-            raise OSError(number, os.strerror(number))
+    with loading(tmp_path, 0) as load, load.noted_failures():
+        raise OSError(number, os.strerror(number))
     assert (load.full, load.fault and load.fault.errno, load.take()["failures"]) == outcome
     assert load.failed
     assert load._stop.is_set() != bool(outcome[2])
@@ -194,34 +199,19 @@ def reserve_used(worker: Worker) -> Iterator[None]:
 
 def test_only_what_finds_a_message_is_an_operation(tmp_path: Path) -> None:
     """Two threads that delete, and three messages."""
-    settings = StoreSettings(tmp_path / STORE, True, 2, 1 << 20, 1 << 20, 0)
-    settings.directory.mkdir()
-    ledger, messages = Ledger(tmp_path), StoredMessages(1, 20_000)
-    with closing(Maildir(settings)) as store, closing(ledger):
-        for key in range(3):
-            store.insert(key, messages.make(key, 0), durable=False)
-        ledger.write(live_of((key, 0) for key in range(3)), {})
-        deleting = replace(SCENARIO, store="maildir", maintenance=False, mix=Mix(insert=0, delete=1, replace=0, read=0))
-        load = StoreLoad(store, ledger, messages, deleting, 2)
+    with loading(tmp_path, 3, maintenance=False, mix=Mix(insert=0, delete=1, replace=0, read=0)) as load:
         load.start()
         while len(load.held.live()) and not load.failed:
             pass
         load.stop()
         assert load.take()["operations"] == {"delete": 3}
-        assert [*store.stored_keys()] == []
+        assert [*load._store.stored_keys()] == []
 
 
 @pytest.mark.parametrize("mix", [Mix(), Mix(insert=10, delete=10, replace=30, read=50)])
 def test_operations_are_those_of_the_mix(mix: Mix, tmp_path: Path) -> None:
     """Pearson's chi-square of four kinds: above 27.9 with a probability of 4e-6 (three degrees of freedom)."""
-    settings = StoreSettings(tmp_path / STORE, True, 2, 1 << 20, 1 << 20, 0)
-    settings.directory.mkdir()
-    ledger, messages = Ledger(tmp_path), StoredMessages(1, 2000)
-    with closing(Maildir(settings)) as store, closing(ledger):
-        for key in range(200):
-            store.insert(key, messages.make(key, 0), durable=False)
-        ledger.write(live_of((key, 0) for key in range(200)), {})
-        load = StoreLoad(store, ledger, messages, replace(SCENARIO, store="maildir", lazy=1.0, mix=mix), 2)
+    with loading(tmp_path, 200, lazy=1.0, mix=mix) as load:
         done = Counter[str]()
         load.start()
         while done.total() < 1500 and not load.failed:
