@@ -60,11 +60,13 @@ def test_a_test_loads_and_verifies_a_store_and_removes_it(store: str, tmp_path: 
     assert storage("run", "storage-quickstart", "--set", f"store={store}", "--out", str(out)) in (0, 1, 3)
     found = result(out)
     assert [each["name"] for each in found["databases"]] == ["db-001", "db-002"]
-    assert all(each["operations"]["read"] > 0 for each in found["databases"])
     assert [each["damaged"] for each in (*found["checked"], *found["proved"])] == [0] * 4
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "storage.json", RECORDING]
+    recording = read_recording(out)
+    for name in ("db-001", "db-002"):  # a thread ends after its operation, so that it makes at least one
+        assert any(each["operations"] for each in recording.told_by(name))
     parts = ["Filling the caches", "Measuring", "Verifying checksums", "Verifying messages", "End"]
-    assert [part for _, part in read_recording(out).log] == parts
+    assert [part for _, part in recording.log] == parts
 
 
 @pytest.mark.parametrize("store", STORES)
