@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from loadsim.campaign.runs import DAMAGED
 from loadsim.errors import ConfigError
@@ -145,16 +146,21 @@ class Recording:
 
 
 class RecordingWriter:
-    """Writes a recording as it grows, a line at a time, and holds it."""
+    """Writes a recording as it grows, a line at a time, and holds it. The end seals all lines with a checksum."""
 
     def __init__(self, write: Callable[[str], object], header: TestedTerms) -> None:
         self.recording = Recording(header)
-        self._write = write
-        write(json.dumps(header) + "\n")
+        self._write, self._checksum = write, 0
+        self._put(header)
 
     def add(self, kind: str, value: Any) -> None:
         self.recording.add(kind, value)
-        self._write(json.dumps([kind, value]) + "\n")
+        self._put([kind, value, self._checksum] if kind == "end" else [kind, value])
+
+    def _put(self, value: object) -> None:
+        line = json.dumps(value) + "\n"
+        self._checksum = crc32(line.encode(), self._checksum)
+        self._write(line)
 
     def begin(self, part: str, tell: Callable[[str], object]) -> None:
         """Record that a part of the test begins, and tell it."""
@@ -167,11 +173,16 @@ def read_recording(directory: Path) -> Recording:
     path = directory / RECORDING
     try:
         with open_file(path) as file:
-            recording = Recording(TestedTerms(*read_figures(file.readline())))
+            recording = Recording(TestedTerms(*read_figures(header := file.readline())))
             assert recording.scenario
+            checksum = crc32(header)
             for line in file:
+                assert recording.end is None
                 if line.endswith(b"\n"):
-                    recording.add(*read_figures(line))
+                    kind, value, *seal = read_figures(line)
+                    assert seal == ([checksum] if kind == "end" else [])
+                    recording.add(kind, value)
+                    checksum = crc32(line, checksum)
             assert recording.databases is not None
     except OSError as failure:
         raise ConfigError(f"{path}: expected a storage test, found: {failure.strerror}") from None

@@ -47,7 +47,7 @@ def _ended(recording: Recording, loaded: bool) -> Iterator[Finding]:
     if end is None or (loaded and not any(end) and len(recording.counted) < recording.wanted):
         yield finding(Code.NO_END)
         return
-    if not (recording.checked or end.failure or end.stopped):
+    if not (recording.proved or end.failure or end.stopped):
         yield finding(Code.STORE_UNVERIFIED)
     if end.failure:
         yield finding(Code.FAULT_ENDED, why=end.failure)

@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from finished_searches import WHOLE
@@ -228,12 +229,16 @@ def _campaign(data: bytes) -> None:
 
 
 def _odd_recording(random: Random) -> bytes:
-    """A sound `storage.jsonl` with odd values."""
+    """A sound `storage.jsonl` with odd values, sealed."""
     of = recording([[sample()] * 3, [sample()] * 3])
     lines: list[Any] = [list(of.header), ["load", 1.0], ["window", [1, True]], ["host", [0.5, 0.5]], ["sizes", [1, 2]]]
     lines += [["sample", {"database": name, "sample": each}] for name, all_of in of.samples.items() for each in all_of]
     lines += [["checked", [{"bytes": 1, "took_s": 1.0}] * 2], ["kernel_errors", []], ["end", [False, False, None]]]
-    return b"".join(json.dumps(line).encode() + b"\n" for line in odd_document(random, lines, LOG_WORDS))
+    content = b""
+    for line in odd_document(random, lines, LOG_WORDS):
+        sealed = [*line, crc32(content)] if isinstance(line, list) and line[:1] == ["end"] else line
+        content += json.dumps(sealed).encode() + b"\n"
+    return content
 
 
 def _storage(data: bytes) -> None:

@@ -75,7 +75,8 @@ def recording(
         for one in of_database:
             made.add("sample", {"database": name, "sample": one})
     made.add("window", (0, warm))
-    made.add("checked", [{"bytes": 10**9, "took_s": 2.0}] * len(names))
+    for kind in ("checked", "proved"):
+        made.add(kind, [{"bytes": 10**9, "took_s": 2.0}] * len(names))
     if end is not None:
         made.add("end", end)
     return made

@@ -102,6 +102,37 @@ def test_a_recording_that_was_cut_is_an_unfinished_test(tmp_path: Path) -> None:
     assert main(["storage", "report", str(out)]) == 3
 
 
+def lost(lines: list[str]) -> None:
+    """The messages were not verified."""
+    del lines[next(at for at, line in enumerate(lines) if line.startswith('["proved"'))]
+
+
+def repeated(lines: list[str]) -> None:
+    lines.insert(-2, lines[-3])
+
+
+def exchanged(lines: list[str]) -> None:
+    lines[1], lines[2] = lines[2], lines[1]
+
+
+def ended_again(lines: list[str]) -> None:
+    lines.append(lines[-1])
+
+
+def altered(lines: list[str]) -> None:
+    lines[0] = lines[0].replace("backup", "verify")
+
+
+@pytest.mark.parametrize("change", [lost, repeated, exchanged, ended_again, altered])
+def test_a_recording_that_is_not_whole_is_refused(change: Any, tmp_path: Path) -> None:
+    """What it lacks may be what failed."""
+    assert storage("backup", "storage-quickstart", "--out", str(tmp_path)) == 0
+    lines = (tmp_path / RECORDING).read_text().splitlines(keepends=True)
+    change(lines)
+    (tmp_path / RECORDING).write_text("".join(lines))
+    assert main(["storage", "report", str(tmp_path)]) == 2
+
+
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
 def test_a_recording_with_a_number_that_no_test_has_is_refused(number: str, tmp_path: Path) -> None:
     """No comparison with NaN is true: no limit would be exceeded."""

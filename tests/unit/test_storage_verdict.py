@@ -87,9 +87,9 @@ def test_the_limit_of_peaks_is_lenient_beyond_six_hours() -> None:
     assert codes(recording([[*with_times() * 2, peak]])) == {Code.DISK_READ_PEAK}
 
 
-def unverified() -> Recording:
+def without(kind: str) -> Recording:
     of = recording([with_times()])
-    of.checked = ()
+    setattr(of, kind, ())
     return of
 
 
@@ -108,7 +108,7 @@ def restarted() -> Recording:
         (recording([with_times()], end=(False, True, None)), Code.DISK_FULL),
         (recording([with_times()], end=(False, False, "db-001: its process ended")), Code.FAULT_ENDED),
         (recording([with_times()], warm=False), Code.CACHE_NOT_FULL),
-        (unverified(), Code.STORE_UNVERIFIED),
+        (without("proved"), Code.STORE_UNVERIFIED),
         (recording([[sample({**GOOD, Io.READ: (0.01, 1.0)})] * TWO_HOURS]), Code.FEW_READS),
         (recording([[sample({**GOOD, Io.LOG_WRITE: (0.0, 0.0)})] * TWO_HOURS]), Code.FEW_LOG_WRITES),
         (restarted(), Code.MACHINE_RESTARTED),

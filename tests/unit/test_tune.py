@@ -120,9 +120,9 @@ def made(scenario: StorageScenario, directory: Path, machine: str = "") -> None:
     with (directory / RECORDING).open("w") as file:
         writer = RecordingWriter(file.write, terms)
         writer.add("sample", {"database": "db-001", "sample": of.samples["db-001"][0]})
-        for kind in ("window", "checked", "end"):
+        for kind in ("window", "checked", "proved", "end"):
             value = getattr(of, kind)
-            writer.add(kind, [asdict(each) for each in value] if kind == "checked" else value)
+            writer.add(kind, [asdict(each) for each in value] if kind in ("checked", "proved") else value)
 
 
 def test_an_interrupted_tuning_repeats_no_run(tmp_path: Path) -> None:
