@@ -163,7 +163,7 @@ class FileStore(Store, ABC):
         for at in range(0, len(content), PIECE_BYTES):
             write(file, content[at : at + PIECE_BYTES])
         if self.head_bytes:
-            os.pwrite(file, content[: self.head_bytes], begin)
+            write(file, content[: self.head_bytes], begin)
         self.wait(file, Io.WRITE, began_ns, len(content), durable)
 
     def wait(self, file: int, kind: Io, began_ns: int, size_bytes: int, durable: bool) -> None:

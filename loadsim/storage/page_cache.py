@@ -34,8 +34,9 @@ def is_there(path: Path) -> bool:
     return False
 
 
-def write(file: int, content: bytes) -> None:
-    if os.write(file, content) != len(content):
+def write(file: int, content: bytes | memoryview, offset: int | None = None) -> None:
+    """Write at an offset, or at the file's position."""
+    if (os.write(file, content) if offset is None else os.pwrite(file, content, offset)) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part
 
 
@@ -66,8 +67,7 @@ class DirectFile:
     def write(self, content: bytes, offset: int) -> None:
         buffer = self._buffer(len(content))
         buffer[:] = content
-        if os.pwritev(self._file, [buffer], offset) != len(content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part
+        write(self._file, buffer, offset)
 
     def sync(self) -> None:
         os.fdatasync(self._file)

@@ -34,25 +34,21 @@ def marked_places(
     A store of another scenario of the `queue` is removed. Raises `ConfigError` if one has anything that loadsim did
     not make, or a store with other terms or no ledger.
     """
-    bases = [Path(each) for each in scenario.directories] or [temporary]
-    if not scenario.directories:
-        temporary.mkdir(mode=0o700)
-    try:
-        with ExitStack() as locks:
-            roots = [_marked(base, scenario, queue) for base in bases]
-            for root in dict.fromkeys(roots):
-                locks.enter_context(locked(root, "directories", "storage test"))
-            places = [roots[number % len(roots)] / f"db-{number + 1:03}" for number in range(scenario.databases)]
-            for place in places:
-                place.mkdir(mode=0o700, exist_ok=True)
-                if any(each.is_symlink() or each.is_mount() for each in (place, place / STORE)):  # of another disk
-                    raise ConfigError(f"directories: {place}: expected directories of loadsim, found a link or mount")
-                if (place / STORE).exists() and not is_filled(place) and not (place / CHANGES).exists():
-                    raise ConfigError(f"directories: expected the ledger of {place}, found none (remove {place})")
-            yield places
-    finally:
+    with ExitStack() as stack:
         if not scenario.directories:
-            shutil.rmtree(temporary)
+            temporary.mkdir(mode=0o700)
+            stack.callback(shutil.rmtree, temporary)
+        roots = [_marked(Path(base), scenario, queue) for base in scenario.directories or (temporary,)]
+        for root in dict.fromkeys(roots):
+            stack.enter_context(locked(root, "directories", "storage test"))
+        places = [roots[number % len(roots)] / f"db-{number + 1:03}" for number in range(scenario.databases)]
+        for place in places:
+            place.mkdir(mode=0o700, exist_ok=True)
+            if any(each.is_symlink() or each.is_mount() for each in (place, place / STORE)):  # of another disk
+                raise ConfigError(f"directories: {place}: expected directories of loadsim, found a link or mount")
+            if (place / STORE).exists() and not is_filled(place) and not (place / CHANGES).exists():
+                raise ConfigError(f"directories: expected the ledger of {place}, found none (remove {place})")
+        yield places
 
 
 def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenario]) -> Path:
