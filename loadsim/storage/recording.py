@@ -100,7 +100,7 @@ class Recording:
 
     @property
     def together(self) -> DatabaseFigures:
-        return self._figures("all", "", [name for name, _ in self.header.databases])
+        return self._figures("all", "", [name for name, _ in self.header.databases], self.counted)
 
     def told_by(self, name: str) -> list[Sample]:
         """Return all samples of a database, also those that do not count."""
@@ -108,10 +108,11 @@ class Recording:
 
     @property
     def databases(self) -> Sequence[DatabaseFigures]:
-        return [self._figures(name, place, [name]) for name, place in self.header.databases]
+        counted = self.counted
+        return [self._figures(name, place, [name], counted) for name, place in self.header.databases]
 
-    def _figures(self, name: str, place: str, of: Sequence[str]) -> DatabaseFigures:
-        samples = [[self.samples[each][at] for each in of] for at in self.counted]
+    def _figures(self, name: str, place: str, of: Sequence[str], counted: range) -> DatabaseFigures:
+        samples = [[self.samples[each][at] for each in of] for at in counted]
         return DatabaseFigures.of(name, place, samples, self.header.sample_s)
 
     def add(self, kind: str, value: Any) -> None:
