@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.storage.page_cache import is_there, opened, write
+from loadsim.storage.page_cache import is_there, opened, replace_durably, sync_directory, write
 from loadsim.storage.store import Damaged
 
 ABSENT = -1  # in place of a version: the message was deleted, or not yet inserted
@@ -67,21 +67,8 @@ class Ledger:
 
     def begin(self) -> None:
         """Record durably that changes follow, and in which session of the machine: they are not synced."""
-        self._replace(CHANGES, _session())
+        replace_durably(self.directory / CHANGES, _session())
         self._file = self._opened.enter_context(opened(self.directory / CHANGES, os.O_WRONLY | os.O_APPEND))
-
-    def _replace(self, name: str, content: bytes) -> None:
-        new = self.directory / "new"
-        with new.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.directory / name)
-        self._sync()
-
-    def _sync(self) -> None:
-        with opened(self.directory, os.O_RDONLY) as directory:
-            os.fsync(directory)
 
     def note(self, key: int, version: int, state: Noted) -> None:
         write(self._file, _NOTE.pack(key, version, state))
@@ -97,9 +84,9 @@ class Ledger:
     def write(self, live: Live, sizes: Mapping[str, int]) -> None:
         """Record the messages and the logs of a store that has ended cleanly."""
         content = json.dumps(sizes).encode() + b"\n" + live.tobytes()
-        self._replace(_LIVE, b"%d\n" % zlib.crc32(content) + content)
+        replace_durably(self.directory / _LIVE, b"%d\n" % zlib.crc32(content) + content)
         (self.directory / CHANGES).unlink(missing_ok=True)
-        self._sync()
+        sync_directory(self.directory)
         self.close()
 
     def changed(self) -> dict[int, set[int]]:

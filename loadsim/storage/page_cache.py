@@ -40,6 +40,21 @@ def write(file: int, content: bytes | memoryview, offset: int | None = None) -> 
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part
 
 
+def replace_durably(path: Path, content: bytes) -> None:
+    """Write a file that has the old or the new content after a loss of power."""
+    with (new := path.with_name("new")).open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    with opened(path, os.O_RDONLY) as directory:
+        os.fsync(directory)
+
+
 def drop(path: Path, offset: int = 0, size_bytes: int = 0, *, written: bool = False) -> None:
     """Take a part of a file, or all of it, out of the page cache; what is still to be written, only when `written`."""
     with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as file:

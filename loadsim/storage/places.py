@@ -15,7 +15,7 @@ from loadsim.errors import ConfigError
 from loadsim.files import locked, read_text
 from loadsim.findings.formats import data_size
 from loadsim.storage.ledger import CHANGES, is_filled
-from loadsim.storage.page_cache import DirectFile, drop
+from loadsim.storage.page_cache import DirectFile, drop, replace_durably
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import STRIDE_BYTES
 
@@ -58,7 +58,7 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
     try:
         if is_new := not root.exists():
             root.mkdir(mode=0o700)
-            (root / MARK).write_text(stored, encoding="utf-8")
+            replace_durably(root / MARK, stored.encode())
         if root.is_symlink() or not (root / MARK).is_file():
             raise ConfigError(f"{name}: expected a directory that loadsim made, found another one")
         found = read_text(root / MARK, str(root / MARK))
@@ -66,7 +66,7 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
             with locked(root, "directories", "storage test"):
                 for place in root.glob("db-*"):
                     shutil.rmtree(place)
-                (root / MARK).write_text(found := stored, encoding="utf-8")
+                replace_durably(root / MARK, (found := stored).encode())
         if not any(_direct(root / "probe") for _ in range(PROBES)):
             if is_new:
                 shutil.rmtree(root)

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from fcntl import ioctl
 from pathlib import Path
 from random import Random
 
@@ -26,6 +27,7 @@ from loadsim.plugins import plugin
 from loadsim.storage.ledger import is_filled
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages
 from loadsim.storage.page_cache import drop
+from loadsim.storage.page_cache import opened as opened_file
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.runs import databases
 from loadsim.storage.scenario import OF_FILES, load_storage
@@ -151,8 +153,8 @@ def test_times_are_those_of_the_kernel(kind: str, device: LoopDevice) -> None:
         if kind == "database":
             with Counted(device, store) as counted, slow_disk(device, 10):
                 store.recover()
-            kernel_ms = counted.kernel["write_ms"] / counted.kernel["writes"]
-            assert counted.ours[Io.WRITE].mean_ms == pytest.approx(kernel_ms, rel=0.05)
+            # In sum: the kernel also counts writes to metadata in the background, which take no time.
+            assert counted.ours[Io.WRITE].total_ns / 1e6 == within_5_percent(counted.kernel["write_ms"])
     with closing(opened(kind, place, new=False)) as store, Counted(device, store) as counted, slow_disk(device, 10):
         for key in Random(1).sample(keys(0, 30), 30):
             store.read(key)
@@ -273,6 +275,23 @@ async def filled_up(store: str, place: Path) -> None:
 
 
 FULL = f"db-001: {os.strerror(errno.ENOSPC)}"
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_store_that_ended_cleanly_survives_a_loss_of_power(store: str, device: LoopDevice, tmp_path: Path) -> None:
+    """The file system ends without writing anything more."""
+    settings = [*SMALL, f"store={store}", "mailbox_size=1M", f"directories=[{device.place}]"]
+    given = ["storage-quickstart", *(word for each in settings for word in ("--set", each)), "--quiet", "--out"]
+    assert main(["storage", "backup", *given, str(tmp_path / "filled")]) == 0
+    with opened_file(device.place, os.O_RDONLY) as root:
+        ioctl(root, SHUT_DOWN, NO_FLUSH.to_bytes(4, sys.byteorder))
+    for command in (("umount", device.place), ("mount", device.path, device.place)):
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
+    assert main(["storage", "verify", *given, str(tmp_path / "verified")]) == 0
+
+
+SHUT_DOWN, NO_FLUSH = 0x8004587D, 2
+"""Linux, fs/ext4/ext4.h: EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH."""
 
 
 def fill_up(path: Path, left_bytes: int) -> None:
