@@ -84,7 +84,11 @@ def _test(args: argparse.Namespace, test: Test) -> int:
     if len(queue) == 1:
         return run(queue[0], args.out)
     with campaign_directory(args.out, queue[0].name) as directory:
-        tests = [run_once(each, test, directory, run) for each in queue]
+        tests: list[Recording] = []
+        for each in queue:
+            tests.append(run_once(each, test, directory, run))
+            if (end := tests[-1].end) and end.stopped:
+                break
         return _several(tests, directory / REPORT_NAME, args)
 
 

@@ -179,17 +179,17 @@ def campaign_directory(out: Path | None, name: str) -> Iterator[Path]:
 def run_once(
     scenario: StorageScenario, test: Test, directory: Path, run: Callable[[StorageScenario, Path], object]
 ) -> Recording:
-    """Return the test of a scenario on this machine that a campaign has and no user ended, or make it."""
+    """Return the whole test of a scenario on this machine that a campaign has, or make it."""
     for number in count(1):
         path = directory / str(number)
         if not path.exists():
             run(scenario, path)
             return read_recording(path)
-        if (path / RECORDING).exists():
+        if (path / RECORDING).exists() and (path / RECORDING).stat().st_size:
             found = read_recording(path)
             terms = found.scenario, found.header.test, found.header.machine, found.header.software
             same = terms == (scenario, _kind(scenario, test), machine_words(), __version__)
-            if same and found.end is not None and not found.end.stopped:
+            if same and found.end is not None and not any(found.end):
                 return found
     raise AssertionError
 

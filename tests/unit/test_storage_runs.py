@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from signal import SIGINT
+from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -229,6 +232,18 @@ def test_a_file_system_in_memory_is_no_disk(tmp_path: Path) -> None:
         assert storage("backup", *on(memory), str(tmp_path / "1")) == 2
         assert list(Path(memory).iterdir()) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_ends_a_queue(tmp_path: Path) -> None:
+    settings = [word for each in (*SMALL, "threads=[1, 2]", "duration=20s") for word in ("--set", each)]
+    command = [sys.executable, "-m", "loadsim", "storage", "run", "storage-quickstart", *settings, "--out", tmp_path]
+    with Popen(command, stderr=PIPE, stdout=DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("Measuring"):
+                process.send_signal(SIGINT)
+    assert process.returncode == 3
+    assert [path.name for path in tmp_path.glob("[0-9]")] == ["1"]
 
 
 def test_a_queue_makes_each_test_once_and_removes_its_own_stores_only(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from storage_recordings import GOOD, SCENARIO, recording, sample
 
 from loadsim.findings.catalogue import Code
-from loadsim.storage.recording import RECORDING, RecordingWriter
+from loadsim.storage.recording import RECORDING, End, RecordingWriter
 from loadsim.storage.runs import machine_words, run_once
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Io
@@ -111,11 +111,14 @@ def test_a_fast_database_does_not_reach_the_target_for_a_slow_one() -> None:
     assert exit_status([unequal, equal], Code.TUNING_FOUND) == 0
 
 
-def made(scenario: StorageScenario, directory: Path, machine: str = "") -> None:
+WHOLE = End(stopped=False, full=False, failure=None)
+
+
+def made(scenario: StorageScenario, directory: Path, machine: str = "", end: End = WHOLE) -> None:
     """Make a run of two hours that fails with more than two threads."""
     directory.mkdir()
     reads, length_s = (400.0 + scenario.threads, 25.0 if scenario.threads > 2 else 15.0), scenario.duration_s
-    of = recording([[sample({**GOOD, Io.READ: reads}, length_s)]], scenario=scenario, sample_s=length_s)
+    of = recording([[sample({**GOOD, Io.READ: reads}, length_s)]], scenario=scenario, sample_s=length_s, end=end)
     terms = of.header._replace(software=__version__, scenario=asdict(scenario), machine=machine or machine_words())
     with (directory / RECORDING).open("w") as file:
         writer = RecordingWriter(file.write, terms)
@@ -126,11 +129,15 @@ def made(scenario: StorageScenario, directory: Path, machine: str = "") -> None:
 
 
 def test_an_interrupted_tuning_repeats_no_run(tmp_path: Path) -> None:
-    """Also in a directory with runs of another scenario, one that a crash has cut, and one of another machine."""
+    """Those of another scenario or machine, and that have no end, or that a full disk or a fault ended, are none."""
     made(replace(SCENARIO, mailboxes=5), tmp_path / "1")
     made(replace(SCENARIO, threads=1), tmp_path / "2")
     (tmp_path / "2" / RECORDING).write_bytes((tmp_path / "2" / RECORDING).read_bytes()[:-5])
     made(replace(SCENARIO, threads=1), tmp_path / "3", "another, 2 cores")
+    made(replace(SCENARIO, threads=1), tmp_path / "4", end=WHOLE._replace(full=True))
+    made(replace(SCENARIO, threads=1), tmp_path / "5", end=WHOLE._replace(failure="db-001: its process ended"))
+    (tmp_path / "6").mkdir()
+    (tmp_path / "6" / RECORDING).touch()
     whole, again = list[Try](), list[Try]()
     new: list[Path] = []
 
@@ -139,7 +146,7 @@ def test_an_interrupted_tuning_repeats_no_run(tmp_path: Path) -> None:
         new.append(directory)
 
     assert tune(SCENARIO, lambda one: run_once(one, "performance", tmp_path, run), whole) is Code.TUNING_FOUND
-    assert [path.name for path in new] == [str(4 + number) for number in range(len(whole))]
+    assert [path.name for path in new] == [str(7 + number) for number in range(len(whole))]
     assert tune(SCENARIO, lambda one: run_once(one, "performance", tmp_path, run), again) is Code.TUNING_FOUND
     assert again == whole
     assert len(new) == len(whole)
