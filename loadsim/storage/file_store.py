@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-from loadsim.storage.messages import MAILBOX_BITS, proved
+from loadsim.storage.messages import MAILBOX_BITS, version_of
 from loadsim.storage.page_cache import DirectFile, RecentlyUsed, drop, is_there, opened, write
 from loadsim.storage.store import STRIDE_BYTES, Checked, Io, IoTimes, Store, StoreSettings
 
@@ -218,8 +218,7 @@ class FileStore(Store, ABC):
         if place is None or place != self.place(key):  # it was deleted, changed or moved meanwhile
             return Checked(0)
         message = self._message(content)
-        proof = proved(message)
-        sound = proof is not None and proof[0] == key and self.framed(key, message) == content
+        sound = version_of(key, message) is not None and self.framed(key, message) == content
         return Checked(len(content), "" if sound else f"message {key:x}")
 
     def check(self) -> Iterator[Checked]:

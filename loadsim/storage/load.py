@@ -14,7 +14,7 @@ from typing import Literal
 
 from loadsim.engine.latency_histogram import LatencyHistogram
 from loadsim.storage.ledger import ABSENT, Ledger, Live, Noted, live_of
-from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
+from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, version_of
 from loadsim.storage.places import room_bytes
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import FULL, OF_DISK, Damaged, Store
@@ -141,16 +141,14 @@ class StoreLoad:
     def _do(self, operation: Operation, random: Random) -> bool:
         """Do an operation with a message that no other thread uses. Return False if there is none."""
         durable = random.random() >= self._scenario.lazy_share
-        if operation == "insert":
-            taken: tuple[int, int] | None = (self.held.new(random.randrange(self._mailboxes)), 0)
-        else:
-            taken = self.held.take(random)
+        new = operation == "insert"
+        taken = (self.held.new(random.randrange(self._mailboxes)), 0) if new else self.held.take(random)
         if taken is None:
             return False
         key, version = taken
         if operation == "read":
             message = self._store.read(key)
-            if message is None or proved(message) != (key, version):
+            if version_of(key, message) != version:
                 raise Damaged(f"message {key:x}: {'lost' if message is None else 'not as stored'}")
         else:
             if operation == "replace":
@@ -159,7 +157,7 @@ class StoreLoad:
                 version = ABSENT
             self._ledger.note(key, version, Noted.BEGUN)
             self._change(operation, key, version, durable)
-            lasts = durable and (operation == "insert" or self._store.transactional)
+            lasts = durable and (new or self._store.transactional)
             self._ledger.note(key, version, Noted.DURABLE if lasts else Noted.LAZY)
         if version != ABSENT:
             self.held.put(key, version)

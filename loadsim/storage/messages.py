@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from binascii import b2a_base64
+from contextlib import suppress
 
 import numpy as np
 
@@ -73,15 +74,12 @@ def _tag_line(key: int, version: int, rest: bytes) -> bytes:
     return f"{HEADER}: {tag.header()}\r\n".encode()
 
 
-def proved(message: bytes) -> tuple[int, int] | None:
-    """Return the key and version of a message each of whose bytes is as it was made; None for any other bytes."""
-    line, end, rest = message.partition(b"\r\n")
+def version_of(key: int, message: bytes | None) -> int | None:
+    """Return the version of a message with this key, each byte of which is as it was made; None for any other bytes."""
+    line, end, rest = (message or b"").partition(b"\r\n")
     tag = MessageTag.parse(line.decode("ascii", "replace").removeprefix(f"{HEADER}: "))
-    if tag is None:
-        return None
-    try:
-        key, version = tag.id.split(".")
-        proof = int(key, 16), int(version)
-    except ValueError:
-        return None
-    return proof if line + end == _tag_line(*proof, rest) else None
+    with suppress(ValueError):
+        version = int(tag.id.partition(".")[2] if tag else "")
+        if line + end == _tag_line(key, version, rest):
+            return version
+    return None

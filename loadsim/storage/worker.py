@@ -28,7 +28,7 @@ from loadsim.findings.formats import count
 from loadsim.plugins import plugin
 from loadsim.storage.ledger import Ledger, Live, compare, is_filled, live_of
 from loadsim.storage.load import MOST_DAMAGES, StoreLoad
-from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
+from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, version_of
 from loadsim.storage.places import STORE, room_bytes, used_bytes
 from loadsim.storage.scenario import read_storage
 from loadsim.storage.store import Damaged, Pass, Store, StoreSettings, as_damage
@@ -153,11 +153,11 @@ class Worker:
                     message = None
                     with suppress(Damaged), as_damage():
                         message = self._store.read(key)
-                    proof = None if message is None else proved(message)
-                    if proof is None or proof[0] != key:
+                    version = version_of(key, message)
+                    if version is None:
                         altered.add(key)
                         damages.append(f"message {key:x}: altered")
-                    entries.append((key, proof[1] if proof else 0))
+                    entries.append((key, version or 0))
         except Damaged as damage:  # of the list: those that it does not reach are lost
             damages.append(str(damage))
         self._found = live_of(entries)

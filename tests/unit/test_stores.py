@@ -17,7 +17,7 @@ from storage_recordings import flip
 from loadsim.storage.database import DatabaseStore
 from loadsim.storage.dbox import ROTATE_BYTES, Mdbox, Sdbox
 from loadsim.storage.maildir import Maildir
-from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, proved
+from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, version_of
 from loadsim.storage.pages import PAGE_BYTES, is_sound
 from loadsim.storage.store import Damaged, Io, Store, StoreSettings, summed
 
@@ -51,10 +51,10 @@ def test_a_store_has_what_was_stored(opened: Opened) -> None:
     store.replace(KEYS[1], MESSAGES.make(KEYS[1], 1) if store.transactional else None, durable=True)
     store.delete(KEYS[2], durable=True)
     store.delete(KEYS[3], durable=False)
-    expected = {key: (key, int(key == KEYS[1] and store.transactional)) for key in KEYS if key not in KEYS[2:4]}
+    expected = {key: int(key == KEYS[1] and store.transactional) for key in KEYS if key not in KEYS[2:4]}
     for again in (store, None):
         with closing(again or opened()) as now:
-            assert {key: proved(now.read(key) or b"") for key in now.stored_keys()} == expected
+            assert {key: version_of(key, now.read(key)) for key in now.stored_keys()} == expected
             assert now.read(KEYS[2]) is None
             assert [each.damaged for each in now.check() if each.damaged] == []
 
@@ -131,7 +131,7 @@ def test_a_damaged_page_is_not_read_as_a_message(tmp_path: Path) -> None:
         damaged = 0
         for key in KEYS:
             try:
-                assert proved(store.read(key) or b"") == (key, 0)
+                assert version_of(key, store.read(key)) == 0
             except Damaged:
                 damaged += 1
         assert damaged == 1
@@ -194,7 +194,7 @@ def test_what_a_killed_process_left_is_written_over(tmp_path: Path) -> None:
     with closing(opener("maildir", tmp_path / "store")()) as store:
         (tmp_path / "store" / "000000" / "tmp" / "1").write_bytes(b"x" * 10**6)
         store.insert(1, MESSAGES.make(1, 0), durable=True)
-        assert proved(store.read(1) or b"") == (1, 0)
+        assert version_of(1, store.read(1)) == 0
 
 
 def test_a_file_that_a_crash_has_emptied_is_damaged(tmp_path: Path) -> None:
@@ -228,7 +228,8 @@ def test_the_page_of_the_lock_byte_is_the_only_empty_one_that_is_sound() -> None
 def test_a_message_proves_itself(key: int, version: int) -> None:
     message = MESSAGES.make(key, version)
     assert message == MESSAGES.make(key, version)
-    assert proved(message) == (key, version)
+    assert version_of(key, message) == version
+    assert version_of(key + 1, message) is None
 
 
 @given(st.integers(0, 10_000), st.data())
@@ -236,7 +237,7 @@ def test_a_message_proves_itself(key: int, version: int) -> None:
 def test_a_message_with_another_byte_proves_nothing(key: int, data: st.DataObject) -> None:
     message = bytearray(MESSAGES.make(key, 0))
     message[data.draw(st.integers(0, len(message) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    assert proved(bytes(message)) is None
+    assert version_of(key, bytes(message)) is None
 
 
 def test_messages_are_of_the_mean_size_and_neither_repeat_nor_compress() -> None:
@@ -263,6 +264,6 @@ def test_files_that_were_mostly_deleted_are_purged(tmp_path: Path) -> None:
             store.delete(key, durable=True)
         store.settle()
         assert not (tmp_path / "store" / "storage" / "m.1").exists()
-        assert all(proved(store.read(key) or b"") == (key, 0) for key in store.stored_keys())
+        assert all(version_of(key, store.read(key)) == 0 for key in store.stored_keys())
         assert [*store.stored_keys()] == sorted({*keys} - {*sorted(first)[:-1]})
     assert all(path.stat().st_size < 3 * ROTATE_BYTES for path in (tmp_path / "store" / "storage").glob("m.*"))
