@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loadsim.storage.file_store import INDEX, FileStore, LogRecord, Place, numbered, records
-from loadsim.storage.page_cache import is_there, opened
-from loadsim.storage.store import StoreSettings
+from loadsim.storage.page_cache import is_there
+from loadsim.storage.store import Io, StoreSettings
 
 MAP = "dovecot.map.index.log"
 
@@ -117,11 +117,10 @@ class Mdbox(DboxStore):
     def _written(self, key: int, content: bytes, durable: bool) -> LogRecord:
         """Append a framed message to the present file, and return its record for the map."""
         number = self._number
-        with opened(self._files / f"m.{number}", os.O_RDWR | os.O_CREAT) as file:
-            begin = os.lseek(file, 0, os.SEEK_END)
-            self.write_content(file, content, durable)
-        if begin + len(content) >= ROTATE_BYTES:
+        end = self.write(self._files / f"m.{number}", os.O_APPEND, content, Io.WRITE, durable)
+        if end >= ROTATE_BYTES:
             self._number += 1
+        begin = end - len(content)
         if durable and not begin:
             self.sync(self._files)
         return LogRecord(key, number, begin << 32 | len(content))

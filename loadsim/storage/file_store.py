@@ -22,7 +22,6 @@ from loadsim.storage.page_cache import DirectFile, RecentlyUsed, drop, is_there,
 from loadsim.storage.store import STRIDE_BYTES, Checked, Io, IoTimes, Store, StoreSettings
 
 LOG_ROTATE_BYTES = 1 << 20  # a log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`
-PIECE_BYTES = 8192  # the writes of Dovecot's output streams
 INDEX = "dovecot.index.log"  # the log of each mailbox
 
 
@@ -151,26 +150,23 @@ class FileStore(Store, ABC):
                 return bytes(content)
         return None
 
+    def write(self, path: Path, flags: int, content: bytes, kind: Io, durable: bool) -> int:
+        """Write to a file, which may be new. Return the offset of the end of what was written.
+
+        A durable write waits for the device, and counts: one that stays in memory is none.
+        """
+        with opened(path, os.O_WRONLY | os.O_CREAT | flags) as file:
+            began_ns = time.perf_counter_ns()
+            write(file, content)
+            if durable:
+                os.fdatasync(file)
+                self.io.add(kind, began_ns, len(content))
+            return os.lseek(file, 0, os.SEEK_CUR)
+
     def create(self, path: Path, temporary: Path, content: bytes, durable: bool) -> None:
         """Write the file of a framed message under another name, and rename it."""
-        with opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:  # a killed process leaves some
-            self.write_content(file, content, durable)
+        self.write(temporary, os.O_TRUNC, content, Io.WRITE, durable)  # a killed process leaves some
         temporary.rename(path)
-
-    def write_content(self, file: int, content: bytes, durable: bool) -> None:
-        """Write a framed message at the file's position; its head is written once more, as its size was not known."""
-        began_ns, begin = time.perf_counter_ns(), os.lseek(file, 0, os.SEEK_CUR)
-        for at in range(0, len(content), PIECE_BYTES):
-            write(file, content[at : at + PIECE_BYTES])
-        if self.head_bytes:
-            write(file, content[: self.head_bytes], begin)
-        self.wait(file, Io.WRITE, began_ns, len(content), durable)
-
-    def wait(self, file: int, kind: Io, began_ns: int, size_bytes: int, durable: bool) -> None:
-        """Wait for the device if the change is durable, and count a write: one that stays in memory is none."""
-        if durable:
-            os.fdatasync(file)
-            self.io.add(kind, began_ns, size_bytes)
 
     def index(self, key: int, kind: int, *, durable: bool) -> None:
         """Record an insertion (0), a change of flags (1) or a deletion (2)."""
@@ -178,12 +174,7 @@ class FileStore(Store, ABC):
 
     def append(self, path: Path, record: LogRecord, *, durable: bool) -> None:
         packed = record.packed(self.record_bytes[path.name])
-        with opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
-            began_ns = time.perf_counter_ns()
-            write(file, packed)
-            self.wait(file, Io.LOG_WRITE, began_ns, len(packed), durable)
-            full = os.fstat(file).st_size > LOG_ROTATE_BYTES
-        if full:
+        if self.write(path, os.O_APPEND, packed, Io.LOG_WRITE, durable) > LOG_ROTATE_BYTES:
             self.rotate(path)
 
     def rotate(self, path: Path) -> None:
