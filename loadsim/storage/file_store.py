@@ -223,8 +223,10 @@ class FileStore(Store, ABC):
         return {str(path.relative_to(self.settings.directory)): path.stat().st_size for path in self.logs()}
 
     def recover(self) -> int:
-        """Read all logs."""
-        sizes = ((self.record_bytes[path.name], path) for path in self.logs())
+        """Cut the part of a record that a killed process left at the end of a log, and read all logs."""
+        sizes = [(self.record_bytes[path.name], path) for path in self.logs()]
+        for size, path in sizes:
+            os.truncate(path, path.stat().st_size // size * size)
         return sum(size for size, path in sizes for _ in records(path, size))
 
     def close(self) -> None:

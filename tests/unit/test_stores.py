@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from loadsim.storage.dbox import ROTATE_BYTES, Mdbox, Sdbox
 from loadsim.storage.maildir import Maildir
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, version_of
 from loadsim.storage.pages import PAGE_BYTES, is_sound
+from loadsim.storage.scenario import OF_FILES
 from loadsim.storage.store import Damaged, Io, Store, StoreSettings, summed
 
 OPENERS = {"database": DatabaseStore, "maildir": Maildir, "sdbox": Sdbox, "mdbox": Mdbox}
@@ -195,6 +197,22 @@ def test_what_a_killed_process_left_is_written_over(tmp_path: Path) -> None:
         (tmp_path / "store" / "000000" / "tmp" / "1").write_bytes(b"x" * 10**6)
         store.insert(1, MESSAGES.make(1, 0), durable=True)
         assert version_of(1, store.read(1)) == 0
+
+
+@pytest.mark.parametrize("kind", OF_FILES)
+def test_a_record_that_a_killed_process_has_cut_is_left_out(kind: str, tmp_path: Path) -> None:
+    """Linux ends a write at the bound of a page, if it had to wait there when the process was killed."""
+    opened = opener(kind, tmp_path / "store")
+    with closing(opened()) as store:
+        filled(store)
+    logs = [path for path in (tmp_path / "store").rglob("dovecot*") if path.is_file()]
+    for log in logs:
+        os.truncate(log, log.stat().st_size - 5)
+    with closing(opened()) as store:
+        store.recover()
+        filled(store)
+        assert [each.damaged for each in store.check() if each.damaged] == []
+        assert {log.name for log in logs} == {*store.record_bytes}  # type: ignore[attr-defined]
 
 
 def test_a_file_that_a_crash_has_emptied_is_damaged(tmp_path: Path) -> None:
