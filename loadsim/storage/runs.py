@@ -346,6 +346,8 @@ class LoadRun:
             each.channel.kill()
 
     def _interrupt(self) -> None:
+        if self.stopped:  # again: a disk may hang
+            self._kill()
         self.stopped = True
         self._end()
 

@@ -7,12 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGINT
-from subprocess import DEVNULL, PIPE, Popen
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 import pytest
 from storage_recordings import flip
 
@@ -22,7 +24,7 @@ from loadsim.storage.kernel_log import KernelLog
 from loadsim.storage.ledger import CHANGES
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import MARK, ROOT, check_room
-from loadsim.storage.recording import RECORDING, read_recording
+from loadsim.storage.recording import RECORDING, End, read_recording
 from loadsim.storage.scenario import OF_FILES, load_storage
 
 pytestmark = pytest.mark.slow
@@ -244,6 +246,23 @@ def test_a_signal_ends_a_queue(tmp_path: Path) -> None:
                 process.send_signal(SIGINT)
     assert process.returncode == 3
     assert [path.name for path in tmp_path.glob("[0-9]")] == ["1"]
+
+
+def test_further_signals_end_a_test_whose_disk_hangs(tmp_path: Path) -> None:
+    """So does the process of a database that was stopped."""
+    settings = [word for each in (*SMALL, "duration=20s") for word in ("--set", each)]
+    command = [sys.executable, "-m", "loadsim", "storage", "run", "storage-quickstart", *settings, "--out", tmp_path]
+    with Popen(command, stderr=PIPE, stdout=DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("Measuring"):
+                psutil.Process(process.pid).children()[0].suspend()
+                break
+        while process.poll() is None:
+            process.send_signal(SIGINT)
+            with suppress(TimeoutExpired):
+                process.wait(1.0)
+    assert read_recording(tmp_path).end in (None, End(stopped=True, full=False, failure=None))
 
 
 def test_a_queue_makes_each_test_once_and_removes_its_own_stores_only(tmp_path: Path) -> None:
