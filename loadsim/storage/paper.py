@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from loadsim.campaign.runs import DECIDING
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.documents.yaml_reader import read_document
@@ -85,13 +86,18 @@ def _results(tests: Sequence[Recording]) -> Block:
         "The tests",
         rows,
         ("Test", None, lambda row: f"{row[0]}: {row[1].header.test}"),
+        ("Result", None, lambda row: {0: PASSED, 1: FAILED}.get(judge(row[1]).exit_status, "invalid")),
+        ("Why", None, lambda row: ", ".join(_deciding(row[1]))),
         ("Machine", None, lambda row: row[1].machine),
         ("Mailboxes", 0, lambda row: row[2].mailboxes),
         ("Threads and pause", None, lambda row: setting(row[2].threads, row[2].pause_s)),
         ("IOPS", 1, lambda row: row[1].together.iops if row[3] else None),
         ("target", 1, lambda row: row[2].target_iops if row[3] else None),
-        ("Result", None, lambda row: {0: PASSED, 1: FAILED}.get(judge(row[1]).exit_status, "invalid")),
     )
+
+
+def _deciding(test: Recording) -> Sequence[str]:
+    return list(dict.fromkeys(each.code.id for each in judge(test).findings if each.severity in DECIDING))
 
 
 def _each(tests: Sequence[Recording]) -> Iterator[Section]:
