@@ -10,16 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.storage.ledger import ABSENT, Ledger, Noted, compare, live_of
+from loadsim.storage.messages import MAILBOX_BITS
 from loadsim.storage.store import Damaged
 
-KEYS = st.integers(0, 9)
+ALL = range(9000 << MAILBOX_BITS, (9000 << MAILBOX_BITS) + 10)  # beyond 2**53, where floats are equal
+KEYS = st.sampled_from(ALL)
 CHANGES = st.lists(st.tuples(KEYS, st.integers(ABSENT, 3), st.sampled_from(Noted)), max_size=20)
 STORED = st.dictionaries(KEYS, st.integers(0, 3), max_size=8)
 
 
 def allowed(stored: dict[int, int], changes: list[tuple[int, int, Noted]]) -> dict[int, set[int]]:
     """The versions that each key may have, by definition: those since the last durable change."""
-    of_keys = {key: {stored.get(key, ABSENT)} for key in range(10)}
+    of_keys = {key: {stored.get(key, ABSENT)} for key in ALL}
     for key, version, state in changes:
         if state is Noted.DURABLE:
             of_keys[key] = set()
@@ -42,7 +44,7 @@ def test_a_store_is_compared_with_what_was_acknowledged(
         problems = {key: kind for kind, key in compare(ledger, live_of(found.items()))}
         ledger.close()
     may_be = allowed(stored, changes)
-    for key in range(10):
+    for key in ALL:
         version = found.get(key, ABSENT)
         if version in may_be[key]:
             assert key not in problems
