@@ -82,7 +82,7 @@ class StoreLoad:
         self._lag = LatencyHistogram()
         self.failed = False  # an operation failed, or found damage, so that not all messages are known
         self.full = False  # the file system has reached its reserve
-        self.fault: OSError | None = None  # a failure that is no fault of the disk
+        self.fault: OSError | None = None  # the last failure that is no fault of the disk
         works: list[tuple[Callable[[], None], float]] = [(store.settle, SETTLE_S), (self._tick, 0.0)]
         works += [(self._maintain, MAINTAIN_S)] if scenario.maintenance else []
         self._threads = [threading.Thread(target=self._operate, args=(number,)) for number in range(scenario.threads)]
@@ -207,10 +207,7 @@ class StoreLoad:
                 with self._lock:
                     self._failures[str(failure.strerror)] += 1
             else:
-                if failure.errno in FULL:
-                    self.full = True
-                else:
-                    self.fault = failure
+                self.fault, self.full = failure, self.full or failure.errno in FULL
                 self._stop.set()
         else:
             return

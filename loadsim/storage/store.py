@@ -124,14 +124,16 @@ Any other, such as those for a full disk or too few open files, is a fault of th
 
 
 @contextmanager
-def as_damage() -> Iterator[None]:
-    """Raise a failure of the disk as `Damaged`: what cannot be read is lost. Other failures are raised as they are."""
+def added_to(damages: list[str]) -> Iterator[None]:
+    """Add damage that ends the block, or a failure of the disk: what it cannot read is lost. Others are raised."""
     try:
         yield
+    except Damaged as damage:
+        damages.append(str(damage))
     except OSError as failure:
         if failure.errno not in OF_DISK:
             raise
-        raise Damaged(failure.strerror) from None
+        damages.append(str(failure.strerror))
 
 
 class Store(Protocol):

@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from io import FileIO
 from itertools import product
@@ -31,7 +30,7 @@ from loadsim.storage.load import MOST_DAMAGES, StoreLoad
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, version_of
 from loadsim.storage.places import STORE, room_bytes, used_bytes
 from loadsim.storage.scenario import read_storage
-from loadsim.storage.store import Damaged, Pass, Store, StoreSettings, as_damage
+from loadsim.storage.store import Damaged, Pass, Store, StoreSettings, added_to
 
 SWITCH_INTERVAL_S = 0.0005  # a thread may keep the interpreter's lock from one whose read has ended; usually 5 ms
 EACH_S = 60.0  # the interval of the words on progress
@@ -123,43 +122,37 @@ class Worker:
         if not load.failed:
             with load.noted_failures():
                 self._end(load.held.live())
-        if load.fault:
+        if load.fault and not load.full:
             raise load.fault
         return {"rest": load.take(), "full": load.full}
 
     def check(self) -> dict[str, Any]:
         began_s, size_bytes, damages = time.monotonic(), 0, [*self._cut]
-        try:
-            with as_damage():
-                whole_bytes = max(1, used_bytes([self._settings.directory]))
-                for checked in self._store.check():
-                    self._tell(size_bytes / whole_bytes)
-                    size_bytes += checked.bytes
-                    damages += [checked.damaged] if checked.damaged else []
-        except Damaged as damage:
-            damages.append(f"{damage} after {count(size_bytes, 'byte')}")
+        with added_to(damages):
+            whole_bytes = max(1, used_bytes([self._settings.directory]))
+            for checked in self._store.check():
+                self._tell(size_bytes / whole_bytes)
+                size_bytes += checked.bytes
+                damages += [checked.damaged] if checked.damaged else []
         return _pass(time.monotonic() - began_s, damages, size_bytes=size_bytes)
 
     def verify(self) -> dict[str, Any]:
         """Read all messages, and hold them against the ledger."""
-        began_s, damages = time.monotonic(), []
+        began_s, damages = time.monotonic(), list[str]()
         expected = len(self._ledger.ended()[0] if self._live is None else self._live)
         entries: list[tuple[int, int]] = []
         altered = set()
-        try:
-            with as_damage():
-                for key in self._store.stored_keys():
-                    self._tell(len(entries) / max(1, expected))
-                    message = None
-                    with suppress(Damaged), as_damage():
-                        message = self._store.read(key)
-                    version = version_of(key, message)
-                    if version is None:
-                        altered.add(key)
-                        damages.append(f"message {key:x}: altered")
-                    entries.append((key, version or 0))
-        except Damaged as damage:  # of the list: those that it does not reach are lost
-            damages.append(str(damage))
+        with added_to(damages):  # also of the list: those that it does not reach are lost
+            for key in self._store.stored_keys():
+                self._tell(len(entries) / max(1, expected))
+                message = None
+                with added_to([]):
+                    message = self._store.read(key)
+                version = version_of(key, message)
+                if version is None:
+                    altered.add(key)
+                    damages.append(f"message {key:x}: altered")
+                entries.append((key, version or 0))
         self._found = live_of(entries)
         damages += [
             f"message {key:x}: {kind}"

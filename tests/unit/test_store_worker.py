@@ -140,8 +140,8 @@ def test_the_reserve_stays_free_while_a_store_is_filled_and_loaded(orders: tuple
     [
         (errno.EIO, (False, None, {os.strerror(errno.EIO): 1})),
         (errno.EROFS, (False, None, {os.strerror(errno.EROFS): 1})),
-        (errno.ENOSPC, (True, None, {})),
-        (errno.EDQUOT, (True, None, {})),
+        (errno.ENOSPC, (True, errno.ENOSPC, {})),
+        (errno.EDQUOT, (True, errno.EDQUOT, {})),
         (errno.EMFILE, (False, errno.EMFILE, {})),
         (errno.EACCES, (False, errno.EACCES, {})),
     ],
