@@ -42,9 +42,7 @@ def _as_os_errors() -> Iterator[None]:
     except (apsw.CorruptError, apsw.NotADBError) as error:  # a page with zeros has no checksum
         raise Damaged(f"{FILE_NAME}: {error}") from None
     except apsw.Error as error:
-        if (
-            getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
-        ):  # the file of the shared memory did not grow
+        if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:  # the shared memory is a file
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         raise OSError(f"{type(error).__name__}: {error}") from None
 
