@@ -21,7 +21,7 @@ from storage_recordings import flip
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.storage.kernel_log import KernelLog
-from loadsim.storage.ledger import CHANGES
+from loadsim.storage.ledger import CHANGES, Ledger
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import MARK, ROOT, check_room
 from loadsim.storage.recording import RECORDING, End, read_recording
@@ -227,6 +227,17 @@ def test_the_reserve_of_the_file_system_stays_free(tmp_path: Path) -> None:
     check_room(load_storage("storage-quickstart", ["reserve=0%", "databases=1"]), [(tmp_path, False)])
     with pytest.raises(ConfigError):
         check_room(scenario, [(tmp_path, False)])
+
+
+def test_what_adds_nothing_needs_no_room(tmp_path: Path) -> None:
+    """As after a load that has reached the reserve."""
+    given = ("storage-quickstart", "--set", f"directories=[{tmp_path}]", "--out")
+    assert storage("backup", *given, str(tmp_path / "1")) == 0
+    given = (*given[:-1], "--set", "reserve=100%", "--out")
+    assert storage("verify", *given, str(tmp_path / "2")) == 0
+    assert storage("run", *given, str(tmp_path / "3")) == 2
+    Ledger(tmp_path / ROOT / "db-001").begin()  # as after a crash
+    assert storage("recover", *given, str(tmp_path / "4")) == 0
 
 
 def test_a_file_system_in_memory_is_no_disk(tmp_path: Path) -> None:
