@@ -37,6 +37,7 @@ from loadsim.storage.verdict import AVERAGE_MS
 pytestmark = pytest.mark.nightly(part="tools")
 
 MAILBOXES = 4
+SLOW = f"loadsim-slow-{os.getpid()}"  # the control group of this process
 STORES = ("database", *OF_FILES)
 SMALL = ("databases=1", "mailboxes=4", "cache=1M", "message_size=20K")
 
@@ -216,7 +217,7 @@ def assert_others_run(device: LoopDevice, store: Store, work: Callable[[], None]
 def slow_disk(device: LoopDevice, per_s: int) -> Iterator[None]:
     """Give this process at most so many reads and writes per second of the disk that has the device's file."""
     limits = Limits(reads_per_s=per_s, writes_per_s=per_s)
-    with limited("loadsim-slow", limits, device.place.parent) as group, group.joined():
+    with limited(SLOW, limits, device.place.parent) as group, group.joined():
         yield
 
 
@@ -224,7 +225,7 @@ def can_limit(device: LoopDevice) -> bool:
     """Return False without control groups of version 1, which are refused then."""
     if (ROOT / "blkio").is_dir():
         return True
-    with pytest.raises(ConfigError, match="version 1"), limited("loadsim-slow", Limits(), device.place):
+    with pytest.raises(ConfigError, match="version 1"), limited(SLOW, Limits(), device.place):
         pass
     return False
 
@@ -330,7 +331,7 @@ def test_a_slow_disk_fails_by_its_reads(device: LoopDevice, tmp_path: Path) -> N
     subprocess.run([*command, str(tmp_path / "fast")], check=False, timeout=PATIENCE_S)
     if not can_limit(device):
         return
-    with limited("loadsim-slow", Limits(reads_per_s=20), device.place) as group, group.joined():
+    with limited(SLOW, Limits(reads_per_s=20), device.place) as group, group.joined():
         subprocess.run([*command, str(tmp_path / "slow")], check=False, timeout=PATIENCE_S)
     figures = json.loads((tmp_path / "slow" / "storage.json").read_text())
     (database,) = figures["databases"]
