@@ -561,10 +561,6 @@ class Code(Enum):
     KERNEL_ERRORS = _missed(
         "the kernel logged errors: {errors}", "look whether they are of the disks (dmesg), repair them, and run again"
     )
-    MACHINES_APART = _refused(
-        "the machines did not measure at the same time: they have {common_s} in common with {where}",
-        "start the tests together",
-    )
     STORAGE_SHORT = _note("a short test of {length_s}; published ones take 2 h", "use the default duration")
     MACHINE_RESTARTED = _too_small(
         "the machine was started again during a load: messages were verified by their checksums only, and lost ones"

@@ -1,7 +1,7 @@
 """The storage test of one machine of several: `python -m loadsim.storage.member`, a child of the machine's agent.
 
 Its first line of input is the test. It writes its recording, and what it does, as lines of JSON. Where it waits for the
-other machines, a line of input is the time at which all were there. `STOP`, or the end of the input, is its Ctrl-C.
+other machines, a line of input says that all are there. `STOP`, or the end of the input, is its Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ async def _member(from_agent: int, to_agent: int) -> None:
             send(json.dumps([kind, text]).encode() + b"\n")
 
         async def follow() -> None:
-            while (line := await lines.readline()) not in (STOP, b""):
-                begun.put_nowait(float(line))
+            while await lines.readline() not in (STOP, b""):
+                all_there.release()
             os.kill(os.getpid(), signal.SIGINT)
 
         async def beat() -> None:
@@ -41,10 +41,10 @@ async def _member(from_agent: int, to_agent: int) -> None:
                 say("beat")
                 await asyncio.sleep(BEAT_S)
 
-        begun = asyncio.Queue[float]()
+        all_there = asyncio.Semaphore(0)
         order = json.loads(await lines.readline())
         scenario, *queue = map(read_storage, order["scenarios"])
-        others = Others(partial(say, "arrive"), begun.get, partial(say, "leave"))
+        others = Others(partial(say, "arrive"), all_there.acquire, partial(say, "leave"))
         try:
             with TemporaryDirectory() as temporary:
                 async with background_tasks(follow(), beat()):

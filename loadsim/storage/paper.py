@@ -7,17 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from loadsim.campaign.runs import DECIDING
-from loadsim.findings.catalogue import Code
-from loadsim.findings.finding import Finding, finding
 from loadsim.model.documents.yaml_reader import read_document
-from loadsim.report.answer import findings
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import FAILED, PASSED, Block, Document, Listing, Section, table_of
 from loadsim.storage.document import TONES, describe_storage, setting, verdict_words
 from loadsim.storage.recording import Recording
 from loadsim.storage.verdict import LOADED, judge
 
-LEAST_COMMON_SHARE = 0.9  # the part of each window in which every other machine must have measured, too
 DISCLAIMER = (
     "The results are those of loadsim's storage test on this configuration. They are not part of Microsoft's Exchange"
     " Solution Reviewed Program, and Microsoft has not reviewed them."
@@ -39,27 +35,9 @@ def load_paper(path: Path) -> tuple[Section, ...]:
     return *sections, Section("Disclaimer", (DISCLAIMER,))
 
 
-def apart(tests: Sequence[Recording]) -> list[Finding]:
-    """Return a finding for each test under load during which another machine was not tested."""
-    loaded = {number: each for number, each in enumerate(tests, 1) if each.header.test in LOADED}
-    machines = {each.machine for each in loaded.values()}
-    found = []
-    for number, each in loaded.items():
-        for machine in sorted(machines - {each.machine}):
-            common_s = max(_common_s(each, other) for other in loaded.values() if other.machine == machine)
-            if common_s <= 0 or common_s < LEAST_COMMON_SHARE * each.window_s:
-                found.append(finding(Code.MACHINES_APART, f"test {number}", common_s=max(0.0, common_s)))
-    return found
-
-
-def _common_s(one: Recording, other: Recording) -> float:
-    spans = [each.span_s for each in (one, other) if each.span_s]
-    return min(end for _, end in spans) - max(begin for begin, _ in spans) if len(spans) == 2 else 0.0
-
-
 def exit_status(tests: Sequence[Recording]) -> int:
     """Return the worst one: 3 invalid, 1 failed, 0 passed."""
-    return 3 if apart(tests) else max(judge(each).exit_status for each in tests)
+    return max(judge(each).exit_status for each in tests)
 
 
 def describe_tests(tests: Sequence[Recording], paper: Sequence[Section] = ()) -> Document:
@@ -68,14 +46,9 @@ def describe_tests(tests: Sequence[Recording], paper: Sequence[Section] = ()) ->
     return Document(
         title="Storage",
         subtitle="",
-        verdict=f"{passed} of {len(tests)} tests passed" + (", invalid together" if apart(tests) else ""),
+        verdict=f"{passed} of {len(tests)} tests passed",
         tone=TONES[status],
-        sections=(
-            *paper,
-            Section("Findings", tuple(findings(apart(tests))), brief=True),
-            Section("Results", (_results(tests),), brief=True),
-            *_each(tests),
-        ),
+        sections=(*paper, Section("Results", (_results(tests),), brief=True), *_each(tests)),
         label="Storage",
     )
 

@@ -53,7 +53,6 @@ class Recording:
     host: list[tuple[float, float]] = field(default_factory=list)
     """The busy share of the machine's cores, and the used share of its memory, in each sample."""
     log: list[tuple[str, str]] = field(default_factory=list)  # the parts of the test, and when each began
-    load_at_s: float | None = None  # when the load began, by the wall clock
     sizes: tuple[int, int] | None = None  # the bytes of all databases before and after the load
     window: tuple[int, bool] | None = None
     end: End | None = None
@@ -91,14 +90,6 @@ class Recording:
         return self.header.sample_s * len(self.counted)
 
     @property
-    def span_s(self) -> tuple[float, float] | None:
-        """The begin and the end of the window by the wall clock; None without one."""
-        if self.load_at_s is None or not self.counted:
-            return None
-        begin_s = self.load_at_s + self.counted.start * self.header.sample_s
-        return begin_s, begin_s + self.window_s
-
-    @property
     def together(self) -> DatabaseFigures:
         return self._figures("all", "", [name for name, _ in self.header.databases], self.counted)
 
@@ -128,8 +119,6 @@ class Recording:
             case "log":
                 when, part = map(str, value)
                 self.log.append((when, part))
-            case "load":
-                self.load_at_s = float(value)
             case "sizes":
                 before, after = map(int, value)
                 self.sizes = before, after

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -47,16 +46,16 @@ Listener = Callable[["Database", Message], None]
 class Others:
     """The other machines of a test, with which this one begins and ends to load and to measure.
 
-    `all_there` returns when all have arrived as often, at which time of one of them. One that leaves ends the others.
+    `all_there` returns when all have arrived as often. One that leaves ends the others.
     """
 
     arrive: Callable[[], object]
-    all_there: Callable[[], Awaitable[float]]
+    all_there: Callable[[], Awaitable[object]]
     leave: Callable[[], object]
 
-    async def meet(self) -> float:
+    async def meet(self) -> None:
         self.arrive()
-        return await self.all_there()
+        await self.all_there()
 
 
 COMMAND = (sys.executable, "-P", "-m", "loadsim.storage.worker")
@@ -226,7 +225,8 @@ async def test_disks(
                 tell("Filling the databases")
                 await of_all(empty, "fill", tell)
             before = used_bytes(places)
-            load_at_s = await others.meet() if others else time.time()
+            if others:
+                await others.meet()
             header = TestedTerms(
                 software=__version__,
                 test=test,
@@ -242,7 +242,6 @@ async def test_disks(
             end, kernel_log = End(False, False, None), KernelLog()
             try:
                 if test in LOADED:
-                    recorder.add("load", load_at_s)
                     end = await LoadRun(scenario, started, recorder, tell, others).run()
                     recorder.add("sizes", (before, used_bytes(places)))
                 if test == "recovery":
@@ -303,7 +302,7 @@ class LoadRun:
     recorder: RecordingWriter
     tell: Tell
     others: Others | None
-    awaited: asyncio.Task[float] | None = None  # the other machines
+    awaited: asyncio.Task[None] | None = None  # the other machines
     told_s: float = 0.0
     killed: bool = False
     stopped: bool = False

@@ -231,7 +231,7 @@ def _campaign(data: bytes) -> None:
 def _odd_recording(random: Random) -> bytes:
     """A sound `storage.jsonl` with odd values, sealed."""
     of = recording([[sample()] * 3, [sample()] * 3])
-    lines: list[Any] = [list(of.header), ["load", 1.0], ["window", [1, True]], ["host", [0.5, 0.5]], ["sizes", [1, 2]]]
+    lines: list[Any] = [list(of.header), ["window", [1, True]], ["host", [0.5, 0.5]], ["sizes", [1, 2]]]
     lines += [["sample", {"database": name, "sample": each}] for name, all_of in of.samples.items() for each in all_of]
     lines += [["checked", [{"bytes": 1, "took_s": 1.0}] * 2], ["kernel_errors", []], ["end", [False, False, None]]]
     content = b""

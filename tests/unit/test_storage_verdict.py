@@ -17,7 +17,7 @@ from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
 from loadsim.report.text import to_text
 from loadsim.storage.document import describe_storage, storage_json
-from loadsim.storage.paper import apart, describe_tests, exit_status, load_paper
+from loadsim.storage.paper import describe_tests, exit_status, load_paper
 from loadsim.storage.recording import Recording
 from loadsim.storage.store import Io
 from loadsim.storage.verdict import judge
@@ -239,42 +239,16 @@ def test_headroom_is_part_of_the_target() -> None:
 # --- several tests in one report ---
 
 
-def begun(at_s: float, machine: str) -> Recording:
-    of = recording([with_times()])
-    of.header = of.header._replace(machine=f"{machine}, 2 cores")
-    of.add("load", at_s)
-    return of
-
-
-@pytest.mark.parametrize(
-    ("begins_s", "apart_at"),
-    [
-        ({"a": [0], "b": [700]}, []),
-        ({"a": [0], "b": [800]}, ["test 1", "test 2"]),
-        ({"a": [0, 9000], "b": [100, 9100]}, []),
-        ({"a": [0, 9000], "b": [100]}, ["test 2"]),
-        ({"a": [0, 9000, 18000]}, []),
-        ({"a": [0], "b": [700], "c": [1400]}, ["test 1", "test 3"]),
-    ],
-)
-def test_machines_must_measure_at_the_same_time(begins_s: dict[str, list[float]], apart_at: list[str]) -> None:
-    """Of two hours each, nine tenths must be common with each other machine; tests of one machine follow each other."""
-    tests = [begun(at_s, machine) for machine, all_s in begins_s.items() for at_s in all_s]
-    assert [each.where for each in apart(tests)] == apart_at
-    assert exit_status(tests) == (3 if apart_at else 0)
-
-
 def test_the_worst_test_decides() -> None:
     bad = recording([with_times(read=25.0)])
-    bad.add("load", 1000.0)
-    assert exit_status([begun(1000.0, "a"), bad]) == 1
-    assert exit_status([begun(1000.0, "a"), recording([[]], test="backup", end=(True, False, None))]) == 3
+    assert exit_status([recording([with_times()]), bad]) == 1
+    assert exit_status([recording([with_times()]), recording([[]], test="backup", end=(True, False, None))]) == 3
 
 
 def test_a_paper_has_the_sections_of_its_author_before_the_results(tmp_path: Path) -> None:
     texts = tmp_path / "paper.yaml"
     texts.write_text("Overview: Cheap.\nHardware: {Controller: none}\nBest practices: [Spread.]\n")
-    document = describe_tests([begun(1000.0, "a"), recording([[]], test="backup")], load_paper(texts))
+    document = describe_tests([recording([with_times()]), recording([[]], test="backup")], load_paper(texts))
     titles = [section.title for section in document.filled]
     assert titles[:5] == ["Overview", "Hardware", "Best practices", "Disclaimer", "Results"]
     assert to_html(document)
