@@ -558,7 +558,7 @@ class Code(Enum):
         "the load generator was too slow for more", "use more databases, and a machine with as many cores"
     )
     TUNING_VOID = _warning("a run was invalid, so its times say nothing", "fix the cause that its report names")
-    KERNEL_ERRORS = _missed(
+    KERNEL_ERRORS = _fault(
         "the kernel logged errors: {errors}", "look whether they are of the disks (dmesg), repair them, and run again"
     )
     STORAGE_SHORT = _note("a short test of {length_s}; published ones take 2 h", "use the default duration")

@@ -163,10 +163,11 @@ def test_damage_found_afterwards_fails_the_test(kind: str) -> None:
     assert judge(of).exit_status == 1
 
 
-def test_errors_of_the_kernel_fail_the_test() -> None:
+def test_errors_of_the_kernel_make_a_test_invalid() -> None:
     of = recording([with_times()])
     of.add("kernel_errors", ["blk_update_request: I/O error, dev sda"])
     assert codes(of) == {Code.KERNEL_ERRORS}
+    assert judge(of).exit_status == 3
 
 
 def test_a_test_without_load_is_judged_by_what_it_read() -> None:
