@@ -32,16 +32,19 @@ async def _member(from_agent: int, to_agent: int) -> None:
             send(json.dumps([kind, text]).encode() + b"\n")
 
         async def follow() -> None:
-            while await lines.readline() not in (STOP, b""):
-                all_there.release()
-            os.kill(os.getpid(), signal.SIGINT)
+            while line := await lines.readline():
+                if line == STOP:
+                    interrupt()
+                else:
+                    all_there.release()
+            interrupt()
 
         async def beat() -> None:
             while True:
                 say("beat")
                 await asyncio.sleep(BEAT_S)
 
-        all_there = asyncio.Semaphore(0)
+        all_there, interrupt = asyncio.Semaphore(0), partial(os.kill, os.getpid(), signal.SIGINT)
         order = json.loads(await lines.readline())
         scenario, *queue = map(read_storage, order["scenarios"])
         others = Others(partial(say, "arrive"), all_there.acquire, partial(say, "leave"))

@@ -65,21 +65,26 @@ class _Together:
     meetings: int
     comms: dict[str, Any] = field(default_factory=dict)
     arrived: set[str] = field(default_factory=set)
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    over: bool = False
+    stops: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
     async def run(self) -> None:
-        with calls_on_signal(self.over.set):
-            async with background_tasks(self._stop()), task_group() as group:
+        with calls_on_signal(self._stop):
+            async with background_tasks(self._say_stop()), task_group() as group:
                 for name in self.recordings:
                     group.create_task(self._follow(name))
         for name, path in self.recordings.items():
             if not path.stat().st_size:
                 raise RunInvalid(f"client {name}: ended before its test began")
 
-    async def _stop(self) -> None:
-        """End all tests once they are over."""
-        await self.over.wait()
-        await self._say(STOP)
+    def _stop(self) -> None:
+        """End all tests, which would wait for each other; again, if their disks hang."""
+        self.over = True
+        self.stops.release()
+
+    async def _say_stop(self) -> None:
+        while await self.stops.acquire():
+            await self._say(STOP)
 
     async def _say(self, line: bytes) -> None:
         for comm in list(self.comms.values()):
@@ -93,7 +98,7 @@ class _Together:
                 await comm.write({"op": TEST_STORAGE, "reply": False})
                 await comm.write([self.order])
                 self.comms[name] = comm
-                if self.over.is_set():
+                if self.over:
                     await comm.write([STOP])
                 while True:
                     async with asyncio.timeout(MOST_SILENT_S):
@@ -104,8 +109,8 @@ class _Together:
             if name not in self.comms:
                 raise ConfigError(f"client {name}: expected an agent, found: {closed or 'no answer'}") from None
         del self.comms[name]
-        if self.meetings:  # it will not come
-            self.over.set()
+        if self.meetings and not self.over:  # it will not come
+            self._stop()
 
     async def _hear(self, name: str, kind: str, text: str) -> None:
         match kind:
@@ -120,8 +125,8 @@ class _Together:
                     self.arrived.clear()
                     self.meetings -= 1
                     await self._say(b"all there\n")
-            case "leave":
-                self.over.set()
+            case "leave" if not self.over:
+                self._stop()
             case "refused":
                 raise ConfigError(f"client {name}: {text}")
             case "failed":

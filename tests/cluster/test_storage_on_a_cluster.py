@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -110,7 +111,7 @@ def of_test(command: Command) -> psutil.Process:
         "test",
         *(
             pytest.param(each, marks=pytest.mark.nightly(part="hosts"))
-            for each in ("user", "agent", "frozen", "database")
+            for each in ("user", "hung", "agent", "frozen", "database")
         ),
     ],
 )
@@ -126,6 +127,14 @@ def test_the_end_of_one_ends_all(loss: str, tmp_path: Path) -> None:
             match loss:
                 case "user":
                     whole.process.send_signal(signal.SIGINT)
+                case "hung":
+                    databases[0].suspend()
+                    while (
+                        whole.process.poll() is None
+                    ):  # the first signal ends the other one, the second kills this one
+                        whole.process.send_signal(signal.SIGINT)
+                        with suppress(subprocess.TimeoutExpired):
+                            whole.process.wait(5)
                 case "agent":
                     agents["one"].process.kill()
                 case "test":
@@ -136,7 +145,9 @@ def test_the_end_of_one_ends_all(loss: str, tmp_path: Path) -> None:
                     databases[0].kill()
             assert whole.end(signal.SIGCONT) == INVALID
         assert "stopped" in codes(out, "two")
-        assert {"user": "stopped", "database": "fault-ended"}.get(loss, "no-end") in codes(out, "one")
+        assert {"user": "stopped", "hung": "stopped", "database": "fault-ended"}.get(loss, "no-end") in codes(
+            out, "one"
+        )
         if loss == "frozen":
             test.resume()
         psutil.wait_procs([test, *databases], timeout=60)
