@@ -29,7 +29,7 @@ from loadsim.storage.figures import Sample
 from loadsim.storage.kernel_log import KernelLog
 from loadsim.storage.places import check_room, marked_places, used_bytes
 from loadsim.storage.recording import RECORDING, End, Recording, RecordingWriter, TestedTerms, read_recording
-from loadsim.storage.scenario import StorageScenario
+from loadsim.storage.scenario import StorageScenario, check_installed
 from loadsim.storage.store import Io, Pass, summed
 from loadsim.storage.verdict import LOADED, STRICT_S
 from loadsim.storage.worker import EACH_S, DatabaseState
@@ -203,6 +203,7 @@ async def test_disks(
     others: Others | None = None,
 ) -> None:
     """Make a test as `run_test` does. `record` takes the lines of its recording, and `temporary` databases."""
+    check_installed(scenario)
     began, test = datetime.now(UTC), _kind(scenario, test)
     log_bytes = RECOVERED_BYTES if test == "recovery" else LOG_BYTES
     with marked_places(scenario, temporary, queue) as places:

@@ -24,7 +24,7 @@ from loadsim.model.documents.schema import (
 from loadsim.model.documents.typed import mismatch, strict
 from loadsim.model.documents.yaml_reader import Origin, located, override, parse, read_document
 from loadsim.model.suite import Name
-from loadsim.plugins import names
+from loadsim.plugins import names, plugin
 
 OF_FILES = ("maildir", "sdbox", "mdbox")
 
@@ -146,8 +146,6 @@ def _scenario(document: Mapping[str, Any], origin: Origin) -> StorageScenario:
     scenario: StorageScenario = parse(StorageScenario, document, origin)
     if scenario.store not in names("store").split(", "):
         raise origin.error(("store",), names("store"), scenario.store)
-    if scenario.store == "database" and find_spec("apsw") is None:
-        raise ConfigError("store: expected the package apsw, found none; pip install 'loadsim[storage]'")
     if not scenario.iops_per_mailbox:
         raise origin.error(("iops_per_mailbox",), "a number above 0", 0)
     for key in ("mailbox_size", "message_size", "cache"):
@@ -156,6 +154,14 @@ def _scenario(document: Mapping[str, Any], origin: Origin) -> StorageScenario:
     if scenario.mailboxes < scenario.databases:
         raise origin.error(("mailboxes",), f"at least as many as databases ({scenario.databases})", scenario.mailboxes)
     return scenario
+
+
+def check_installed(scenario: StorageScenario) -> None:
+    """Raise `ConfigError` if this machine, which may not be that of the file, does not have the store."""
+    if plugin("store", scenario.store) is None:
+        raise ConfigError(f"store: expected {names('store')}, found {scenario.store}")
+    if scenario.store == "database" and find_spec("apsw") is None:
+        raise ConfigError("store: expected the package apsw, found none; pip install 'loadsim[storage]'")
 
 
 def read_storage(document: Mapping[str, Any]) -> StorageScenario:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
@@ -25,7 +26,7 @@ from loadsim.storage.ledger import CHANGES, Ledger
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import MARK, ROOT, check_room
 from loadsim.storage.recording import RECORDING, End, read_recording
-from loadsim.storage.scenario import OF_FILES, load_storage
+from loadsim.storage.scenario import OF_FILES, check_installed, load_storage
 
 pytestmark = pytest.mark.slow
 
@@ -238,6 +239,12 @@ def test_what_adds_nothing_needs_no_room(tmp_path: Path) -> None:
     assert storage("run", *given, str(tmp_path / "3")) == 2
     Ledger(tmp_path / ROOT / "db-001").begin()  # as after a crash
     assert storage("recover", *given, str(tmp_path / "4")) == 0
+
+
+def test_a_machine_without_the_store_is_refused() -> None:
+    """On a client of a cluster: the file was read elsewhere."""
+    with pytest.raises(ConfigError):
+        check_installed(replace(load_storage("storage-quickstart"), store="elsewhere"))
 
 
 def test_a_file_system_in_memory_is_no_disk(tmp_path: Path) -> None:
