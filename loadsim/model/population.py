@@ -92,8 +92,9 @@ class DistributionLists:
         return range(self._edges[index] + 1, self._edges[index + 1] + 1)
 
     def address(self, index: int) -> str:
-        """Return the address of list `index` (from 0)."""
-        return f"list-{index + 1:05d}@{self._domain}"
+        """Return the address of list `index` (from 0): a server refuses it if its lists have other members."""
+        members = self.members(index)
+        return f"list-{members[0]}-{members[-1]}@{self._domain}"
 
 
 class Population:

@@ -61,10 +61,14 @@ async def check_server_limits(workload: Workload, services: Services, users: Ite
 
 
 async def _check_list(workload: Workload, services: Services, account: Account) -> None:
-    """Name the first list as a recipient, without a message. Only a final refusal counts."""
+    """Name the last list as a recipient, without a message. Only a final refusal counts.
+
+    The lists of fewer or more users differ from it at least.
+    """
     if services.smtp is None or not sends_to_lists(workload):
         return
-    address = workload.population.lists.address(0)
+    lists = workload.population.lists
+    address = lists.address(len(lists) - 1)
     with suppress(TaskFailed):  # `check_submission` and the run report other failures
         try:
             await probe(services, account).ask(account.address, address)

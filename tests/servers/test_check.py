@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from mailservers import submit
+from mailservers import StartEmbedded, submit
 from provisioning import FOREIGN, USERS, Lab, Snapshot, own_message, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
 
@@ -25,11 +25,14 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.model.criteria import planned_tasks
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_server_limits
 from loadsim.provisioning.server_check import check_server
 from loadsim.provisioning.server_report import ServerReport
+from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.servers.running import RunningServer
 
 NO_LISTS = ("lists.count=0",)
@@ -130,12 +133,28 @@ def test_a_missing_list_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -
     assert max(map(len, lines)) <= 80
     assert lines[:2] == ["This scenario cannot run on this server.", "To change:"]
     said = " ".join(line.strip() for line in lines[2 : lines.index("Server:")])
-    assert said.startswith("- the server does not know the list list-00001@example.test: 55")
+    assert said.startswith("- the server does not know the list list-1-1@example.test: 55")
     assert said.endswith(f"[list-unknown]: {Code.LIST_UNKNOWN.remedy}")
     assert any(re.match(r"  - to a list: LACKS: 55\d RCPT: 55\d .*", line) for line in lines)
     listed = lab.with_settings(*WITH_LIST)
-    with pytest.raises(ConfigError, match=r"lists: expected the server to accept mail for list-00001@example\.test,"):
+    with pytest.raises(ConfigError, match=r"lists: expected the server to accept mail for list-1-1@example\.test,"):
         asyncio.run(check_server_limits(listed.workload, listed.services))
+
+
+def test_lists_of_fewer_users_are_refused(embedded_server: StartEmbedded) -> None:
+    """Their last list lacks a member of this scenario's, whose mail an audit would call lost."""
+
+    def workload(users: int) -> Workload:
+        lists = "lists={cover: 100%, size: {min: 2, average: 2, max: 3}}"
+        return Workload(
+            load_scenario("quickstart", [f"topology=[{{profile: loadsim-5.5/medium, users: {users}}}]", lists])
+        )
+
+    four, five = workload(4), workload(5)
+    server = embedded_server(accounts_on_server(five.scenario), distribution_lists(four.scenario))
+    asyncio.run(check_server_limits(four, server.services))
+    with pytest.raises(ConfigError, match=r"lists: expected the server to accept mail for list-3-5@"):
+        asyncio.run(check_server_limits(five, server.services))
 
 
 @pytest.mark.nightly(part="drivers")

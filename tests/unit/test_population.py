@@ -109,18 +109,34 @@ def test_lists_of_a_scenario() -> None:
     """Addresses and members as a server's tables get them; each user is on one list."""
     plan = scenario(users=(10, 20, 10))
     lists, exported = DistributionLists(plan), distribution_lists(plan)
-    assert list(exported) == [f"list-{number:05d}@loadsim.test" for number in range(1, len(lists) + 1)]
+    assert next(iter(exported)) == f"list-1-{lists.members(0)[-1]}@loadsim.test"
     assert [address for members in exported.values() for address in members] == [
         f"user{user:05d}@loadsim.test" for user in range(1, 41)
     ]
     assert [user for index in range(len(lists)) for user in lists.members(index)] == [*range(1, 41)]
 
 
+@given(st.lists(st.tuples(st.integers(2, 60), st.integers(2, 60), st.integers(0, 3)), min_size=2, max_size=2))
+@settings(deadline=None, max_examples=100)
+def test_a_list_of_one_address_has_the_same_members(plans: list[tuple[int, int, int]]) -> None:
+    """In scenarios of any number of users, population and seed: a server has all members of a list, or not the list."""
+    first, second = (
+        distribution_lists(
+            scenario(
+                f"lists={{size: {{min: 2, average: 4, max: 9}}, population: {max(more, users)}, seed: {seed}}}",
+                users=(users, 0, 0),
+            )
+        )
+        for users, more, seed in plans
+    )
+    assert all(first[address] == second[address] for address in first.keys() & second.keys())
+
+
 def test_an_account_may_not_have_the_address_of_a_list() -> None:
     """Mail to the one would reach the other: refused in one line."""
-    clash = scenario('accounts={user: "list-{index:05d}", password: x}')
+    clash = scenario('accounts={user: "list-1-{index}", password: x}')
     with pytest.raises(
-        ConfigError, match=r"accounts: expected addresses that no list has, found list-00001@"
+        ConfigError, match=r"accounts: expected addresses that no list has, found list-1-\d+@"
     ) as caught:
         DistributionLists(clash)
     assert "\n" not in str(caught.value)
