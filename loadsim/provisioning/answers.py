@@ -21,8 +21,9 @@ _TABLE = (
     ("SERVERBUG UNAVAILABLE 3.2 4.5 421", "", Code.SERVER_UNAVAILABLE),
     ("TOOBIG 2.3 3.4", "", Code.MESSAGE_TOO_LARGE),
     ("552", "MAIL", Code.MESSAGE_TOO_LARGE),
-    ("1.1 1.2 1.6 1.10", "LIST", Code.LIST_UNKNOWN),
+    ("1.1 1.2 1.6 1.10 unknown", "LIST", Code.LIST_UNKNOWN),
     ("1.1 1.2 1.6 1.10", "RCPT", Code.RECIPIENT_REFUSED),
+    ("unknown", "ResolveNames", Code.RECIPIENT_REFUSED),
     ("2.1 550 551 553", "RCPT LIST", Code.RECIPIENT_REFUSED),
     ("4.7.1", _ANY_MAIL, Code.GREYLISTED),
     ("450", "RCPT LIST", Code.GREYLISTED),
@@ -34,7 +35,7 @@ _TABLE = (
 
 Codes are IMAP's (RFC 5530 section 3, RFC 4469, RFC 7889, RFC 9051 section 7.1), SMTP's enhanced ones (RFC 3463 section
 3, RFC 7505, IANA's registry), whole, by subject and detail, or by subject, and SMTP's (RFC 5321 section 4.2, RFC 3207,
-RFC 4954, RFC 5248). Texts decide nothing: an answer without an entry is quoted."""
+RFC 4954, RFC 5248); "unknown" is the driver `mapi`'s. Texts decide nothing: an answer without an entry is quoted."""
 
 _MEANINGS = {
     (code, command): meaning
@@ -43,7 +44,7 @@ _MEANINGS = {
     for command in commands.split() or [""]
 }
 
-_CODE = re.compile(r"(?:NO|BAD) \[([^]]+)\]|(\d{3})\b")
+_CODE = re.compile(r"(?:NO|BAD) \[([^]]+)\]|(\d{3}|unknown)\b")
 _ENHANCED = re.compile(r"[245]\d\d[ -]([245]\.((\d{1,3})\.[1-9]\d{0,2}))\b")
 """An enhanced code, unless its detail is 0, which is undefined (RFC 3463 section 3.1)."""
 
@@ -70,7 +71,7 @@ def _meaning(failure: TaskFailed, to_list: bool) -> Code:
         return Code.MACHINE_FAILED
     code, enhanced = _CODE.match(failure.kind), _ENHANCED.match(failure.line)
     command = failure.kind.rpartition(" ")[2]
-    if to_list and command == "RCPT":
+    if to_list and command in ("RCPT", "ResolveNames"):
         command = "LIST"
     of_imap, of_smtp = code.groups() if code else (None, None)
     codes = [of_imap, *(enhanced.groups() if enhanced else ()), of_smtp]
@@ -80,5 +81,6 @@ def _meaning(failure: TaskFailed, to_list: bool) -> Code:
 
 
 def refused_recipient(failure: TaskFailed) -> bool:
-    """Return whether a server refused a recipient for good: 550 to 559 after RCPT."""
-    return isinstance(failure, ServerRefused) and failure.kind.startswith("55") and failure.kind.endswith(" RCPT")
+    """Return whether a server refused a recipient for good: 550 to 559 after RCPT, or no entry of its address book."""
+    refused = failure.kind.startswith("55") and failure.kind.endswith(" RCPT")
+    return isinstance(failure, ServerRefused) and (refused or failure.kind == "unknown recipient ResolveNames")

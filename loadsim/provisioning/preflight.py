@@ -65,7 +65,7 @@ async def _check_list(workload: Workload, services: Services, account: Account) 
 
     The lists of fewer or more users differ from it at least.
     """
-    if services.smtp is None or not sends_to_lists(workload):
+    if not sends_to_lists(workload):
         return
     lists = workload.population.lists
     address = lists.address(len(lists) - 1)
@@ -76,7 +76,7 @@ async def _check_list(workload: Workload, services: Services, account: Account) 
             if not refused_recipient(failure):
                 raise
             raise ConfigError(
-                f"lists: expected the server to accept mail for {address}, the server answered: {failure.line}"
+                f"lists: expected the server to accept mail for {address}, the server answered: {failure}"
                 + remedy(failure, to_list=True)
             ) from None
 

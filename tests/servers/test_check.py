@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from mailservers import StartEmbedded, submit
+from mailservers import submit
 from provisioning import FOREIGN, USERS, Lab, Snapshot, own_message, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
 
@@ -141,20 +141,21 @@ def test_a_missing_list_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -
         asyncio.run(check_server_limits(listed.workload, listed.services))
 
 
-def test_lists_of_fewer_users_are_refused(embedded_server: StartEmbedded) -> None:
+@pytest.mark.parametrize(("protocol", "server"), [("imap", "embedded_server"), ("mapi", "embedded_mapi_server")])
+def test_lists_of_fewer_users_are_refused(protocol: str, server: str, request: pytest.FixtureRequest) -> None:
     """Their last list lacks a member of this scenario's, whose mail an audit would call lost."""
 
     def workload(users: int) -> Workload:
+        groups = f"topology=[{{profile: loadsim-5.5/medium, users: {users}, protocol: {protocol}}}]"
         lists = "lists={cover: 100%, size: {min: 2, average: 2, max: 3}}"
-        return Workload(
-            load_scenario("quickstart", [f"topology=[{{profile: loadsim-5.5/medium, users: {users}}}]", lists])
-        )
+        return Workload(load_scenario("quickstart", [groups, lists]))
 
     four, five = workload(4), workload(5)
-    server = embedded_server(accounts_on_server(five.scenario), distribution_lists(four.scenario))
-    asyncio.run(check_server_limits(four, server.services))
+    start = request.getfixturevalue(server)
+    services = start(accounts_on_server(five.scenario), distribution_lists(four.scenario)).services
+    asyncio.run(check_server_limits(four, services))
     with pytest.raises(ConfigError, match=r"lists: expected the server to accept mail for list-3-5@"):
-        asyncio.run(check_server_limits(five, server.services))
+        asyncio.run(check_server_limits(five, services))
 
 
 @pytest.mark.nightly(part="drivers")

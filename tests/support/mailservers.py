@@ -75,12 +75,12 @@ def embedded_server() -> Iterator[StartEmbedded]:
 
 @pytest.fixture(scope="module")
 def embedded_mapi_server() -> Iterator[StartEmbedded]:
-    """`embedded_mapi_server(accounts) -> EmbeddedServer`, stopped after the module."""
+    """`embedded_mapi_server(accounts, lists={}) -> EmbeddedServer`, stopped after the module."""
     with ExitStack() as stack:
 
-        def start(accounts: Sequence[Account]) -> EmbeddedServer:
+        def start(accounts: Sequence[Account], lists: Mapping[str, Sequence[str]] | None = None) -> EmbeddedServer:
             directory = stack.enter_context(short_directory())
-            return stack.enter_context(start_embedded_mapi(accounts, {}, directory))
+            return stack.enter_context(start_embedded_mapi(accounts, lists or {}, directory))
 
         yield start
 

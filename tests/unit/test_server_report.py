@@ -58,6 +58,12 @@ def test_a_list_is_missing_if_the_code_names_an_unknown_address(code: str, of_a_
     assert (meaning(failure, recipient="you@x", to_list=True).code is Code.LIST_UNKNOWN) is of_a_list
 
 
+def test_a_recipient_without_entry_in_the_address_book_is_unknown() -> None:
+    failure = ServerRefused("unknown recipient ResolveNames", "you@x")
+    codes = [meaning(failure, recipient="you@x", to_list=to_list).code for to_list in (True, False)]
+    assert codes == [Code.LIST_UNKNOWN, Code.RECIPIENT_REFUSED]
+
+
 def test_a_limit_is_read_from_an_offer() -> None:
     """SIZE of SMTP has a blank, APPENDLIMIT of IMAP an equals sign; without a number there is no limit."""
     offer = ServerOffer(frozenset({"SIZE 1000", "APPENDLIMIT=77", "IDLE"}), "plain")

@@ -42,9 +42,7 @@ class MapiSubmission:
 
     async def _send(self, recipients: Sequence[str], message: bytes) -> None:
         session, book = self.mailbox.session, self.mailbox.book
-        if session.logon is None and session.failure is None:
-            await self.mailbox.log_on()
-            self._logged_on = True
+        await self._log_on()
         with session as logon:
             await book.resolve(session, recipients)
             mail = composed(message, self.mailbox.named)
@@ -61,18 +59,26 @@ class MapiSubmission:
             self.mailbox.sent_ids.add(mail.message_id)
 
     async def check(self) -> None:
-        """Log on and off; in a session, check the own name."""
-        if self.mailbox.session.is_on:
-            await self.ask(self.mailbox.session.account.address, self.mailbox.session.account.address)
-        else:
-            await self.mailbox.log_on()
-            await self.mailbox.log_off()
+        """Check the own name."""
+        address = self.mailbox.session.account.address
+        await self.ask(address, address)
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
         """ResolveNames of a recipient; see `ports.Probing`."""
-        with self.mailbox.session:
-            await self.mailbox.book.resolve(self.mailbox.session, [recipient])
-        return self.mailbox.offer
+        try:
+            await self._log_on()
+            with self.mailbox.session:
+                await self.mailbox.book.resolve(self.mailbox.session, [recipient])
+            return self.mailbox.offer
+        finally:
+            await self.close()
+
+    async def _log_on(self) -> None:
+        """Begin a session of its own if the mailbox has none, and has lost none."""
+        session = self.mailbox.session
+        if session.logon is None and session.failure is None:
+            await self.mailbox.log_on()
+            self._logged_on = True
 
     async def close(self) -> None:
         """End a session of its own."""
