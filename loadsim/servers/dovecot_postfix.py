@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, dovecot_passwords, dovecot_users, write_table
 from loadsim.servers.command import run
-from loadsim.servers.dovecot_postfix_config import Layout, dovecot_conf, make_certificates
+from loadsim.servers.dovecot_postfix_config import DIALECTS, Dialect, Layout, dovecot_conf, make_certificates
 from loadsim.servers.master import Master
 from loadsim.servers.postfix import PROGRAM, Postfix
 from loadsim.servers.private import (
@@ -46,8 +47,7 @@ class DovecotPostfix(PrivateServer):
     def __init__(
         self, layout: Layout, postfix: Postfix, services: Services, masters: Sequence[Master], notes: Sequence[str]
     ) -> None:
-        dovecot = run("dovecot", ("--version",)).split()[0]
-        super().__init__(services, masters, f"Dovecot {dovecot} + Postfix {postfix.version()}", notes)
+        super().__init__(services, masters, f"Dovecot {dovecot_version()} + Postfix {postfix.version()}", notes)
         self.layout = layout
         self.postfix = postfix
 
@@ -79,11 +79,11 @@ def start_dovecot_postfix(
     `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a server does not
     start.
     """
-    check_machine()
+    dialect, newer = check_machine()
     check_address(address)
     population, lists = check_population(accounts, lists)
     sessions = len(population) + further
-    notes = [*make_room_for_idling(sessions), *strangers_note(address)]
+    notes = [*newer, *make_room_for_idling(sessions), *strangers_note(address)]
     layout, postfix = Layout(directory.resolve()), Postfix(directory.resolve())
     check_not_running(layout)
     prepare_directory(layout, postfix)
@@ -95,7 +95,7 @@ def start_dovecot_postfix(
     ca_file = None if tls == "none" else str(layout.ca_file)
 
     def start(imap_port: int, smtp_port: int) -> DovecotPostfix:
-        conf = dovecot_conf(layout, address, imap_port, sessions, tls)
+        conf = dovecot_conf(dialect, layout, address, imap_port, sessions, tls)
         write_table(layout.dovecot_conf, conf, PUBLIC)
         postfix.configure(
             population,
@@ -123,12 +123,33 @@ def start_dovecot_postfix(
     return on_free_ports(address, imap_port, smtp_port, start)
 
 
-def check_machine() -> None:
-    """Raise `ConfigError` unless the packages are installed, in a supported version, and the user is root."""
+def check_machine() -> tuple[Dialect, list[str]]:
+    """Return how the installed Dovecot is configured, and a sentence if it is newer than those that were tried.
+
+    Raises `ConfigError` unless the packages are installed, in a supported version, and the user is root.
+    """
     check_programs("dovecot-postfix", PROGRAMS)
-    version = run("dovecot", ("--version",)).split()[0]
-    if not version.startswith("2.3."):
-        raise ConfigError(f"server: dovecot-postfix: expected Dovecot 2.3, found {version}")
+    return dialect_of(dovecot_version())
+
+
+def dovecot_version() -> str:
+    return run("dovecot", ("--version",)).split()[0]
+
+
+def dialect_of(version: str) -> tuple[Dialect, list[str]]:
+    """Return the dialect of a version of Dovecot, such as 2.4.1-4, and a sentence if no release so new was tried.
+
+    Raises `ConfigError` if it is older than all dialects.
+    """
+    series = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    newest = max(DIALECTS)
+    if series > newest:
+        tried = ".".join(map(str, newest))
+        return DIALECTS[newest], [f"Dovecot {version} is newer than {tried}, as which it is configured."]
+    if series not in DIALECTS:
+        known = " or ".join(".".join(map(str, each)) for each in DIALECTS)
+        raise ConfigError(f"server: dovecot-postfix: expected Dovecot {known}, or newer, found {version}")
+    return DIALECTS[series], []
 
 
 def make_room_for_idling(sessions: int, settings: Path = INOTIFY) -> list[str]:

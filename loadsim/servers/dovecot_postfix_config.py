@@ -1,8 +1,9 @@
-"""The configuration of a private Dovecot 2.3 (Debian 12), made from its directory, its population and its port."""
+"""The configuration of a private Dovecot, made from its release, its directory, its population and its port."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from loadsim.servers.command import run
 from loadsim.servers.postfix import LMTP_CONCURRENCY
@@ -29,7 +30,55 @@ class Layout:
         self.auth_socket = self.dovecot_run / "auth-postfix"  # checks passwords for Postfix
 
 
-def dovecot_conf(layout: Layout, address: str, imap_port: int, sessions: int, tls: str) -> str:
+class Dialect(NamedTuple):
+    """How one series of releases words what `dovecot_conf` wants; `{}` in a setting is a file, or a directory."""
+
+    version: str
+    cleartext: str
+    passdb: str
+    userdb: str
+    user: str
+    mailboxes: str
+    unlimited_requests: str
+    unlimited_memory: str
+    unlimited_deliveries: str
+    certificate: str
+    key: str
+
+
+DIALECTS = {
+    (2, 3): Dialect(
+        version="",
+        cleartext="disable_plaintext_auth = no",
+        passdb="passdb {{\n  driver = passwd-file\n  args = username_format=%u {}\n}}",
+        userdb="userdb {{\n  driver = passwd-file\n  args = username_format=%u {}\n}}",
+        user="%u",
+        mailboxes="mail_location = {format}:{}",
+        unlimited_requests="service_count = 0",
+        unlimited_memory="vsz_limit = 0",
+        unlimited_deliveries="",
+        certificate="ssl_cert = <{}",
+        key="ssl_key = <{}",
+    ),
+    (2, 4): Dialect(
+        # All releases from 2.4.1 to 2.4.5 accept these; a later version is refused by earlier releases.
+        version="dovecot_config_version = 2.4.1\ndovecot_storage_version = 2.4.0",
+        cleartext="auth_allow_cleartext = yes",
+        passdb="passdb passwd-file {{\n  passwd_file_path = {}\n}}",
+        userdb="userdb passwd-file {{\n  passwd_file_path = {}\n}}",
+        user="%{user}",  # %u is a literal since 2.4: all users would share one home
+        mailboxes="mail_driver = {format}\nmail_path = {}",
+        unlimited_requests="restart_request_count = unlimited",
+        unlimited_memory="vsz_limit = unlimited",
+        unlimited_deliveries="lmtp_user_concurrency_limit = unlimited",  # 10 defers by 451 what 2.3 would deliver
+        certificate="ssl_server_cert_file = {}",
+        key="ssl_server_key_file = {}",
+    ),
+}
+"""By the first two numbers of Dovecot's version. A newer release is tried with the last one."""
+
+
+def dovecot_conf(dialect: Dialect, layout: Layout, address: str, imap_port: int, sessions: int, tls: str) -> str:
     """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
 
     Processes are not shared between sessions, so that a slow disk for one user is not a slow server for another.
@@ -37,8 +86,9 @@ def dovecot_conf(layout: Layout, address: str, imap_port: int, sessions: int, tl
     """
     most = 2 * sessions + 100
     clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)
-    keys = f"ssl_cert = <{layout.tls / 'server.pem'}\nssl_key = <{layout.tls / 'server.key'}\n" if tls != "none" else ""
+    keys = (dialect.certificate.format(layout.tls / "server.pem"), dialect.key.format(layout.tls / "server.key"))
     return f"""\
+{dialect.version}
 protocols = imap lmtp
 listen = {address}
 hostname = localhost
@@ -48,24 +98,18 @@ instance_name = loadsim-{imap_port}
 log_path = {layout.dovecot_log}
 
 ssl = {"no" if tls == "none" else "yes"}
-{keys}
-disable_plaintext_auth = no
+{"" if tls == "none" else chr(10).join(keys)}
+{dialect.cleartext}
 auth_mechanisms = plain login
 auth_failure_delay = 0
-passdb {{
-  driver = passwd-file
-  args = username_format=%u {layout.passwords}
-}}
-userdb {{
-  driver = passwd-file
-  args = username_format=%u {layout.users}
-}}
+{dialect.passdb.format(layout.passwords)}
+{dialect.userdb.format(layout.users)}
 
 first_valid_uid = 1
 mail_uid = dovecot
 mail_gid = dovecot
-mail_home = {layout.mail}/%u
-mail_location = maildir:~/Maildir
+mail_home = {layout.mail}/{dialect.user}
+{dialect.mailboxes.format("~/Maildir", format="maildir")}
 mail_max_userip_connections = 0
 namespace inbox {{
   inbox = yes
@@ -74,13 +118,14 @@ namespace inbox {{
 
 default_process_limit = {most}
 default_client_limit = {4 * most + 1000}
+{dialect.unlimited_deliveries}
 service imap-login {{
   # Shared by all sessions that are logging on, or use TLS.
-  service_count = 0
+  {dialect.unlimited_requests}
   process_min_avail = 2
   process_limit = 4
   client_limit = {most}
-  vsz_limit = 0
+  {dialect.unlimited_memory}
   inet_listener imap {{
     port = {clear}
   }}

@@ -24,7 +24,7 @@ from loadsim.model.ports import DELETED_ITEMS, INBOX
 from loadsim.model.records import EVENTS
 from loadsim.model.scenario import load_scenario
 from loadsim.servers.command import run as run_program
-from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
+from loadsim.servers.dovecot_postfix import DovecotPostfix, check_machine, start_dovecot_postfix
 from loadsim.timinglog.merge import read_logs
 
 pytestmark = pytest.mark.nightly(part="runs")
@@ -145,7 +145,7 @@ def test_mdbox_that_is_tampered_with_is_named(tmp_path: Path) -> None:
     population = population_of(load_scenario(str(path)))
     with short_directory() as place:
         (place / "dovecot").mkdir(mode=0o755)
-        (place / "dovecot" / "extra.conf").write_text("mail_location = mdbox:~/mdbox\n")
+        (place / "dovecot" / "extra.conf").write_text(check_machine()[0].mailboxes.format("~/mdbox", format="mdbox"))
         server = start_dovecot_postfix(*population, place)
         try:
             written(path, **on(server.services), run=DAY)

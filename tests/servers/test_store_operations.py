@@ -13,6 +13,9 @@ from tempfile import TemporaryDirectory
 import pytest
 from patience import PATIENCE_S
 
+from loadsim.servers.dovecot_postfix import check_machine
+from loadsim.servers.dovecot_postfix_config import DIALECTS
+
 pytestmark = pytest.mark.nightly(part="tools")
 
 CALLS = "fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat"
@@ -87,10 +90,12 @@ def test_a_store_makes_the_calls_of_dovecot(kind: str, place: Path) -> None:
     ours, theirs = place / "ours", place / "theirs"
     ours.mkdir()
     settings = place / "dovecot.conf"
+    dialect = check_machine()[0]
+    own_user = [] if dialect == DIALECTS[2, 3] else ["--no-userdb-lookup"]
     settings.write_text(
-        f"protocols =\nbase_dir = {place}/run\nstate_dir = {place}/run\nlog_path = /dev/stderr\nssl = no\n"
-        "mail_uid = nobody\nmail_gid = nogroup\nfirst_valid_uid = 1\nmail_fsync = optimized\n"
-        f"mail_location = {kind}:{theirs}\n"
+        f"{dialect.version}\nprotocols =\nbase_dir = {place}/run\nstate_dir = {place}/run\nlog_path = /dev/stderr\n"
+        "ssl = no\nmail_uid = nobody\nmail_gid = nogroup\nfirst_valid_uid = 1\nmail_fsync = optimized\n"
+        + dialect.mailboxes.format(theirs, format=kind)
     )
     for each in (theirs, place / "run"):
         each.mkdir()
@@ -102,7 +107,7 @@ def test_a_store_makes_the_calls_of_dovecot(kind: str, place: Path) -> None:
         for _ in range(3 if operation == "insert" else 1):
             traced(
                 trace,
-                *("doveadm", "-c", str(settings), *words, *query),
+                *("doveadm", "-c", str(settings), *words, *own_user, *query),
                 input=message,
                 user=65534,
                 group=65534,

@@ -17,7 +17,7 @@ from whole_mailboxes import Mailbox, looking
 
 from loadsim.model.ports import DELETED_ITEMS, SENT_ITEMS, Account, Services
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.servers.dovecot_postfix import start_dovecot_postfix
+from loadsim.servers.dovecot_postfix import check_machine, start_dovecot_postfix
 from loadsim.servers.embedded import start_embedded
 from loadsim.servers.running import RunningServer
 
@@ -48,7 +48,7 @@ def start_mdbox(accounts: Sequence[Account], lists: Mapping[str, Sequence[str]],
     """Start Dovecot with mailboxes in another format, which its user's own settings choose."""
     settings = directory / "dovecot" / "extra.conf"
     settings.parent.mkdir()
-    settings.write_text("mail_location = mdbox:~/mdbox\n")
+    settings.write_text(check_machine()[0].mailboxes.format("~/mdbox", format="mdbox"))
     return start_dovecot_postfix(accounts, lists, directory)
 
 

@@ -15,12 +15,76 @@ from urllib.parse import parse_qs
 from mailservers import numbered_accounts, short_directory
 
 from loadsim.model.ports import Account, Services
-from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
-from loadsim.servers.dovecot_postfix_config import Layout
+from loadsim.servers.dovecot_postfix import DovecotPostfix, check_machine, start_dovecot_postfix
+from loadsim.servers.dovecot_postfix_config import DIALECTS, Layout
 
 MASTER, MASTER_PASSWORD, SEPARATOR = "operator", "secret-of-the-operator", "*"
 
-METHODS = "plain login cram-md5 scram-sha-1 scram-sha-256 xoauth2 oauthbearer external"
+OAUTH2 = """\
+introspection_mode = post
+introspection_url = http://127.0.0.1:{}/
+username_attribute = username
+active_attribute = active
+active_value = true
+"""
+
+BOTH = f"""\
+auth_mechanisms = plain login cram-md5 scram-sha-1 scram-sha-256 xoauth2 oauthbearer external
+auth_master_user_separator = {SEPARATOR}
+auth_ssl_username_from_cert = yes
+"""
+
+SETTINGS = {
+    DIALECTS[2, 3]: BOTH
+    + """\
+ssl_ca = <{ca_file}
+ssl_require_crl = no
+ssl_verify_client_cert = yes
+ssl_cert_username_field = commonName
+passdb {{
+  driver = passwd-file
+  master = yes
+  args = {root}/dovecot/master
+}}
+passdb {{
+  driver = oauth2
+  mechanisms = xoauth2 oauthbearer
+  args = {root}/dovecot/oauth2
+}}
+passdb {{
+  driver = static
+  mechanisms = external
+  args = nopassword=y
+}}
+""",
+    DIALECTS[2, 4]: BOTH
+    + """\
+ssl_server_ca_file = {ca_file}
+ssl_server_require_crl = no
+ssl_server_request_client_cert = yes
+ssl_server_cert_username_field = commonName
+oauth2_introspection_mode = post
+oauth2_introspection_url = http://127.0.0.1:{port}/
+oauth2_username_attribute = username
+oauth2_active_attribute = active
+oauth2_active_value = true
+passdb masters {{
+  driver = passwd-file
+  master = yes
+  passwd_file_path = {root}/dovecot/master
+}}
+passdb oauth2 {{
+  mechanisms_filter = xoauth2 oauthbearer
+}}
+passdb static {{
+  mechanisms_filter = external
+  fields {{
+    nopassword = yes
+  }}
+}}
+""",
+}
+"""Further settings of Dovecot."""
 
 
 @dataclass
@@ -97,33 +161,8 @@ def log_on_server(users: int = 3) -> Iterator[LogOnServer]:
         layout = Layout(directory)
         layout.dovecot_extra.parent.mkdir(mode=0o755)
         (layout.dovecot_extra.parent / "master").write_text(f"{MASTER}:{{PLAIN}}{MASTER_PASSWORD}\n")
-        (layout.dovecot_extra.parent / "oauth2").write_text(
-            f"introspection_mode = post\nintrospection_url = http://127.0.0.1:{tokens.port}/\n"
-            "username_attribute = username\nactive_attribute = active\nactive_value = true\n"
-        )
-        layout.dovecot_extra.write_text(f"""\
-auth_mechanisms = {METHODS}
-auth_master_user_separator = {SEPARATOR}
-auth_ssl_username_from_cert = yes
-ssl_ca = <{layout.ca_file}
-ssl_require_crl = no
-ssl_verify_client_cert = yes
-ssl_cert_username_field = commonName
-passdb {{
-  driver = passwd-file
-  master = yes
-  args = {layout.dovecot_extra.parent}/master
-}}
-passdb {{
-  driver = oauth2
-  mechanisms = xoauth2 oauthbearer
-  args = {layout.dovecot_extra.parent}/oauth2
-}}
-passdb {{
-  driver = static
-  mechanisms = external
-  args = nopassword=y
-}}
-""")
+        (layout.dovecot_extra.parent / "oauth2").write_text(OAUTH2.format(tokens.port))
+        settings = SETTINGS[check_machine()[0]]
+        layout.dovecot_extra.write_text(settings.format(root=directory, ca_file=layout.ca_file, port=tokens.port))
         with start_dovecot_postfix(accounts, {}, directory, tls="starttls") as server:
             yield LogOnServer(server, tokens, accounts)

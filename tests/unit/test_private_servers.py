@@ -9,7 +9,8 @@ import yaml
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
-from loadsim.servers.dovecot_postfix_config import Layout, dovecot_conf
+from loadsim.servers.dovecot_postfix import dialect_of
+from loadsim.servers.dovecot_postfix_config import DIALECTS, Dialect, Layout, dovecot_conf
 from loadsim.servers.private import check_programs
 
 
@@ -55,7 +56,24 @@ def test_limits_count_all_connections_of_the_users(tmp_path: Path, monkeypatch: 
     assert given == [30 * 8]
 
 
-def test_limits_have_room_for_sessions_that_are_replaced() -> None:
-    place = Path("/tmp/x")
-    limits = [*re.findall(r"process_limit = (\d+)", dovecot_conf(Layout(place), "127.0.0.1", 1, 240, "none"))]
-    assert limits.count("580") == 2
+@pytest.mark.parametrize("dialect", DIALECTS.values())
+def test_limits_have_room_for_sessions_that_are_replaced(dialect: Dialect) -> None:
+    conf = dovecot_conf(dialect, Layout(Path("/tmp/x")), "127.0.0.1", 1, 240, "none")
+    assert re.findall(r"process_limit = (\d+)", conf).count("580") == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "series", "newer"),
+    [("2.3.19.1", (2, 3), False), ("2.4.1-4", (2, 4), False), ("2.4.5", (2, 4), False), ("2.10.0", (2, 4), True)],
+)
+def test_the_version_decides_how_dovecot_is_configured(version: str, series: tuple[int, int], newer: bool) -> None:
+    """A newer release than those that were tried is named."""
+    dialect, notes = dialect_of(version)
+    assert dialect == DIALECTS[series]
+    assert [version in note for note in notes] == [True] * newer
+
+
+@pytest.mark.parametrize("version", ["2.2.36.4", "1.2.17"])
+def test_an_older_dovecot_is_refused(version: str) -> None:
+    with pytest.raises(ConfigError, match=f"expected Dovecot 2.3 or 2.4, or newer, found {version}"):
+        dialect_of(version)
