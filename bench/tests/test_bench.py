@@ -240,10 +240,10 @@ def test_it_counts_what_it_did() -> None:
         for _ in range(3):
             client.noop()
         submit(server, ["user1@null.test", "user2@null.test"], MESSAGE)
-    counts = {name: count for name, count in server.counts.items() if count}
+    # imaplib asks for capabilities that the greeting states, up to Python 3.13.
+    counts = {name: count for name, count in server.counts.items() if count and name != "IMAP CAPABILITY"}
     assert counts == {
         "connections": 2,
-        "IMAP CAPABILITY": 1,
         "IMAP LOGIN": 1,
         "IMAP SELECT": 1,
         "IMAP NOOP": 3,

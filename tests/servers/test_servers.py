@@ -28,6 +28,7 @@ from loadsim.model.ports import Account
 from loadsim.servers.dovecot_postfix import DovecotPostfix, make_room_for_idling, start_dovecot_postfix
 from loadsim.servers.embedded import LOG_NAME, EmbeddedServer, start_embedded
 from loadsim.servers.embedded_child import imap_connection, mailboxes
+from loadsim.servers.postfix import LMTP_CONCURRENCY
 from loadsim.servers.private import free_port
 from loadsim.servers.running import check_population
 
@@ -210,6 +211,21 @@ def test_everybody_gets_one_copy_and_doveadm_agrees(real: DovecotPostfix) -> Non
         status = real.doveadm("-f", "tab", "mailbox", "status", "-u", account.login, "messages", "INBOX")
         assert int(status.splitlines()[1].split("\t")[1]) == told[account.login]
         assert inbox(real, account)[-1].endswith(MESSAGE.partition(b"\r\n\r\n")[2])
+
+
+@pytest.mark.system
+def test_one_user_gets_mail_by_all_connections_at_once(real: DovecotPostfix) -> None:
+    """Postfix would try a deferred message again after five minutes; Dovecot 2.4 defers above 10 by default."""
+    address, before = ACCOUNTS[2].address, len(inbox(real, ACCOUNTS[2]))
+    with ExitStack() as stack:
+        clients = [smtplib.LMTP(str(real.layout.lmtp_socket), timeout=PATIENCE_S) for _ in range(LMTP_CONCURRENCY)]
+        replies = []
+        for client in map(stack.enter_context, clients):
+            client.ehlo_or_helo_if_needed()
+            replies += [client.mail(address)[0], client.rcpt(address)[0]]
+        replies += [client.data(MESSAGE)[0] for client in clients]
+    assert replies == [250] * 3 * LMTP_CONCURRENCY
+    assert len(inbox(real, ACCOUNTS[2])) == before + LMTP_CONCURRENCY
 
 
 @pytest.mark.system

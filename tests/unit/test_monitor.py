@@ -156,9 +156,10 @@ def test_a_server_on_this_machine_is_found_with_all_its_processes(server: Server
 FIRST_OF_A_CONTAINER = """
 import os, socket, sys
 listener = socket.create_server(("127.0.0.1", 0))
-if not os.fork():
+child = os.fork()
+if not child:
     os.execvp("sleep", ["sleep", "60"])
-print(listener.getsockname()[1], flush=True)
+print(listener.getsockname()[1], child, flush=True)
 sys.stdin.read()
 os.kill(-1, 9)
 """
@@ -175,19 +176,31 @@ print(sorted(find_server(Endpoint("127.0.0.1", int(sys.argv[1]))).processes))
 @pytest.mark.system
 def test_a_server_that_is_the_first_process_of_its_container_is_found() -> None:
     """With its children, by a loadsim that was started into the container."""
-    namespaces = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--")
+    namespaces = ("unshare", "--pid", "--fork", "--mount", "--propagation", "unchanged", "--kill-child", "--")
+    own_proc = 'mount --make-private /proc && mount -t proc proc /proc && exec "$@"'
     container = subprocess.Popen(
-        [*namespaces, sys.executable, "-c", FIRST_OF_A_CONTAINER],
+        [*namespaces, "sh", "-c", own_proc, "sh", sys.executable, "-c", FIRST_OF_A_CONTAINER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
         assert container.stdout is not None
-        port = container.stdout.readline().strip()
+        port, child = container.stdout.readline().split()
         first = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().strip()
-        enter = ("nsenter", f"--target={first}", "--pid", "--mount", "--", sys.executable, "-c", FIND_SERVER, port)
-        assert subprocess.run(enter, capture_output=True, text=True, check=True).stdout == "[1, 2]\n"
+        enter = (
+            "nsenter",
+            f"--target={first}",
+            "--pid",
+            "--mount",
+            "--root",
+            "--",
+            sys.executable,
+            "-c",
+            FIND_SERVER,
+            port,
+        )
+        assert subprocess.run(enter, capture_output=True, text=True, check=True).stdout == f"[1, {child}]\n"
     finally:
         container.communicate()
 

@@ -138,6 +138,7 @@ def counted(*lines: str, name: str = "postfix") -> dict[str, int]:
         (SENT.replace("Nov  3 06:23:01", "2026-11-23T16:23:01.123456+01:00"), "sent"),
         (SENT.replace("<a@b.test>, r", "<a@b.test>, orig_to=<list@b.test>, r"), "sent"),
         (SENT.replace("delay=", "conn_use=5, delay="), "sent"),
+        (SENT.replace("dsn=", "tls=none, dsn="), "sent"),  # Postfix 3.11
         (SENT.replace("a@b.test", '"a> b, c"@b.test', 1), "sent"),
         (SENT.replace("lmtp[7516]", "submission/smtp[1]"), "sent"),
         (SENT.replace("2E44B9A03F7", "4Sbqp51Q3nz1v5H"), "sent"),

@@ -208,7 +208,8 @@ def test_a_working_directory_that_was_removed_is_bad_input(command: Sequence[str
 @pytest.mark.system
 def test_a_system_without_proc_is_bad_input(tmp_path: Path) -> None:
     run = [sys.executable, "-P", "-m", "loadsim", "run", "quickstart", "--out", str(tmp_path / "out")]
-    hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh", *run]
+    hide = 'mount --make-private /proc && mount -t tmpfs none /proc && exec "$@"'
+    hidden = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", hide, "sh", *run]
     ended = subprocess.run(hidden, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (
         2,
