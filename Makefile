@@ -12,7 +12,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
   --custom-compile-command "make lock" pyproject.toml
 
 .PHONY: help run test test-fast check check-style check-types check-layers check-prose docs docs-serve reference architecture format \
-  hostile fuzz nightly nightly-drivers nightly-runs nightly-tools nightly-hosts nightly-servers nightly-tutorials nightly-package nightly-mapi nightly-versions \
+  hostile fuzz nightly nightly-drivers nightly-runs nightly-tools nightly-hosts nightly-servers nightly-tutorials nightly-releases nightly-package nightly-mapi nightly-versions \
   bench lock audit clean-venv
 
 help: ## list the targets
@@ -77,7 +77,7 @@ fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) o
 	PYTHONPATH=tests:tests/support $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
 
 # Each part takes at most half an hour, and can be run alone.
-nightly: nightly-drivers nightly-runs nightly-tools nightly-hosts nightly-servers nightly-tutorials nightly-package nightly-versions audit bench ## run what make test leaves out
+nightly: nightly-drivers nightly-runs nightly-tools nightly-hosts nightly-servers nightly-tutorials nightly-releases nightly-package nightly-versions audit bench ## run what make test leaves out
 	$(MAKE) fuzz SECONDS=1500 SEED=$$(date +%Y%m%d)
 
 nightly-drivers: $(VENV)/.installed-dev ## run all drivers and mail programs against their ports and hostile servers
@@ -108,8 +108,12 @@ nightly-servers: $(VENV)/.installed-dev ## run one scenario, and more tests, on 
 nightly-tutorials: $(VENV)/.installed-dev ## type the tutorials in a fresh Debian and on fourteen hosts
 	$(INSTALL)
 	$(INSTALL) iproute2 openssh-server podman uidmap crun catatonit slirp4netns fuse-overlayfs
-	sh tests/install-fresh-debian.sh
+	sh tests/install-fresh-debian.sh trixie
 	$(BIN)/python -m pytest -q -s -m "nightly(part='tutorials')"
+
+nightly-releases: $(VENV)/.installed-dev ## type the README's commands, and run a day, on the stable Debian and on sid
+	sh tests/install-fresh-debian.sh trixie sid
+	$(BIN)/python -m pytest -q -s -m "nightly(part='releases')"
 
 nightly-package: $(VENV)/.installed-dev ## install wheel and source distribution from the index; run the quickstart
 	$(PYTEST) -m "nightly(part='package')"

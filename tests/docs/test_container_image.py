@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from fresh_debian import BASE, check_fresh_debian
+from fresh_debian import STABLE, base_system
 from paths import ROOT
 
 from loadsim.version import __version__
@@ -20,13 +20,13 @@ LONGEST_S = 1800
 @pytest.mark.nightly(part="tutorials")
 def test_the_image_runs_the_quickstart_without_root() -> None:
     """A run on the embedded server, in a container that may only write to `/tmp` and to the user's own directory."""
-    check_fresh_debian()
+    base = base_system(STABLE)
     assert shutil.which("podman") is not None, "expected podman: make nightly-tutorials installs it"
     with tempfile.TemporaryDirectory() as place:  # pytest's own directories are closed to other users
         Path(place).chmod(0o755)
         namespaces = ["unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
         done = subprocess.run(
-            ["setpriv", "--pdeathsig=KILL", "--", *namespaces, "sh", SCRIPT, place, ROOT, BASE],
+            ["setpriv", "--pdeathsig=KILL", "--", *namespaces, "sh", SCRIPT, place, ROOT, base],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

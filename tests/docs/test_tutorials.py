@@ -1,12 +1,11 @@
 """The tutorials, typed as they are printed, by an ordinary user of a fresh Debian."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fresh_debian import FreshDebian, fresh_debian
+from fresh_debian import STABLE, FreshDebian, fresh_debian
 from pages import blocks, missing_from
 from paths import ROOT
 from reader import Reader
@@ -18,11 +17,7 @@ CLUSTER = ROOT / "docs" / "tutorial-cluster.md"
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[FreshDebian]:
-    """A fresh Debian, whose user has a bare clone in the home directory, by the name that the tutorials print."""
-    subprocess.run(["git", "clone", "-q", "--bare", ROOT, tmp_path / "bare"], check=True)
-    (tmp_path / "mounted").mkdir()
-    with fresh_debian(tmp_path / "mounted") as machine:
-        machine.put(tmp_path / "bare", "REPOSITORY")
+    with fresh_debian(STABLE, tmp_path) as machine:
         yield machine
 
 

@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from paths import ROOT
 from shells import Shell, shell
 
 from loadsim.errors import ConfigError
 
-BASE = Path("/var/cache/loadsim/fresh-debian")
+STABLE, NEXT = "trixie", "sid"
+"""The release that users have, and what becomes the one after."""
+
+BASES = Path("/var/cache/loadsim")
 USER = "you"
 
 START = """
@@ -45,12 +49,14 @@ KEPT = 'env HOME="$HOME" USER="$USER" PATH="$PATH" TERM="$TERM" VIRTUAL_ENV="$VI
 """What sudo would not keep of the environment."""
 
 
-def check_fresh_debian() -> None:
-    """Raise `ConfigError` if there is no base system, or no permission to mount it."""
+def base_system(release: str) -> Path:
+    """Return the directory of a base system. Raises `ConfigError` if it is missing, or without permission to mount."""
     if os.geteuid() != 0:
         raise ConfigError("fresh Debian: expected root, for a chroot")
-    if not (BASE / "home" / USER).is_dir():
-        raise ConfigError(f"fresh Debian: expected {BASE}, found none; make it by tests/install-fresh-debian.sh")
+    base = BASES / f"debian-{release}"
+    if not (base / "home" / USER).is_dir():
+        raise ConfigError(f"fresh Debian: expected {base}, found none: sh tests/install-fresh-debian.sh {release}")
+    return base
 
 
 class FreshDebian:
@@ -109,11 +115,18 @@ def _pid_within(pid: int) -> int:
 
 
 @contextmanager
-def fresh_debian(place: Path) -> Iterator[FreshDebian]:
-    """Start a fresh machine, whose files are mounted on the empty directory `place`, for itself alone."""
+def fresh_debian(release: str, place: Path) -> Iterator[FreshDebian]:
+    """Start a fresh machine, whose files are mounted on the empty directory `place`, for itself alone.
+
+    Its user has a bare clone of this repository in the home directory, by the name that the tutorials print.
+    """
+    base, bare = base_system(release), place / "bare"
+    mounted = place / "mounted"
+    mounted.mkdir()
+    subprocess.run(["git", "clone", "-q", "--bare", ROOT, bare], check=True)
     namespaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--"]
     with subprocess.Popen(
-        ["setpriv", "--pdeathsig=KILL", "--", *namespaces, "sh", "-c", START, "sh", BASE, place],
+        ["setpriv", "--pdeathsig=KILL", "--", *namespaces, "sh", "-c", START, "sh", base, mounted],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -122,6 +135,8 @@ def fresh_debian(place: Path) -> Iterator[FreshDebian]:
             assert outer.stdout is not None
             assert outer.stdout.readline() == "started\n"
             (first,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
-            yield FreshDebian(int(first))
+            machine = FreshDebian(int(first))
+            machine.put(bare, "REPOSITORY")
+            yield machine
         finally:
             outer.kill()

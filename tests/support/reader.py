@@ -65,7 +65,11 @@ class Reader:
                 self._note(f"{typed.output}\nCtrl-C: {typed.took_s:.1f} s, status {typed.status}")
                 assert typed.status in (0, 130), typed
 
-    def _type(self, block: Block, command: str, shown: Block | None) -> Typed:
+    def type(self, command: str) -> Typed:
+        """Type a command that stands on no page."""
+        return self._type("no page", command, None)
+
+    def _type(self, block: Block | str, command: str, shown: Block | None) -> Typed:
         terminal = self._free()
         until = next((line for pattern, line in GOES_ON.items() if pattern.search(command)), None)
         typed = terminal.type(command) if until is None else terminal.start(command, until)
