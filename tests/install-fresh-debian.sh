@@ -55,6 +55,8 @@ for release in $missing; do
     chroot "$new" useradd --create-home --shell /bin/bash "$user"
     echo "$user ALL=(ALL) NOPASSWD: ALL" >"$new/etc/sudoers.d/$user"
     chmod 440 "$new/etc/sudoers.d/$user"
+    # A mirror's sid may be older than the week for which its lists are valid.
+    echo 'Acquire::Check-Valid-Until "false";' >"$new/etc/apt/apt.conf.d/10old-mirror"
     chmod 755 "$new"
     mv "$new" "$directory/debian-$release"
     say "made: $directory/debian-$release"
