@@ -29,6 +29,22 @@ class NotAFile(OSError):
     """The path names something other than a file."""
 
 
+def mode_at(path: Path) -> int:
+    """Return the mode of what is at a path, links followed; 0 if nothing is. Raises `OSError` if that is unknown.
+
+    Since Python 3.14, `Path.exists`, `is_dir` and `is_file` are False for any error, such as a denied permission.
+    """
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: NUL or a lone surrogate
+        return 0
+
+
+def real_path(path: Path) -> Path:
+    """Return a path without links. Before Python 3.13, `Path.resolve` raises `RuntimeError` for links in a circle."""
+    return Path(os.path.realpath(path))
+
+
 def open_file(path: Path, *, or_pipe: bool = False) -> BinaryIO:
     """Open a regular file for reading, or also a pipe (`<(...)` of a shell). Raises `OSError`, such as `NotAFile`."""
     try:

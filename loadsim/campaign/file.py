@@ -8,13 +8,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, TypeVar
 
 from loadsim.analysis.json_values import to_json
 from loadsim.analysis.summary import Summary
 from loadsim.campaign.runs import DAMAGED, Campaign, CampaignRun
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.files import locked, read_text
+from loadsim.files import locked, mode_at, read_text
 from loadsim.findings.severity import Cause
 from loadsim.runs.directory import create_directory, dated, discard, hand_over
 from loadsim.runs.result import write_summary
@@ -46,7 +47,7 @@ def own_directory(out: Path | None, name: str) -> Iterator[Path]:
     """
     created: list[Path] = []
     # A crash may have come before the first file was whole.
-    if out is None or not ((out / FILE_NAME).exists() or (out / NEW_NAME).exists()):
+    if out is None or not (mode_at(out / FILE_NAME) or mode_at(out / NEW_NAME)):
         out, created = create_directory(out, dated(datetime.now(UTC), name), NEW_NAME)
     with locked(out, "--out", "search or suite"):
         if not (out / FILE_NAME).exists() and any(each.name != NEW_NAME for each in out.iterdir()):
@@ -94,7 +95,7 @@ def write(campaign: Campaign) -> None:
 
 
 def is_campaign(directory: Path) -> bool:
-    return (directory / FILE_NAME).is_file()
+    return S_ISREG(mode_at(directory / FILE_NAME))
 
 
 def read_campaign(directory: Path, *kinds: type[C]) -> C:

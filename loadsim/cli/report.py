@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from stat import S_ISDIR
 
 from loadsim.analysis.recorded_run import RecordedRun, read_run, without_records
 from loadsim.campaign.file import is_campaign, read_campaign
@@ -19,6 +20,7 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.report_file import REPORT_NAME, check_place, write
 from loadsim.comparison.many_runs import describe_runs
 from loadsim.errors import ConfigError, LogError
+from loadsim.files import mode_at
 from loadsim.findings.formats import count
 from loadsim.report.document import Document
 from loadsim.report.one_run import describe_run
@@ -40,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(args: argparse.Namespace) -> int:
     only_run = Path(args.runs[0])
-    in_run = len(args.runs) == 1 and only_run.is_dir()
+    in_run = len(args.runs) == 1 and S_ISDIR(mode_at(only_run))
     out: Path = args.out or (only_run / REPORT_NAME if in_run else Path(REPORT_NAME))
     if not _is_campaign(args.runs):
         find_logs(args.runs)  # a missing run is named rather than the directory that would have its report

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISDIR
 
 from loadsim.errors import ConfigError
+from loadsim.files import mode_at
 from loadsim.report.document import Document
 
 FORMATS = ("html", "md")
@@ -24,7 +26,8 @@ def check_place(option: str, path: Path) -> None:
     if _suffix(path) not in FORMATS:
         raise ConfigError(f"{option} {path}: expected a name that ends in {' or '.join(f'.{one}' for one in FORMATS)}")
     try:
-        found = "a directory" if path.is_dir() else None if path.parent.is_dir() else "No such directory"
+        in_directory = S_ISDIR(mode_at(path.parent))
+        found = "a directory" if S_ISDIR(mode_at(path)) else None if in_directory else "No such directory"
     except OSError as failure:  # such as a name that is too long
         found = failure.strerror
     if found:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.errors import ConfigError
+from loadsim.files import real_path
 from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists
 from loadsim.provisioning.export import ACCOUNTS_CSV, FORMATS, export
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_export(args: argparse.Namespace) -> int:
     scenario = given_scenario(args)
     table = Path(scenario.accounts.csv) if isinstance(scenario.accounts, AccountTable) else None
-    if table is not None and table == (args.out / ACCOUNTS_CSV).resolve() and args.format == "csv":
+    if table is not None and table == real_path(args.out / ACCOUNTS_CSV) and args.format == "csv":
         raise ConfigError(
             f"--out {args.out}: expected another directory than that of the scenario's table, found {table.name}"
         )

@@ -287,8 +287,8 @@ def _identity(section: AccountsSection, origin: Origin, directory: Path) -> Iden
     path = None
     if section.token_file is not None:
         path = resolve_path(section.token_file, directory)
-        if not is_pattern(section.token_file) and not path.is_file():
-            raise origin.error(("accounts", "token_file"), "a file", section.token_file)
+        if not is_pattern(section.token_file):
+            origin.check_file(("accounts", "token_file"), path, section.token_file)
     token_file = None if path is None else str(path.absolute())
     return Identity(section.master, section.master_separator, token_file)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from loadsim.errors import MOST_SHOWN
+from loadsim.files import real_path
 from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.model.documents.schema import (
     Amount,
@@ -295,8 +296,8 @@ def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]
     place = locate("profiles", reference, path.parent) if isinstance(reference, str) else None
     if place is None:
         raise origin.error_saying(("from",), expected_file("profiles"), with_nearest(reference, known("profiles")))
-    above = (*above, path.resolve())
-    if place[0].resolve() in above:
+    above = (*above, real_path(path))
+    if real_path(place[0]) in above:
         raise origin.error(("from",), "a profile that does not start from this one", reference)
     return _load(*place, above)[1]
 

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from stat import S_ISREG
 
 from loadsim.errors import ConfigError
-from loadsim.files import locked, read_text
+from loadsim.files import locked, mode_at, read_text
 from loadsim.findings.formats import data_size
 from loadsim.storage.ledger import CHANGES, is_filled
 from loadsim.storage.page_cache import DirectFile, drop, replace_durably
@@ -56,10 +57,10 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
     root, name = base / ROOT, f"directories: {base / ROOT}"
     stored, *others = (json.dumps(each.stored, indent=2) + "\n" for each in (scenario, *queue))
     try:
-        if is_new := not root.exists():
+        if is_new := not mode_at(root):
             root.mkdir(mode=0o700)
             replace_durably(root / MARK, stored.encode())
-        if root.is_symlink() or not (root / MARK).is_file():
+        if root.is_symlink() or not S_ISREG(mode_at(root / MARK)):
             raise ConfigError(f"{name}: expected a directory that loadsim made, found another one")
         found = read_text(root / MARK, str(root / MARK))
         if found != stored and found in others:

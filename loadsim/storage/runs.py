@@ -20,7 +20,7 @@ import psutil
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.event_loop import calls_on_signal, run, task_group
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.files import locked
+from loadsim.files import locked, mode_at
 from loadsim.findings.formats import duration
 from loadsim.monitor.system.filesystems import run_storage
 from loadsim.report.test_environment import file_system
@@ -165,7 +165,7 @@ def _kind(scenario: StorageScenario, test: Test) -> Test:
 def campaign_directory(out: Path | None, name: str) -> Iterator[Path]:
     """Yield the directory of several runs: a new one, or one that has some. Raises `ConfigError` for any other."""
     created: list[Path] = []
-    if out is None or not (out / CAMPAIGN).exists():
+    if out is None or not mode_at(out / CAMPAIGN):
         out, created = create_directory(out, dated(datetime.now(UTC), name), CAMPAIGN)
     with locked(out, "--out", "storage test"):
         try:

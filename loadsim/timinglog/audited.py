@@ -130,11 +130,11 @@ def audit_in(places: Sequence[str | Path], run: str) -> AuditRecord | None:
     """Return the audit of this run in one of these directories; None without one. Raises `LogError`."""
     for place in places:
         path = Path(place) / NAME
-        if not path.is_file():
-            continue
         try:
             with open_file(path) as file:
                 text = file.read(MOST_BYTES + 1)
+        except FileNotFoundError:
+            continue
         except OSError as failure:
             raise LogError(f"{path}: expected to read it, found: {failure.strerror}") from None
         if len(text) > MOST_BYTES:

@@ -13,12 +13,14 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
+from loadsim.files import mode_at, real_path
 from loadsim.model.terms import Window
 from loadsim.timinglog.audited import audit_in
 from loadsim.timinglog.documents import LONGEST_S
@@ -55,26 +57,27 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
     for argument in arguments:
         path = Path(argument)
         try:
-            if path.is_dir():
+            mode = mode_at(path)
+            if S_ISDIR(mode):
                 paths = list(path.glob("logs/*.tlog")) or list(path.glob("*.tlog"))
-            elif path.exists():
+                if not paths:
+                    os.scandir(path).close()  # `glob` ignores errors
+            elif mode:
                 paths = [path]
             else:
                 paths = list(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-            if not paths and path.is_dir():
-                os.scandir(path).close()
-        except PermissionError as failure:
+        except OSError as failure:
             raise LogError(
                 f"{argument}: expected a run directory that can be read, found: {failure.strerror}"
             ) from None
-        except (OSError, ValueError):  # a name that is too long, or no pattern
+        except ValueError:  # no pattern
             paths = []
         if not paths:
             found_words = _found_instead(argument, path)
             raise LogError(
                 f"{argument}: expected a timing log or a run directory with logs/*.tlog, found {found_words}"
             )
-        found |= {Path(os.path.realpath(path)): path for path in paths}  # `Path.resolve` raises for links in a circle
+        found |= {real_path(path): path for path in paths}
     return [found[path] for path in sorted(found)]
 
 
@@ -177,7 +180,7 @@ def read_logs(arguments: Sequence[str | Path]) -> TimingLog:
 
 def with_audit(log: TimingLog, files: Sequence[Path]) -> TimingLog:
     """Return the merged log of files with the audit in the run directory that has them. Raises `LogError`."""
-    own = [Path(os.path.realpath(file)).parent for file in files]
+    own = [real_path(file).parent for file in files]
     places = dict.fromkeys(place.parent if place.name == "logs" else place for place in own)
     audit = audit_in([*places], log.sources[0].run)
     return replace(log, audit=audit and audit._replace(allowed=log.header.audit_allow))

@@ -335,8 +335,8 @@ def _with_files(endpoint: Endpoint, service: str, origin: Origin, directory: Pat
         if path is None:
             continue
         file = resolve_path(path, directory)
-        if not file.is_file() and (name == "ca_file" or not is_pattern(path)):
-            raise origin.error(("server", service, name), "a file", path)
+        if name == "ca_file" or not is_pattern(path):
+            origin.check_file(("server", service, name), file, path)
         changed: dict[str, Any] = {name: str(file.resolve() if name == "ca_file" else file.absolute())}
         endpoint = replace(endpoint, **changed)
     return endpoint

@@ -5,16 +5,18 @@ This module reads files into documents of mappings, lists and scalars; `typed` t
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from stat import S_IFIFO, S_IFMT, S_IFREG, S_ISREG
 from types import TracebackType
 from typing import Any, Self
 
 from loadsim.errors import ConfigError, printable, together
-from loadsim.files import read_text
+from loadsim.files import mode_at, read_text, real_path
 from loadsim.model.documents.schema import with_nearest
 from loadsim.model.documents.typed import Wrong, show, value_of
 
@@ -113,6 +115,14 @@ class Origin:
         """Return the error for the value at `key`, with a text for the value."""
         text = f"{self.where(key)}: expected {expected}, found {found}"
         return ConfigError(text) if self._is_set(key) else ConfigError(text, self.file, self.lines.of(key))
+
+    def check_file(self, key: Key, path: Path, found: str) -> None:
+        """Raise the error for the value at `key`, `found`, unless it is the path of a file."""
+        try:
+            if not S_ISREG(mode_at(path)):
+                raise self.error(key, "a file", found)
+        except OSError as failure:
+            raise self.error_saying(key, "a file", str(failure.strerror)) from None
 
     def _is_set(self, key: Key) -> bool:
         return any(key[: len(path)] == path for path in self.overridden)
@@ -305,7 +315,7 @@ def expected_file(kind: str) -> str:
 
 def as_absolute(kind: str, reference: str, found: tuple[Path, str] | None) -> str:
     """Return a reference that means the same in any directory; `found` is what `locate` returned for it."""
-    return reference if found is None or reference in known(kind) else str(found[0].resolve())
+    return reference if found is None or reference in known(kind) else str(real_path(found[0]))
 
 
 def resolve_path(path: str, directory: Path | None) -> Path:
@@ -315,14 +325,14 @@ def resolve_path(path: str, directory: Path | None) -> Path:
     `--set accounts.csv=users.csv` works.
     """
     near = (directory or Path()) / path
-    return near if _exists(near) or not _exists(Path(path)) else Path(path)
+    return near if _mode(near) or not _mode(Path(path)) else Path(path)
 
 
-def _exists(path: Path) -> bool:
+def _mode(path: Path) -> int:
     try:
-        return path.exists()
-    except OSError:  # a name that is too long for any file
-        return False
+        return mode_at(path)
+    except OSError as failure:
+        return 0 if failure.errno == errno.ENAMETOOLONG else S_IFREG  # opening it gives the reason
 
 
 def located(kind: str, reference: str, directory: Path | None = None) -> tuple[Path, str]:
@@ -338,6 +348,6 @@ def locate(kind: str, reference: str, directory: Path | None) -> tuple[Path, str
     if reference in known(kind):
         return shipped(kind) / f"{reference}.yaml", f"{kind}/{reference}.yaml"
     path = resolve_path(reference, directory)
-    if path.suffix in (".yaml", ".yml") or (_exists(path) and (path.is_file() or path.is_fifo())):
+    if path.suffix in (".yaml", ".yml") or S_IFMT(_mode(path)) in (S_IFREG, S_IFIFO):
         return path, str(path)
     return None
