@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -52,8 +52,8 @@ def real(dovecot_postfix: StartDovecotPostfix) -> DovecotPostfix:
 
 def hang_up(client: imaplib.IMAP4) -> None:
     """Close a session without a word, also after a TLS handshake that failed."""
-    client.file.close()
-    client.sock.close()
+    with suppress(OSError):
+        client.shutdown()
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:

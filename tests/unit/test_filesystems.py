@@ -41,7 +41,10 @@ def test_mounts_are_read_as_the_kernel_writes_them(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("path", [Path("/"), Path("/proc"), Path(__file__).parent])
 def test_a_directory_lies_where_df_says(path: Path) -> None:
-    """Of the root, of a file system of the kernel's, and of these tests."""
-    found = run_storage(path)
-    assert found is not None
-    assert (found["type"], found["source"], found["mounted_at"]) == df(path)
+    """Of the root, of a file system of the kernel's, and of these tests.
+
+    The kernel does not list the mount of a chroot's root: df then guesses another one.
+    """
+    found, expected = run_storage(path), df(path)
+    stated = found and (found["type"], found["source"], found["mounted_at"])
+    assert stated == (expected if path.is_relative_to(expected[2]) else None)
