@@ -6,7 +6,8 @@ SECONDS ?= 60
 SEED ?= 1
 SITE ?= site
 PORT ?= 8000
-NEWER_PYTHONS ?= python3.12 python3.13
+OLDEST_PYTHON ?= python3.11
+NEWER_PYTHONS ?= python3.12 python3.13 python3.14
 
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
@@ -138,8 +139,11 @@ define with
 endef
 
 nightly-versions: $(VENV)/.installed-dev ## run tests with the oldest and newest dependencies, and newer Pythons
+	@for python in $(OLDEST_PYTHON) $(NEWER_PYTHONS); do \
+	  $(BIN)/uv python find --no-python-downloads $$python >/dev/null 2>&1 \
+	  || { echo "$$python is missing: put it in PATH, or choose others by OLDEST_PYTHON and NEWER_PYTHONS"; exit 1; }; done
 	$(INSTALL)
-	$(call with,oldest,$(BIN)/python,requirements/oldest.txt)
+	$(call with,oldest,$(OLDEST_PYTHON),requirements/oldest.txt)
 	$(COMPILE) --upgrade --extra dev --output-file $(VENV)/newest.txt
 	$(call with,newest,$(BIN)/python,$(VENV)/newest.txt)
 	$(foreach version,$(NEWER_PYTHONS),$(call with,$(version),$(version),requirements/dev.txt))
