@@ -9,6 +9,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return (at[0] if at else len(LONG_FIRST)), item.path not in slow
 
     items.sort(key=rank)
-    _check_system(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Check the machine if a selected test needs it; a worker of pytest-xdist has the first process do so."""
+    if any(item.get_closest_marker("system") is not None for item in session.items):
+        if hasattr(session.config, "workerinput"):
+            _system_tests_selected().touch()
+        else:
+            _check_machine()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished() -> None:
+    """Check the machine before pytest-xdist's first process assigns a test, which waits for all collections."""
+    if _system_tests_selected().exists():
+        _check_machine()
+
+
+def _system_tests_selected() -> Path:
+    """Return the file of this run that exists if a worker has selected a test marked `system`."""
+    return Path(os.environ[keeper.PLACE]) / "system"
+
+
+@cache
+def _check_machine() -> None:
+    """Stop before the first test if the machine lacks what tests marked `system` need: none is skipped."""
+    try:
+        user, cores = os.geteuid(), len(os.sched_getaffinity(0))
+        if user != 0 or cores < 2:
+            raise ConfigError(f"expected root and two cores, found user {user} and {cores}")
+        check_machine()
+        compiler()
+    except ConfigError as lacking:
+        told = "as root on Debian, make test installs what is missing; make test-fast needs none of it"
+        raise pytest.UsageError(f"tests marked system: {lacking} ({told})") from None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -126,15 +162,3 @@ def pytest_runtest_call() -> Iterator[None]:
         pytest.fail(f"left ignored: {', '.join(ignored)}", pytrace=False)
     if _left_open:
         pytest.fail(f"left open when the event loop was closed: {', '.join(_left_open)}", pytrace=False)
-
-
-def _check_system(items: list[pytest.Item]) -> None:
-    """Stop before the first test, if one of these needs what this machine lacks: no test is skipped."""
-    if any(item.get_closest_marker("system") is not None for item in items):
-        try:
-            if os.geteuid() != 0 or len(os.sched_getaffinity(0)) < 2:
-                raise ConfigError("expected to be root, and two cores")
-            check_machine()
-            compiler()
-        except ConfigError as lacking:
-            raise pytest.UsageError(f"{lacking} (as root on Debian, make installs what is missing)") from None
