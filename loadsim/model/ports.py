@@ -35,6 +35,9 @@ class Flag(StrEnum):
     FORWARDED = "$Forwarded"
 
 
+RESET_FLAGS = (*Flag, "\\Flagged", "\\Deleted", "\\Draft")
+"""The flags that a start state has or lacks. Others are the server's own: Dovecot 2.4.5 sets some at APPEND."""
+
 _FLAGS = {flag.lower(): flag for flag in Flag}
 _SETS: dict[frozenset[Flag], frozenset[Flag]] = {}
 
@@ -588,4 +591,4 @@ class Provisioning(Mailbox, Protocol):
         """Store messages in a folder, in this order. Return their references, each as from `append`."""
 
     async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:
-        """Replace the flags of messages of one folder."""
+        """Give messages of one folder these flags, and no others of `RESET_FLAGS`."""

@@ -24,6 +24,7 @@ from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
     INBOX,
+    RESET_FLAGS,
     SENT_ITEMS,
     Account,
     Flag,
@@ -50,6 +51,8 @@ INITIALISE = "initialise"
 
 _NAMED_BY_SERVER = (SENT_ITEMS, DELETED_ITEMS, CALENDAR)
 """The folders whose names on the server depend on special uses, or on the scenario's `folders`."""
+
+_COMPARED_FLAGS = frozenset(flag.lower() for flag in RESET_FLAGS)
 
 _EVIDENCE = f"\r\n{HEADER}: ".encode()
 
@@ -183,7 +186,7 @@ async def change_folder(own: Sequence[Stored], wanted: Iterable[NewMessage], cou
         if following is None or message.tag != tag_of(following.message):
             remove.append(message.ref)
             continue
-        if message.flags != {flag.value.lower() for flag in following.flags} | (message.flags & {"\\recent"}):
+        if message.flags & _COMPARED_FLAGS != {flag.lower() for flag in following.flags}:
             reflag.setdefault(tuple(following.flags), []).append(message.ref)
         kept += 1
         following = next(rest, None)

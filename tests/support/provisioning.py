@@ -31,6 +31,9 @@ FOREIGN = b"From: friend@elsewhere.test\r\nTo: you@example.test\r\nSubject: hell
 _LISTED = re.compile(rb'\(([^)]*)\) (?:"[^"]*"|NIL) (?:"([^"]*)"|(\S+))')
 _EVIDENCE = re.compile(rb"^X-LoadSim: (.*)\r$", re.MULTILINE)
 _FLAGS = re.compile(rb"FLAGS \(([^)]*)\)")
+SERVERS_FLAGS = {"\\recent", "$hasattachment", "$hasnoattachment"}
+"""The flags that servers set: the keywords are those of Dovecot 2.4.5."""
+
 _UID = re.compile(rb"UID (\d+)")
 
 
@@ -172,7 +175,7 @@ def _messages(client: imaplib.IMAP4, folder: str) -> list[Seen]:
         if isinstance(each, tuple):
             rest = answer[at + 1] if at + 1 < len(answer) and isinstance(answer[at + 1], bytes) else b""
             said = each[0] + rest
-            flags = frozenset(_FLAGS.search(said)[1].decode().lower().split()) - {"\\recent"}
+            flags = frozenset(_FLAGS.search(said)[1].decode().lower().split()) - SERVERS_FLAGS
             messages.append(Seen(int(_UID.search(said)[1]), flags, each[1]))
     assert len(messages) == int(found[0])
     return messages

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from patience import PATIENCE_S
+from provisioning import SERVERS_FLAGS
 
 from loadsim.model.ports import CALENDAR, INBOX, Account, Services
 
@@ -117,7 +118,7 @@ def _message(answer: list[Any], at: int) -> Message:
     said = answer[at][0] + rest
     uid, flags, date = _UID.search(said), _FLAGS.search(said), _DATE.search(said)
     assert uid and flags and date, said
-    named = frozenset(flags[1].decode().lower().split()) - {"\\recent"}
+    named = frozenset(flags[1].decode().lower().split()) - SERVERS_FLAGS
     return Message(int(uid[1]), named, date[1].decode(), answer[at][1])
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.ports import (
     INBOX,
+    RESET_FLAGS,
     Flag,
     FolderStatus,
     Header,
@@ -405,21 +406,15 @@ class ImapMailbox:
         return stored
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
-        """UID STORE of these flags in place of all others.
-
-        GreenMail 2.1 keeps keywords, and states them in its answer: they are removed by name.
-        """
+        """UID STORE, by name: other keywords stay, and GreenMail 2.1 removes keywords only so."""
         if not refs:
             return
-        others = [flag for flag in Flag if flag not in flags]
-        names = {flag.value.lower() for flag in others}
+        others = [flag for flag in RESET_FLAGS if flag not in flags]
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
-            answers = await self._over_sets(connection, "UID STORE", uids, b"FLAGS", _flags(flags))
-            kept = {message.uid for message in _fetched(answers) if names & set(map(str.lower, message.flags or ()))}
-            left = [uid for uid in uids if uid in kept]
-            if left:
-                await self._over_sets(connection, "UID STORE", left, b"-FLAGS.SILENT", _flags(others))
+            await self._over_sets(connection, "UID STORE", uids, b"-FLAGS.SILENT", _flags(others))
+            if flags:
+                await self._over_sets(connection, "UID STORE", uids, b"+FLAGS.SILENT", _flags(flags))
 
     # --- pieces of commands ---
 
@@ -551,8 +546,8 @@ def canonical(folder: str) -> str:
     return INBOX if folder.upper() == INBOX else folder
 
 
-def _flags(flags: Iterable[Flag]) -> bytes:
-    return b"(%b)" % b" ".join(flag.value.encode() for flag in flags)
+def _flags(flags: Iterable[str]) -> bytes:
+    return b"(%b)" % b" ".join(flag.encode() for flag in flags)
 
 
 def _message(message: bytes, flags: Sequence[Flag], received_us: int | None = None) -> list[Argument]:
