@@ -7,9 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Provisioning, Quota, ServerOffer
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Provisioning, Quota, ServerOffer
 from loadsim.provisioning import manifest
+from loadsim.provisioning.holder import Holder
 from loadsim.provisioning.initialise import delete_empty
+
+NEWEST = 200
+"""The newest messages of a folder among which those of a check are looked for."""
 
 Before = tuple[frozenset[str], manifest.Record | None]
 """The names and the record in the manifest of an account before a check."""
@@ -17,20 +21,28 @@ Before = tuple[frozenset[str], manifest.Record | None]
 
 @dataclass(slots=True)
 class CheckPlace:
-    """An account's mailbox in a check: folders of the check, and the manifest as it was before."""
+    """An account's mailbox in a check: folders of the check, and the manifest as it was before.
+
+    `others`: its Inbox has mail that is not loadsim's, so that others may use it.
+    """
 
     account: Account
     folder: str
-    created: tuple[str, ...]
+    others: bool
     before: Before | None
+    holder: Holder | None
     made_manifest_folder: bool
     offer: ServerOffer
     quotas: Sequence[Quota]
     names: Mapping[str, str]
+    created: tuple[str, ...] = ()
 
 
 async def make_folders(places: list[CheckPlace], account: Account, mailbox: Provisioning) -> None:
-    """Create the folders that the tasks need and that an account lacks; add the account to `places` before."""
+    """Create the folders that the tasks need and that an account lacks; add the account to `places` before.
+
+    Raises `ConfigError` if another process uses the account, or another user of the scenario has this mailbox, too.
+    """
     existing = set(await mailbox.folders())
     own = (f"Folder {number}" for number in range(99, 9, -1))
     folder = next(name for name in own if name not in existing)
@@ -44,27 +56,44 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
     names = {name: mailbox.name_on_server(name) for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, folder)}
     with suppress(ServerRefused):
         names["A/B"] = mailbox.name_on_server("A/B")
-    place = CheckPlace(account, folder, missing, before, new_folder, mailbox.offer, quotas, names)
+    others = any(header.tag is None for header in await mailbox.headers(INBOX, NEWEST))
+    holder = manifest.holder_in(found)
+    place = CheckPlace(account, folder, others, before, holder, new_folder, mailbox.offer, quotas, names)
     places.append(place)
     # The manifest names the folders before they exist.
     if new_folder:
-        await mailbox.create(manifest.FOLDER)
+        try:
+            await mailbox.create(manifest.FOLDER)
+        except ServerRefused:
+            if manifest.FOLDER not in await mailbox.folders():  # by another user of this mailbox
+                raise
     await manifest.write(mailbox, account, {*missing, *(before[0] if before else ())})
+    place.created = missing
     for name in missing:
         await mailbox.create(name)
 
 
 async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisioning, existing: Sequence[str]) -> None:
-    """Delete the folders that the check created, if they are empty, and put the manifest back as it was."""
+    """Delete the folders that the check created, if they are empty, and put the manifest back as it was.
+
+    Raises `AccountTaken` if another process has used the account meanwhile.
+    """
     kept = [name for name in place.created if name in existing and not await delete_empty(mailbox, name)]
+    if manifest.FOLDER not in existing:
+        return
+    stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
+    found, _ = await manifest.read(mailbox, account, stored)
+    manifest.refuse_other(account, found, place.holder)
     if place.before is not None:
         names, record = place.before
         await manifest.write(mailbox, account, {*names, *kept}, None if kept else record)
     elif kept:
         await manifest.write(mailbox, account, kept)
     else:
-        ours = [each.message.ref for each in await manifest.accepted_in(mailbox, account)]
+        ours = [each.message.ref for each in found]
         if place.made_manifest_folder and await mailbox.message_count(manifest.FOLDER) == len(ours):
             await mailbox.delete(manifest.FOLDER)
-        elif ours:
-            await mailbox.expunge(ours)
+            return
+        await mailbox.expunge(ours)
+        if place.made_manifest_folder:
+            await delete_empty(mailbox, manifest.FOLDER)

@@ -14,14 +14,11 @@ from loadsim.findings.finding import finding
 from loadsim.model.ports import INBOX, Account, Probing, Provisioning, ServerOffer, Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.check_folders import CheckPlace
+from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
 from loadsim.provisioning.server_report import Observation, lacking
 from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, preparing_driver, visit
-
-NEWEST = 200
-"""The newest messages of a folder among which those of the check are looked for."""
 
 POLL_S = 0.25
 """The interval in which the Inbox is listed for a message that has been accepted."""
@@ -48,6 +45,11 @@ class Check:
     smtp: ServerOffer | None = None
     overdue: set[str] = field(default_factory=set)
     """The ids of messages that were waited for, and did not arrive."""
+
+    @property
+    def others(self) -> bool:
+        """True if others may use a mailbox of the check."""
+        return any(place.others for place in self.places)
 
     @property
     def accounts(self) -> list[Account]:

@@ -13,7 +13,8 @@ from loadsim.findings.finding import finding
 from loadsim.model.ports import INBOX, Flag, MessageRef, Provisioning
 from loadsim.model.state_checks import StateChecks
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.check_mail import NEWEST, Check
+from loadsim.provisioning.check_folders import NEWEST
+from loadsim.provisioning.check_mail import Check
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, CheckObserver
 from loadsim.provisioning.server_report import Observation, lacking
 from loadsim.provisioning.sessions import preparing_driver
@@ -98,8 +99,14 @@ async def _try_once(
         await own(acts, name)
 
 
-def state_of(checks: StateChecks) -> Iterator[Observation]:
-    """Yield what the server's responses are held to be: a finding for each broken rule."""
+def state_of(checks: StateChecks, others: bool) -> Iterator[Observation]:
+    """Yield what the server's responses are held to be: a finding for each broken rule.
+
+    With `others`, people may use a mailbox of the check, and change what its sessions know: no server is accused.
+    """
+    if others:
+        yield Observation("state", "not judged: an Inbox has others' mail")
+        return
     for broken in checks.violations.values():
         yield Observation("state", broken.rule, finding(Code.SERVER_STATE_WRONG, **broken._asdict()))
     if checks.users and not checks.violations:

@@ -204,11 +204,7 @@ async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping
 def refuse_foreign(states: Sequence[tuple[Account, MailboxState]]) -> None:
     """Raise `ConfigError` if any of these mailboxes holds others' mail, or is also that of another user."""
     for account, state in states:
-        if manifest.ANOTHER_USERS in state.kept:
-            raise ConfigError(
-                f"{name_of(account)}: folder {manifest.FOLDER}: expected a mailbox for each user, found the manifest of"
-                " another one: do two names or the master user log on to the same account? `loadsim clean` these first"
-            )
+        manifest.refuse_shared(account, state.kept)
     rejected = [(account, state.foreign) for account, state in states if state.foreign]
     if not rejected:
         return

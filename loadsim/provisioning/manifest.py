@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -124,12 +124,29 @@ def refuse_taken(account: Account, manifests: Sequence[Manifest]) -> None:
         raise AccountTaken(f"{name_of(account)}: expected that no other loadsim uses it, found {holder}")
 
 
+def refuse_shared(account: Account, reasons: Collection[str]) -> None:
+    """Raise `ConfigError` if one of these reasons against a manifest is that another user has this mailbox, too."""
+    if ANOTHER_USERS in reasons:
+        raise ConfigError(
+            f"{name_of(account)}: folder {FOLDER}: expected a mailbox for each user, found the manifest of another one:"
+            " `loadsim clean` these, then give each their own (do log-on names, a master user, or the server's home"
+            " directories lead to the same one?)"
+        )
+
+
 def refuse_used(account: Account, manifests: Sequence[Manifest], run: str) -> None:
     """Raise `AccountTaken` unless the last to use an account, by its manifests, did so for this run."""
     last = holder_in(manifests)
     if last is None or last.run != run:
         found = last or "no manifest of it: the mailbox was cleaned, or the server has lost or altered it"
         raise AccountTaken(f"{name_of(account)}: expected that run {run} was the last to use it, found {found}")
+
+
+def refuse_other(account: Account, manifests: Sequence[Manifest], before: Holder | None) -> None:
+    """Raise `AccountTaken` if an account has another holder than `before`, or is not left to this process."""
+    refuse_taken(account, manifests)
+    if (last := holder_in(manifests)) != before:
+        raise AccountTaken(f"{name_of(account)}: expected that no other loadsim uses it, found {last}")
 
 
 def _first_account(account: Account) -> str:
@@ -155,9 +172,13 @@ async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -
 
 
 async def accepted_in(mailbox: Provisioning, account: Account) -> list[Manifest]:
-    """Return the accepted manifests in their folder, which must exist. Raises `AccountTaken`."""
-    accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
+    """Return the accepted manifests in their folder, which must exist.
+
+    Raises `AccountTaken`, and `ConfigError` if it has another user's.
+    """
+    accepted, reasons = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
     refuse_taken(account, accepted)
+    refuse_shared(account, reasons)
     return accepted
 
 
@@ -227,10 +248,11 @@ def _signature(account: Account, content: Mapping[str, Any]) -> str:
 async def write(mailbox: Provisioning, account: Account, names: Iterable[str], record: Record | None = None) -> None:
     """Replace the accepted manifests by one of these names with the same holder. The manifest's folder must exist.
 
-    Raises `AccountTaken`.
+    Raises as `accepted_in`, also afterwards: of two users of one mailbox who write at once, the later one finds both.
     """
     accepted = await accepted_in(mailbox, account)
     await replace(mailbox, account, accepted, names, record, holder_in(accepted))
+    await accepted_in(mailbox, account)
 
 
 async def replace(

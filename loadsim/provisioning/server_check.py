@@ -27,6 +27,7 @@ from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, probe
 from loadsim.provisioning.check_state import state_of, try_state
 from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
+from loadsim.provisioning.manifest import AccountTaken
 from loadsim.provisioning.preflight import check_accounts, check_submission, log_off, nothing, user_connections
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import (
@@ -71,7 +72,7 @@ async def check_server(
 ) -> ServerReport:
     """Check a server, and remove what the check put there, also if it fails or is cancelled.
 
-    Raises `ConfigError` if the server does not answer, or an account cannot log on.
+    Raises `ConfigError` if the server does not answer, an account cannot log on, or is not that of one user alone.
     """
     began = time.monotonic()
     checks = StateChecks(1.0)
@@ -79,7 +80,7 @@ async def check_server(
     host = CheckHost(workload, Contents(workload.seed), f"check-{secrets.token_hex(6)}")
     host.plugin_tasks = load_tasks(workload.scenario)
     check = Check(workload, limited, checked_users(workload), wait_s, host, Post(host))
-    leftovers: list[str] = []
+    removed: list[str | ConfigError] = []
     try:
         progress("log on")
         await check_submission(workload, limited, check.users)
@@ -95,7 +96,7 @@ async def check_server(
         await _make_folders(check)
         progress("tasks")
         await _do_tasks(check)
-        if checks.users:
+        if checks.users and not check.others:
             progress("state")
             await try_state(check)
         progress("mail")
@@ -103,14 +104,17 @@ async def check_server(
         await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
     finally:
         progress("remove")
-        leftovers = await _remove(check)
+        removed = await _remove(check)
+    for each in removed:
+        if isinstance(each, AccountTaken):
+            raise each
     return ServerReport(
         accounts=tuple(account.login for account in check.accounts),
         server=(*offers(check.workload, limited, check.places, check.smtp), *check.server),
         tasks=_merged(check.tasks),
-        mail=(*check.mail, *limits(workload, check.places, check.smtp), *state_of(checks)),
+        mail=(*check.mail, *limits(workload, check.places, check.smtp), *state_of(checks, check.others)),
         seconds=time.monotonic() - began,
-        leftovers=tuple(leftovers),
+        leftovers=tuple(str(each) for each in removed if each),
     )
 
 
@@ -199,8 +203,8 @@ def _merged(checks: Iterable[TaskCheck]) -> tuple[TriedTask, ...]:
     return (*done.values(), *failed)
 
 
-async def _remove(check: Check) -> list[str]:
-    """Remove everything that the check put on the server. Return what may remain, one line for each account."""
+async def _remove(check: Check) -> list[str | ConfigError]:
+    """Remove everything that the check put on the server. Return for each account what may remain, or the failure."""
     users = sorted(check.touched | {place.account.number for place in check.places})
     if not users:
         return []
@@ -225,5 +229,4 @@ async def _remove(check: Check) -> list[str]:
             await restore_folders(place, account, mailbox, existing)
         return f"{name_of(account)}: {len(late)} messages accepted for it have not arrived" if late else ""
 
-    results = await visit(accounts, check.services, work, lambda *_: None)
-    return [str(each) for each in results if each]
+    return await visit(accounts, check.services, work, lambda *_: None)

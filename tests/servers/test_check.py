@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from mailservers import submit
-from provisioning import FOREIGN, USERS, Lab, Snapshot, own_message, quiet
+from mailservers import numbered_accounts, submit
+from provisioning import FOREIGN, USERS, Lab, Snapshot, lab_maker, own_message, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
 
 from loadsim.cli import main
@@ -22,17 +23,21 @@ from loadsim.cli.check import CAN_RUN
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.model.accounts import AccountTable
 from loadsim.model.criteria import planned_tasks
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning.clean import clean
+from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_server_limits
 from loadsim.provisioning.server_check import check_server
 from loadsim.provisioning.server_report import ServerReport
 from loadsim.provisioning.sessions import accounts_on_server
+from loadsim.servers.dovecot_postfix import start_dovecot_postfix
+from loadsim.servers.dovecot_postfix_config import Layout
 from loadsim.servers.running import RunningServer
 
 NO_LISTS = ("lists.count=0",)
@@ -75,6 +80,75 @@ def test_each_planned_task_is_done_and_nothing_stays(lab: Lab) -> None:
         assert {task.task for task in report.tasks if task.driver == driver} == planned
     assert lab.snapshots() == before
     assert {each.subject: each.seen for each in report.server}["sessions"] == f"{USERS} of {USERS} at once"
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_server_is_not_judged_by_mailboxes_that_people_may_use(lab: Lab, others: bool) -> None:
+    if others:
+        lab.put(USERS, "INBOX", FOREIGN % 1)
+    rows = {each.subject: each for each in check(lab).mail}
+    assert rows["state"].finding is None
+    assert rows["state"].seen.startswith("not judged" if others else "no response contradicts")
+
+
+@pytest.mark.parametrize("pair", [(1, USERS), (1, 2), (2, USERS)])
+def test_two_users_of_one_mailbox_are_refused_before_the_server_is_accused(lab: Lab, pair: tuple[int, int]) -> None:
+    """Each user does tasks here; nothing stays in the mailbox."""
+    accounts = lab.accounts
+    one, other = (accounts[user - 1] for user in pair)
+    accounts[pair[1] - 1] = replace(other, login=one.login, password=one.password)
+    groups = tuple(replace(lab.scenario.topology[0], users=1) for _ in range(USERS))
+    shared = replace(lab, scenario=replace(lab.scenario, accounts=AccountTable("", tuple(accounts)), topology=groups))
+    with pytest.raises(ConfigError, match="expected a mailbox for each user, found the manifest of another one"):
+        check(shared)
+    assert not any(messages for mailbox in lab.snapshots() for messages in mailbox.values())
+    assert all("LoadSim" not in mailbox for mailbox in lab.snapshots())
+
+
+@pytest.mark.system
+def test_a_dovecot_whose_accounts_share_their_home(server_directory: Path, tmp_path: Path) -> None:
+    """As by `%u` in Dovecot 2.4's mail_home. `check`, `init` and `clean` agree, in any order, and `clean` ends."""
+    layout, accounts = Layout(server_directory), numbered_accounts(USERS)
+    layout.dovecot_extra.parent.mkdir(mode=0o755)
+    layout.dovecot_extra.write_text(f"mail_home = {layout.mail}/shared\n")
+    with start_dovecot_postfix(accounts, {}, server_directory) as server:
+        lab = lab_maker(server, accounts, tmp_path)().with_settings(*NO_LISTS)
+        before = lab.snapshots()
+
+        def hold_and_initialise() -> None:
+            async def work() -> None:
+                async with held(lab.accounts, lab.services, "init"):
+                    await initialise(lab.workload, lab.services, "auto", quiet)
+
+            asyncio.run(work())
+
+        for work in (lambda: check(lab), hold_and_initialise, lambda: check(lab)):
+            with pytest.raises(
+                ConfigError, match="expected a mailbox for each user, found the manifest of another one"
+            ):
+                work()
+        while any(asyncio.run(clean(lab.scenario, lab.services, False, quiet))):
+            pass
+        assert lab.snapshots() == before
+
+
+def test_another_loadsim_that_used_the_accounts_meanwhile_is_named(lab: Lab) -> None:
+    """What it did would look like faults of the server."""
+
+    async def use() -> None:
+        hold = Hold(lab.accounts, lab.services, "run", "r1")
+        await hold.take(create=True, after=False)
+        hold.used = True
+        await hold.release()
+
+    def progress(step: str) -> None:
+        if step == "remove":
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(asyncio.run, use()).result()
+
+    with pytest.raises(ConfigError, match="expected that no other loadsim uses it, found loadsim run on"):
+        asyncio.run(check_server(lab.workload, lab.services, progress))
+    assert {folder for mailbox in lab.snapshots() for folder in mailbox} == {"INBOX", "LoadSim"}
 
 
 @pytest.mark.nightly(part="drivers")
