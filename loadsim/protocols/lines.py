@@ -36,24 +36,40 @@ NO_LINES: KeptLines = deque(maxlen=0)
 """Keeps nothing."""
 
 
-def keeping(lines: KeptLines, asked: Callable[[], tuple[Collection[str], bool]]) -> Callable[[bytes], None] | None:
-    """Return the function that keeps a response (IMAP); None if nothing is kept, which costs least.
+Asked = tuple[Collection[str], bool]
+"""The tags of the commands under way (IMAP), and if one of them is FETCH."""
 
-    `asked` returns the tags of the commands under way, and if one of them is FETCH. A server that states a wrong length
-    sends the rest of a text, perhaps a list, where a response is due: of what answers no command, and in a FETCH of
-    any words, nothing is kept.
+
+def keeping(lines: KeptLines, asked: Callable[[], Asked]) -> Callable[[bytes], None] | None:
+    """Return the function that keeps a response (IMAP); None if nothing is kept, which costs least."""
+    return None if lines is NO_LINES else lambda line: lines.append(_answering(line, asked()))
+
+
+def _answering(line: bytes, asked: Asked) -> bytes:
+    """Return a response without what may be a text.
+
+    A server that states a wrong length sends the rest of a text, perhaps a list, where a response is due: of what
+    answers no command, and in a FETCH of any words, nothing is kept.
     """
+    first = line.partition(b" ")[0]
+    tags, is_fetch = asked
+    if first not in (b"*", b"+"):
+        return line if first.decode("ascii", "replace") in tags else _MASK
+    return first + b" " + _MASK if is_fetch and not _WITHOUT_TEXT.match(line) else line
 
-    def keep(line: bytes) -> None:
-        first = line.partition(b" ")[0]
-        tags, is_fetch = asked()
-        if first not in (b"*", b"+"):
-            shown = line if first.decode("ascii", "replace") in tags else _MASK
-        else:
-            shown = first + b" " + _MASK if is_fetch and not _WITHOUT_TEXT.match(line) else line
-        lines.append(shown)
 
-    return None if lines is NO_LINES else keep
+def unfinished(line: bytes, asked: Asked, account: Account) -> str:
+    """Return the beginning of a response (IMAP) that did not end in time, and how it differs; "" for none."""
+    if not line:
+        return ""
+    is_bare = line.endswith(b"\n") and not line.endswith(b"\r\n")
+    shown = received(line, asked, account, is_cut=not is_bare)
+    return f"{shown} (a line ended by a bare LF: RFC 3501 2.2 wants CRLF)" if is_bare else f"{shown} (incomplete)"
+
+
+def received(line: bytes, asked: Asked, account: Account, *, is_cut: bool = False) -> str:
+    """Return a response (IMAP) as it may stand in an error: as kept lines are shown."""
+    return text_of(_answering(line[:KEPT_BYTES], asked), account, sent=False, is_cut=is_cut).removeprefix("S: ")
 
 
 def unseen(size_bytes: int) -> bytes:
@@ -61,10 +77,10 @@ def unseen(size_bytes: int) -> bytes:
     return b"{%d bytes}" % size_bytes
 
 
-def text_of(line: bytes, account: Account, *, sent: bool) -> str:
+def text_of(line: bytes, account: Account, *, sent: bool, is_cut: bool = False) -> str:
     """Return a line as text: the client's after "C: ", the server's after "S: ", as in RFCs.
 
-    Literals, the texts of a FETCH, credentials and challenges are not shown.
+    Literals, the texts of a FETCH, credentials and challenges are not shown. `is_cut`: its end is missing.
     """
     shown, at = b"", 0
     while mark := _LITERAL.search(line, at):
@@ -79,7 +95,7 @@ def text_of(line: bytes, account: Account, *, sent: bool) -> str:
         shown = _QUOTED.sub(b'"' + _MASK + b'"', shown)
     else:
         shown = _CHALLENGE.sub(rb"\1 " + _MASK, shown)
-    is_cut = len(line) >= KEPT_BYTES
+    is_cut = is_cut or len(line) >= KEPT_BYTES
     text = without_password(shown.decode("utf-8", "replace").rstrip(), account, is_cut=is_cut)
     return f"{'C' if sent else 'S'}: {printable(text)}{'...' if is_cut else ''}"
 

@@ -238,7 +238,9 @@ def no_access(service: str, services: Services, account: Account, failure: TaskF
         advice = "; is server.mapi.url right?"
     elif service == "mapi" and failure.kind.endswith(" ResolveNames"):
         advice = "; is domain right?"
-    elif failure.kind in _ABOUT_TLS or (endpoint.tls == "none" and isinstance(failure, ServerSilent)):
+    elif failure.kind in _ABOUT_TLS or (
+        endpoint.tls == "none" and isinstance(failure, ServerSilent) and not failure.line
+    ):
         advice = f"; is tls: {endpoint.tls} right for this port?"
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"

@@ -22,6 +22,7 @@ from loadsim.protocols.imap.responses import (
     ResponseCode,
     Search,
     Tagged,
+    Unknown,
 )
 from loadsim.protocols.imap.sets import NumberSet
 
@@ -45,7 +46,8 @@ DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
     (b"* 44 expunge", Expunged(44)),
     (b"* 1 RECENT", None),
     (b"* FLAGS (\\Answered \\Flagged)", None),
-    (b"* XYZZY whatever (\"unbalanced", None),
+    (b"* XYZZY whatever (\"unbalanced", Unknown("XYZZY")),
+    (b"* 4 expunged (\"unbalanced", Unknown("4 EXPUNGED")),
     (b"* OK [UIDVALIDITY 3857529045] UIDs valid", Condition("OK", ResponseCode("UIDVALIDITY", "3857529045"), "UIDs valid")),
     (b"* OK [PERMANENTFLAGS (\\Deleted \\*)] Limited", Condition("OK", ResponseCode("PERMANENTFLAGS", "(\\Deleted \\*)"), "Limited")),
     (b"A003 OK [APPENDUID 38505 3955] APPEND completed", Tagged("A003", "OK", ResponseCode("APPENDUID", "38505 3955"), "APPEND completed")),

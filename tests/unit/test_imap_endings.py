@@ -246,6 +246,30 @@ def test_what_trickles_does_not_extend_the_limit(piece: bytes) -> None:
         assert isinstance(failure, ServerSilent)
 
 
+BARE = " (a line ended by a bare LF: RFC 3501 2.2 wants CRLF)"
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "line"),
+    [
+        ("AUTHENTICATE", b"", ""),
+        ("AUTHENTICATE", b"* OK still here\r\n", ""),
+        ("AUTHENTICATE", b"TAG OK done\n", f"t1 OK done{BARE}"),  # mailutils 3.21
+        ("AUTHENTICATE", b"TAG OK all " + b"x" * 99 + b"\n* 1 EXISTS", f"t1 OK all ...{BARE}"),
+        ("AUTHENTICATE", b"TAG OK it is secret\n", f"t1 OK it is ***{BARE}"),
+        ("AUTHENTICATE", b"TAG OK it is secr", "t1 OK it is ... (incomplete)"),
+        ("AUTHENTICATE", b"+ PDU3MTMyODkwNzMzMjYwNTE2MTc1LjBAbG9jYWxob3N0Pg==\n", f"+ ***{BARE}"),
+        ("AUTHENTICATE", b"a9 the rest of a text\n", f"***{BARE}"),
+        ("UID FETCH", b'* 1 FETCH (BODY[1] "private', '* 1 FETCH (BODY[1] "***"... (incomplete)'),
+        ("LIST", b'* LIST () "/" {99}\r\na\nb', '* LIST () "/" {99 bytes}... (incomplete)'),
+    ],
+)
+def test_what_a_silent_server_sent_stands_in_the_error(name: str, said: bytes, line: str) -> None:
+    """Masked as kept lines are."""
+    failure = fails([(0, said)], name, challenged=lambda _: None)
+    assert (type(failure), failure.kind, failure.line) == (ServerSilent, f"no answer to {name}", line)
+
+
 def test_a_continuation_does_not_extend_the_limit() -> None:
     """A server that asks for literal after literal just within the limit: the command's own limit counts."""
     failure = fails([(LIMIT_S - 1, b"+ go\r\n")], "APPEND", *[Literal(b"x")] * 20)
@@ -285,18 +309,18 @@ FLOODS = [
 
 @in_virtual_time
 async def test_data_is_kept_for_the_command_that_asks_for_it() -> None:
-    """Each command under way gets untagged data of its own kinds only."""
+    """Each command under way gets untagged data of its own kinds only, and what is of none."""
     connection, line, _ = connected(lambda _: [])
     calls = [connection.send(name) for name in ("UID FETCH", "LIST", "NOOP", "UID SEARCH", "CAPABILITY", "STATUS")]
     line.plan([(0, b"".join(FLOODS) + b"".join(b"t%d OK\r\n" % tag for tag in range(1, 7)))])
     answers = await asyncio.gather(*calls)
     assert [[type(each).__name__ for each in answer.data] for answer in answers] == [
-        ["Fetched"],
-        ["ListEntry", "MailboxStatus"],
+        ["Fetched", "Unknown"],
+        ["ListEntry", "Unknown", "MailboxStatus"],
         [],
-        ["Search"],
-        ["Capability"],
-        ["MailboxStatus"],
+        ["Unknown", "Search"],
+        ["Unknown", "Capability"],
+        ["Unknown", "MailboxStatus"],
     ]
     connection.abort()
 
@@ -418,6 +442,16 @@ async def test_messages_that_others_marked_are_not_expunged(found: bytes, others
     box, _ = in_inbox([b"TAG OK\r\n", b"* 1 EXPUNGE\r\nTAG OK\r\n"], {"UIDPLUS"})
     with pytest.raises(MailMissing):  # one of several
         await box.expunge(REFS)
+
+
+@in_virtual_time
+async def test_an_unknown_response_in_place_of_data_is_named() -> None:
+    """mailutils 3.21 sends EXPUNGED for EXPUNGE. Responses that loadsim does not use are none."""
+    said = b"* 3 RECENT\r\n* FLAGS ()\r\n* 1 EXPUNGED\r\n* 2 EXPUNGED\r\nTAG OK\r\n"
+    box, _ = in_inbox([b"TAG OK\r\n", said], {"UIDPLUS"})
+    with pytest.raises(MailMissing) as missing:
+        await box.expunge(REFS)
+    assert missing.value.line == "on 3 of 3 messages; the server sent * 1 EXPUNGED"
 
 
 def test_uids_may_repeat_and_decrease() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -27,7 +27,7 @@ from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand
 from loadsim.protocols.imap.wire import ImapWire
-from loadsim.protocols.lines import KEPT_BYTES, keeping, unseen
+from loadsim.protocols.lines import KEPT_BYTES, Asked, keeping, received, unfinished, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -114,7 +114,7 @@ class LibraryConnection:
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         self._greeting, self._ended = loop.create_future(), loop.create_future()
-        self._guard = Guard(self._fail)
+        self._guard = Guard(self._fail_reading)
         self._wire = ImapWire(
             read=self._read, response_bytes=RESPONSE_BYTES, keep=keeping(self.observer.lines, self._asked)
         )
@@ -190,7 +190,7 @@ class LibraryConnection:
         await asyncio.wait((self._ended,), timeout=self.limit_s)
         self.abort()
 
-    def _asked(self) -> tuple[Collection[str], bool]:
+    def _asked(self) -> Asked:
         return (self._protocol.tag,), self._under_way is not None and self._under_way.name.endswith("FETCH")
 
     # --- commands ---
@@ -222,7 +222,8 @@ class LibraryConnection:
                     await asyncio.wait((task,))
                 return self._answer(command, task)
             except TimeoutError:
-                raise ServerSilent(f"no answer to {command.name}") from None
+                line = unfinished(self._wire.unfinished, self._asked(), self.account)
+                raise ServerSilent(f"no answer to {command.name}", line) from None
             finally:
                 self._under_way = None
                 if not task.done():
@@ -386,6 +387,13 @@ class LibraryConnection:
             self.observer.command(f"IMAP {name}", since, outcome, sent_bytes, received_bytes)
             if outcome == "lost":
                 self.abort()
+
+    def _fail_reading(self, failure: TaskFailed) -> None:
+        """End the connection; the error of a malformed response gets what was received."""
+        if self._wire.malformed:
+            line = received(self._wire.malformed, self._asked(), self.account)
+            failure = type(failure)(failure.kind, f"{failure.line}: {line}")
+        self._fail(failure)
 
     def _fail(self, failure: TaskFailed) -> None:
         """End the connection: the command under way fails, others are never sent."""

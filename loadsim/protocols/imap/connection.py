@@ -18,7 +18,7 @@ import asyncio
 import math
 import ssl
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -33,7 +33,7 @@ from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, 
 from loadsim.protocols.imap.state_rules import SessionCheck
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand, Untagged
 from loadsim.protocols.imap.wire import ImapWire
-from loadsim.protocols.lines import KEPT_BYTES, keeping, unseen
+from loadsim.protocols.lines import KEPT_BYTES, Asked, keeping, received, unfinished, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -88,17 +88,20 @@ class Connection(asyncio.Protocol):
     _rest: Iterator[Response] | None = field(default=None, init=False)  # responses that wait for the next turn
 
     def __post_init__(self) -> None:
-        self._wire, self._guard = ImapWire(keep=keeping(self.observer.lines, self._asked)), Guard(self._fail)
+        self._wire, self._guard = ImapWire(keep=keeping(self.observer.lines, self._asked)), Guard(self._fail_reading)
         self._greeting, self._closed = self._loop.create_future(), self._loop.create_future()
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
         """Connect, with implicit TLS if the endpoint states it (RFC 8314). Return the greeting."""
         implicit = context if endpoint.tls == "implicit" else None
         with self._reported("CONNECT"):
-            with failing_as("connect"):
-                async with asyncio.timeout(self.limit_s):
-                    await connect(lambda: self, endpoint, self.account.number, implicit, self.limit_s)
-                    greeting = await self._greeting
+            try:
+                with failing_as("connect"):
+                    async with asyncio.timeout(self.limit_s):
+                        await connect(lambda: self, endpoint, self.account.number, implicit, self.limit_s)
+                        greeting = await self._greeting
+            except ServerSilent as silent:
+                raise self._silent(silent.kind) from None
             if greeting is None:
                 raise again(self.failure or ServerLost("closed"))
             return greeting
@@ -194,7 +197,7 @@ class Connection(asyncio.Protocol):
             if not self._closed.done():
                 self._transport.abort()
 
-    def _asked(self) -> tuple[Collection[str], bool]:
+    def _asked(self) -> Asked:
         return self._under_way, any(command.name.endswith("FETCH") for command in self._under_way.values())
 
     # --- out ---
@@ -269,9 +272,12 @@ class Connection(asyncio.Protocol):
         self._timer = None
         command = min(self._unanswered(), key=lambda command: command.deadline_s, default=None)
         if command is not None and command.deadline_s <= self._loop.time():
-            self._fail(ServerSilent(f"no answer to {command.name}"))
+            self._fail(self._silent(f"no answer to {command.name}"))
         elif command is not None:
             self._timer = self._loop.call_at(command.deadline_s, self._check_deadlines)
+
+    def _silent(self, kind: str) -> ServerSilent:
+        return ServerSilent(kind, unfinished(self._wire.unfinished, self._asked(), self.account))
 
     # --- in ---
 
@@ -453,6 +459,13 @@ class Connection(asyncio.Protocol):
         received = self._wire.taken_bytes - self._counted_bytes
         self._counted_bytes = self._wire.taken_bytes
         self.observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)
+
+    def _fail_reading(self, failure: TaskFailed) -> None:
+        """End the connection; the error of a malformed response gets what was received."""
+        if self._wire.malformed:
+            line = received(self._wire.malformed, self._asked(), self.account)
+            failure = type(failure)(failure.kind, f"{failure.line}: {line}")
+        self._fail(failure)
 
     def _fail(self, failure: TaskFailed) -> None:
         """End the connection: commands under way fail, others are never sent."""

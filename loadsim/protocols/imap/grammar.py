@@ -32,6 +32,7 @@ from loadsim.protocols.imap.responses import (
     ResponseCode,
     Search,
     Tagged,
+    Unknown,
 )
 from loadsim.protocols.imap.sets import NumberSet
 from loadsim.protocols.imap.values import DEEPEST, LARGEST_NUMBER64, Value, body_of, decoded, envelope_of, malformed
@@ -143,7 +144,9 @@ def _untagged(raw: bytes) -> Response | None:
             if number > MOST_MESSAGES:
                 raise ProtocolError("IMAP EXISTS", f"more than {MOST_MESSAGES} messages")
             return Exists(number)
-        return Expunged(_within(number, 1, LARGEST_NUMBER, "EXPUNGE")) if name == b"EXPUNGE" else None
+        if name == b"EXPUNGE":
+            return Expunged(_within(number, 1, LARGEST_NUMBER, "EXPUNGE"))
+        return None if name == b"RECENT" else Unknown(f"{number} {decoded(name)}")
     if name in _CONDITIONS:
         text = _RESPONSE_TEXT.match(raw, at)
         assert text is not None, "it matches any text"
@@ -151,7 +154,9 @@ def _untagged(raw: bytes) -> Response | None:
         named = ResponseCode(decoded(code).upper(), decoded(arguments)) if code else None
         return Condition(decoded(name), named, decoded(shown))
     reader = _DATA.get(name)
-    return reader(raw, at) if reader else None
+    if reader is not None:
+        return reader(raw, at)
+    return None if name in _UNUSED else Unknown(decoded(name))
 
 
 def capabilities_of(raw: bytes) -> frozenset[str]:
@@ -413,6 +418,9 @@ def _plain_envelope(match: re.Match[bytes]) -> Envelope:
 
 
 _CONDITIONS = frozenset({b"OK", b"NO", b"BAD", b"BYE", b"PREAUTH"})
+_UNUSED = frozenset({b"FLAGS", b"ENABLED", b"ID", b"VANISHED", b"QUOTAROOT"})
+"""Responses of commands and extensions of which loadsim uses other responses."""
+
 _DATA: Mapping[bytes, Callable[[bytes, int], Response]] = {
     b"CAPABILITY": lambda raw, at: Capability(capabilities_of(raw[at:])),
     b"LIST": _list,

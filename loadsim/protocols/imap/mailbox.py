@@ -39,6 +39,7 @@ from loadsim.protocols.imap.responses import (
     QuotaLimits,
     Response,
     Search,
+    Unknown,
 )
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.sets import NumberSet
@@ -146,7 +147,7 @@ class ImapMailbox:
         for fetched in answer.data:
             if isinstance(fetched, Fetched) and fetched.uid == uids[0] and fetched.structure is not None:
                 return structure_of(fetched.structure)
-        raise MailMissing("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
+        raise MailMissing("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}{_instead([answer])}")
 
     async def part(self, ref: Hashable, part: Part) -> bytes:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5), or a part of the whole message."""
@@ -163,7 +164,7 @@ class ImapMailbox:
                 data = fetched.sections.get(part.name)
                 if data is not None:
                     return data
-        raise MailMissing("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}")
+        raise MailMissing("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}{_instead([answer])}")
 
     # --- changing ---
 
@@ -351,7 +352,7 @@ class ImapMailbox:
         for response in answer.data:
             if isinstance(response, MailboxStatus) and self.session.names.folder(response.name) == folder:
                 return response.items
-        raise ServerRefused("STATUS without data", folder)
+        raise ServerRefused("STATUS without data", f"{folder}{_instead([answer])}")
 
     def keeps(self, flag: Flag) -> bool:
         """By PERMANENTFLAGS (RFC 9051 section 7.1); without it, all are kept (section 6.3.2)."""
@@ -505,7 +506,7 @@ class ImapMailbox:
             whole = NumberSet.union(copied)
             evident = all(uid in whole for uid in uids)
         if not evident:
-            raise MailMissing(f"{name} without effect", f"on some of {len(uids)} messages")
+            raise MailMissing(f"{name} without effect", f"on some of {len(uids)} messages{_instead(answers)}")
 
     async def _check_expungeable(self, connection: ImapConnection, uids: Sequence[int]) -> None:
         """Raise `ServerRefused` if a plain EXPUNGE, the only one without UIDPLUS, would delete others' messages."""
@@ -514,7 +515,8 @@ class ImapMailbox:
         answer = await connection.send("UID SEARCH", b"DELETED")
         results = [response.numbers for response in answer.data if isinstance(response, Search)]
         if not results:
-            raise ServerRefused("UID SEARCH without data", "EXPUNGE might delete others' messages")
+            might = f"EXPUNGE might delete others' messages{_instead([answer])}"
+            raise ServerRefused("UID SEARCH without data", might)
         marked = NumberSet.union(results)
         others = marked.size - sum(uid in marked for uid in set(uids))
         if others:
@@ -529,12 +531,19 @@ class ImapMailbox:
             answers.append(await connection.send("EXPUNGE"))
         gone = _expunged(answers)
         if gone < len(set(uids)):
-            raise MailMissing("EXPUNGE without effect", f"on {len(set(uids)) - gone} of {len(set(uids))} messages")
+            on = f"on {len(set(uids)) - gone} of {len(set(uids))} messages{_instead(answers)}"
+            raise MailMissing("EXPUNGE without effect", on)
 
 
 def _expunged(answers: Iterable[Answer]) -> int:
     """Return the number of messages that these answers report as removed (RFC 9051 section 7.5.1)."""
     return sum(isinstance(response, Expunged) for answer in answers for response in answer.data)
+
+
+def _instead(answers: Iterable[Answer]) -> str:
+    """Return the first unknown response, as a clause, in place of the data that a command should have."""
+    unknown = (response.name for answer in answers for response in answer.data if isinstance(response, Unknown))
+    return next((f"; the server sent * {name}" for name in unknown), "")
 
 
 def _fetched(answers: Iterable[Answer]) -> Iterator[Fetched]:

@@ -121,6 +121,12 @@ class Expunged(NamedTuple):
     number: int
 
 
+class Unknown(NamedTuple):
+    """The name of a response that no RFC has, with the number before it: perhaps a misspelt one."""
+
+    name: str
+
+
 class Address(NamedTuple):
     """One address of an envelope. Without a host it opens or closes a group (RFC 9051 section 7.5.2)."""
 
@@ -201,4 +207,5 @@ Response = (
     | Exists
     | Expunged
     | Fetched
+    | Unknown
 )

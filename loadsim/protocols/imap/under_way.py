@@ -21,10 +21,11 @@ from loadsim.protocols.imap.responses import (
     Response,
     Search,
     Tagged,
+    Unknown,
 )
 from loadsim.protocols.imap.values import malformed
 
-WANTED: Mapping[str, tuple[type[Response], ...]] = {
+_DATA: Mapping[str, tuple[type[Response], ...]] = {
     "CAPABILITY": (Capability,),
     "EXPUNGE": (Expunged,),
     "FETCH": (Fetched,),
@@ -40,7 +41,9 @@ WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "UID SEARCH": (Search,),
     "UID STORE": (Fetched, Expunged),
 }
-"""The untagged data that is kept for each command. Other commands keep none."""
+
+WANTED = {name: (*kinds, Unknown) for name, kinds in _DATA.items()}
+"""The untagged data that is kept for each command, and what may stand in its place. Other commands keep none."""
 
 
 @dataclass(slots=True, eq=False)

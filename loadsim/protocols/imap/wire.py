@@ -48,6 +48,7 @@ class ImapWire:
     taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
     taken_responses: int = field(default=0, init=False)
     held_bytes: int = field(default=0, init=False)  # behind the last response that was yielded
+    malformed: bytes = field(default=b"", init=False)  # the beginning of the response that did not parse
     _held: bytearray = field(default_factory=bytearray, init=False)  # the beginning of an incomplete response
     _searched: int = field(default=0, init=False)  # the offset in it before which no line ends
     _line: int = field(default=0, init=False)  # the offset of its present line
@@ -58,6 +59,13 @@ class ImapWire:
         """The weight of all complete responses, an estimate of the memory that they take."""
         line_bytes = self.taken_bytes - self.taken_literal_bytes
         return self.taken_literal_bytes + line_bytes * LINE_WEIGHT + self.taken_responses * self.response_bytes
+
+    @property
+    def unfinished(self) -> bytes:
+        """The beginning of the incomplete response, up to a bare LF, which ends no line (RFC 3501 section 2.2)."""
+        at = self._held.find(b"\n")
+        is_bare = at >= 0 and self._held[at - 1 : at] != b"\r"  # a CRLF before it would be that of a literal
+        return bytes(self._held[: at + 1] if is_bare else self._held[:KEPT_BYTES])
 
     def feed(self, data: bytes) -> Iterable[Response]:
         """Take a piece of the stream; return an iterable that parses each response after the caller took the last.
@@ -73,7 +81,11 @@ class ImapWire:
             whole = data[:-2]
             if self.keep is not None:
                 self.keep(whole[:KEPT_BYTES])
-            response = self.read(whole)
+            try:
+                response = self.read(whole)
+            except ProtocolError:
+                self.malformed = whole[:KEPT_BYTES]
+                raise
             return () if response is None else (response,)
         return self._responses(data)
 
@@ -103,7 +115,11 @@ class ImapWire:
             self.held_bytes = length - begin
             if self.keep is not None:
                 self.keep(whole[:KEPT_BYTES])
-            response = self.read(whole)
+            try:
+                response = self.read(whole)
+            except ProtocolError:
+                self.malformed = whole[:KEPT_BYTES]
+                raise
             if response is not None:
                 yield response
         if stream is data:
