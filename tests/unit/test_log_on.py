@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from imap_script import PATIENCE_S
@@ -19,6 +20,7 @@ from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
 from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.protocols.registry import open_driver
+from loadsim.protocols.sasl import choice
 from loadsim.provisioning.sessions import NullObserver
 
 TOKEN = "EwBAAl3BAAUFFpUAo7J3Ve0bjLBWZWCclRC3EoAA"
@@ -169,6 +171,98 @@ def test_the_command_is_not_sent_in_place_of_the_method(driver: str) -> None:
     failure = log_on(driver, greeting, steps[:1], methods=("scram-sha-1",))
     assert isinstance(failure, ServerRefused)
     assert "expected scram-sha-1, the server offers PLAIN" in failure.line
+
+
+@pytest.fixture
+def first_log_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of any server."""
+    for known, value in (("_keeps_secrets", {}), ("_doubted", set())):
+        monkeypatch.setattr(choice, known, value)
+
+
+PLAIN = re.escape(in_base64("\0user\0pencil"))
+NO = {True: "%t NO [AUTHENTICATIONFAILED] no|", False: "535 5.7.8 no|"}
+
+
+def offering(driver: str, *log_ons: Sequence[tuple[str, str, str]]) -> tuple[str, list[Step]]:
+    """A server with three methods. Each log-on has those that are tried, patterns of what follows, and the answers."""
+    imap, steps = driver in IMAP, list[Step]()
+    offer = "* CAPABILITY IMAP4rev1 SASL-IR AUTH=PLAIN AUTH=CRAM-MD5 AUTH=SCRAM-SHA-256|%t OK done|"
+    for methods in log_ons:
+        steps.append(
+            (r"\w+ CAPABILITY", offer) if imap else (r"EHLO .*", "250-x|250 AUTH CRAM-MD5 PLAIN SCRAM-SHA-256|")
+        )
+        command = r"\w+ AUTHENTICATE" if imap else "AUTH"
+        steps += [(f"{command} {method} {words}", answer) for method, words, answer in methods]
+        if imap and methods[-1][2] == end(driver, True):
+            steps.append(AFTER)
+    return "* OK ready" if imap else "220 mail", steps
+
+
+@pytest.mark.usefixtures("first_log_on")
+@pytest.mark.parametrize("driver", EACH)
+@pytest.mark.parametrize("proved", [False, True])
+def test_a_server_that_keeps_no_secrets_for_its_strongest_method(driver: str, proved: bool, monkeypatch: Any) -> None:
+    """mailutils 3.21 refuses SCRAM after the proof, Dovecot before. From then on, PLAIN is the first."""
+    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
+    refused, done = end(driver, False), end(driver, True)
+    challenge = plus(driver, "r=noncex,s=c2FsdA==,i=4096")
+    scram = ("SCRAM-SHA-256", ".*", challenge if proved else refused)
+    plain = ("PLAIN", PLAIN, done)
+    greeting, steps = offering(driver, [scram, plain], [plain], [plain])
+    if proved:
+        steps.insert(2, (r"\S+", refused))
+
+    async def session() -> None:
+        async with served(greeting, steps) as services:
+            for user in (USER, USER, replace(USER, number=2)):
+                await log_on_and_off(driver, services, user)
+
+    asyncio.run(session())
+    assert f"{'IMAP' if driver in IMAP else 'SMTP'} plain" in choice.used_methods()
+
+
+@pytest.mark.usefixtures("first_log_on")
+@pytest.mark.parametrize("driver", EACH)
+def test_a_wrong_password_is_tried_once_more(driver: str) -> None:
+    """Once for each user, so that no account is locked for it; the error names both methods."""
+    scram, plain = (("SCRAM-SHA-256", ".*", end(driver, False)), ("PLAIN", PLAIN, end(driver, False)))
+    greeting, steps = offering(driver, [scram, plain], [scram], [scram, plain])
+
+    async def session() -> list[str]:
+        lines = []
+        async with served(greeting, steps) as services:
+            for user in (USER, USER, replace(USER, number=2)):
+                with pytest.raises(ServerRefused) as refused:
+                    await log_on_and_off(driver, services, user)
+                lines.append(refused.value.line.partition(")")[0])
+        return lines
+
+    assert asyncio.run(session()) == [f"(scram-sha-256{then}" for then in (", then plain", "", ", then plain")]
+
+
+@pytest.mark.usefixtures("first_log_on")
+@pytest.mark.parametrize("driver", EACH)
+@pytest.mark.parametrize("why", ["named", "limit", "kept"])
+def test_no_other_method_is_tried(driver: str, why: str) -> None:
+    """In place of one that the scenario names, for a limit, and on a server that has accepted a proof."""
+    imap = driver in IMAP
+    limit = "%t NO [LIMIT] later|" if imap else "454 4.7.0 later|"
+    scram = ("SCRAM-SHA-256", ".*", limit if why == "limit" else end(driver, False))
+    cram_md5 = ("CRAM-MD5", "", plus(driver, "<1@mail>"))
+    greeting, steps = offering(driver, *([[cram_md5]] if why == "kept" else []), [scram])
+    if why == "kept":
+        steps[1] = (steps[1][0].strip(), steps[1][1])
+        steps[2:2] = [(r"\S+", end(driver, True)), *([AFTER] if imap else [])]
+
+    async def session() -> None:
+        async with served(greeting, steps) as services:
+            if why == "kept":
+                await log_on_and_off(driver, services, USER, ("cram-md5",))
+            with pytest.raises(ServerRefused):
+                await log_on_and_off(driver, services, USER, ("scram-sha-256", "plain") if why == "named" else ())
+
+    asyncio.run(session())
 
 
 GOOGLE_IMAP = (

@@ -296,7 +296,7 @@ def test_the_error_states_the_expiry(tmp_path: Path) -> None:
         raise ServerRefused("NO [AUTHENTICATIONFAILED] AUTHENTICATE", "NO failed")
 
     with pytest.raises(ServerRefused) as failed:
-        asyncio.run(authenticate.log_on("oauthbearer", ENDPOINT, account, perform))
+        asyncio.run(authenticate.log_on("IMAP", ENDPOINT, account, Offer(frozenset({"OAUTHBEARER"})), "", perform))
     reasons = "oauthbearer: invalid_token: the token expired at 2001-09-09 01:46:40 UTC"
     assert failed.value.line == f"({reasons}) NO failed" and expired not in str(failed.value)
 

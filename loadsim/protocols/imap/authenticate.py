@@ -7,7 +7,6 @@ import ssl
 import sys
 
 from loadsim.errors import ServerRefused
-from loadsim.model.log_on import LOGIN_COMMAND
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.imap.commands import astring
 from loadsim.protocols.imap.connection_port import ImapConnection
@@ -15,7 +14,7 @@ from loadsim.protocols.imap.grammar import capabilities_of
 from loadsim.protocols.imap.responses import Capability
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.authenticate import Dialogue
-from loadsim.protocols.sasl.choice import Offer, choose
+from loadsim.protocols.sasl.choice import Offer
 from loadsim.protocols.sasl.exchange import Exchange
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
@@ -75,16 +74,15 @@ async def _authenticate(
     disabled = "LOGINDISABLED" in offered
     offer = Offer(mechanisms, login_command=not disabled, encrypted=endpoint.tls != "none")
     refusal = "LOGINDISABLED" if disabled and not endpoint.methods else "no AUTHENTICATE"
-    connection.method = method = choose("IMAP", endpoint, account, offer, refusal)
-    if method == LOGIN_COMMAND:
-        await connection.send("LOGIN", astring(account.name), astring(account.password))
-        return
 
-    async def perform(exchange: Exchange) -> None:
+    async def perform(exchange: Exchange | None) -> None:
+        if exchange is None:
+            await connection.send("LOGIN", astring(account.name), astring(account.password))
+            return
         # The initial response is sent at once with SASL-IR (RFC 4959).
         await _exchange(connection, Dialogue(exchange, LONGEST_INITIAL_BYTES if "SASL-IR" in offered else -1))
 
-    await sasl.log_on(method, endpoint, account, perform)
+    connection.method = await sasl.log_on("IMAP", endpoint, account, offer, refusal, perform)
 
 
 async def _exchange(connection: ImapConnection, dialogue: Dialogue) -> None:

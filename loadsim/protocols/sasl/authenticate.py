@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadsim.errors import ProtocolError, ServerRefused
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused
 from loadsim.model.log_on import LOGIN_COMMAND, TOKEN_METHODS
 from loadsim.model.ports import Account, Endpoint
+from loadsim.protocols.sasl import choice, tokens
 from loadsim.protocols.sasl import exchange as messages
-from loadsim.protocols.sasl import tokens
+from loadsim.protocols.sasl.choice import Offer
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.sasl.scram import Scram
 
@@ -24,13 +26,47 @@ _NAMED = frozenset(("plain", "login", LOGIN_COMMAND))
 """Methods that an error does not name: they are the usual ones."""
 
 
-async def log_on(
-    method: str, endpoint: Endpoint, account: Account, perform: Callable[[Exchange], Awaitable[None]]
-) -> None:
-    """Log on by a SASL method. `perform` sends the messages of an exchange, and raises `ServerRefused` for a refusal.
+_DENIED = re.compile(r"(NO|BAD) (\[(AUTHENTICATIONFAILED|other)\] )?AUTHENTICATE|5(04|34|35) AUTH")
+"""The kinds of refusals of a method or of its secret (RFC 5530, RFC 4954 section 4). Others are of limits, say."""
 
-    A refusal gets the method, and the reasons that the exchange and the token have.
+Perform = Callable[[Exchange | None], Awaitable[None]]
+"""Sends the messages of an exchange, or the command LOGIN for None. Raises `ServerRefused` for a refusal."""
+
+
+async def log_on(
+    service: str, endpoint: Endpoint, account: Account, offer: Offer, refusal: str, perform: Perform
+) -> str:
+    """Log on to a service (IMAP or SMTP) by the method that `choice` finds, and return the method.
+
+    Raises `ServerRefused` of the kind `refusal` without a method. If another one is tried, a refusal names both.
     """
+    method = choice.choose(endpoint, account, offer, refusal)
+    try:
+        await _log_on_by(method, endpoint, account, perform)
+    except ServerRefused as first:
+        other = choice.second(endpoint, account, offer, method) if _DENIED.fullmatch(first.kind) else None
+        if other is None:
+            raise
+        try:
+            await _log_on_by(other, endpoint, account, perform)
+        except (ServerRefused, ServerLost) as again:  # some servers end a connection after a refusal
+            choice.tried_second(endpoint, account, succeeded=False)
+            if isinstance(again, ProtocolError):
+                raise
+            if isinstance(again, ServerLost):
+                raise first from None
+            raise ServerRefused(again.kind, f"({method}, then {other}) {again.line}") from None
+        choice.tried_second(endpoint, account, succeeded=True)
+        method = other
+    choice.accepted(service, endpoint, method)
+    return method
+
+
+async def _log_on_by(method: str, endpoint: Endpoint, account: Account, perform: Perform) -> None:
+    """Log on by a method. A refusal gets its name, and the reasons that the exchange and the token have."""
+    if method == LOGIN_COMMAND:
+        await perform(None)
+        return
     token = ""
     if method in TOKEN_METHODS:
         assert account.token_file is not None

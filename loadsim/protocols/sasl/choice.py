@@ -19,6 +19,10 @@ _BY_PASSWORD = {
 """The order of `auto` with and without TLS. Over TLS, CRAM-MD5 protects nothing, and servers must keep passwords."""
 
 
+_BY_STORED_SECRET = frozenset({*SCRAM_METHODS, "cram-md5"})
+"""Methods for which a server must keep secrets of their own, since it does not get the password."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """The methods of a server on a connection: SASL mechanisms in capitals, and whether IMAP's LOGIN may be used."""
@@ -39,20 +43,32 @@ class Offer:
 
 
 _used: set[str] = set()
-"""The methods of this process so far, with their services, such as "IMAP plain"."""
+"""The methods that were accepted in this process, with their services, such as "IMAP plain"."""
+
+_keeps_secrets: dict[tuple[str, int], bool] = {}
+"""True for the addresses of servers that keep secrets for `_BY_STORED_SECRET`, False for others, as log-ons showed."""
+
+_doubted: set[tuple[str, int, int]] = set()
+"""Addresses and users that were refused by two methods."""
 
 
 def used_methods() -> list[str]:
-    """Return the methods that were chosen in this process, with their services."""
+    """Return the methods that were accepted in this process, with their services."""
     return sorted(_used)
 
 
-def choose(service: str, endpoint: Endpoint, account: Account, offer: Offer, refusal: str) -> str:
-    """Return the log-on method for a service (IMAP or SMTP). Raises `ServerRefused` of this kind without one."""
+def accepted(service: str, endpoint: Endpoint, method: str) -> None:
+    """Take the method of a log-on that succeeded at a service (IMAP or SMTP)."""
+    _used.add(f"{service} {method}")
+    if method in _BY_STORED_SECRET:
+        _keeps_secrets[endpoint.host, endpoint.port] = True
+
+
+def choose(endpoint: Endpoint, account: Account, offer: Offer, refusal: str) -> str:
+    """Return the log-on method. Raises `ServerRefused` of this kind without one."""
     method = chosen(endpoint, account, offer)
     if method is None:
         raise ServerRefused(refusal, missing(endpoint, account, offer))
-    _used.add(f"{service} {method}")
     return method
 
 
@@ -63,10 +79,40 @@ def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
     """
     if endpoint.methods:
         return next(filter(offer.has, endpoint.methods), None)
-    for method in _automatic(endpoint, account, offer):
-        if offer.has(method) and (account.authzid is None or method in WITH_AUTHZID):
-            return method
-    return None
+    usable = [method for method in _automatic(endpoint, account, offer) if _fits(method, account, offer)]
+    if not _keeps_secrets.get((endpoint.host, endpoint.port), True):
+        usable.sort(key=_BY_STORED_SECRET.__contains__)
+    return next(iter(usable), None)
+
+
+def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> str | None:
+    """Return the method to try after `auto` was refused by this one; None for none.
+
+    A server may offer SCRAM and CRAM-MD5, and keep no secrets for them: its refusal is that of a wrong password. By
+    the second method it gets the password itself. To spare accounts a lock-out, it is tried once for each user, and
+    only until a log-on has shown which secrets the server keeps.
+    """
+    at = endpoint.host, endpoint.port
+    if (
+        endpoint.methods
+        or refused not in _BY_STORED_SECRET
+        or at in _keeps_secrets
+        or (*at, account.number) in _doubted
+    ):
+        return None
+    return next((method for method in ("plain", LOGIN_COMMAND, "login") if _fits(method, account, offer)), None)
+
+
+def tried_second(endpoint: Endpoint, account: Account, succeeded: bool) -> None:
+    """Take the end of a log-on by the second method."""
+    if succeeded:
+        _keeps_secrets.setdefault((endpoint.host, endpoint.port), False)
+    else:
+        _doubted.add((endpoint.host, endpoint.port, account.number))
+
+
+def _fits(method: str, account: Account, offer: Offer) -> bool:
+    return offer.has(method) and (account.authzid is None or method in WITH_AUTHZID)
 
 
 def _automatic(endpoint: Endpoint, account: Account, offer: Offer) -> Iterator[str]:

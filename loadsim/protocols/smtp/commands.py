@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadsim.model.ports import Account, Endpoint
+from loadsim.model.ports import Endpoint
 from loadsim.protocols.sasl.authenticate import Dialogue
-from loadsim.protocols.sasl.choice import Offer, choose
+from loadsim.protocols.sasl.choice import Offer
 from loadsim.protocols.sasl.exchange import Exchange
 
 _LONG_BYTES = 8192
@@ -73,12 +73,11 @@ def auth(words: Sequence[bytes]) -> SmtpCommand:
     return SmtpCommand(AUTH, b"AUTH %b\r\n" % b" ".join(words))
 
 
-def method_of(endpoint: Endpoint, account: Account, offered: Mapping[str, str]) -> str:
-    """Return the chosen log-on method; "" for no log-on. Raises `ServerRefused` if the server offers none."""
+def offer_of(endpoint: Endpoint, offered: Mapping[str, str]) -> Offer | None:
+    """Return the log-on methods that a server offers; None for no log-on."""
     if not endpoint.auth or ("AUTH" not in offered and not endpoint.methods):
-        return ""
-    offer = Offer(frozenset(offered.get("AUTH", "").split()), encrypted=endpoint.tls != "none")
-    return choose("SMTP", endpoint, account, offer, "no AUTH")
+        return None
+    return Offer(frozenset(offered.get("AUTH", "").split()), encrypted=endpoint.tls != "none")
 
 
 def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> SmtpCommand:

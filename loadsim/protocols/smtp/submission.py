@@ -133,9 +133,10 @@ class SmtpSubmission:
                 await connection.start_tls(context, endpoint.tls_name)
                 await connection.send(commands.ehlo(connection.own_address))
             connection.remember_tls()
-            self._method = commands.method_of(endpoint, self.account, connection.offered)
-            if self._method:
-                await sasl.log_on(self._method, endpoint, self.account, partial(_authenticate, connection))
+            offer = commands.offer_of(endpoint, connection.offered)
+            if offer is not None:
+                perform = partial(_authenticate, connection)
+                self._method = await sasl.log_on("SMTP", endpoint, self.account, offer, "no AUTH", perform)
         except ServerRefused:
             connection.leave()
             raise
@@ -145,8 +146,9 @@ class SmtpSubmission:
         return connection
 
 
-async def _authenticate(connection: SmtpConnection, exchange: Exchange) -> None:
+async def _authenticate(connection: SmtpConnection, exchange: Exchange | None) -> None:
     """AUTH (RFC 4954), and the responses to its challenges."""
+    assert exchange is not None, "LOGIN is a command of IMAP"
     dialogue = commands.dialogue_of(exchange)
     challenge = await connection.send(commands.auth(dialogue.words))
     while challenge is not None:
