@@ -502,11 +502,12 @@ class ServerOffer(NamedTuple):
     """The offer of a server to a user after log-on.
 
     `features` are IMAP capabilities or SMTP extensions with their parameters, in capitals. `method` is the log-on
-    method that was used; "" for none.
+    method that was used; "" for none. `permanent_flags` are those of the open folder, as the server states them.
     """
 
     features: frozenset[str]
     method: str
+    permanent_flags: str = ""
 
     def limit(self, *names: str) -> int | None:
         """Return the number in a feature such as "SIZE 1000" or "APPENDLIMIT=1000"; None if it states none."""

@@ -35,6 +35,7 @@ class CheckPlace:
     offer: ServerOffer
     quotas: Sequence[Quota]
     names: Mapping[str, str]
+    missing_folder: str
     created: tuple[str, ...] = ()
 
 
@@ -56,9 +57,16 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
     names = {name: mailbox.name_on_server(name) for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, folder)}
     with suppress(ServerRefused):
         names["A/B"] = mailbox.name_on_server("A/B")
+    missing_folder = ""
+    try:
+        await mailbox.open(f"{folder} missing")
+    except ServerRefused as failure:
+        missing_folder = failure.line or failure.kind
     others = any(header.tag is None for header in await mailbox.headers(INBOX, NEWEST))
     holder = manifest.holder_in(found)
-    place = CheckPlace(account, folder, others, before, holder, new_folder, mailbox.offer, quotas, names)
+    place = CheckPlace(
+        account, folder, others, before, holder, new_folder, mailbox.offer, quotas, names, missing_folder
+    )
     places.append(place)
     # The manifest names the folders before they exist.
     if new_folder:

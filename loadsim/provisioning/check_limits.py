@@ -18,9 +18,9 @@ from loadsim.provisioning.server_report import Observation
 
 CAPABILITIES = (
     *("IDLE", "MOVE", "UIDPLUS", "LITERAL+", "SPECIAL-USE", "NAMESPACE", "UNSELECT", "CONDSTORE", "LIST-STATUS"),
-    *("MULTIAPPEND", "SASL-IR", "QUOTA"),
+    *("MULTIAPPEND", "QUOTA"),
 )
-"""IMAP capabilities that loadsim uses if they are offered."""
+"""IMAP capabilities that loadsim uses if they are offered after the log-on; SASL-IR is for the log-on."""
 
 EXTENSIONS = ("PIPELINING", "SIZE", "8BITMIME")
 """SMTP extensions that loadsim uses if they are offered."""

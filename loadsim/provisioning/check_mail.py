@@ -17,7 +17,7 @@ from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
-from loadsim.provisioning.server_report import Observation, lacking
+from loadsim.provisioning.server_report import Observation, ServerFacts, lacking
 from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, preparing_driver, visit
 
 POLL_S = 0.25
@@ -43,6 +43,7 @@ class Check:
     tasks: list[TaskCheck] = field(default_factory=list)
     touched: set[int] = field(default_factory=set)
     smtp: ServerOffer | None = None
+    facts: ServerFacts = field(default_factory=ServerFacts)
     overdue: set[str] = field(default_factory=set)
     """The ids of messages that were waited for, and did not arrive."""
 

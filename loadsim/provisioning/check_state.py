@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import cast
 
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.ports import INBOX, Flag, MessageRef, Provisioning
+from loadsim.model.ports import INBOX, SENT_ITEMS, Flag, MessageRef, Provisioning
 from loadsim.model.state_checks import StateChecks
 from loadsim.protocols.registry import open_driver
+from loadsim.provisioning.check_facts import MovingObserver, WatchingObserver, keywords_of
 from loadsim.provisioning.check_folders import NEWEST
 from loadsim.provisioning.check_mail import Check
-from loadsim.provisioning.check_tasks import FIRST_POLL_S, CheckObserver
+from loadsim.provisioning.check_tasks import FIRST_POLL_S
 from loadsim.provisioning.server_report import Observation, lacking
 from loadsim.provisioning.sessions import preparing_driver
 
@@ -27,9 +30,9 @@ KINDS = ("ups1K", "ups2K", "ups4K")
 
 async def try_state(check: Check) -> None:
     """Change messages of the check in the Inbox and in its folder, and list them in both sessions."""
-    place, observer = check.places[0], CheckObserver()
+    place, moving, watching = check.places[0], MovingObserver(), WatchingObserver()
     driver = open_driver(preparing_driver(check.services), check.services)
-    acts, watches = (cast(Provisioning, driver.session(place.account, observer).mailbox) for _ in range(2))
+    acts, watches = (cast(Provisioning, driver.session(place.account, each).mailbox) for each in (moving, watching))
     try:
         await acts.log_on()
         try:
@@ -39,9 +42,13 @@ async def try_state(check: Check) -> None:
             return
         for mailbox in (acts, watches):
             await mailbox.headers(INBOX, NEWEST)
+        held = await acts.listing([SENT_ITEMS, place.folder])  # saved by APPEND; copied and moved, once delivered
+        saved, delivered = (keywords_of(check, held[folder]) for folder in (SENT_ITEMS, place.folder))
+        check.facts = replace(check.facts, delivered_keywords=delivered, appended_keywords=saved)
         for _ in range(ROUNDS):
             await watches.watch()
-            await _try_once(check, acts, watches, place.folder, observer)
+            await _try_once(check, acts, watches, place.folder, watching)
+        check.facts = replace(check.facts, copyuid=moving.lines.copyuid)
         for mailbox in (acts, watches):
             await mailbox.log_off()
     except TaskFailed as failure:
@@ -52,7 +59,7 @@ async def try_state(check: Check) -> None:
 
 
 async def _try_once(
-    check: Check, acts: Provisioning, watches: Provisioning, folder: str, observer: CheckObserver
+    check: Check, acts: Provisioning, watches: Provisioning, folder: str, watching: WatchingObserver
 ) -> None:
     account = check.places[0].account
     outgoing = [check.post.compose(account, {account.number: account.address}, kind) for kind in KINDS]
@@ -67,12 +74,18 @@ async def _try_once(
             await own(watches, name)
 
     # New mail.
-    observer.news.clear()
+    watching.begin()
+    appended_s = 0.0
     for each in outgoing:
         await acts.append(INBOX, each.message)
+        appended_s = appended_s or time.monotonic()
     with suppress(TimeoutError):
         async with asyncio.timeout(FIRST_POLL_S):
-            await observer.news.wait()
+            await watching.news.wait()
+    if watching.announced_s is not None:
+        announced_ms = round(1000 * max(0.0, watching.announced_s - appended_s), 1)
+        slowest_ms = max(announced_ms, check.facts.announced_ms or 0.0)
+        check.facts = replace(check.facts, announced_ms=slowest_ms)
     await watches.arrived()
     # Read and mark it.
     refs = await own(acts, INBOX)
@@ -99,7 +112,7 @@ async def _try_once(
         await own(acts, name)
 
 
-def state_of(checks: StateChecks, others: bool) -> Iterator[Observation]:
+def state_of(checks: StateChecks, others: bool = False) -> Iterator[Observation]:
     """Yield what the server's responses are held to be: a finding for each broken rule.
 
     With `others`, people may use a mailbox of the check, and change what its sessions know: no server is accused.

@@ -22,6 +22,7 @@ from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Acco
 from loadsim.model.state_checks import StateChecks
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
+from loadsim.provisioning.check_facts import with_offers
 from loadsim.provisioning.check_folders import make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, probe
@@ -108,10 +109,13 @@ async def check_server(
     for each in removed:
         if isinstance(each, AccountTaken):
             raise each
+    tasks = _merged(check.tasks)
+    failed = [task.failure for task in tasks if task.failure is not None]
     return ServerReport(
         accounts=tuple(account.login for account in check.accounts),
         server=(*offers(check.workload, limited, check.places, check.smtp), *check.server),
-        tasks=_merged(check.tasks),
+        tasks=tasks,
+        facts=with_offers(check, check.facts, [*check.server, *check.mail, *failed]),
         mail=(*check.mail, *limits(workload, check.places, check.smtp), *state_of(checks, check.others)),
         seconds=time.monotonic() - began,
         leftovers=tuple(str(each) for each in removed if each),

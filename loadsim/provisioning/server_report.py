@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loadsim.errors import TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Severity
+from loadsim.model.ports import Quota
 from loadsim.provisioning.answers import meaning
 
 
@@ -44,6 +45,29 @@ class TriedTask:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """Offers of a server and the form of its answers, for tables of servers; empty or None for what was not seen.
+
+    Keywords are those that the server itself set on mail that was delivered, and appended. `copyuid` is its place in
+    the answer to MOVE. `announced_ms` is the time from an APPEND until another session in IDLE got the first EXISTS.
+    `missing_folder` is the answer to SELECT of one. `refusals` are all others that the check met.
+    """
+
+    imap_capabilities: tuple[str, ...] = ()
+    smtp_extensions: tuple[str, ...] = ()
+    permanent_flags: str = ""
+    delivered_keywords: tuple[str, ...] | None = None
+    appended_keywords: tuple[str, ...] | None = None
+    copyuid: str = ""
+    announced_ms: float | None = None
+    missing_folder: str = ""
+    append_limit_bytes: int | None = None
+    message_limit_bytes: int | None = None
+    quotas: tuple[Quota, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ServerReport:
     """Everything that a check found. `accounts` are the log-on names of the accounts that it used.
 
@@ -57,6 +81,7 @@ class ServerReport:
     seconds: float = 0.0
     leftovers: tuple[str, ...] = ()
     monitors: tuple[Observation, ...] = ()
+    facts: ServerFacts = field(default_factory=ServerFacts)
 
     @property
     def lacks(self) -> Sequence[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import smtplib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from mailservers import numbered_accounts, submit
+from mailservers import logged_on, numbered_accounts, submit
 from provisioning import FOREIGN, USERS, Lab, Snapshot, lab_maker, own_message, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
 
@@ -269,6 +270,26 @@ def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> N
     assert document["verdict"] == f"{CAN_RUN}."
     assert [one["code"] for one in document["findings"]] == ["expect-provisional", "no-lists"]
     assert {task["task"]: task["commands"] for task in document["tasks"]}["MOVE"] == ["UID MOVE"]
+
+
+def test_facts_of_the_server(lab: Lab) -> None:
+    """They are what imaplib and smtplib see. Dovecot sends IDLE's announcements half a second later."""
+    facts = check(lab).facts
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        assert set(facts.imap_capabilities) == set(client.capability()[1][0].decode().upper().split())
+        assert client.select("INBOX")[0] == "OK"
+        assert facts.permanent_flags.encode() in client.response("PERMANENTFLAGS")[1]
+        status, said = client.select("missing")
+        assert facts.missing_folder.startswith(f"{status} {said[0].decode().split('issing')[0]}"[:20])
+    with smtplib.SMTP(lab.services.smtp.host, lab.services.smtp.port) as client:
+        client.ehlo()
+        assert {each.partition(" ")[0] for each in facts.smtp_extensions} == {
+            each.upper() for each in client.esmtp_features
+        }
+        assert facts.message_limit_bytes == int(client.esmtp_features["size"])
+    assert (facts.delivered_keywords, facts.appended_keywords, facts.refusals) == ((), (), ())
+    assert facts.copyuid == "untagged, before EXPUNGE"
+    assert facts.announced_ms is not None
 
 
 def test_a_run_that_cannot_become_valid_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

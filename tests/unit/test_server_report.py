@@ -14,6 +14,7 @@ from loadsim.model.workload import Workload
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
 from loadsim.provisioning.answers import meaning
+from loadsim.provisioning.check_facts import MoveLines
 from loadsim.provisioning.check_limits import new_mail, of_size
 from loadsim.provisioning.server_check import checked_users
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
@@ -150,3 +151,21 @@ def test_a_check_has_a_user_of_each_group(sizes: list[int], count: int) -> None:
     assert (users[0], users[-1], len(users)) == (1, sum(sizes), count)
     assert users == sorted(users)
     assert len({id(workload.population.group(user)) for user in users}) == min(len(sizes), 6)
+
+
+@pytest.mark.parametrize(
+    ("answer", "place"),
+    [
+        ([b"* OK [COPYUID 1 2 3] moved", b"* 1 EXPUNGE", b"t2 OK done"], "untagged, before EXPUNGE"),
+        ([b"* 1 EXPUNGE", b"* OK [copyuid 1 2 3] moved", b"t2 OK done"], "untagged, after EXPUNGE"),
+        ([b"* 1 EXPUNGE", b"t2 OK [COPYUID 1 2 3] done"], "tagged"),
+        ([b"* 1 EXPUNGE", b"t2 OK done"], "none"),
+    ],
+)
+def test_the_place_of_copyuid(answer: list[bytes], place: str) -> None:
+    """In the answer to MOVE only; the next command ends it."""
+    lines = MoveLines()
+    copied: list[bytes | int] = [1, b"t1 UID COPY 1 x", b"* 1 EXPUNGE", b"t1 OK [COPYUID 1 2 3] done"]
+    for line in [*copied, 2, b"t2 UID MOVE 1 x", *answer, 3, b"t3 UID COPY 1 x", b"t3 OK [COPYUID 1 2 3] done"]:
+        lines.append(line)
+    assert lines.copyuid == place

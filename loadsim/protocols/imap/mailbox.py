@@ -249,9 +249,10 @@ class ImapMailbox:
 
     @property
     def offer(self) -> ServerOffer:
-        """The capabilities after log-on, and the method."""
+        """The capabilities after log-on, the method, and PERMANENTFLAGS."""
         connection = self.session.connection
-        return ServerOffer(self.session.offered, "" if connection is None else connection.method)
+        method = "" if connection is None else connection.method
+        return ServerOffer(self.session.offered, method, self.session.lasting or "")
 
     async def quotas(self) -> Sequence[Quota]:
         """GETQUOTAROOT of the Inbox (RFC 9208 section 4.1.2); none without QUOTA."""
