@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import healthy, tables
+from bench import healthy, servers, tables
 from bench.__main__ import PAGES, PARTS, RESULTS, document, main, measure, read
 from bench.part import Effort
 from bench.table import BEGIN, END, NOTHING, is_current, put_into
 from loadsim.errors import ConfigError
+from loadsim.provisioning.server_report import ServerFacts
 
 KEPT = read(RESULTS)
 LONG = ("cluster", "cluster_many", "cluster_lag", "cluster_pull", "cluster_log_bytes")
@@ -72,6 +73,30 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
     for page, parts in PAGES.items():
         assert is_current(page, document(parts, KEPT)), page
         assert document(parts, {}).strip() == ""
+    assert is_current(servers.PAGE, servers.document(), servers.MARK)
+
+
+def test_a_server_that_is_kept_stands_in_the_tables(tmp_path: Path) -> None:
+    """By version, with the findings about it, but not those about the scenario."""
+    finding = {"code": "server-state-wrong"}
+    of_check = {"server": [{"finding": None}], "mail": [{"finding": finding}], "tasks": [{"failure": None}]}
+    for version, features in ("2.10", ["IDLE", "MOVE"]), ("2.9", ["IDLE"]):
+        facts = asdict(ServerFacts(imap_capabilities=tuple(features), missing_folder="NO", announced_ms=1500.4))
+        servers.keep(
+            "Our Server", version, of_check | {"can_run": True, "facts": facts, "findings": []}, "now", tmp_path
+        )
+    rows = [line[2:-2].split(" | ") for line in servers.document(tmp_path).splitlines() if line[:1] == "|"]
+    assert rows[2:4] == [
+        [f"Our Server {version}", "now", "", "1,500 ms", "", "", "server-state-wrong"] for version in ("2.9", "2.10")
+    ]
+    assert ["`IDLE`", "all"] in rows and ["`MOVE`", "Our Server 2.10"] in rows
+
+
+@pytest.mark.parametrize(("having", "told"), [("abc", "all"), ("ab", "all but c"), ("c", "c"), ("bc", "all but a")])
+def test_the_shorter_list_is_shown(having: str, told: str) -> None:
+    """Of the servers that offer something, and those that lack it."""
+    features = {each: ["X"] if each in having else [] for each in "abc"}
+    assert servers.offers(features) == [["`X`", told]]
 
 
 def test_tables_replace_those_in_a_page(tmp_path: Path) -> None:

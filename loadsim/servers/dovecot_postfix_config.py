@@ -31,7 +31,7 @@ class Layout:
 
 
 class Dialect(NamedTuple):
-    """The words of one series of releases for what `dovecot_conf` wants; `{}` in a setting is a file, or a directory."""
+    """The words of one series of releases for what `dovecot_conf` wants; `{}` in a setting is a path."""
 
     version: str
     cleartext: str
