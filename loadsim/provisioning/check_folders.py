@@ -61,7 +61,7 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
     try:
         await mailbox.open(f"{folder} missing")
     except ServerRefused as failure:
-        missing_folder = failure.line or failure.kind
+        missing_folder = failure.line if failure.line.startswith(("NO", "BAD")) else failure.kind
     others = any(header.tag is None for header in await mailbox.headers(INBOX, NEWEST))
     holder = manifest.holder_in(found)
     place = CheckPlace(
