@@ -27,8 +27,8 @@ ROLES = (
     (r"uidlist", "list"),
     (r"map\.index", "map"),
     (r"\.log", "index"),
-    (r"tmp/|\.temp|/u\.|/m\.|new/\w", "message"),
-    (r"new>|dbox-Mails>|storage>", "directory"),
+    (r"tmp/|\.temp|/u\.|/m\.|(new|cur)/\w", "message"),
+    (r"(new|cur)>|dbox-Mails>|storage>", "directory"),
 )
 """The role of a file by its path; None for those that only Dovecot has."""
 
