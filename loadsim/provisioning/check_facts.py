@@ -75,7 +75,7 @@ def with_offers(check: Check, facts: ServerFacts, seen: Sequence[Observation]) -
         facts,
         imap_capabilities=tuple(sorted(offer.features)) if offer else (),
         smtp_extensions=tuple(sorted(check.smtp.features)) if check.smtp else (),
-        permanent_flags=offer.permanent_flags if offer else "",
+        permanent_flags=facts.permanent_flags or (offer.permanent_flags if offer else ""),
         missing_folder=place.missing_folder if place is not None else "",
         append_limit_bytes=offer.limit("APPENDLIMIT") if offer else None,
         message_limit_bytes=check.smtp.limit("SIZE") if check.smtp else None,

@@ -48,7 +48,8 @@ async def try_state(check: Check) -> None:
         for _ in range(ROUNDS):
             await watches.watch()
             await _try_once(check, acts, watches, place.folder, watching)
-        check.facts = replace(check.facts, copyuid=moving.lines.copyuid)
+        lasting = acts.offer.permanent_flags  # once the Inbox had mail: Dovecot 2.4.5 adds its keywords then
+        check.facts = replace(check.facts, copyuid=moving.lines.copyuid, permanent_flags=lasting)
         for mailbox in (acts, watches):
             await mailbox.log_off()
     except TaskFailed as failure:
