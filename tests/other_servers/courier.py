@@ -2,7 +2,7 @@
 
 The programs are unpacked in a directory. Courier's configuration
 and the socket of its authentication have fixed paths. So both servers run in a view of /etc and /run of their own (see
-`mounts`); all files are in a directory of the instance. Written for Courier-IMAP 5.0 (Debian 12).
+`mounts`); all files are in a directory of the instance. Written for Courier-IMAP 5.0 to 6.0 (Debian 12 to sid).
 """
 
 import hashlib
@@ -29,19 +29,27 @@ from loadsim.servers.running import check_population
 from other_servers.exim import Exim
 from other_servers.mounts import View
 
-LIBRARY = "/usr/lib/courier"
-AUTHDAEMOND = f"{LIBRARY}/courier-authlib/authdaemond"
 USER = "mail"
 """Owner of the Maildirs."""
+
+AUTHDAEMOND = """\
+set -a
+. /etc/courier/authdaemonrc
+exec "$(awk 'END { print $NF }' /usr/sbin/authdaemond)"
+"""
+"""The start as by /usr/sbin/authdaemond, whose last word is the program, but in the foreground."""
 
 IMAPD = """\
 set -a
 . /etc/courier/imapd
 umask "$IMAP_UMASK"
-exec /usr/sbin/couriertcpd -address="$ADDRESS" -maxprocs="$MAXDAEMONS" -maxperip="$MAXPERIP" -listen=1000 \
-  $TCPDOPTS "$PORT" /usr/lib/courier/courier/imaplogin /usr/bin/imapd Maildir
+exec /usr/sbin/couriertcpd -address="$1" -maxprocs="$3" -maxperip="$3" -listen=1000 $TCPDOPTS "$2" \
+  /usr/lib/courier/courier/imaplogin /usr/bin/imapd Maildir
 """
-"""The start as by /usr/lib/courier/imapd, but in the foreground and without the list of refused addresses."""
+"""The start as by /usr/lib/courier/imapd, but in the foreground and without the list of refused addresses.
+
+Its arguments are address, port, and the number of sessions, which Debian limits to 40, and to 20 from one address.
+"""
 
 
 class Layout:
@@ -87,20 +95,23 @@ def start_courier(
     population, lists = check_population(accounts, lists)
     layout = Layout(directory.resolve())
     front = Exim(layout.root, layout.etc, layout.mail, USER)
-    view = View(layout.etc, ((layout.conf, "/etc/courier"), (layout.run, "/run")))
+    view = View(layout.etc, ((layout.run, "/run"),))
     prepare_directories(layout.root, (*layout.directories(), *front.directories()), (layout.auth_socket,))
     make_maildirs(layout, population)
     write_table(layout.conf / "authdaemonrc", 'authmodulelist="authuserdb"\ndaemons=5\n', PUBLIC)
     write_table(layout.conf / "userdb", userdb(layout, population), SECRET)
-    view.run("makeuserdb")
+    view.run("makeuserdb", "-f", str(layout.conf / "userdb"))
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
-        write_table(layout.conf / "imapd", imapd(imap_port, len(population) + further), PUBLIC)
+        most = 2 * (len(population) + further) + 100  # a lost session and the one that replaces it overlap
         front.configure(population, lists, LOOPBACK, smtp_port)
         masters = start_masters(
             (
                 (lambda: start_authdaemond(layout, view), lambda one: one.await_socket(layout.auth_socket)),
-                (lambda: start_imapd(layout, view), lambda one: one.await_greeting(LOOPBACK, imap_port, b"* OK")),
+                (
+                    lambda: start_imapd(layout, view, imap_port, most),
+                    lambda one: one.await_greeting(LOOPBACK, imap_port, b"* OK"),
+                ),
                 (lambda: front.start(view), lambda one: one.await_greeting(LOOPBACK, smtp_port, b"220")),
             )
         )
@@ -133,47 +144,14 @@ def userdb(layout: Layout, accounts: Sequence[Account]) -> str:
     return "".join(lines)
 
 
-def imapd(imap_port: int, sessions: int) -> str:
-    """Return Courier's file `imapd`: Debian's values, but no limits for one address.
-
-    MAXDAEMONS is 40 in Debian, MAXPERIP 20. Here they are twice the `sessions`, since a lost session and the one that
-    replaces it overlap.
-    """
-    most = 2 * sessions + 100
-    return f"""\
-ADDRESS={LOOPBACK}
-PORT={imap_port}
-MAXDAEMONS={most}
-MAXPERIP={most}
-TCPDOPTS="-nodnslookup -noidentlookup"
-IMAP_CAPABILITY="IMAP4rev1 UIDPLUS CHILDREN NAMESPACE THREAD=ORDEREDSUBJECT THREAD=REFERENCES SORT QUOTA IDLE"
-IMAP_KEYWORDS=1
-IMAP_ACL=1
-IMAP_PROXY=0
-IMAP_PROXY_FOREIGN=0
-IMAP_IDLE_TIMEOUT=60
-IMAP_MAILBOX_SANITY_CHECK=1
-IMAP_DISABLETHREADSORT=0
-IMAP_CHECK_ALL_FOLDERS=0
-IMAP_OBSOLETE_CLIENT=0
-IMAP_UMASK=022
-IMAP_USELOCKS=1
-IMAP_SHAREDINDEXFILE=/etc/courier/shared/index
-IMAP_ENHANCEDIDLE=0
-IMAP_TRASHFOLDERNAME=Trash
-IMAP_EMPTYTRASH=Trash:7
-IMAP_MOVE_EXPUNGE_TO_TRASH=0
-"""
-
-
 def start_authdaemond(layout: Layout, view: View) -> Master:
-    script = f"set -a; . /etc/courier/authdaemonrc; exec {AUTHDAEMOND}"
     layout.auth_socket.unlink(missing_ok=True)
-    return Master("authdaemond", view.command(["/bin/sh", "-c", script]), layout.auth_log)
+    return Master("authdaemond", view.command(["/bin/sh", "-c", AUTHDAEMOND]), layout.auth_log)
 
 
-def start_imapd(layout: Layout, view: View) -> Master:
-    return Master("couriertcpd", view.command(["/bin/sh", "-c", IMAPD]), layout.imapd_log)
+def start_imapd(layout: Layout, view: View, port: int, sessions: int) -> Master:
+    command = ["/bin/sh", "-c", IMAPD, "sh", LOOPBACK, str(port), str(sessions)]
+    return Master("couriertcpd", view.command(command), layout.imapd_log)
 
 
 def describe(front: Exim, view: View) -> str:

@@ -1,7 +1,7 @@
 """A private Cyrus (IMAP, LMTP) behind a private Postfix (SMTP), from Debian's packages.
 
 Its programs are unpacked in a directory (see `mounts`). Configuration, mailboxes, queue and sockets are in a directory
-of its own. Written for Cyrus 3.6 (Debian 12).
+of its own. Written for Cyrus 3.6 to 3.12 (Debian 12 to sid).
 """
 
 import imaplib
@@ -131,8 +131,8 @@ def _printable(text: str) -> str:
 def write_sasl(front: Postfix, accounts: Sequence[Account], view: View) -> str:
     """Let Postfix check passwords with a database of its own. Return the lines for main.cf.
 
-    Debian's Postfix reads SASL's settings in `sasl` of its configuration directory, and ignores
-    `cyrus_sasl_config_path`.
+    Debian's Postfix up to 3.7 looks for SASL's settings in `sasl` of its configuration directory, and ignores
+    `cyrus_sasl_config_path`; 3.10 and later follow that.
     """
     passwords, settings = front.conf / "sasldb2", front.conf / "sasl"
     write_passwords(passwords, "postfix", accounts, view)
@@ -144,7 +144,11 @@ def write_sasl(front: Postfix, accounts: Sequence[Account], view: View) -> str:
         f"mech_list: {MECHANISMS}",
     )
     write_table(settings / "smtpd.conf", "\n".join((*lines, "")), PUBLIC)
-    return f"smtpd_sasl_type = cyrus\nsmtpd_sasl_path = smtpd\nsmtpd_sasl_local_domain = {REALM}"
+    return f"""\
+smtpd_sasl_type = cyrus
+smtpd_sasl_path = smtpd
+smtpd_sasl_local_domain = {REALM}
+cyrus_sasl_config_path = {settings}"""
 
 
 def imapd_conf(layout: Layout) -> str:

@@ -1,7 +1,7 @@
 """A private Exim, which receives mail by SMTP and delivers it into Maildirs.
 
-Written for Exim 4.96 (Debian 12). Its configuration file and the name of its user are compiled into it, so it runs in
-a view of /etc of its own (see `mounts`).
+Written for Exim 4.96 to 4.100 (Debian 12 to sid). Its configuration file and the name of its user are compiled into it,
+so it runs in a view of /etc of its own (see `mounts`).
 """
 
 import grp

@@ -13,13 +13,22 @@ from loadsim.servers.command import run
 from loadsim.servers.private import check_path
 from other_servers import UNPACKED
 
+PRIVATE = """\
+mount --make-private /proc && mount --rbind / /proc/driver && mount --make-rprivate /proc/driver &&
+exec chroot /proc/driver /bin/sh -c "$1" "$@"
+"""
+"""Shell command that runs another one, with its arguments, where no mount is seen outside.
+
+`unshare --propagation private` refuses a chroot, since its / is no mount point. /proc is one everywhere.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
     """Directories that only a server's processes see. Unpacked packages are laid over /usr."""
 
     etc: Path | None = None
-    """Directory that is laid over /etc."""
+    """Directory that is laid over /etc, with that of the unpacked packages between them."""
     binds: tuple[tuple[Path, str], ...] = ()
     """Directories, each with the directory that it replaces."""
 
@@ -27,12 +36,12 @@ class View:
         """Return a command that makes the mounts, then becomes `command`, as the same process."""
         mounts = [
             f"mount -t overlay overlay -o ro,lowerdir={upper}:{lower} {lower}"
-            for upper, lower in ((unpacked() / "usr", "/usr"), (self.etc, "/etc"))
-            if upper is not None
+            for upper, lower in ((unpacked() / "usr", "/usr"), (f"{self.etc}:{unpacked()}/etc", "/etc"))
+            if lower == "/usr" or self.etc is not None
         ]
         mounts += [f"mount --bind {path} {place}" for path, place in self.binds]
         script = " && ".join((*mounts, 'exec "$@"'))
-        return ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script, "sh", *command]
+        return ["unshare", "--mount", "--propagation", "unchanged", "/bin/sh", "-c", PRIVATE, "sh", script, *command]
 
     def run(self, *command: str, stdin: str | None = None) -> str:
         """Run a command to its end and return its standard output. Raises `ConfigError` if it fails."""
