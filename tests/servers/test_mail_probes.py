@@ -21,7 +21,8 @@ from loadsim.model.ports import Probe
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.postfix_probe import QUEUES, LogCounter
 from loadsim.monitor.postfix_probe import open_probe as open_postfix
-from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
+from loadsim.servers.dovecot_postfix import DovecotPostfix, check_machine, start_dovecot_postfix
+from loadsim.servers.dovecot_postfix_config import DIALECTS
 from loadsim.servers.private import free_port
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
@@ -32,12 +33,13 @@ ACCOUNTS = numbered_accounts(4)
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "probes.md"
 
 
-BY_COMMAND = "metric by_command {\n  filter = event=imap_command_finished\n  group_by = cmd_name\n}\n"
+BY_COMMAND = "metric by_command {{\n  filter = event=imap_command_finished\n  {}\n}}\n"
+GROUPS = {DIALECTS[2, 3]: "group_by = cmd_name", DIALECTS[2, 4]: "group_by cmd_name {\n  }"}
 
 
 def shown_on_the_page(language: str, port: int) -> str:
     """The configuration that the page recommends for Dovecot's metrics, with another port."""
-    shown = PAGE.read_text().partition("Dovecot 2.3 counts")[2].partition(f"```{language}\n")[2].partition("```")[0]
+    shown = PAGE.read_text().partition("Dovecot 2.3 and")[2].partition(f"```{language}\n")[2].partition("```")[0]
     assert shown.count("9900") == 1
     return shown.replace("9900", str(port))
 
@@ -185,7 +187,8 @@ def test_a_run_with_all_of_them(tmp_path: Path) -> None:
     port = free_port()
     with short_directory() as directory:
         (directory / "dovecot").mkdir()
-        (directory / "dovecot" / "extra.conf").write_text(shown_on_the_page("dovecot", port) + BY_COMMAND)
+        by_command = BY_COMMAND.format(GROUPS[check_machine()[0]])
+        (directory / "dovecot" / "extra.conf").write_text(shown_on_the_page("dovecot", port) + by_command)
         with start_dovecot_postfix(*population_of(load_scenario(str(path))), directory) as server:
             probes = {
                 **yaml.safe_load(shown_on_the_page("yaml", port))["probes"],
