@@ -50,9 +50,12 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def date_time(at_us: int) -> bytes:
-    """Return an instant, in microseconds since 1970, as a date-time (RFC 9051 section 9) in UTC, to the second."""
+    """Return an instant, in microseconds since 1970, as a date-time (RFC 9051 section 9) in UTC, to the second.
+
+    Two digits for the day: Courier 6.0.5 refuses the other valid form, a space and a digit.
+    """
     at = datetime.fromtimestamp(at_us // 1_000_000, UTC)
-    return f'"{at.day:2}-{_MONTHS[at.month - 1]}-{at.year:04} {at:%H:%M:%S} +0000"'.encode("ascii")
+    return f'"{at.day:02}-{_MONTHS[at.month - 1]}-{at.year:04} {at:%H:%M:%S} +0000"'.encode("ascii")
 
 
 def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
