@@ -1,0 +1,26 @@
+#!/bin/sh
+# Dovecot 2.4.5: each delivered message gets the keyword $HasAttachment or $HasNoAttachment, so that its file goes into
+# Maildir's cur/ at once. A program that takes new mail from new/ finds none. With the same settings, 2.4.1 delivers
+# into new/.
+set -eu
+. "$(dirname "$0")/debian.sh"
+work=$(mktemp -d)
+trap 'rm -rf --one-file-system "$work"' EXIT
+debian sid "$work/debian" dovecot-imapd=1:2.4.5+dfsg1-4 dovecot-lmtpd=1:2.4.5+dfsg1-4 mblaze=1.1-1
+cp "$(dirname "$0")/dovecot.conf" "$work/debian/etc/dovecot/"
+inside "$work/debian" <<'EOF'
+chown mail: /srv
+dovecot
+await 24
+python3 - <<'PYTHON'
+import smtplib
+
+with smtplib.LMTP("127.0.0.1", 24) as lmtp:
+    lmtp.sendmail("bert@example.test", ["anna"], "From: bert@example.test\r\nSubject: note\r\n\r\ntext\r\n")
+PYTHON
+cd /srv/mail/anna/Maildir
+new=$(ls new | wc -l) cur=$(ls cur | wc -l) unseen=$(minc . | wc -l)
+echo "expected: 1 file in new, 0 in cur, 1 message that mblaze's minc takes in"
+echo "seen:     $new in new, $cur in cur, $unseen taken in; keywords: $(cat dovecot-keywords | tr '\n' ' ')"
+[ "$new $cur $unseen" = "0 1 0" ] && grep -q HasNoAttachment dovecot-keywords
+EOF
