@@ -5,6 +5,7 @@ set -eu
 . "$(dirname "$0")/debian.sh"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
+trap 'exit 2' HUP INT TERM
 debian sid "$work/debian" courier-imap=6.0.5+2.0.6-1
 cp "$(dirname "$0")/courier.sh" "$work/debian/root/"
 inside "$work/debian" <<'EOF'

@@ -4,6 +4,7 @@
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 2' HUP INT TERM
 cat >"$work/main.go" <<'EOF'
 package main
 

@@ -4,6 +4,7 @@
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 2' HUP INT TERM
 mvn --quiet --batch-mode -Dmaven.repo.local="$work/repository" dependency:copy \
     -Dartifact=com.icegreen:greenmail-standalone:2.1.8 -DoutputDirectory="$work"
 PYTHONPATH=$(dirname "$0") PYTHONDONTWRITEBYTECODE=1 python3 - "$work/greenmail-standalone-2.1.8.jar" <<'EOF'

@@ -5,6 +5,7 @@ set -eu
 . "$(dirname "$0")/debian.sh"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
+trap 'exit 2' HUP INT TERM
 debian sid "$work/debian" mailutils-imap4d=1:3.21-2
 cp "$(dirname "$0")/imap4d.sh" "$work/debian/root/"
 inside "$work/debian" <<'EOF'

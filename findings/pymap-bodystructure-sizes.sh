@@ -4,6 +4,7 @@
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 2' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install --quiet pymap==0.36.7 passlib==1.7.4
 cd "$work"

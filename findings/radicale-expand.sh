@@ -4,6 +4,7 @@
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 2' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install --quiet Radicale==3.9.0
 PYTHONPATH=$(dirname "$0") PYTHONDONTWRITEBYTECODE=1 "$work/venv/bin/python" - "$work" <<'EOF'
