@@ -84,6 +84,7 @@ def recorded(tmp_path: Path, probes: tuple[OpenedProbe, ...], enough: threading.
     async def run() -> None:
         with sampled(probes, log, clock, each_s=0.001, **options):
             assert await asyncio.to_thread(enough.wait, PATIENCE_S)
+            await asyncio.sleep(0)  # this loop records the samples; on Python 3.14, not always before
 
     asyncio.run(run())
     log.close()
