@@ -21,6 +21,7 @@ from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.protocols.registry import open_driver
 from loadsim.protocols.sasl import choice
+from loadsim.protocols.sasl.choice import Offer
 from loadsim.provisioning.sessions import NullObserver
 
 TOKEN = "EwBAAl3BAAUFFpUAo7J3Ve0bjLBWZWCclRC3EoAA"
@@ -263,6 +264,16 @@ def test_no_other_method_is_tried(driver: str, why: str) -> None:
                 await log_on_and_off(driver, services, USER, ("scram-sha-256", "plain") if why == "named" else ())
 
     asyncio.run(session())
+
+
+@pytest.mark.usefixtures("first_log_on")
+def test_a_log_on_under_way_when_another_user_shows_what_the_server_keeps() -> None:
+    """It tries the second method, too: thousands of users log on at once."""
+    endpoint, offer = Endpoint("127.0.0.1", 143), Offer(frozenset({"PLAIN", "SCRAM-SHA-256"}))
+    choice.tried_second(endpoint, USER, succeeded=True)
+    other = replace(USER, number=2)
+    assert choice.second(endpoint, other, offer, "scram-sha-256") == "plain"
+    assert choice.chosen(endpoint, other, offer) == "plain"
 
 
 GOOGLE_IMAP = (

@@ -90,13 +90,13 @@ def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> 
 
     A server may offer SCRAM and CRAM-MD5, and keep no secrets for them: its refusal is that of a wrong password. By
     the second method it gets the password itself. To spare accounts a lock-out, it is tried once for each user, and
-    only until a log-on has shown which secrets the server keeps.
+    never once a log-on has shown that the server keeps these secrets.
     """
     at = endpoint.host, endpoint.port
     if (
         endpoint.methods
         or refused not in _BY_STORED_SECRET
-        or at in _keeps_secrets
+        or _keeps_secrets.get(at)  # if False, this log-on began before it was known
         or (*at, account.number) in _doubted
     ):
         return None
