@@ -147,7 +147,7 @@ class ImapMailbox:
         for fetched in answer.data:
             if isinstance(fetched, Fetched) and fetched.uid == uids[0] and fetched.structure is not None:
                 return structure_of(fetched.structure)
-        raise MailMissing("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}{_instead([answer])}")
+        raise MailMissing("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
 
     async def part(self, ref: Hashable, part: Part) -> bytes:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5), or a part of the whole message."""
@@ -164,7 +164,7 @@ class ImapMailbox:
                 data = fetched.sections.get(part.name)
                 if data is not None:
                     return data
-        raise MailMissing("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}{_instead([answer])}")
+        raise MailMissing("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}")
 
     # --- changing ---
 

@@ -25,25 +25,26 @@ from loadsim.protocols.imap.responses import (
 )
 from loadsim.protocols.imap.values import malformed
 
-_DATA: Mapping[str, tuple[type[Response], ...]] = {
+WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "CAPABILITY": (Capability,),
-    "EXPUNGE": (Expunged,),
+    "EXPUNGE": (Expunged, Unknown),
     "FETCH": (Fetched,),
     "GETQUOTAROOT": (QuotaLimits,),
     "LIST": (ListEntry, MailboxStatus),
     "NAMESPACE": (Namespaces,),
     "SELECT": (Exists, Condition),
-    "STATUS": (MailboxStatus,),
-    "UID COPY": (Condition,),
-    "UID EXPUNGE": (Expunged,),
+    "STATUS": (MailboxStatus, Unknown),
+    "UID COPY": (Condition, Unknown),
+    "UID EXPUNGE": (Expunged, Unknown),
     "UID FETCH": (Fetched,),
-    "UID MOVE": (Condition, Expunged),
-    "UID SEARCH": (Search,),
+    "UID MOVE": (Condition, Expunged, Unknown),
+    "UID SEARCH": (Search, Unknown),
     "UID STORE": (Fetched, Expunged),
 }
+"""The untagged data that is kept for each command. Other commands keep none.
 
-WANTED = {name: (*kinds, Unknown) for name, kinds in _DATA.items()}
-"""The untagged data that is kept for each command, and what may stand in its place. Other commands keep none."""
+FETCH keeps no unknown response: it may be the rest of a text, after a wrong length.
+"""
 
 
 @dataclass(slots=True, eq=False)
