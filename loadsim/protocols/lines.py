@@ -28,7 +28,7 @@ _LOG_ON = re.compile(rb"\A(\S+ LOGIN|\S+ AUTHENTICATE \S+|AUTH \S+) .*", re.DOTA
 _WITHOUT_TEXT = re.compile(rb"\* \d+ (?:FETCH\b|(?:EXISTS|EXPUNGE|RECENT)\Z)", re.IGNORECASE)
 _CHALLENGE = re.compile(rb"\A(\+|334) [A-Za-z0-9+/]{12,}={0,2}")
 _FETCHED = re.compile(rb"\* *\d+ *FETCH\b", re.IGNORECASE)
-_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
+_QUOTED = re.compile(rb'".*', re.DOTALL)  # all that follows: some servers do not escape quotes within
 _MASK = MASK.encode()
 
 

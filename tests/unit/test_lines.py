@@ -155,7 +155,7 @@ TEXTS = st.lists(st.text("QWZ", min_size=4, max_size=60), min_size=1).map("\r\n"
 OTHER = Account(1, USER, "user@sim.test", "password")
 
 
-FRAMES = ("{%d}\r\n%s", '"%.0s%s"', '(("%.0s%s" NIL) {3}\r\nQWZ)')
+FRAMES = ("{%d}\r\n%s", '"%.0s%s"', '"of "%.0s%s" "', '(("%.0s%s" NIL) {3}\r\nQWZ)')
 
 
 @given(text=TEXTS, frame=st.sampled_from(FRAMES), padding=st.text("x", max_size=90))
