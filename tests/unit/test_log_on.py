@@ -177,7 +177,7 @@ def test_the_command_is_not_sent_in_place_of_the_method(driver: str) -> None:
 @pytest.fixture
 def first_log_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of any server."""
-    for known, value in (("_keeps_secrets", {}), ("_doubted", set())):
+    for known, value in (("_keeps_secrets", {}), ("_seconds", {})):
         monkeypatch.setattr(choice, known, value)
 
 
@@ -274,6 +274,16 @@ def test_a_log_on_under_way_when_another_user_shows_what_the_server_keeps() -> N
     other = replace(USER, number=2)
     assert choice.second(endpoint, other, offer, "scram-sha-256") == "plain"
     assert choice.chosen(endpoint, other, offer) == "plain"
+
+
+@pytest.mark.usefixtures("first_log_on")
+def test_a_server_that_keeps_secrets_of_some_users_only() -> None:
+    """A user whom the second method has logged on begins with it, whatever others show later."""
+    endpoint, offer = Endpoint("127.0.0.1", 143), Offer(frozenset({"PLAIN", "SCRAM-SHA-256"}))
+    choice.tried_second(endpoint, USER, succeeded=True)
+    choice.accepted("IMAP", endpoint, "scram-sha-256")
+    assert choice.chosen(endpoint, USER, offer) == "plain"
+    assert choice.chosen(endpoint, replace(USER, number=2), offer) == "scram-sha-256"
 
 
 GOOGLE_IMAP = (

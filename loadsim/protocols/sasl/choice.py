@@ -48,8 +48,8 @@ _used: set[str] = set()
 _keeps_secrets: dict[tuple[str, int], bool] = {}
 """True for the addresses of servers that keep secrets for `_BY_STORED_SECRET`, False for others, as log-ons showed."""
 
-_doubted: set[tuple[str, int, int]] = set()
-"""Addresses and users that were refused by two methods."""
+_seconds: dict[tuple[str, int, int], bool] = {}
+"""By address and user: True if the second method was accepted, False if it was refused, too."""
 
 
 def used_methods() -> list[str]:
@@ -80,7 +80,8 @@ def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
     if endpoint.methods:
         return next(filter(offer.has, endpoint.methods), None)
     usable = [method for method in _automatic(endpoint, account, offer) if _fits(method, account, offer)]
-    if not _keeps_secrets.get((endpoint.host, endpoint.port), True):
+    at = endpoint.host, endpoint.port
+    if _seconds.get((*at, account.number)) or not _keeps_secrets.get(at, True):
         usable.sort(key=_BY_STORED_SECRET.__contains__)
     return next(iter(usable), None)
 
@@ -96,8 +97,7 @@ def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> 
     if (
         endpoint.methods
         or refused not in _BY_STORED_SECRET
-        or _keeps_secrets.get(at)  # if False, this log-on began before it was known
-        or (*at, account.number) in _doubted
+        or not _seconds.get((*at, account.number), not _keeps_secrets.get(at))  # it may be under way as this changes
     ):
         return None
     return next((method for method in ("plain", LOGIN_COMMAND, "login") if _fits(method, account, offer)), None)
@@ -105,10 +105,10 @@ def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> 
 
 def tried_second(endpoint: Endpoint, account: Account, succeeded: bool) -> None:
     """Take the end of a log-on by the second method."""
+    at = endpoint.host, endpoint.port
+    _seconds[(*at, account.number)] = succeeded
     if succeeded:
-        _keeps_secrets.setdefault((endpoint.host, endpoint.port), False)
-    else:
-        _doubted.add((endpoint.host, endpoint.port, account.number))
+        _keeps_secrets.setdefault(at, False)
 
 
 def _fits(method: str, account: Account, offer: Offer) -> bool:
