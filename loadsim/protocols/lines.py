@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from loadsim.errors import printable
+from loadsim.errors import TaskFailed, printable
 from loadsim.model.ports import Account, KeptLines
 from loadsim.protocols.sasl.masking import MASK, without_password
 
@@ -65,6 +65,11 @@ def unfinished(line: bytes, asked: Asked, account: Account) -> str:
     is_bare = line.endswith(b"\n") and not line.endswith(b"\r\n")
     shown = received(line, asked, account, is_cut=not is_bare)
     return f"{shown} (a line ended by a bare LF: RFC 3501 2.2 wants CRLF)" if is_bare else f"{shown} (incomplete)"
+
+
+def quoting(failure: TaskFailed, line: bytes, asked: Asked, account: Account) -> TaskFailed:
+    """Return a failure with the response (IMAP) that was malformed; b"" if none was."""
+    return type(failure)(failure.kind, f"{failure.line}: {received(line, asked, account)}") if line else failure
 
 
 def received(line: bytes, asked: Asked, account: Account, *, is_cut: bool = False) -> str:

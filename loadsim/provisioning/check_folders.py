@@ -86,12 +86,14 @@ async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisio
 
     Raises `AccountTaken` if another process has used the account meanwhile.
     """
+    found: Sequence[manifest.Manifest] = ()
+    if manifest.FOLDER in existing:
+        stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
+        found, _ = await manifest.read(mailbox, account, stored)
+        manifest.refuse_other(account, found, place.holder)  # before a folder that another process may need is deleted
     kept = [name for name in place.created if name in existing and not await delete_empty(mailbox, name)]
     if manifest.FOLDER not in existing:
         return
-    stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
-    found, _ = await manifest.read(mailbox, account, stored)
-    manifest.refuse_other(account, found, place.holder)
     if place.before is not None:
         names, record = place.before
         await manifest.write(mailbox, account, {*names, *kept}, None if kept else record)

@@ -48,9 +48,9 @@ class Check:
     """The ids of messages that were waited for, and did not arrive."""
 
     @property
-    def others(self) -> bool:
-        """True if others may use a mailbox of the check."""
-        return any(place.others for place in self.places)
+    def own(self) -> list[CheckPlace]:
+        """The places whose mailbox nobody else uses, as far as its Inbox shows."""
+        return [place for place in self.places if not place.others]
 
     @property
     def accounts(self) -> list[Account]:

@@ -129,8 +129,8 @@ def refuse_shared(account: Account, reasons: Collection[str]) -> None:
     if ANOTHER_USERS in reasons:
         raise ConfigError(
             f"{name_of(account)}: folder {FOLDER}: expected a mailbox for each user, found the manifest of another one:"
-            " `loadsim clean` these, then give each their own (do log-on names, a master user, or the server's home"
-            " directories lead to the same one?)"
+            " `loadsim clean` these accounts, then give each user their own (do log-on names, a master user, or the"
+            " server's home directories lead to the same one?)"
         )
 
 
@@ -248,11 +248,13 @@ def _signature(account: Account, content: Mapping[str, Any]) -> str:
 async def write(mailbox: Provisioning, account: Account, names: Iterable[str], record: Record | None = None) -> None:
     """Replace the accepted manifests by one of these names with the same holder. The manifest's folder must exist.
 
-    Raises as `accepted_in`, also afterwards: of two users of one mailbox who write at once, the later one finds both.
+    Raises as `accepted_in`, after a first manifest also afterwards: of two users of one mailbox who write at once, the
+    later one finds both.
     """
     accepted = await accepted_in(mailbox, account)
     await replace(mailbox, account, accepted, names, record, holder_in(accepted))
-    await accepted_in(mailbox, account)
+    if not accepted:
+        await accepted_in(mailbox, account)
 
 
 async def replace(

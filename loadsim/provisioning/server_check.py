@@ -97,7 +97,7 @@ async def check_server(
         await _make_folders(check)
         progress("tasks")
         await _do_tasks(check)
-        if checks.users and not check.others:
+        if checks.users and check.own:
             progress("state")
             await try_state(check)
         progress("mail")
@@ -116,7 +116,11 @@ async def check_server(
         server=(*offers(check.workload, limited, check.places, check.smtp), *check.server),
         tasks=tasks,
         facts=with_offers(check, check.facts, [*check.server, *check.mail, *failed]),
-        mail=(*check.mail, *limits(workload, check.places, check.smtp), *state_of(checks, check.others)),
+        mail=(
+            *check.mail,
+            *limits(workload, check.places, check.smtp),
+            *state_of(checks, [place.account.number for place in check.places if place.others]),
+        ),
         seconds=time.monotonic() - began,
         leftovers=tuple(str(each) for each in removed if each),
     )

@@ -66,13 +66,15 @@ class Postfix:
         write_table(self.conf / "master.cf", master_cf(address, smtp_port, tls), PUBLIC)
 
     def start(self, within: Callable[[Sequence[str]], Sequence[str]] = list) -> Master:
-        """Create the queue, and start the master.
+        """Compile the tables (a missing one causes temporary failures), create the queue, start the master.
 
         The master starts as by `postfix start` after the same check, but as our own child. The environment lets it
         write to the log before its own log service runs. `within` returns the command that starts it in another view of
         the file system.
         """
         conf = str(self.conf)
+        for table in (self.mailboxes, self.aliases):
+            run("postmap", ("-c", conf, str(table)))
         run("postfix", ("-c", conf, "check"))
         environment = {"POSTLOG_SERVICE": str(self.queue_files / "public" / "postlog"), "POSTLOG_HOSTNAME": "localhost"}
         return Master("postfix", within([PROGRAM, "-c", conf]), self.log, environment=environment)
@@ -118,11 +120,11 @@ mydestination =
 mynetworks = 127.0.0.0/8
 smtpd_peername_lookup = no
 
-# Mail for the simulated users only. Each process reads the tables when it starts: no release lacks texthash.
+# Mail for the simulated users only, in tables of the type that this Postfix is built for: hash, cdb or lmdb.
 virtual_mailbox_domains = {" ".join(sorted(domains))}
-virtual_mailbox_maps = texthash:{files.mailboxes}
+virtual_mailbox_maps = $default_database_type:{files.mailboxes}
 virtual_alias_domains =
-virtual_alias_maps = texthash:{files.aliases}
+virtual_alias_maps = $default_database_type:{files.aliases}
 virtual_alias_expansion_limit = {recipients}
 virtual_transport = lmtp:unix:{lmtp_socket}
 smtpd_relay_restrictions = reject_unauth_destination

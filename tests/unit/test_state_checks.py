@@ -20,6 +20,7 @@ from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.known_state import MOST_MESSAGES, Known
 from loadsim.protocols.imap.state_rules import RULES, SessionCheck, UserCheck
+from loadsim.provisioning.check_state import state_of
 
 OPEN = ["C: SELECT INBOX", "S: * 3 EXISTS", "S: * OK [UIDVALIDITY 7] .", "S: * OK [UIDNEXT 10] .", "S: OK done"]
 SENT = ['C: SELECT "Sent Items"', "S: * 1 EXISTS", "S: * OK [UIDVALIDITY 8] .", "S: * OK [UIDNEXT 5] .", "S: OK done"]
@@ -228,6 +229,17 @@ def test_the_first_user_and_a_share_of_the_others_are_checked() -> None:
     assert checked(1.0) == list(range(1, 2001))
     assert checked(0.1) == checked(0.1) and checked(0.1)[0] == 1
     assert 150 < len(checked(0.1)) < 250
+
+
+def test_others_mail_excuses_a_server_in_that_mailbox_only() -> None:
+    checks = StateChecks(1.0)
+    for user, rule in enumerate(("gone", "flags"), 1):
+        checks.of(user, object)
+        checks.broken(Violation(rule, "9051 7.4", user, "INBOX", "S: OK"))
+    accused = [
+        [each.finding.values["rule"] for each in state_of(checks, others) if each.finding] for others in ([], [2])
+    ]
+    assert accused == [["gone", "flags"], ["gone"]]
 
 
 def test_a_mailbox_above_the_limit_is_not_checked() -> None:

@@ -27,7 +27,7 @@ from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand
 from loadsim.protocols.imap.wire import ImapWire
-from loadsim.protocols.lines import KEPT_BYTES, Asked, keeping, received, unfinished, unseen
+from loadsim.protocols.lines import KEPT_BYTES, Asked, keeping, quoting, unfinished, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -389,11 +389,7 @@ class LibraryConnection:
                 self.abort()
 
     def _fail_reading(self, failure: TaskFailed) -> None:
-        """End the connection; the error of a malformed response gets what was received."""
-        if self._wire.malformed:
-            line = received(self._wire.malformed, self._asked(), self.account)
-            failure = type(failure)(failure.kind, f"{failure.line}: {line}")
-        self._fail(failure)
+        self._fail(quoting(failure, self._wire.malformed, self._asked(), self.account))
 
     def _fail(self, failure: TaskFailed) -> None:
         """End the connection: the command under way fails, others are never sent."""

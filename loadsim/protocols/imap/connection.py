@@ -33,7 +33,7 @@ from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, 
 from loadsim.protocols.imap.state_rules import SessionCheck
 from loadsim.protocols.imap.under_way import WANTED, Answer, ImapCommand, Untagged
 from loadsim.protocols.imap.wire import ImapWire
-from loadsim.protocols.lines import KEPT_BYTES, Asked, keeping, received, unfinished, unseen
+from loadsim.protocols.lines import KEPT_BYTES, Asked, keeping, quoting, unfinished, unseen
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -461,11 +461,7 @@ class Connection(asyncio.Protocol):
         self.observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)
 
     def _fail_reading(self, failure: TaskFailed) -> None:
-        """End the connection; the error of a malformed response gets what was received."""
-        if self._wire.malformed:
-            line = received(self._wire.malformed, self._asked(), self.account)
-            failure = type(failure)(failure.kind, f"{failure.line}: {line}")
-        self._fail(failure)
+        self._fail(quoting(failure, self._wire.malformed, self._asked(), self.account))
 
     def _fail(self, failure: TaskFailed) -> None:
         """End the connection: commands under way fail, others are never sent."""

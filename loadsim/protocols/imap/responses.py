@@ -122,7 +122,7 @@ class Expunged(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """The name of a response that no RFC has, with the number before it: perhaps a misspelt one."""
+    """The name of a response that loadsim does not know, with the number before it: perhaps a misspelt one."""
 
     name: str
 
