@@ -1,6 +1,6 @@
 #!/bin/sh
-# Courier-IMAP 6.0.5: APPEND with a date of the 1st to 9th of a month is refused, in the form that RFC 3501 requires.
-# RFC 3501, section 9 (date-day-fixed): a day of one digit is written with a space before it. Cyrus returns such dates.
+# Courier-IMAP 6.0.5: APPEND is refused if the day of its date is a space and a digit.
+# RFC 3501, section 9 (date-day-fixed): a day is a space and a digit, or two digits.
 set -eu
 . "$(dirname "$0")/debian.sh"
 work=$(mktemp -d)
@@ -15,9 +15,10 @@ import imaplib, sys
 
 imap = imaplib.IMAP4("127.0.0.1")
 imap.login("anna", "secret")
+message = b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\ntext\r\n"
 seen = {}
 for date in ('" 5-Feb-2026 12:00:00 +0000"', '"05-Feb-2026 12:00:00 +0000"', '"15-Feb-2026 12:00:00 +0000"'):
-    seen[date] = imap.append("INBOX", None, date, b"From: bert@example.test\r\nSubject: note\r\n\r\ntext\r\n")[0]
+    seen[date] = imap.append("INBOX", None, date, message)[0]
 imap.logout()
 print("expected: OK to APPEND with each of these dates")
 print("seen:    ", seen)

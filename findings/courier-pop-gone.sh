@@ -1,6 +1,6 @@
 #!/bin/sh
-# Courier's POP3 2.0.6 with its IMAP 6.0.5: a POP3 session loses each message whose flags an IMAP session changes
-# ("it's gone"), until its next log-on. RFC 1939, section 4: others do not change the maildrop before it ends.
+# Courier's POP3 2.0.6 with its IMAP 6.0.5: a POP3 session loses each message whose flags an IMAP session changes,
+# until its next log-on. RFC 1939, section 4: a lock keeps messages from being modified or removed until it ends.
 set -eu
 . "$(dirname "$0")/debian.sh"
 work=$(mktemp -d)
@@ -31,15 +31,15 @@ def log_on():
 
 imap = imaplib.IMAP4("127.0.0.1")
 imap.login("anna", "secret")
-imap.append("INBOX", None, None, b"From: bert@example.test\r\nSubject: note\r\n\r\ntext\r\n")
+imap.append("INBOX", None, None, b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\ntext\r\n")
 imap.select()
 pop = log_on()
 before = retrieve(pop)
 imap.store("1", "+FLAGS", r"\Flagged")
 after = retrieve(pop)
-anew = retrieve(log_on())
+later = retrieve(log_on())
 print("expected: +OK to RETR 1 before and after STORE, and in another session")
-print(f"seen:     {before} | {after} | {anew}")
-sys.exit([text[:3] for text in (before, after, anew)] != ["+OK", "-ER", "+OK"])
+print(f"seen:     {before} | {after} | {later}")
+sys.exit([text[:3] for text in (before, after, later)] != ["+OK", "-ER", "+OK"])
 PYTHON
 EOF

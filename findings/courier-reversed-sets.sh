@@ -16,7 +16,7 @@ import imaplib, sys
 imap = imaplib.IMAP4("127.0.0.1")
 imap.login("anna", "secret")
 for _ in range(3):
-    imap.append("INBOX", None, None, b"From: bert@example.test\r\nSubject: note\r\n\r\ntext\r\n")
+    imap.append("INBOX", None, None, b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\ntext\r\n")
 imap.create("INBOX.Copies")
 imap.select()
 seen = [imap.search(None, key)[1][0].decode() for key in ("1:3", "3:1", "UID 3:1", "*")]

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Dovecot 2.4.5: each delivered message gets the keyword $HasAttachment or $HasNoAttachment, so that its file goes into
-# Maildir's cur/ at once. A program that takes new mail from new/ finds none. With the same settings, 2.4.1 delivers
-# into new/.
+# Dovecot 2.4.5: each delivered message gets a keyword, $HasAttachment or $HasNoAttachment, so that its file goes into
+# Maildir's cur/ at once. Dovecot's page "Upgrading Dovecot CE from 2.4 to 2.4.x": this needs a dovecot_config_version
+# of 2.4.2, and Maildir has it no longer by 2.4.3. Here, it is 2.4.1; the release 2.4.1 delivers into new/.
 set -eu
 . "$(dirname "$0")/debian.sh"
 work=$(mktemp -d)
@@ -16,8 +16,9 @@ await 24
 python3 - <<'PYTHON'
 import smtplib
 
+message = "From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\ntext\r\n"
 with smtplib.LMTP("127.0.0.1", 24) as lmtp:
-    lmtp.sendmail("bert@example.test", ["anna"], "From: bert@example.test\r\nSubject: note\r\n\r\ntext\r\n")
+    lmtp.sendmail("bert@example.test", ["anna"], message)
 PYTHON
 cd /srv/mail/anna/Maildir
 new=$(ls new | wc -l) cur=$(ls cur | wc -l) unseen=$(minc . | wc -l)

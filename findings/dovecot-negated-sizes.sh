@@ -19,7 +19,7 @@ imap = imaplib.IMAP4("127.0.0.1")
 imap.login("anna", "secret")
 imap.select()
 for size in (50, 500, 5000):
-    head = b"From: bert@example.test\r\nSubject: note\r\n\r\n"
+    head = b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\n"
     imap.append("INBOX", None, None, head + b"x" * 70 + (b"\r\n" + b"x" * 70) * (size // 72) + b"\r\n")
 imap.select()
 print("sizes:", *(text.decode() for text in imap.fetch("1:*", "(RFC822.SIZE)")[1]))

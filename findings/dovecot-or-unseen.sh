@@ -18,8 +18,9 @@ import imaplib, sys
 imap = imaplib.IMAP4("127.0.0.1")
 imap.login("anna", "secret")
 imap.select()
+message = b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\ntext\r\n"
 for flags in (r"\Seen", r"\Seen \Answered", None):
-    imap.append("INBOX", flags, None, b"From: bert@example.test\r\nSubject: note\r\n\r\ntext\r\n")
+    imap.append("INBOX", flags, None, message)
 imap.select()
 found = {key: imap.search(None, key)[1][0].decode() for key in ("UNSEEN", "UNANSWERED", "OR UNSEEN UNANSWERED")}
 imap.logout()

@@ -50,8 +50,9 @@ import imaplib, subprocess, sys
 with subprocess.Popen("./server", stdout=subprocess.PIPE, text=True) as server:
     imap = imaplib.IMAP4("127.0.0.1", int(server.stdout.readline()))
     imap.login("anna", "secret")
+    message = b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\ntext\r\n"
     for _ in range(5):
-        imap.append("INBOX", None, None, b"From: bert@example.test\r\nSubject: note\r\n\r\ntext\r\n")
+        imap.append("INBOX", None, None, message)
     imap.select()
     imap.xatom("MOVE", "1:2", "Archive")
     announced = [number.decode() for number in imap.response("EXPUNGE")[1]]

@@ -11,12 +11,13 @@ PYTHONPATH=$(dirname "$0") PYTHONDONTWRITEBYTECODE=1 python3 - "$work/greenmail-
 import sys
 from greenmail import greenmail, log_on
 
+message = b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\ntext\r\n"
 seen = {}
 with greenmail() as port:
     imap = log_on(port)
     for hour in ("11:30:00", "12:00:00", "12:30:00", "13:00:00"):
         date = f'"15-Feb-2026 {hour} +0000"'
-        imap.append("INBOX", None, date, b"From: bert@example.test\r\nSubject: note\r\n\r\ntext\r\n")
+        imap.append("INBOX", None, date, message)
         number = imap.select()[1][0].decode()
         seen[hour] = imap.fetch(number, "(INTERNALDATE)")[1][0].split(b'"')[1].decode()[12:20]
     imap.logout()

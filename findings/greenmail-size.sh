@@ -11,9 +11,10 @@ PYTHONPATH=$(dirname "$0") PYTHONDONTWRITEBYTECODE=1 python3 - "$work/greenmail-
 import re, sys
 from greenmail import greenmail, log_on
 
+stored = b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\nline 1\r\nline 2\r\n"
 with greenmail() as port:
     imap = log_on(port)
-    imap.append("INBOX", None, None, b"From: bert@example.test\r\nSubject: note\r\n\r\nline 1\r\nline 2\r\n")
+    imap.append("INBOX", None, None, stored)
     imap.select()
     answer, message = imap.fetch("1", "(RFC822.SIZE BODY.PEEK[])")[1][0]
     imap.logout()

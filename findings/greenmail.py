@@ -22,6 +22,7 @@ def greenmail() -> Iterator[int]:
         "greenmail.imap.port": port,
         "greenmail.users": "anna:secret@example.test",
         "greenmail.users.login": "local_part",
+        "user.timezone": "UTC",
     }
     options = [f"-D{name}={value}" for name, value in properties.items()]
     with subprocess.Popen(["java", *options, "-jar", sys.argv[1]], stdout=subprocess.DEVNULL) as server:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# GNU Mailutils 3.21, imap4d: the answer to EXPUNGE says "* 1 EXPUNGED", which no client knows.
+# GNU Mailutils 3.21, imap4d: the answer to EXPUNGE has "* 1 EXPUNGED".
 # RFC 3501, section 7.4.1: the response is EXPUNGE.
 set -eu
 . "$(dirname "$0")/debian.sh"

@@ -4,7 +4,7 @@ echo anna:secret | chpasswd
 cat >/var/mail/anna <<'MAILBOX'
 From bert@example.test Mon Mar  2 10:00:00 2026
 From: bert@example.test
-Subject: note
+Date: Mon, 2 Mar 2026 10:00:00 +0000
 
 text
 

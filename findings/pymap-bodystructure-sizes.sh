@@ -25,7 +25,7 @@ try:
         except ConnectionRefusedError:
             time.sleep(0.1)
     imap.login("anna", "secret")
-    message = b"From: bert@example.test\r\nSubject: one\r\n\r\n12345\r\n67890\r\n"
+    message = b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\n12345\r\n67890\r\n"
     imap.append("INBOX", None, None, message)
     number = imap.select("INBOX")[1][0].decode()
     structure = imap.fetch(number, "(BODYSTRUCTURE)")[1][0]

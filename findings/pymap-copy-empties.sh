@@ -28,7 +28,7 @@ try:
             break
         except ConnectionRefusedError:
             time.sleep(0.1)
-    message = b"From: bert@example.test\r\nSubject: minutes\r\n\r\nThree lines\r\nof text\r\nare here.\r\n"
+    message = b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\ntext\r\n"
     imap.login("anna", "secret")
     imap.create("Copies")
     imap.append("INBOX", None, None, message)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Radicale 3.9.0 (PyPI): expand omits an all-day event without DTEND and the dates of RDATE, and adds an occurrence
-# that was moved to another day. RFC 4791, section 9.6.5: it returns the occurrences that overlap the range.
+# that was moved to another day. RFC 4791, section 9.6.5: it returns the occurrences in the range.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
