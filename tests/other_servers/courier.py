@@ -1,8 +1,8 @@
 """A private Courier (IMAP) and Exim (SMTP), which share Maildirs, from Debian's packages.
 
-The programs are unpacked in a directory. Courier's configuration
-and the socket of its authentication have fixed paths. So both servers run in a view of /etc and /run of their own (see
-`mounts`); all files are in a directory of the instance. Written for Courier-IMAP 5.0 to 6.0 (Debian 12 to sid).
+The programs are unpacked in a directory. Courier's configuration and the socket of its authentication have fixed paths.
+So both servers run in a view of /etc and /run of their own (see `mounts`); all files are in a directory of the
+instance. Written for Courier-IMAP 5.0 to 6.0 (Debian 12 to sid).
 """
 
 import hashlib

@@ -34,11 +34,10 @@ class View:
 
     def command(self, command: Sequence[str]) -> list[str]:
         """Return a command that makes the mounts, then becomes `command`, as the same process."""
-        mounts = [
-            f"mount -t overlay overlay -o ro,lowerdir={upper}:{lower} {lower}"
-            for upper, lower in ((unpacked() / "usr", "/usr"), (f"{self.etc}:{unpacked()}/etc", "/etc"))
-            if lower == "/usr" or self.etc is not None
-        ]
+        layers = {"/usr": f"{unpacked()}/usr"}
+        if self.etc is not None:
+            layers["/etc"] = f"{self.etc}:{unpacked()}/etc"
+        mounts = [f"mount -t overlay overlay -o ro,lowerdir={above}:{place} {place}" for place, above in layers.items()]
         mounts += [f"mount --bind {path} {place}" for path, place in self.binds]
         script = " && ".join((*mounts, 'exec "$@"'))
         return ["unshare", "--mount", "--propagation", "unchanged", "/bin/sh", "-c", PRIVATE, "sh", script, *command]
