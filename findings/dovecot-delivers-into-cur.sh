@@ -1,7 +1,7 @@
 #!/bin/sh
 # Dovecot 2.4.5: each delivered message gets a keyword, $HasAttachment or $HasNoAttachment, so that its file goes into
 # Maildir's cur/ at once. Dovecot's page "Upgrading Dovecot CE from 2.4 to 2.4.x": this needs a dovecot_config_version
-# of 2.4.2, and Maildir has it no longer by 2.4.3. Here, it is 2.4.1; the release 2.4.1 delivers into new/.
+# of 2.4.2; by 2.4.3, Maildir has it no longer. Here, it is 2.4.1; the release 2.4.1 delivers into new/.
 set -eu
 . "$(dirname "$0")/debian.sh"
 work=$(mktemp -d)
