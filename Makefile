@@ -155,7 +155,7 @@ lock: $(VENV)/.installed-dev ## renew requirements/ from pyproject.toml
 	$(COMPILE) --upgrade --extra dev --output-file requirements/dev.txt
 	$(COMPILE) --upgrade --extra test --resolution lowest-direct --output-file requirements/oldest.txt
 
-audit: $(VENV)/.installed-dev ## look up known weaknesses of the locked packages; needs pypi.org
+audit: $(VENV)/.installed-dev ## look up known weaknesses of the locked packages; asks the package index
 	$(BIN)/uv tool run pip-audit --disable-pip --require-hashes --requirement requirements/dev.txt
 
 clean-venv: ## remove the virtual environments

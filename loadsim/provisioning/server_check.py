@@ -237,4 +237,10 @@ async def _remove(check: Check) -> list[str | ConfigError]:
             await restore_folders(place, account, mailbox, existing)
         return f"{name_of(account)}: {len(late)} messages accepted for it have not arrived" if late else ""
 
-    return await visit(accounts, check.services, work, lambda *_: None)
+    # Of two users of one mailbox, one made the manifest's folder: it is deleted once the other's manifest is gone.
+    makers = {number for number, place in places.items() if place.made_manifest_folder}
+    removed: list[str | ConfigError] = []
+    for made in (False, True):
+        visited = [account for account in accounts if (account.number in makers) == made]
+        removed += await visit(visited, check.services, work, lambda *_: None)
+    return removed

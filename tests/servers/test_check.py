@@ -134,7 +134,8 @@ def test_a_dovecot_whose_accounts_share_their_home(server_directory: Path, tmp_p
 
 
 def test_another_loadsim_that_used_the_accounts_meanwhile_is_named(lab: Lab) -> None:
-    """What it did would look like faults of the server."""
+    """What it did would look like faults of the server. It may need the folders, which `clean` removes."""
+    before = lab.snapshots()
 
     async def use() -> None:
         hold = Hold(lab.accounts, lab.services, "run", "r1")
@@ -149,7 +150,9 @@ def test_another_loadsim_that_used_the_accounts_meanwhile_is_named(lab: Lab) -> 
 
     with pytest.raises(ConfigError, match="expected that no other loadsim uses it, found loadsim run on"):
         asyncio.run(check_server(lab.workload, lab.services, progress))
-    assert {folder for mailbox in lab.snapshots() for folder in mailbox} == {"INBOX", "LoadSim"}
+    assert any("Calendar" in mailbox for mailbox in lab.snapshots())
+    asyncio.run(clean(lab.scenario, lab.services, False, quiet))
+    assert lab.snapshots() == before
 
 
 @pytest.mark.nightly(part="drivers")
