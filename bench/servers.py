@@ -1,4 +1,4 @@
-"""What mail servers do: keeps the facts of `loadsim check --json` with version and date, and writes their tables.
+"""Tables of what mail servers do, from `loadsim check --json` on each, which is kept with version and date.
 
     loadsim check SCENARIO --json | python -m bench.servers Cyrus 3.10.2
     python -m bench.servers
@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ def keep(name: str, version: str, check: Mapping[str, Any], date: str, kept: Pat
     """Write the facts of a check, and the codes of its findings about the server, to a file of this version."""
     seen = [*check["server"], *check["mail"], *(each["failure"] for each in check["tasks"])]
     codes = {each["finding"]["code"] for each in seen if each is not None and each["finding"] is not None}
-    told = {
+    kept_check = {
         "name": name,
         "version": version,
         "date": date,
@@ -36,23 +36,24 @@ def keep(name: str, version: str, check: Mapping[str, Any], date: str, kept: Pat
         "findings": sorted(codes),
         "facts": check["facts"],
     }
-    (kept / f"{name.lower().replace(' ', '-')}-{version}.json").write_text(json.dumps(told, indent=1) + "\n")
+    (kept / f"{name.lower().replace(' ', '-')}-{version}.json").write_text(json.dumps(kept_check, indent=1) + "\n")
 
 
 def document(kept: Path = KEPT) -> str:
     """Return the tables of all servers that are kept."""
     servers = [json.loads(path.read_text()) for path in kept.glob("*.json")]
     servers.sort(key=lambda each: (each["name"], [int(part) for part in each["version"].split(".")]))
-    of_imap = {_name(each): each["facts"]["imap_capabilities"] for each in servers}
-    of_smtp = {_name(each): [name.split()[0] for name in each["facts"]["smtp_extensions"]] for each in servers}
+    offered = {_name(each): frozenset(each["facts"]["imap_capabilities"]) for each in servers}
+    by_all = frozenset.intersection(*offered.values())
+    by_some = {name: features - by_all for name, features in offered.items()}
     return "\n\n".join(
         [
             table(
                 ["server", "tried", "COPYUID", "announced", "own keywords", "largest", "findings"], map(row, servers)
             ),
             table(["server", "answer to SELECT of a missing folder"], map(_answer, servers)),
-            table(["IMAP capability", "offered after the log-on by"], offers(of_imap)),
-            table(["SMTP extension", "offered by"], offers(of_smtp)),
+            f"All offer {', '.join(f'`{name}`' for name in sorted(by_all)) or 'nothing'} after the log-on.",
+            table(["IMAP capability", "offered after the log-on by"], offers(by_some)),
         ]
     )
 
@@ -77,17 +78,17 @@ def _answer(server: Mapping[str, Any]) -> list[str]:
     return [_name(server), f"`{server['facts']['missing_folder'] or 'none'}`"]
 
 
-def offers(features: Mapping[str, Iterable[str]]) -> list[list[str]]:
+def offers(features: Mapping[str, frozenset[str]]) -> list[list[str]]:
     """Return a row for each feature: its name, and the servers that have it, or that lack it if these are fewer."""
     having: dict[str, list[str]] = {}
     for server, offered in features.items():
-        for feature in sorted(set(offered)):
+        for feature in offered:
             having.setdefault(feature, []).append(server)
     rows = []
     for feature, servers in sorted(having.items()):
         lacking = [server for server in features if server not in servers]
-        others = f"all but {', '.join(lacking)}" if lacking else "all"
-        rows.append([f"`{feature}`", others if len(lacking) < len(servers) else ", ".join(servers)])
+        shorter = f"all but {', '.join(lacking)}" if len(lacking) < len(servers) else ", ".join(servers)
+        rows.append([f"`{feature}`", shorter])
     return rows
 
 
