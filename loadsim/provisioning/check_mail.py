@@ -49,7 +49,7 @@ class Check:
 
     @property
     def own(self) -> list[CheckPlace]:
-        """The places whose mailbox nobody else uses, as far as its Inbox shows."""
+        """The places whose mailbox has no other users, as far as its Inbox shows."""
         return [place for place in self.places if not place.others]
 
     @property
