@@ -1,4 +1,6 @@
-"""A fresh Debian in which a test types as an ordinary user: a chroot in namespaces of its own, with files in memory.
+"""A fresh Debian in which a test types as an ordinary user: a chroot in namespaces of its own.
+
+Its files are in memory, but for temporary ones: tests of disks refuse memory.
 
 `tests/install-fresh-debian.sh` makes what it starts from. Nothing stays behind, also if the test is killed: the mounts
 end with the last process, and the processes with the first one, which the kernel kills when the test ends.
@@ -32,6 +34,7 @@ mount -t proc proc root/proc
 mount --rbind /dev root/dev
 mount --rbind /sys root/sys
 mount --bind /etc/ssl/certs root/etc/ssl/certs
+for each in tmp var/tmp; do mount --bind "$3" "root/$each"; done
 cp /etc/resolv.conf root/etc/
 [ ! -e /etc/pip.conf ] || cp /etc/pip.conf root/etc/
 hostname vm
@@ -121,12 +124,14 @@ def fresh_debian(release: str, place: Path) -> Iterator[FreshDebian]:
     Its user has a bare clone of this repository in the home directory, by the name that the tutorials print.
     """
     base, bare = base_system(release), place / "bare"
-    mounted = place / "mounted"
+    mounted, temporary = place / "mounted", place / "temporary"
     mounted.mkdir()
+    temporary.mkdir()
+    temporary.chmod(0o1777)
     subprocess.run(["git", "clone", "-q", "--bare", ROOT, bare], check=True)
     namespaces = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--"]
     with subprocess.Popen(
-        ["setpriv", "--pdeathsig=KILL", "--", *namespaces, "sh", "-c", START, "sh", base, mounted],
+        ["setpriv", "--pdeathsig=KILL", "--", *namespaces, "sh", "-c", START, "sh", base, mounted, temporary],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

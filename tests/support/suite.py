@@ -45,6 +45,9 @@ for number in SIGNALS:
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
+# What is shown does not depend on the terminal of who tests: a dumb one has no live lines.
+os.environ.pop("TERM", None)
+
 # Every process that a test starts would compile all of loadsim anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from imap_script import PATIENCE_S, Ear, Peer, Script, playing
 from mailservers import SITES, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from provisioning import SERVERS_FLAGS
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
@@ -66,14 +67,14 @@ class Site:
         await box.log_off()
 
     def witness(self, account: Account, folder: str, query: str = "(FLAGS BODY.PEEK[])") -> list[tuple[str, bytes]]:
-        """Flags and message of everything in a folder, by imaplib; \\Recent left out."""
+        """Flags and message of everything in a folder, by imaplib, without flags that the server itself sets."""
         with logged_on(self.server, account) as client:
             client.select(f'"{folder}"', readonly=True)
             _, found = client.uid("SEARCH", "ALL")
             answers = [client.uid("FETCH", uid.decode(), query)[1][0] for uid in found[0].split()]
         return [
-            (" ".join(sorted({flag.decode() for flag in imaplib.ParseFlags(head)} - {"\\Recent"})), body)
-            for head, body in answers
+            (" ".join(sorted(flag for flag in flags if flag.lower() not in SERVERS_FLAGS)), body)
+            for flags, body in (([flag.decode() for flag in imaplib.ParseFlags(head)], body) for head, body in answers)
         ]
 
     def subjects(self, account: Account, folder: str) -> list[str]:
