@@ -2,14 +2,14 @@
 # Courier-IMAP 6.0.5: APPEND is refused if the day of its date is a space and a digit.
 # RFC 3501, section 9 (date-day-fixed): a day is a space and a digit, or two digits.
 set -eu
-. "$(dirname "$0")/debian.sh"
+. "$(dirname "$0")/debian.inc"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM
 debian sid "$work/debian" courier-imap=6.0.5+2.0.6-1
-cp "$(dirname "$0")/courier.sh" "$work/debian/root/"
+cp "$(dirname "$0")/courier.inc" "$work/debian/root/"
 inside "$work/debian" <<'EOF'
-. ./courier.sh
+. ./courier.inc
 python3 - <<'PYTHON'
 import imaplib, sys
 

@@ -2,14 +2,14 @@
 # Courier's POP3 2.0.6 with its IMAP 6.0.5: a POP3 session loses each message whose flags an IMAP session changes,
 # until its next log-on. RFC 1939, section 4: a lock keeps messages from being modified or removed until it ends.
 set -eu
-. "$(dirname "$0")/debian.sh"
+. "$(dirname "$0")/debian.inc"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM
 debian sid "$work/debian" courier-imap=6.0.5+2.0.6-1 courier-pop=2.0.6-1
-cp "$(dirname "$0")/courier.sh" "$work/debian/root/"
+cp "$(dirname "$0")/courier.inc" "$work/debian/root/"
 inside "$work/debian" <<'EOF'
-. ./courier.sh
+. ./courier.inc
 await 110
 python3 - <<'PYTHON'
 import imaplib, poplib, sys

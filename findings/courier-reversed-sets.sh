@@ -2,14 +2,14 @@
 # Courier-IMAP 6.0.5: a sequence set with the larger number first is empty; SEARCH * finds nothing; COPY 3:1 answers OK
 # and copies nothing. RFC 3501, section 9 (seq-range): 2:4 and 4:2 are equivalent.
 set -eu
-. "$(dirname "$0")/debian.sh"
+. "$(dirname "$0")/debian.inc"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM
 debian sid "$work/debian" courier-imap=6.0.5+2.0.6-1
-cp "$(dirname "$0")/courier.sh" "$work/debian/root/"
+cp "$(dirname "$0")/courier.inc" "$work/debian/root/"
 inside "$work/debian" <<'EOF'
-. ./courier.sh
+. ./courier.inc
 python3 - <<'PYTHON'
 import imaplib, sys
 

@@ -3,7 +3,7 @@
 # Maildir's cur/ at once. Dovecot's page "Upgrading Dovecot CE from 2.4 to 2.4.x": this needs a dovecot_config_version
 # of 2.4.2; by 2.4.3, Maildir has it no longer. Here, it is 2.4.1; the release 2.4.1 delivers into new/.
 set -eu
-. "$(dirname "$0")/debian.sh"
+. "$(dirname "$0")/debian.inc"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM

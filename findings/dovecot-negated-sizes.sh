@@ -2,7 +2,7 @@
 # Dovecot 2.4.5 (2.4.1, too): under NOT, two sizes are merged as if NOT were not there.
 # RFC 3501, section 6.4.4: keys in parentheses match together, OR matches either, NOT matches the others.
 set -eu
-. "$(dirname "$0")/debian.sh"
+. "$(dirname "$0")/debian.inc"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM

@@ -2,7 +2,7 @@
 # Dovecot 2.4.5 (2.4.1, too): SEARCH OR UNSEEN UNANSWERED omits messages before the first unseen one.
 # RFC 3501, section 6.4.4: a message matches OR if it matches either key.
 set -eu
-. "$(dirname "$0")/debian.sh"
+. "$(dirname "$0")/debian.inc"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM

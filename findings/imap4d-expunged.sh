@@ -2,14 +2,14 @@
 # GNU Mailutils 3.21, imap4d: the answer to EXPUNGE has "* 1 EXPUNGED".
 # RFC 3501, section 7.4.1: the response is EXPUNGE.
 set -eu
-. "$(dirname "$0")/debian.sh"
+. "$(dirname "$0")/debian.inc"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM
 debian sid "$work/debian" mailutils-imap4d=1:3.21-2
-cp "$(dirname "$0")/imap4d.sh" "$work/debian/root/"
+cp "$(dirname "$0")/imap4d.inc" "$work/debian/root/"
 inside "$work/debian" <<'EOF'
-. ./imap4d.sh
+. ./imap4d.inc
 python3 - <<'PYTHON'
 import imaplib, sys
 

@@ -3,7 +3,7 @@
 # destination, Dovecot answers 451 to the eleventh delivery to one user. Of a burst of mail to one user, a part is
 # deferred for five minutes.
 set -eu
-. "$(dirname "$0")/debian.sh"
+. "$(dirname "$0")/debian.inc"
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM
