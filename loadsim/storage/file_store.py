@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loadsim.storage.messages import MAILBOX_BITS, version_of
-from loadsim.storage.page_cache import DirectFile, RecentlyUsed, drop, is_there, opened, write
+from loadsim.storage.page_cache import DirectFile, RecentlyUsed, absent_bytes, drop, is_there, opened, write
 from loadsim.storage.store import STRIDE_BYTES, Checked, Io, IoTimes, Store, StoreSettings
 
 LOG_ROTATE_BYTES = 1 << 20  # a log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`
@@ -138,15 +138,13 @@ class FileStore(Store, ABC):
             with suppress(FileNotFoundError), opened(place.path, os.O_RDONLY) as file:
                 size = os.fstat(file).st_size if place.size is None else place.size
                 os.posix_fadvise(file, place.offset, size, os.POSIX_FADV_RANDOM)
-                content, cached = bytearray(size), 0
+                absent = absent_bytes(file, place.offset, size)
+                content, got = bytearray(size), 0
                 view, began_ns = memoryview(content), time.perf_counter_ns()
-                with suppress(BlockingIOError):
-                    cached = os.preadv(file, [view], place.offset, os.RWF_NOWAIT)
-                if cached < size:
-                    got = cached
-                    while got < size and (more := os.preadv(file, [view[got:]], place.offset + got)):
-                        got += more
-                    self.io.add(Io.READ, began_ns, size - cached)
+                while got < size and (more := os.preadv(file, [view[got:]], place.offset + got)):
+                    got += more
+                if absent:
+                    self.io.add(Io.READ, began_ns, absent)
                 return bytes(content)
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -15,6 +16,8 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 _BLOCK_BYTES = 4096
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
 
 
 @contextmanager
@@ -61,6 +64,27 @@ def drop(path: Path, offset: int = 0, size_bytes: int = 0, *, written: bool = Fa
         if written:
             os.fdatasync(file)
         os.posix_fadvise(file, offset, size_bytes, os.POSIX_FADV_DONTNEED)
+
+
+def absent_bytes(file: int, offset: int, size_bytes: int) -> int:
+    """Return how many bytes of a part of a file the device has to give, by the pages that the page cache lacks.
+
+    It starts no read: one with `RWF_NOWAIT` does, and finds the page if the device was as fast as the question.
+    """
+    begin = offset // mmap.PAGESIZE * mmap.PAGESIZE
+    pages = (ctypes.c_ubyte * -(-(offset + size_bytes - begin) // mmap.PAGESIZE))()
+    if not pages:
+        return 0
+    length = ctypes.c_size_t(len(pages) * mmap.PAGESIZE)
+    mapped = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(begin))
+    if mapped == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "mmap")
+    try:
+        if _libc.mincore(ctypes.c_void_p(mapped), length, pages) != 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+    finally:
+        _libc.munmap(ctypes.c_void_p(mapped), length)
+    return min(size_bytes, sum(not page & 1 for page in pages) * mmap.PAGESIZE)
 
 
 class DirectFile:

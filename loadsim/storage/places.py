@@ -16,14 +16,13 @@ from loadsim.errors import ConfigError
 from loadsim.files import locked, mode_at, read_text
 from loadsim.findings.formats import data_size
 from loadsim.storage.ledger import CHANGES, is_filled
-from loadsim.storage.page_cache import DirectFile, drop, replace_durably
+from loadsim.storage.page_cache import DirectFile, absent_bytes, drop, opened, replace_durably
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import STRIDE_BYTES
 
 ROOT, MARK = "loadsim-storage", "loadsim-storage.json"  # the directory in each given one, and what marks it
 STORE = "store"  # the directory of a store, next to its ledger
 OVERHEAD = 1.15  # the files of a store by the bytes of its messages
-PROBES = 5  # another core may keep a new page in the page cache for a moment
 
 
 @contextmanager
@@ -68,7 +67,7 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
                 for place in root.glob("db-*"):
                     shutil.rmtree(place)
                 replace_durably(root / MARK, (found := stored).encode())
-        if not any(_direct(root / "probe") for _ in range(PROBES)):
+        if not _direct(root / "probe"):
             if is_new:
                 shutil.rmtree(root)
             raise ConfigError(f"{name}: expected a file system with direct reads, such as ext4 or XFS, found none")
@@ -82,23 +81,22 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
 
 
 def _direct(path: Path) -> bool:
-    """Return True if a direct read leaves nothing in the page cache, and the page cache tells what it has.
+    """Return True if a direct read leaves nothing in the page cache.
 
     It is tried: btrfs, and ext4 with `data=journal`, take `O_DIRECT`, and read through the page cache (Linux 6.18).
     """
     try:
         path.write_bytes(os.urandom(STRIDE_BYTES))
         drop(path, written=True)
-        with closing(DirectFile(path, os.O_RDONLY)) as direct, path.open("rb", buffering=0) as file:
+        with closing(DirectFile(path, os.O_RDONLY)) as direct, opened(path, os.O_RDONLY) as file:
             direct.read(STRIDE_BYTES, 0)
-            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+            return absent_bytes(file, 0, STRIDE_BYTES) == STRIDE_BYTES
     except OSError as failure:
-        if failure.errno not in (errno.EAGAIN, errno.EINVAL, errno.EOPNOTSUPP):
+        if failure.errno != errno.EINVAL:  # `O_DIRECT` is not taken
             raise
-        return failure.errno == errno.EAGAIN
+        return False
     finally:
         path.unlink(missing_ok=True)
-    return False
 
 
 def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:
