@@ -76,12 +76,12 @@ def absent_bytes(file: int, offset: int, size_bytes: int) -> int:
     if not pages:
         return 0
     length = ctypes.c_size_t(len(pages) * mmap.PAGESIZE)
-    mapped = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(begin))
+    mapped = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_PRIVATE, file, ctypes.c_long(begin))
     if mapped == ctypes.c_void_p(-1).value:
-        raise OSError(ctypes.get_errno(), "mmap")
+        raise OSError(error := ctypes.get_errno(), os.strerror(error))
     try:
         if _libc.mincore(ctypes.c_void_p(mapped), length, pages) != 0:
-            raise OSError(ctypes.get_errno(), "mincore")
+            raise OSError(error := ctypes.get_errno(), os.strerror(error))
     finally:
         _libc.munmap(ctypes.c_void_p(mapped), length)
     return min(size_bytes, sum(not page & 1 for page in pages) * mmap.PAGESIZE)
