@@ -6,7 +6,7 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM
-debian sid "$work/debian" courier-imap=6.0.5+2.0.6-1
+debian sid "$work/debian" courier-imap==6.0.5+2.0.6-1
 cp "$(dirname "$0")/courier.inc" "$work/debian/root/"
 inside "$work/debian" <<'EOF'
 . ./courier.inc

@@ -7,7 +7,7 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM
-debian sid "$work/debian" dovecot-imapd=1:2.4.5+dfsg1-4 dovecot-lmtpd=1:2.4.5+dfsg1-4 mblaze=1.1-1
+debian sid "$work/debian" dovecot-imapd==1:2.4.5+dfsg1-4 dovecot-lmtpd==1:2.4.5+dfsg1-4 mblaze==1.1-1
 cp "$(dirname "$0")/dovecot.conf" "$work/debian/etc/dovecot/"
 inside "$work/debian" <<'EOF'
 chown mail: /srv

@@ -7,8 +7,8 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 2' HUP INT TERM
-debian trixie "$work/debian" postfix=3.10.13-0+deb13u1 \
-    dovecot-imapd=1:2.4.1+dfsg1-6+deb13u7 dovecot-lmtpd=1:2.4.1+dfsg1-6+deb13u7
+debian trixie "$work/debian" postfix==3.10.13-0+deb13u1 \
+    dovecot-imapd==1:2.4.1+dfsg1-6+deb13u7 dovecot-lmtpd==1:2.4.1+dfsg1-6+deb13u7
 cp "$(dirname "$0")/dovecot.conf" "$work/debian/etc/dovecot/"
 inside "$work/debian" <<'EOF'
 chown mail: /srv
