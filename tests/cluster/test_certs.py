@@ -218,6 +218,7 @@ def status(url: str) -> int | None:
         with urlopen(url, timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except HTTPError as refusal:
+        refusal.close()
         return refusal.code
     except OSError:
         return None

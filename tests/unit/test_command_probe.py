@@ -168,7 +168,7 @@ def await_ended(*processes: int) -> None:
     """Wait until these are gone, or wait for a parent that reads their status."""
     until = time.monotonic() + PATIENCE_S
     for process in processes:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, ProcessLookupError):
             while Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z":
                 assert time.monotonic() < until
                 os.sched_yield()
