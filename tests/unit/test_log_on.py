@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 from imap_script import PATIENCE_S
 
-from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.protocols.registry import open_driver
-from loadsim.protocols.sasl import choice
+from loadsim.protocols.sasl import authenticate, choice
 from loadsim.protocols.sasl.choice import Offer
+from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.provisioning.sessions import NullObserver
 
 TOKEN = "EwBAAl3BAAUFFpUAo7J3Ve0bjLBWZWCclRC3EoAA"
@@ -174,13 +175,6 @@ def test_the_command_is_not_sent_in_place_of_the_method(driver: str) -> None:
     assert "expected scram-sha-1, the server offers PLAIN" in failure.line
 
 
-@pytest.fixture
-def first_log_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known of any server."""
-    for known, value in (("_keeps_secrets", {}), ("_seconds", {})):
-        monkeypatch.setattr(choice, known, value)
-
-
 PLAIN = re.escape(in_base64("\0user\0pencil"))
 NO = {True: "%t NO [AUTHENTICATIONFAILED] no|", False: "535 5.7.8 no|"}
 
@@ -200,7 +194,6 @@ def offering(driver: str, *log_ons: Sequence[tuple[str, str, str]]) -> tuple[str
     return "* OK ready" if imap else "220 mail", steps
 
 
-@pytest.mark.usefixtures("first_log_on")
 @pytest.mark.parametrize("driver", EACH)
 @pytest.mark.parametrize("proved", [False, True])
 def test_a_server_that_keeps_no_secrets_for_its_strongest_method(driver: str, proved: bool, monkeypatch: Any) -> None:
@@ -214,16 +207,15 @@ def test_a_server_that_keeps_no_secrets_for_its_strongest_method(driver: str, pr
     if proved:
         steps.insert(2, (r"\S+", refused))
 
-    async def session() -> None:
+    async def session() -> list[str]:
         async with served(greeting, steps) as services:
             for user in (USER, USER, replace(USER, number=2)):
                 await log_on_and_off(driver, services, user)
+        return choice.used_methods()
 
-    asyncio.run(session())
-    assert f"{'IMAP' if driver in IMAP else 'SMTP'} plain" in choice.used_methods()
+    assert asyncio.run(session()) == [f"{'IMAP' if driver in IMAP else 'SMTP'} plain"]
 
 
-@pytest.mark.usefixtures("first_log_on")
 @pytest.mark.parametrize("driver", EACH)
 def test_a_wrong_password_is_tried_once_more(driver: str) -> None:
     """Once for each user, so that no account is locked for it; the error names both methods."""
@@ -242,7 +234,6 @@ def test_a_wrong_password_is_tried_once_more(driver: str) -> None:
     assert asyncio.run(session()) == [f"(scram-sha-256{then}" for then in (", then plain", "", ", then plain")]
 
 
-@pytest.mark.usefixtures("first_log_on")
 @pytest.mark.parametrize("driver", EACH)
 @pytest.mark.parametrize("why", ["named", "limit", "kept"])
 def test_no_other_method_is_tried(driver: str, why: str) -> None:
@@ -266,24 +257,61 @@ def test_no_other_method_is_tried(driver: str, why: str) -> None:
     asyncio.run(session())
 
 
-@pytest.mark.usefixtures("first_log_on")
+SERVER, OFFER = Endpoint("127.0.0.1", 143), Offer(frozenset({"PLAIN", "SCRAM-SHA-256"}))
+OTHER = replace(USER, number=2)
+
+
+async def methods_once_second_was_accepted() -> list[str | None]:
+    """The first method of a user before, and of another one after the second method was accepted."""
+    before = choice.chosen(SERVER, USER, OFFER)
+    choice.tried_second(SERVER, USER, succeeded=True)
+    return [before, choice.chosen(SERVER, OTHER, OFFER)]
+
+
+def test_another_run_knows_nothing_of_what_one_has_shown() -> None:
+    """A suite exchanges the server behind a port."""
+    for _ in range(2):
+        assert asyncio.run(methods_once_second_was_accepted()) == ["scram-sha-256", "plain"]
+
+
 def test_a_log_on_under_way_when_another_user_shows_what_the_server_keeps() -> None:
     """It tries the second method, too: thousands of users log on at once."""
-    endpoint, offer = Endpoint("127.0.0.1", 143), Offer(frozenset({"PLAIN", "SCRAM-SHA-256"}))
-    choice.tried_second(endpoint, USER, succeeded=True)
-    other = replace(USER, number=2)
-    assert choice.second(endpoint, other, offer, "scram-sha-256") == "plain"
-    assert choice.chosen(endpoint, other, offer) == "plain"
+
+    async def session() -> str | None:
+        await methods_once_second_was_accepted()
+        return choice.second(SERVER, OTHER, OFFER, "scram-sha-256")
+
+    assert asyncio.run(session()) == "plain"
 
 
-@pytest.mark.usefixtures("first_log_on")
 def test_a_server_that_keeps_secrets_of_some_users_only() -> None:
     """A user whom the second method has logged on begins with it, whatever others show later."""
-    endpoint, offer = Endpoint("127.0.0.1", 143), Offer(frozenset({"PLAIN", "SCRAM-SHA-256"}))
-    choice.tried_second(endpoint, USER, succeeded=True)
-    choice.accepted("IMAP", endpoint, "scram-sha-256")
-    assert choice.chosen(endpoint, USER, offer) == "plain"
-    assert choice.chosen(endpoint, replace(USER, number=2), offer) == "scram-sha-256"
+
+    async def session() -> list[str | None]:
+        await methods_once_second_was_accepted()
+        choice.accepted("IMAP", SERVER, "scram-sha-256")
+        return [choice.chosen(SERVER, user, OFFER) for user in (USER, OTHER)]
+
+    assert asyncio.run(session()) == ["plain", "scram-sha-256"]
+
+
+@pytest.mark.parametrize("failure", [ServerRefused("535 AUTH", "no"), ServerLost("connection lost"), ServerSilent("")])
+def test_a_second_method_without_success_is_not_tried_again(failure: TaskFailed) -> None:
+    """However it ended: its password may have counted against the account."""
+    tried: list[str] = []
+
+    async def perform(exchange: Exchange | None) -> None:
+        assert exchange is not None
+        tried.append(exchange.mechanism)
+        raise failure if exchange.mechanism == "PLAIN" else ServerRefused("535 AUTH", "no")
+
+    async def session() -> None:
+        for _ in range(2):
+            with pytest.raises(TaskFailed):
+                await authenticate.log_on("SMTP", SERVER, USER, OFFER, "", perform)
+
+    asyncio.run(session())
+    assert tried == ["SCRAM-SHA-256", "PLAIN", "SCRAM-SHA-256"]
 
 
 GOOGLE_IMAP = (

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Endpoint
-from loadsim.protocols.sasl import authenticate, scram, tokens
+from loadsim.protocols.sasl import authenticate, choice, scram, tokens
 from loadsim.protocols.sasl.authenticate import Dialogue
-from loadsim.protocols.sasl.choice import Offer, chosen, missing
+from loadsim.protocols.sasl.choice import Offer, missing
 from loadsim.protocols.sasl.exchange import Exchange, decoded
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.sasl.saslprep import saslprep
@@ -204,6 +204,15 @@ def test_few_keys_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 METHODS = "PLAIN LOGIN CRAM-MD5 SCRAM-SHA-1 SCRAM-SHA-256 XOAUTH2 OAUTHBEARER EXTERNAL"
 ALL = frozenset(METHODS.split())
+
+
+def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
+    """The method of a first log-on."""
+
+    async def choosing() -> str | None:
+        return choice.chosen(endpoint, account, offer)
+
+    return asyncio.run(choosing())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.log_on import LOGIN_COMMAND, TOKEN_METHODS
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.sasl import choice, tokens
@@ -40,7 +40,9 @@ async def log_on(
 
     Raises `ServerRefused` of the kind `refusal` without a method. If another one is tried, a refusal names both.
     """
-    method = choice.choose(endpoint, account, offer, refusal)
+    method = choice.chosen(endpoint, account, offer)
+    if method is None:
+        raise ServerRefused(refusal, choice.missing(endpoint, account, offer))
     try:
         await _log_on_by(method, endpoint, account, perform)
     except ServerRefused as first:
@@ -49,13 +51,13 @@ async def log_on(
             raise
         try:
             await _log_on_by(other, endpoint, account, perform)
-        except (ServerRefused, ServerLost) as again:  # some servers end a connection after a refusal
+        except TaskFailed as again:
             choice.tried_second(endpoint, account, succeeded=False)
-            if isinstance(again, ProtocolError):
-                raise
-            if isinstance(again, ServerLost):
+            if isinstance(again, ServerRefused):
+                raise ServerRefused(again.kind, f"({method}, then {other}) {again.line}") from None
+            if type(again) is ServerLost:  # some servers end a connection after a refusal
                 raise first from None
-            raise ServerRefused(again.kind, f"({method}, then {other}) {again.line}") from None
+            raise
         choice.tried_second(endpoint, account, succeeded=True)
         method = other
     choice.accepted(service, endpoint, method)

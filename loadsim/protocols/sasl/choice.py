@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
-from loadsim.errors import ServerRefused
 from loadsim.model.log_on import LOGIN_COMMAND, SCRAM_METHODS, TOKEN_METHODS, WITH_AUTHZID
 from loadsim.model.ports import Account, Endpoint
 
@@ -42,34 +43,35 @@ class Offer:
         return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 
-_used: set[str] = set()
-"""The methods that were accepted in this process, with their services, such as "IMAP plain"."""
+@dataclass(slots=True)
+class _Shown:
+    """Secrets that servers keep, as log-ons of one run or preparation have shown: each has a loop of its own."""
 
-_keeps_secrets: dict[tuple[str, int], bool] = {}
-"""True for the addresses of servers that keep secrets for `_BY_STORED_SECRET`, False for others, as log-ons showed."""
+    used: set[str] = field(default_factory=set)
+    """The methods that were accepted, with their services, such as "IMAP plain"."""
+    keeps_secrets: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """True for servers that keep secrets for `_BY_STORED_SECRET`, False for others."""
+    seconds: dict[tuple[str, int, int], bool] = field(default_factory=dict)
+    """By address and user: True if the second method was accepted, False if it was not."""
 
-_seconds: dict[tuple[str, int, int], bool] = {}
-"""By address and user: True if the second method was accepted, False if it was refused, too."""
+
+_shown: WeakKeyDictionary[AbstractEventLoop, _Shown] = WeakKeyDictionary()
+
+
+def _so_far() -> _Shown:
+    return _shown.setdefault(get_running_loop(), _Shown())
 
 
 def used_methods() -> list[str]:
-    """Return the methods that were accepted in this process, with their services."""
-    return sorted(_used)
+    """Return the methods that were accepted in this run, with their services."""
+    return sorted(_so_far().used)
 
 
 def accepted(service: str, endpoint: Endpoint, method: str) -> None:
     """Take the method of a log-on that succeeded at a service (IMAP or SMTP)."""
-    _used.add(f"{service} {method}")
+    _so_far().used.add(f"{service} {method}")
     if method in _BY_STORED_SECRET:
-        _keeps_secrets[endpoint.host, endpoint.port] = True
-
-
-def choose(endpoint: Endpoint, account: Account, offer: Offer, refusal: str) -> str:
-    """Return the log-on method. Raises `ServerRefused` of this kind without one."""
-    method = chosen(endpoint, account, offer)
-    if method is None:
-        raise ServerRefused(refusal, missing(endpoint, account, offer))
-    return method
+        _so_far().keeps_secrets[endpoint.host, endpoint.port] = True
 
 
 def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
@@ -80,8 +82,8 @@ def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
     if endpoint.methods:
         return next(filter(offer.has, endpoint.methods), None)
     usable = [method for method in _automatic(endpoint, account, offer) if _fits(method, account, offer)]
-    at = endpoint.host, endpoint.port
-    if _seconds.get((*at, account.number)) or not _keeps_secrets.get(at, True):
+    at, shown = (endpoint.host, endpoint.port), _so_far()
+    if shown.seconds.get((*at, account.number)) or not shown.keeps_secrets.get(at, True):
         usable.sort(key=_BY_STORED_SECRET.__contains__)
     return next(iter(usable), None)
 
@@ -93,11 +95,12 @@ def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> 
     the second method it gets the password itself. To spare accounts a lock-out, it is tried once for each user, and
     never once a log-on has shown that the server keeps these secrets.
     """
-    at = endpoint.host, endpoint.port
+    at, shown = (endpoint.host, endpoint.port), _so_far()
     if (
         endpoint.methods
         or refused not in _BY_STORED_SECRET
-        or not _seconds.get((*at, account.number), not _keeps_secrets.get(at))  # it may be under way as this changes
+        # It may be under way as `keeps_secrets` changes.
+        or not shown.seconds.get((*at, account.number), not shown.keeps_secrets.get(at))
     ):
         return None
     return next((method for method in ("plain", LOGIN_COMMAND, "login") if _fits(method, account, offer)), None)
@@ -105,10 +108,10 @@ def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> 
 
 def tried_second(endpoint: Endpoint, account: Account, succeeded: bool) -> None:
     """Take the end of a log-on by the second method."""
-    at = endpoint.host, endpoint.port
-    _seconds[(*at, account.number)] = succeeded
+    at, shown = (endpoint.host, endpoint.port), _so_far()
+    shown.seconds[(*at, account.number)] = succeeded
     if succeeded:
-        _keeps_secrets.setdefault(at, False)
+        shown.keeps_secrets.setdefault(at, False)
 
 
 def _fits(method: str, account: Account, offer: Offer) -> bool:
