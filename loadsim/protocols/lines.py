@@ -36,8 +36,8 @@ NO_LINES: KeptLines = deque(maxlen=0)
 """Keeps nothing."""
 
 
-Asked = tuple[Collection[str], bool]
-"""The tags of the commands under way (IMAP), and if one of them is FETCH."""
+Asked = tuple[Collection[str], bool] | None
+"""The tags of the commands under way (IMAP), and if one of them is FETCH; None before the greeting."""
 
 
 def keeping(lines: KeptLines, asked: Callable[[], Asked]) -> Callable[[bytes], None] | None:
@@ -51,6 +51,8 @@ def _answering(line: bytes, asked: Asked) -> bytes:
     A server that states a wrong length sends the rest of a text, perhaps a list, where a response is due: of what
     answers no command, and in a FETCH of any words, nothing is kept.
     """
+    if asked is None:
+        return line
     first = line.partition(b" ")[0]
     tags, is_fetch = asked
     if first not in (b"*", b"+"):

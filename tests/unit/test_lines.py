@@ -264,6 +264,26 @@ def test_a_message_that_a_server_repeats_is_not_shown(text: list[str]) -> None:
     assert "S: 354 go on" in shown and "S: 250 mine" in shown
 
 
+@pytest.mark.parametrize("driver", ["imap", "aioimaplib"])
+@pytest.mark.parametrize(
+    "greeting", [b"SSH-2.0-OpenSSH_9.2p1\r\n", b"220 mail.test ESMTP\r\n", b"* OK mail", b"+OK POP3\n"]
+)
+def test_what_greets_in_place_of_the_server_is_shown(driver: str, greeting: bytes) -> None:
+    """No text and no secret is under way by then."""
+    errors = list[str]()
+
+    async def main(_: Loop) -> None:
+        endpoint = Endpoint("mail.test", 1)
+        mailbox = open_driver(driver, Services(endpoint, endpoint)).session(OTHER, Observer()).mailbox
+        with pytest.raises(TaskFailed) as failed:
+            await mailbox.log_on()
+        errors.append(failed.value.line)
+
+    play(lambda transport, written: None if written else transport.say(greeting), main)
+    assert greeting.decode().rstrip().removesuffix(" mail") in errors[0]
+    assert "***" not in errors[0]
+
+
 def test_words_of_a_server_are_shown() -> None:
     wrong = b"* 1 FETCH (BODY[1] {2}\r\nQWZQWZ QWZ"
     assert text_of(wrong, OTHER, sent=False) == "S: * 1 FETCH (BODY[1] {2 bytes}"

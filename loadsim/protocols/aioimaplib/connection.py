@@ -124,10 +124,14 @@ class LibraryConnection:
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
         implicit = context if endpoint.tls == "implicit" else None
-        with self._reported("CONNECT"), failing_as("connect"):
-            async with asyncio.timeout(self.limit_s):
-                await connect(lambda: self._protocol, endpoint, self.account.number, implicit, self.limit_s)
-                await asyncio.wait((self._greeting, self._ended), return_when=asyncio.FIRST_COMPLETED)
+        with self._reported("CONNECT"):
+            try:
+                with failing_as("connect"):
+                    async with asyncio.timeout(self.limit_s):
+                        await connect(lambda: self._protocol, endpoint, self.account.number, implicit, self.limit_s)
+                        await asyncio.wait((self._greeting, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            except ServerSilent as silent:
+                raise self._silent(silent.kind) from None
             self._check()
             return self._greeting.result()
 
@@ -191,7 +195,12 @@ class LibraryConnection:
         self.abort()
 
     def _asked(self) -> Asked:
+        if not self._greeting.done():
+            return None
         return (self._protocol.tag,), self._under_way is not None and self._under_way.name.endswith("FETCH")
+
+    def _silent(self, kind: str) -> ServerSilent:
+        return ServerSilent(kind, unfinished(self._wire.unfinished, self._asked(), self.account))
 
     # --- commands ---
 
@@ -222,8 +231,7 @@ class LibraryConnection:
                     await asyncio.wait((task,))
                 return self._answer(command, task)
             except TimeoutError:
-                line = unfinished(self._wire.unfinished, self._asked(), self.account)
-                raise ServerSilent(f"no answer to {command.name}", line) from None
+                raise self._silent(f"no answer to {command.name}") from None
             finally:
                 self._under_way = None
                 if not task.done():

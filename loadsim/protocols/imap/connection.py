@@ -198,6 +198,8 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
 
     def _asked(self) -> Asked:
+        if self._state is states.GREETING:
+            return None
         return self._under_way, any(command.name.endswith("FETCH") for command in self._under_way.values())
 
     # --- out ---
