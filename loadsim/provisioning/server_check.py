@@ -22,7 +22,7 @@ from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Acco
 from loadsim.model.state_checks import StateChecks
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
-from loadsim.provisioning.check_facts import with_offers
+from loadsim.provisioning.check_facts import facts_of
 from loadsim.provisioning.check_folders import make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, probe
@@ -115,7 +115,7 @@ async def check_server(
         accounts=tuple(account.login for account in check.accounts),
         server=(*offers(check.workload, limited, check.places, check.smtp), *check.server),
         tasks=tasks,
-        facts=with_offers(check, check.facts, [*check.server, *check.mail, *failed]),
+        facts=facts_of(check, [*check.server, *check.mail, *failed]),
         mail=(
             *check.mail,
             *limits(workload, check.places, check.smtp),

@@ -86,7 +86,7 @@ def dovecot_conf(dialect: Dialect, layout: Layout, address: str, imap_port: int,
     """
     most = 2 * sessions + 100
     clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)
-    keys = (dialect.certificate.format(layout.tls / "server.pem"), dialect.key.format(layout.tls / "server.key"))
+    keys = f"{dialect.certificate.format(layout.tls / 'server.pem')}\n{dialect.key.format(layout.tls / 'server.key')}"
     return f"""\
 {dialect.version}
 protocols = imap lmtp
@@ -98,7 +98,7 @@ instance_name = loadsim-{imap_port}
 log_path = {layout.dovecot_log}
 
 ssl = {"no" if tls == "none" else "yes"}
-{"" if tls == "none" else chr(10).join(keys)}
+{"" if tls == "none" else keys}
 {dialect.cleartext}
 auth_mechanisms = plain login
 auth_failure_delay = 0

@@ -13,8 +13,8 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
+from loadsim.protocols.lines import MoveLines
 from loadsim.provisioning.answers import meaning
-from loadsim.provisioning.check_facts import MoveLines
 from loadsim.provisioning.check_limits import new_mail, of_size
 from loadsim.provisioning.server_check import checked_users
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
