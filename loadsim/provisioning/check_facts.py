@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loadsim.model.ports import RESET_FLAGS, Stored
@@ -38,7 +38,7 @@ class WatchingObserver(CheckObserver):
         super().arrived(messages)
 
 
-def keywords_of(check: Check, stored: Sequence[Stored]) -> tuple[str, ...] | None:
+def keywords_of(check: Check, stored: Iterable[Stored]) -> tuple[str, ...] | None:
     """Return the keywords that the server has set on messages of the check; None if there are none of these."""
     own = [each for each in stored if each.tag is not None and each.tag.run == check.host.run_id]
     return None if not own else tuple(sorted({flag for each in own for flag in each.flags} - _NOT_OF_SERVER))

@@ -12,7 +12,7 @@ from typing import cast
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.ports import INBOX, SENT_ITEMS, Flag, MessageRef, Provisioning
+from loadsim.model.ports import INBOX, Flag, MessageRef, Provisioning, Stored
 from loadsim.model.state_checks import StateChecks
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_facts import MovingObserver, WatchingObserver, keywords_of
@@ -42,13 +42,16 @@ async def try_state(check: Check) -> None:
             return
         for mailbox in (acts, watches):
             await mailbox.headers(INBOX, NEWEST)
-        with suppress(ServerRefused):  # the facts are for tables only
-            held = await acts.listing([SENT_ITEMS, place.folder])  # saved by APPEND; copied and moved, once delivered
-            saved, delivered = (keywords_of(check, held[folder]) for folder in (SENT_ITEMS, place.folder))
-            check.facts = replace(check.facts, delivered_keywords=delivered, appended_keywords=saved)
+        delivered = await _held(acts, place.folder)  # copied and moved by tasks
         for _ in range(ROUNDS):
             await watches.watch()
             await _try_once(check, place, acts, watches, watching)
+        held = await _held(acts, place.folder)
+        check.facts = replace(
+            check.facts,
+            delivered_keywords=keywords_of(check, delivered.values()),
+            appended_keywords=keywords_of(check, [held[ref] for ref in held.keys() - delivered.keys()]),
+        )
         lasting = acts.offer.permanent_flags  # once the Inbox had mail: Dovecot 2.4.5 adds its keywords then
         check.facts = replace(check.facts, copyuid=moving.lines.copyuid, permanent_flags=lasting)
         for mailbox in (acts, watches):
@@ -58,6 +61,13 @@ async def try_state(check: Check) -> None:
     finally:
         acts.abandon()
         watches.abandon()
+
+
+async def _held(mailbox: Provisioning, folder: str) -> dict[MessageRef, Stored]:
+    """Return the messages of a folder; none if the server refuses to list it: the facts are for tables only."""
+    with suppress(ServerRefused):
+        return {each.ref: each for each in (await mailbox.listing([folder]))[folder]}
+    return {}
 
 
 async def _try_once(
