@@ -32,6 +32,8 @@ _QUOTED = re.compile(rb'".*', re.DOTALL)  # all that follows: some servers do no
 _MASK = MASK.encode()
 
 
+BARE_LF = "a line ended by a bare LF: RFC 3501 2.2 wants CRLF"
+
 NO_LINES: KeptLines = deque(maxlen=0)
 """Keeps nothing."""
 
@@ -66,7 +68,7 @@ def unfinished(line: bytes, asked: Asked, account: Account) -> str:
         return ""
     is_bare = line.endswith(b"\n") and not line.endswith(b"\r\n")
     shown = received(line, asked, account, is_cut=not is_bare)
-    return f"{shown} (a line ended by a bare LF: RFC 3501 2.2 wants CRLF)" if is_bare else f"{shown} (incomplete)"
+    return f"{shown} ({BARE_LF if is_bare else 'incomplete'})"
 
 
 def quoting(failure: TaskFailed, line: bytes, asked: Asked, account: Account) -> TaskFailed:

@@ -39,7 +39,8 @@ GROUPS = {DIALECTS[2, 3]: "group_by = cmd_name", DIALECTS[2, 4]: "group_by cmd_n
 
 def shown_on_the_page(language: str, port: int) -> str:
     """The configuration that the page recommends for Dovecot's metrics, with another port."""
-    shown = PAGE.read_text().partition("Dovecot 2.3 and")[2].partition(f"```{language}\n")[2].partition("```")[0]
+    text = PAGE.read_text()
+    shown = text[text.index("```dovecot\n") :].partition(f"```{language}\n")[2].partition("```")[0]
     assert shown.count("9900") == 1
     return shown.replace("9900", str(port))
 

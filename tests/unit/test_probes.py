@@ -75,16 +75,28 @@ def opened(scenario: Scenario, **options: Any) -> tuple[OpenedProbe, ...]:
     return asyncio.run(open_probes(scenario.name, scenario.probes, NOWHERE, **options))
 
 
-def recorded(tmp_path: Path, probes: tuple[OpenedProbe, ...], enough: threading.Event, **options: Any) -> TimingLog:
+class Enough:
+    """Set by a probe's thread, and in the loop behind the samples that the thread has passed on before."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def set(self) -> None:
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.event.set)
+
+
+def recorded(tmp_path: Path, probes: tuple[OpenedProbe, ...], enough: Enough, **options: Any) -> TimingLog:
     """A log of samples that were taken, as fast as they can be, until there are enough."""
     clock = MonotonicClock()
     log = TimingLogWriter(tmp_path / "machine.tlog", HEADER | {"engine_users": 0}, clock.now_ns())
     log.facts({"start_ns": clock.now_ns()})
 
     async def run() -> None:
+        enough.loop = asyncio.get_running_loop()
         with sampled(probes, log, clock, each_s=0.001, **options):
-            assert await asyncio.to_thread(enough.wait, PATIENCE_S)
-            await asyncio.sleep(0)  # this loop records the samples; on Python 3.14, not always before
+            await asyncio.wait_for(enough.event.wait(), PATIENCE_S)
 
     asyncio.run(run())
     log.close()
@@ -94,7 +106,7 @@ def recorded(tmp_path: Path, probes: tuple[OpenedProbe, ...], enough: threading.
 def test_the_figures_of_the_first_samples_are_told_once(tmp_path: Path) -> None:
     """With rates, which the first sample does not have, and without failed samples."""
     told: list[tuple[str, set[str]]] = []
-    enough, numbers = threading.Event(), iter(range(1, 1000))
+    enough, numbers = Enough(), iter(range(1, 1000))
 
     def sample() -> Mapping[str, float]:
         number = next(numbers)
@@ -112,7 +124,7 @@ def test_the_figures_of_the_first_samples_are_told_once(tmp_path: Path) -> None:
 def test_a_probe_has_no_real_time_priority(tmp_path: Path) -> None:
     """`--pin` gives one to the engines. A probe with the same would keep their core for as long as it samples."""
     policies: list[tuple[int, int]] = []
-    enough = threading.Event()
+    enough = Enough()
 
     def sample() -> Mapping[str, float]:
         child = subprocess.run(
@@ -139,7 +151,7 @@ def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Pa
     install(PROBE)
     probes = opened(counting(tmp_path / "scenario"))
     taken: list[float] = []
-    enough = threading.Event()
+    enough = Enough()
 
     def sample() -> Mapping[str, float]:
         taken.append(probes[0].sample()["taken_count"])
@@ -161,7 +173,7 @@ def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Pa
 
 def test_a_probe_that_fails_or_hangs_costs_only_its_own_samples(tmp_path: Path) -> None:
     """Another probe is sampled meanwhile, failures are counted with the last reason, and the block ends at once."""
-    release, enough, taken, failed = threading.Event(), threading.Event(), [], []
+    release, enough, taken, failed = threading.Event(), Enough(), [], []
 
     def hangs() -> Mapping[str, float]:
         release.wait(PATIENCE_S)
@@ -195,7 +207,7 @@ def test_a_probe_that_fails_or_hangs_costs_only_its_own_samples(tmp_path: Path) 
 @pytest.mark.parametrize(("hung_s", "failures"), [(0.0, 1), (PATIENCE_S, 0)])
 def test_a_probe_that_hangs_after_a_while_has_a_failure(hung_s: float, failures: int, tmp_path: Path) -> None:
     """A sample under way at the end of a run is one only if it took too long."""
-    release, enough, taken = threading.Event(), threading.Event(), []
+    release, enough, taken = threading.Event(), Enough(), []
 
     def hangs() -> Mapping[str, float]:
         taken.append(1)
