@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
@@ -39,11 +40,24 @@ class Channel(Protocol):
         """End the member at once, unless it has ended."""
 
 
+class _ProcessProtocol(SubprocessStreamProtocol):
+    """The protocol of a process; `exited` is set at its end, though a child of it may hold its pipes open."""
+
+    def __init__(self) -> None:
+        super().__init__(LONGEST_LINE_OF_A_MEMBER_BYTES, asyncio.get_running_loop())
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
 class ProcessChannel:
     """The channel to a child process, over its standard input and output."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, transport: asyncio.SubprocessTransport, protocol: _ProcessProtocol) -> None:
+        self._process = Process(transport, protocol, asyncio.get_running_loop())
+        self._transport, self._exited = transport, protocol.exited
 
     @property
     def ended(self) -> str | None:
@@ -69,6 +83,9 @@ class ProcessChannel:
         return await self._process.stdout.readline()
 
     async def wait(self) -> str:
+        """Wait for the process's end; then close the pipes, whose ends the loop may not see."""
+        await self._exited.wait()
+        self._transport.close()
         return _ending(await self._process.wait())
 
     def kill(self) -> None:
@@ -84,15 +101,14 @@ def _ending(status: int) -> str:
 async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> ProcessChannel:
     """Start a member as a process of this machine; it inherits the files `kept`. Raises `ConfigError`."""
     with machine_failures(ConfigError):
-        process = await asyncio.create_subprocess_exec(
+        made = await asyncio.get_running_loop().subprocess_exec(
+            _ProcessProtocol,
             *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=LONGEST_LINE_OF_A_MEMBER_BYTES,
+            stderr=None,
             start_new_session=True,  # Ctrl-C is for this process, which stops its members
             pass_fds=kept,
         )
-    return ProcessChannel(process)
+    return ProcessChannel(*made)
 
 
 # --- the other end, in the member's process -----------------------------------------------------------------------

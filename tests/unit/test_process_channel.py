@@ -1,12 +1,15 @@
 """The channel to a child process whose end nobody has noticed yet."""
 
 import asyncio
+import gc
 import os
 import sys
+import warnings
 
 import pytest
 
 from loadsim.engine.channel import start_process
+from loadsim.engine.event_loop import LoopFactory, fastest_loop
 
 
 def test_lines_for_a_process_that_has_ended_are_no_complaints(
@@ -27,3 +30,27 @@ def test_lines_for_a_process_that_has_ended_are_no_complaints(
     assert asyncio.run(send_too_late()) == "exit status 0"
     assert not caplog.records
     assert capfd.readouterr().err == ""
+
+
+HOLDS = "import os, subprocess, sys; n = int(sys.argv[1]); subprocess.Popen(['head', '-c1'], stdin=n, pass_fds=[n])"
+"""Ends, and leaves a process that holds standard output open until the pipe is closed."""
+
+
+@pytest.mark.parametrize("factory", [None, fastest_loop()])
+def test_a_process_that_has_ended_leaves_no_open_pipe(factory: LoopFactory | None) -> None:
+    """The loop may end before it sees the end of the pipes: uvloop warns of each, asyncio when it is collected."""
+    kept, ours = os.pipe()
+
+    async def start_and_wait() -> str:
+        return await (await start_process([sys.executable, "-c", HOLDS, str(kept)], kept=[kept])).wait()
+
+    try:
+        with warnings.catch_warnings(record=True, category=ResourceWarning) as warned:
+            warnings.simplefilter("always")
+            with asyncio.Runner(loop_factory=factory) as runner:
+                assert runner.run(start_and_wait()) == "exit status 0"
+            gc.collect()
+        assert [str(each.message) for each in warned] == []
+    finally:
+        os.close(ours)
+        os.close(kept)
