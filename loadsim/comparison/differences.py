@@ -50,7 +50,7 @@ def what_differs(facts: Facts, groups: Sequence[str], each: str = "Run") -> Bloc
         if any(len(of_value) < len(set(groups)) for of_value in of_values.values()):
             for items, of_value in zip(_differing_items([*of_values]), of_values.values(), strict=True):
                 rows.append((name, ", ".join(of_value), items))
-    columns = (Column("Fact"), Column(each), Column("Value; of lists, the items that differ"))
+    columns = (Column("Fact"), Column(each), Column("Value (of lists, the items that differ)"))
     return Table("What differs, as far as loadsim knows", columns, tuple(rows)) if rows else SAME
 
 

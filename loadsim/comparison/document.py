@@ -187,13 +187,12 @@ def verdict_line(figures: ComparisonFigures) -> str:
 
 
 def missed_more(figures: ComparisonFigures) -> list[str]:
-    """Return a clause on the criteria that a larger share of new than of base missed, if there are any."""
-    names = sorted(figures.missed_more, key=lambda name: name.startswith("tasks."))
-    if not names:
-        return []
+    """Return clauses on the criteria that a larger share of new than of base missed, and on degraded runs."""
+    names = sorted({*figures.missed_more} - {"validity"}, key=lambda name: (name.startswith("tasks."), name))
     more = len(names) - MOST_CRITERIA
     words = ", ".join(names[:MOST_CRITERIA]) + (f" and {more} more" if more > 0 else "")
-    return [f"new missed criteria more often than base: {words}"]
+    clauses = [f"new missed criteria more often than base: {words}"] if names else []
+    return [*clauses, *(["new is degraded more often than base"] if "validity" in figures.missed_more else [])]
 
 
 def _longer_waits(figures: ComparisonFigures) -> list[str]:

@@ -54,7 +54,8 @@ def _lines(block: Block, width: int | None) -> list[str]:
 def _table_lines(table: Table, width: int | None) -> list[str]:
     """Return the caption and the rows. A table of facts is a line for each: its name, and what it is.
 
-    Columns that do not fit are left out, the last one first. A table of words that does not fit is one of facts.
+    Columns that do not fit are left out, the last one first. A table of words that does not fit is one of facts, and
+    so are its headings.
     Several columns of times are without their unit.
     """
     of_words = all(column.digits is None for column in table.columns)
@@ -74,9 +75,7 @@ def _table_lines(table: Table, width: int | None) -> list[str]:
     lines = aligned([head, *rows], right)
     if width is not None and max(map(len, lines)) > width:
         if of_words:
-            each = ("; ".join(map(" ".join, zip(head[1:], row[1:], strict=True))) for row in rows)
-            facts = [f"{row[0]}: {words}" for row, words in zip(rows, each, strict=True)]
-            return [*caption, *wrapped(facts, width)]
+            return [*caption, *wrapped([f"{row[0]}: {'; '.join(row[1:])}" for row in (head, *rows)], width)]
         for left in range(len(head) - 1, 1, -1):
             lines = aligned([row[:left] for row in (head, *rows)], right[:left])
             if max(map(len, lines)) <= width:

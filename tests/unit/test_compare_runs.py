@@ -597,3 +597,4 @@ def test_degraded_runs_of_new_are_no_pass(degraded: int, decision: str, tmp_path
     found = compare_runs(sides["base"], sides["new"], max_regression=0.05)
     assert found.figures.decision == decision
     assert found.document["missed_more"] == (["validity"] if degraded else [])
+    assert "missed criteria" not in verdict_line(found.figures)
