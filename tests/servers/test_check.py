@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
+from lying_proxy import Answers, lying_proxy
 from mailservers import logged_on, numbered_accounts, submit
 from provisioning import FOREIGN, USERS, Lab, Snapshot, lab_maker, own_message, put, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
@@ -469,3 +470,23 @@ def test_greylisting_is_named(lab: Lab) -> None:
     report = relayed(lab, 5.0, lambda sender, recipient: "450 4.2.0 Greylisted, see you in 5 minutes")
     first = report.lacks[0]
     assert first == finding(Code.GREYLISTED, answer="450 RCPT: 450 4.2.0 Greylisted, see you in 5 minutes")
+
+
+def refuses(*commands: str) -> Answers:
+    """Return answers that refuse commands which begin with one of these words."""
+
+    def answer(command: bytes) -> bytes | None:
+        tag, _, rest = command.partition(b" ")
+        return tag + b" NO Mailboxes are closed.\r\n" if rest.startswith(tuple(map(str.encode, commands))) else None
+
+    return answer
+
+
+@pytest.mark.parametrize("commands", [("LIST", "STATUS"), ("SELECT", "STATUS")])
+def test_a_server_that_refuses_all_accounts_is_named(lab: Lab, commands: Sequence[str]) -> None:
+    """Also if it does so after the log-on, so that the check has no mailbox at all."""
+    with lying_proxy(lab.services.imap.port, refuses(*commands)) as port:
+        services = replace(lab.services, imap=replace(lab.services.imap, port=port))
+        report = asyncio.run(check_server(lab.workload, services, silent, 2.0))
+    answers = {one.values["answer"] for one in report.lacks}
+    assert any(answer.startswith("NO") and answer.endswith("Mailboxes are closed.") for answer in answers), answers
