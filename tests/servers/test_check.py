@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
@@ -29,16 +29,17 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.model.accounts import AccountTable
 from loadsim.model.criteria import planned_tasks
 from loadsim.model.population import distribution_lists
-from loadsim.model.ports import Services
+from loadsim.model.ports import Flag, Provisioning, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
+from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_server_limits
 from loadsim.provisioning.server_check import check_server
 from loadsim.provisioning.server_report import ServerReport
-from loadsim.provisioning.sessions import accounts_on_server
+from loadsim.provisioning.sessions import NullObserver, accounts_on_server
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import Layout
 from loadsim.servers.running import RunningServer
@@ -490,3 +491,29 @@ def test_a_server_that_refuses_all_accounts_is_named(lab: Lab, commands: Sequenc
         report = asyncio.run(check_server(lab.workload, services, silent, 2.0))
     answers = {one.values["answer"] for one in report.lacks}
     assert any(answer.startswith("NO") and answer.endswith("Mailboxes are closed.") for answer in answers), answers
+
+
+def test_a_flag_that_the_folder_does_not_keep_is_not_sent(lab: Lab) -> None:
+    """As on Exchange: PERMANENTFLAGS has no keywords, and STORE of one is refused."""
+
+    def answer(command: bytes) -> bytes | None:
+        tag = command.partition(b" ")[0]
+        return tag + b" BAD Command Argument Error.\r\n" if b" STORE " in command and b"$" in command else None
+
+    def rewrite(line: bytes, literal: bytes) -> bytes:
+        stated = rb"[PERMANENTFLAGS (\\Seen \\Answered \\Flagged \\Deleted \\Draft)]"
+        return re.sub(rb"\[PERMANENTFLAGS [^]]*\]", stated, line) + literal
+
+    async def work(services: Services) -> None:
+        driver = open_driver("imap", services)
+        mailbox = cast(Provisioning, driver.session(lab.accounts[0], NullObserver()).mailbox)
+        await mailbox.log_on()
+        await mailbox.append("INBOX", own_message(1))
+        refs = [each.ref for each in await mailbox.headers("INBOX", 10)]
+        await mailbox.flag(refs, Flag.FORWARDED)
+        await mailbox.set_flags(refs, [Flag.SEEN])
+        await mailbox.log_off()
+
+    with lying_proxy(lab.services.imap.port, answer, rewrites=rewrite) as port:
+        asyncio.run(work(replace(lab.services, imap=replace(lab.services.imap, port=port))))
+    assert [each.flags for each in lab.snapshots()[0]["INBOX"]] == [{"\\seen"}]

@@ -169,11 +169,13 @@ class ImapMailbox:
     # --- changing ---
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
-        """UID STORE (RFC 9051 section 6.4.6)."""
+        """UID STORE (RFC 9051 section 6.4.6) of a flag that the folder keeps: Exchange refuses others."""
         if not refs:
             return
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
+            if not self.keeps(flag):
+                return
             item = b"+FLAGS.SILENT" if on else b"-FLAGS.SILENT"
             await self._over_sets(connection, "UID STORE", uids, item, _flags([flag]))
 
@@ -411,12 +413,12 @@ class ImapMailbox:
         """UID STORE, by name: other keywords stay, and GreenMail 2.1 removes keywords only so."""
         if not refs:
             return
-        others = [flag for flag in RESET_FLAGS if flag not in flags]
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
-            await self._over_sets(connection, "UID STORE", uids, b"-FLAGS.SILENT", _flags(others))
-            if flags:
-                await self._over_sets(connection, "UID STORE", uids, b"+FLAGS.SILENT", _flags(flags))
+            kept = [flag for flag in RESET_FLAGS if self.keeps(flag)]
+            for item, on in ((b"-FLAGS.SILENT", False), (b"+FLAGS.SILENT", True)):
+                if named := [flag for flag in kept if (flag in flags) == on]:
+                    await self._over_sets(connection, "UID STORE", uids, item, _flags(named))
 
     # --- pieces of commands ---
 
