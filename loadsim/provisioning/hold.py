@@ -87,8 +87,11 @@ class Hold:
         self._held = False
 
     async def _replace(self, holder: Holder, limit_s: float | None) -> None:
+        reached = False
+
         async def work(account: Account, mailbox: Provisioning) -> None:
-            found = await _manifests(account, mailbox)
+            nonlocal reached
+            found, reached = await _manifests(account, mailbox), True
             other = manifest.holder_in(found)
             if other != self._holder:
                 self.lost = f"{name_of(account)}: expected the hold of this process, found {other or 'it removed'}"
@@ -104,6 +107,8 @@ class Hold:
             with suppress(TimeoutError):
                 async with asyncio.timeout(limit_s), self._replacing:
                     await self._visit(work)
+            if reached:  # it is known who works on it, also if the server refuses the change
+                self.failure = None
 
     async def _visit(self, work: Callable[[Account, Provisioning], Awaitable[None]]) -> None:
         for result in await visit(self._accounts, self._services, work, lambda *_: None):

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from lying_proxy import lying_proxy
 from mailservers import logged_on
 from provisioning import USERS, WANTED_FOLDERS, Lab, MakeLab, Snapshot, Wrapped, quiet, quoted, with_steps
 
 from loadsim.cli import main
-from loadsim.model.ports import INBOX, Account, Provisioning
+from loadsim.model.ports import INBOX, Account, Provisioning, Services
 from loadsim.provisioning import manifest
-from loadsim.provisioning.hold import held
+from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.holder import Holder, identity
 from loadsim.provisioning.initialise import StoredState, initialise, restore_mailbox
 from loadsim.provisioning.sessions import all_done, visit
@@ -231,3 +232,23 @@ def test_a_hold_is_of_one_process() -> None:
     assert not replace(OTHER, process=identity(os.getppid())).ours
     assert not OTHER.ours
     assert not OTHER.gone
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_release_that_the_server_refuses_leaves_no_doubt_who_worked_on_the_accounts(lab: Lab, used: bool) -> None:
+    """So an audit that has read everything stands."""
+    refuses: list[bytes] = []
+
+    def answer(command: bytes) -> bytes | None:
+        tag, _, rest = command.partition(b" ")
+        return tag + b" NO Not now.\r\n" if rest.startswith(tuple(refuses)) else None
+
+    async def work(services: Services) -> Hold:
+        async with held(lab.accounts, services, "audit", "r1") as hold:
+            hold.used = used
+            refuses.extend((b"UID STORE", b"APPEND"))
+        return hold
+
+    with lying_proxy(lab.services.imap.port, answer) as port:
+        hold = asyncio.run(work(replace(lab.services, imap=replace(lab.services.imap, port=port))))
+    assert (hold.lost, hold.failure) == (None, None)

@@ -27,7 +27,7 @@ from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.folder_names import SEPARATOR
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.header_lists import HeaderCache, HeaderLists, Ref, portions
-from loadsim.protocols.imap.listing import list_folder
+from loadsim.protocols.imap.listing import EVERY, FLAGS_ITEMS, list_folder
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.requests import DEFAULT_REQUESTS, Requests
 from loadsim.protocols.imap.responses import (
@@ -517,13 +517,19 @@ class ImapMailbox:
             return
         answer = await connection.send("UID SEARCH", b"DELETED")
         results = [response.numbers for response in answer.data if isinstance(response, Search)]
-        if not results:
-            might = f"EXPUNGE might delete others' messages{_instead([answer])}"
-            raise ServerRefused("UID SEARCH without data", might)
         marked = NumberSet.union(results)
-        others = marked.size - sum(uid in marked for uid in set(uids))
+        if results and marked.size == sum(uid in marked for uid in set(uids)):
+            return
+        # maddy 0.8.1 lists messages that are not marked; flags decide.
+        flagged = {each.uid: each.flags for each in _fetched([await connection.send("UID FETCH", EVERY, FLAGS_ITEMS)])}
+        if len(flagged) < self.session.count or None in (*flagged, *flagged.values()):
+            might = f"EXPUNGE might delete others' messages{_instead([answer])}"
+            raise ServerRefused("UID FETCH without data", might)
+        others = [
+            uid for uid, flags in flagged.items() if uid not in uids and "\\deleted" in map(str.lower, flags or ())
+        ]
         if others:
-            raise ServerRefused("EXPUNGE would delete others", f"{others} messages marked by others")
+            raise ServerRefused("EXPUNGE would delete others", f"{len(others)} messages marked by others")
 
     async def _expunge(self, connection: ImapConnection, uids: Sequence[int]) -> None:
         """Mark and expunge messages. Raises `MailMissing` if some were not there: OK is the answer for these, too."""
