@@ -81,8 +81,12 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
         await mailbox.create(name)
 
 
-async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisioning, existing: Sequence[str]) -> None:
+async def restore_folders(
+    place: CheckPlace, account: Account, mailbox: Provisioning, existing: Sequence[str]
+) -> Sequence[str]:
     """Delete the folders that the check created, if they are empty, and put the manifest back as it was.
+
+    Return the folders that are not empty.
 
     Raises `AccountTaken` if another process has used the account meanwhile.
     """
@@ -93,7 +97,7 @@ async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisio
         manifest.refuse_other(account, found, place.holder)  # before a folder that another process may need is deleted
     kept = [name for name in place.created if name in existing and not await _deleted(mailbox, name)]
     if manifest.FOLDER not in existing:
-        return
+        return kept
     if place.before is not None:
         names, record = place.before
         await manifest.write(mailbox, account, {*names, *kept}, None if kept else record)
@@ -103,10 +107,11 @@ async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisio
         ours = [each.message.ref for each in found]
         if place.made_manifest_folder and await mailbox.message_count(manifest.FOLDER) == len(ours):
             await mailbox.delete(manifest.FOLDER)
-            return
+            return kept
         await mailbox.expunge(ours)
         if place.made_manifest_folder:
             await _deleted(mailbox, manifest.FOLDER)
+    return kept
 
 
 async def _deleted(mailbox: Provisioning, folder: str) -> bool:

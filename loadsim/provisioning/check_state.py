@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import cast
@@ -12,8 +13,8 @@ from typing import cast
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.ports import INBOX, Flag, MessageRef, Provisioning, Stored
-from loadsim.model.state_checks import StateChecks
+from loadsim.model.ports import INBOX, Flag, MessageRef, Part, Provisioning, Stored
+from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_facts import MovingObserver, WatchingObserver, keywords_of
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
@@ -26,6 +27,10 @@ ROUNDS = 3
 
 KINDS = ("ups1K", "ups2K", "ups4K")
 """Of the messages: their sizes tell a text from that of another one."""
+
+
+WHOLE = Part("", "message/rfc822", 0)
+"""The whole message: its bytes are held against RFC822.SIZE."""
 
 
 async def try_state(check: Check) -> None:
@@ -105,23 +110,39 @@ async def _try_once(
         structure = await acts.structure(ref)
         if structure.text is not None:
             await acts.part(ref, structure.text)
-    await acts.texts(refs)
+        await acts.part(ref, WHOLE)
+    texts = await acts.texts(refs)
     await acts.flag(refs, Flag.SEEN)
     await watch(INBOX)
-    # Copy and move it.
+    # Copy and move it, while the other session waits in IDLE.
+    await watches.watch()
     await acts.copy(refs, folder)
     await acts.move(refs[:-1], folder)
     for name in (INBOX, folder):
         await watch(name)
         await own(acts, name)
-    # Unmark and remove it.
+    # Compare it. Unmark and remove it.
     moved = await own(acts, folder)
+    found = (await acts.texts(moved)).values()
+    _compare(check, place, [texts.get(ref) for ref in [*refs, *refs[:-1]]], found)
     await acts.flag(moved, Flag.SEEN, False)
     await watch(folder)
     await acts.expunge(moved[::2])
     for name in (folder, INBOX):
         await watch(name)
         await own(acts, name)
+
+
+def _compare(check: Check, place: CheckPlace, put: Iterable[bytes | None], found: Iterable[bytes | None]) -> None:
+    """Hold the texts of messages that were put into a folder by COPY and MOVE against those that it lists."""
+    wanted = Counter(put)
+    missing = wanted - Counter(found)
+    if missing and check.services.state_checks is not None:
+        excerpt = (
+            f"UID COPY, UID MOVE -> OK: {missing.total()} of {wanted.total()} messages are missing or have another text"
+        )
+        violation = Violation("copy-differs", "RFC 9051 6.4.7", place.account.number, place.folder, excerpt)
+        check.services.state_checks.broken(violation)
 
 
 def state_of(checks: StateChecks, others: Sequence[int] = ()) -> Iterator[Observation]:

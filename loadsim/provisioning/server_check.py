@@ -233,9 +233,10 @@ async def _remove(check: Check) -> list[str | ConfigError]:
         while late - check.overdue and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
             late -= await expunge(check, mailbox, INBOX)
-        if place is not None:
-            await restore_folders(place, account, mailbox, existing)
-        return f"{name_of(account)}: {len(late)} messages accepted for it have not arrived" if late else ""
+        kept = [] if place is None else await restore_folders(place, account, mailbox, existing)
+        remains = [f"messages in {folder}, without the tag of the check" for folder in kept]
+        remains += [f"{len(late)} messages accepted for it have not arrived"] if late else []
+        return f"{name_of(account)}: {'; '.join(remains)}" if remains else ""
 
     # Of two users of one mailbox, one made the manifest's folder: it is deleted once the other's manifest is gone.
     makers = {number for number, place in places.items() if place.made_manifest_folder}

@@ -517,3 +517,25 @@ def test_a_flag_that_the_folder_does_not_keep_is_not_sent(lab: Lab) -> None:
     with lying_proxy(lab.services.imap.port, answer, rewrites=rewrite) as port:
         asyncio.run(work(replace(lab.services, imap=replace(lab.services.imap, port=port))))
     assert [each.flags for each in lab.snapshots()[0]["INBOX"]] == [{"\\seen"}]
+
+
+def test_messages_that_a_server_puts_in_place_of_copies_are_named(lab: Lab) -> None:
+    """As pymap's maildir, which stores empty ones. They stay, since no tag says that they are the check's."""
+    copied: list[bytes] = []
+
+    def answer(command: bytes) -> bytes | None:
+        tag, _, rest = command.partition(b" ")
+        if not (found := re.match(rb'UID COPY \S+ "(Folder 9\d)"', rest)):
+            return None
+        copied.append(found[1])
+        for each in lab.accounts:
+            with suppress(AssertionError), logged_on(lab.server, each) as client:
+                put(client, found[1].decode(), b"\r\n")
+        return tag + b" OK Copied.\r\n"
+
+    with lying_proxy(lab.services.imap.port, answer) as port:
+        imap = replace(lab.services.imap, port=port, ignored=frozenset({"UIDPLUS"}))
+        report = asyncio.run(check_server(lab.workload, replace(lab.services, imap=imap), silent))
+    assert copied
+    assert "copy-differs" in [one.values["rule"] for one in report.wrong]
+    assert any(f"messages in {copied[0].decode()}" in each for each in report.leftovers)

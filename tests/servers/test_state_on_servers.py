@@ -134,3 +134,32 @@ def test_a_fault_of_a_real_server_is_named(tmp_path: Path) -> None:
     assert ended.returncode == 1, ended.stdout + ended.stderr
     score = json.loads((tmp_path / "out" / "score.json").read_text())
     assert "size-wrong" in [one["values"].get("rule") for one in score["findings"]]
+
+
+@pytest.mark.nightly(part="servers")
+def test_the_check_makes_the_cases_in_which_greenmail_is_wrong(tmp_path: Path) -> None:
+    """An idling session is sent each EXPUNGE of another one twice, as imaplib sees."""
+    with started("greenmail", tmp_path, users=2, day_s=20) as site:
+        account, endpoint = site.accounts[-1], site.services.imap
+        with (
+            imaplib.IMAP4(endpoint.host, endpoint.port) as acts,
+            imaplib.IMAP4(endpoint.host, endpoint.port) as watches,
+        ):
+            for client in (acts, watches):
+                client.login(account.login, account.password)
+            acts.append("INBOX", "", "", b"From: a@b.test\r\n\r\nline\r\n")
+            for client in (acts, watches):
+                client.select("INBOX")
+            watches.send(b"i1 IDLE\r\n")
+            assert watches.readline().startswith(b"+")
+            acts.store("1", "+FLAGS", r"(\Deleted)")
+            acts.expunge()
+            received = [watches.readline()]
+            watches.send(b"DONE\r\ni2 NOOP\r\n")
+            while not received[-1].startswith(b"i2 "):
+                received.append(watches.readline())
+            assert received.count(b"* 1 EXPUNGE\r\n") == 2
+        ended = loadsim("check", site.path, "--json")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    found = [one["values"] for one in json.loads(ended.stdout)["findings"] if one["code"] == "server-state-wrong"]
+    assert {values["rule"] for values in found} >= {"size-wrong", "expunge-not-asked", "number-out-of-range"}
