@@ -182,6 +182,10 @@ class ServerRefused(TaskFailed):
     outcome = "refused"
 
 
+BARE_LINE_FEEDS = "FETCH with bare line feeds"
+"""The kind of failure of a part whose lines lack CR (RFC 5322 section 2.3), and which is too short."""
+
+
 class MailMissing(ServerRefused):
     """The server answered as if all were well, but lacks a stored message or a part of one."""
 

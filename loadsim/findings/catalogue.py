@@ -478,6 +478,9 @@ class Code(Enum):
         "the server forbids mail from {sender} to {recipient}: {answer}",
         "let accounts send as their own addresses, and to the domain of the scenario",
     )
+    BARE_LINE_FEEDS = _refused(
+        "the server sends lines that end in LF without CR: {answer}", "let it store or send CRLF (RFC 5322 section 2.3)"
+    )
     ANSWER_UNKNOWN = _refused("the server answered: {answer}", LOOK_AT_LOG)
     MACHINE_FAILED = _refused("this machine failed: {answer}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from loadsim.errors import ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import BARE_LINE_FEEDS, ServerLost, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 
@@ -69,6 +69,8 @@ def remedy(failure: TaskFailed, to_list: bool = False) -> str:
 def _meaning(failure: TaskFailed, to_list: bool) -> Code:
     if failure.outcome == "generator":
         return Code.MACHINE_FAILED
+    if failure.kind == BARE_LINE_FEEDS:
+        return Code.BARE_LINE_FEEDS
     code, enhanced = _CODE.match(failure.kind), _ENHANCED.match(failure.line)
     command = failure.kind.rpartition(" ")[2]
     if to_list and command in ("RCPT", "ResolveNames"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -43,6 +44,8 @@ _DATE_US = 1_761_955_200_000_000
 _PURPOSE = b"loadsim manifest 1\n"
 """Prefix of the signed text, so that the key, perhaps a password, signs nothing else of the same form."""
 
+
+_LINE_END = re.compile(rb"\r?\n")
 
 ANOTHER_USERS = "it is that of another user of these accounts, who has this mailbox, too"
 """The reason against the manifest of another account with the same first one."""
@@ -189,7 +192,7 @@ async def _body(mailbox: Provisioning, message: Stored) -> bytes:
         found = (await mailbox.texts([message.ref])).get(message.ref)
     if found is None:
         raise RejectedManifest("expected a body, found none")
-    body = bytes(found).rstrip(b"\r\n")
+    body = _LINE_END.sub(b"\r\n", found).rstrip(b"\r\n")
     if len(body) > LARGEST_BYTES:
         raise RejectedManifest(f"expected at most {LARGEST_BYTES} bytes, found {len(body)}")
     assert message.tag is not None
@@ -248,13 +251,16 @@ def _signature(account: Account, content: Mapping[str, Any]) -> str:
 async def write(mailbox: Provisioning, account: Account, names: Iterable[str], record: Record | None = None) -> None:
     """Replace the accepted manifests by one of these names with the same holder. The manifest's folder must exist.
 
-    Raises as `accepted_in`, after a first manifest also afterwards: of two users of one mailbox who write at once, the
-    later one finds both.
+    A first manifest is read back: of two users of one mailbox who write at once, the later one finds both. Raises as
+    `accepted_in`, and `ConfigError` if it does not read as it was written: `clean` could not delete its folders.
     """
     accepted = await accepted_in(mailbox, account)
     await replace(mailbox, account, accepted, names, record, holder_in(accepted))
-    if not accepted:
-        await accepted_in(mailbox, account)
+    if not accepted and not await accepted_in(mailbox, account):
+        raise ConfigError(
+            f"{name_of(account)}: folder {FOLDER}: expected the manifest that was just put there, found none that reads"
+            " as it was written: the server, or a filter before it, loses or alters mail"
+        )
 
 
 async def replace(

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.errors import MailMissing, ServerRefused
+from loadsim.errors import BARE_LINE_FEEDS, MailMissing, ServerRefused
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
@@ -136,7 +136,8 @@ async def _part(user: UserMail, header: Header, part: Part, least: int) -> bytes
         data = await user.mailbox.part(header.ref, part)
         stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
         if len(data) < max(least - len("\r\n"), stated) or (part.size_bytes and not data):  # the last CRLF may lack
-            raise MailMissing("FETCH of a truncated part", f"{len(data)} bytes")
+            bare = data.count(b"\n") - data.count(b"\r\n")
+            raise MailMissing(BARE_LINE_FEEDS if bare else "FETCH of a truncated part", f"{len(data)} bytes")
     return data
 
 

@@ -7,16 +7,16 @@ import imaplib
 import json
 import re
 import smtplib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from lying_proxy import Answers, lying_proxy
+from lying_proxy import Answers, Rewrites, lying_proxy
 from mailservers import logged_on, numbered_accounts, submit
 from provisioning import FOREIGN, USERS, Lab, Snapshot, lab_maker, own_message, put, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
@@ -33,6 +33,7 @@ from loadsim.model.ports import Flag, Provisioning, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
+from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
@@ -43,6 +44,8 @@ from loadsim.provisioning.sessions import NullObserver, accounts_on_server
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import Layout
 from loadsim.servers.running import RunningServer
+
+T = TypeVar("T")
 
 STATUS = re.compile(r"(NO|BAD)( \[[^]]*\])?")
 """The beginning of a refusal: its status and response code."""
@@ -539,3 +542,40 @@ def test_messages_that_a_server_puts_in_place_of_copies_are_named(lab: Lab) -> N
     assert copied
     assert "copy-differs" in [one.values["rule"] for one in report.wrong]
     assert any(f"messages in {copied[0].decode()}" in each for each in report.leftovers)
+
+
+def bare(line: bytes, literal: bytes) -> bytes:
+    """Send texts with LF for CRLF, and their size so."""
+    if not (b"BODY[TEXT]" in line or b"BODY[1]" in line):
+        return line + literal
+    text = literal.replace(b"\r\n", b"\n")
+    return re.sub(rb"\{\d+\}", b"{%d}" % len(text), line) + text
+
+
+def altered_digits(line: bytes, literal: bytes) -> bytes:
+    return line + (literal.replace(b"0", b"1") if b"BODY[TEXT]" in line else literal)
+
+
+def through(lab: Lab, rewrites: Rewrites, work: Callable[[Services], Coroutine[Any, Any, T]]) -> T:
+    with lying_proxy(lab.services.imap.port, rewrites=rewrites) as port:
+        services = replace(lab.services, imap=replace(lab.services.imap, port=port))
+        return asyncio.run(work(services))
+
+
+def test_a_server_that_sends_bare_line_feeds(lab: Lab) -> None:
+    """`check` names it, and `clean` reads the manifest: it removes the folders that `init` created."""
+    report = through(lab, bare, lambda services: check_server(lab.workload, services, silent, 5.0))
+    assert Code.BARE_LINE_FEEDS in [one.code for one in report.lacks]
+    before = lab.snapshots()
+    through(lab, bare, lambda services: initialise(lab.workload, services, "auto", quiet))
+    assert lab.snapshots() != before
+    through(lab, bare, lambda services: clean(lab.scenario, services, False, quiet))
+    assert lab.snapshots() == before
+
+
+def test_no_folder_is_created_if_the_manifest_does_not_read_back(lab: Lab) -> None:
+    """`clean` could not remove it."""
+    folders = [{*each, manifest.FOLDER} for each in lab.snapshots()]
+    with pytest.raises(ConfigError, match="expected the manifest that was just put there"):
+        through(lab, altered_digits, lambda services: initialise(lab.workload, services, "auto", quiet))
+    assert [{*each} for each in lab.snapshots()] == folders
