@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import cast
@@ -28,13 +28,15 @@ ROUNDS = 3
 KINDS = ("ups1K", "ups2K", "ups4K")
 """Of the messages: their sizes tell a text from that of another one."""
 
-
 WHOLE = Part("", "message/rfc822", 0)
 """The whole message: its bytes are held against RFC822.SIZE."""
 
 
-async def try_state(check: Check) -> None:
-    """Change messages of the check in the Inbox and in its folder, and list them in both sessions."""
+async def try_state(check: Check) -> bool:
+    """Change messages of the check in the Inbox and in its folder, and list them in both sessions.
+
+    Return False if the server refuses a part of that.
+    """
     place, moving, watching = check.own[0], MovingObserver(), WatchingObserver()
     driver = open_driver(preparing_driver(check.services), check.services)
     acts, watches = (cast(Provisioning, driver.session(place.account, each).mailbox) for each in (moving, watching))
@@ -44,7 +46,7 @@ async def try_state(check: Check) -> None:
             await watches.log_on()
         except TaskFailed as failure:  # users of the scenario may need one session only
             check.server.append(Observation("state", f"without a second session of one account: {failure}"))
-            return
+            return False
         for mailbox in (acts, watches):
             await mailbox.headers(INBOX, NEWEST)
         delivered = await _held(acts, place.folder)  # copied and moved by tasks
@@ -61,8 +63,10 @@ async def try_state(check: Check) -> None:
         check.facts = replace(check.facts, copyuid=moving.lines.copyuid, permanent_flags=lasting)
         for mailbox in (acts, watches):
             await mailbox.log_off()
+        return True
     except TaskFailed as failure:
         check.server.append(lacking("state", failure, sender=place.account.address))
+        return False
     finally:
         acts.abandon()
         watches.abandon()
@@ -110,8 +114,7 @@ async def _try_once(
         structure = await acts.structure(ref)
         if structure.text is not None:
             await acts.part(ref, structure.text)
-        await acts.part(ref, WHOLE)
-    texts = await acts.texts(refs)
+    put = [await acts.part(ref, WHOLE) for ref in refs]
     await acts.flag(refs, Flag.SEEN)
     await watch(INBOX)
     # Copy and move it, while the other session waits in IDLE.
@@ -123,8 +126,8 @@ async def _try_once(
         await own(acts, name)
     # Compare it. Unmark and remove it.
     moved = await own(acts, folder)
-    found = (await acts.texts(moved)).values()
-    _compare(check, place, [texts.get(ref) for ref in [*refs, *refs[:-1]]], found)
+    copies = [await acts.part(ref, WHOLE) for ref in moved]
+    _compare(check, place, Counter([*put, *put[:-1]]), Counter(copies))
     await acts.flag(moved, Flag.SEEN, False)
     await watch(folder)
     await acts.expunge(moved[::2])
@@ -133,22 +136,19 @@ async def _try_once(
         await own(acts, name)
 
 
-def _compare(check: Check, place: CheckPlace, put: Iterable[bytes | None], found: Iterable[bytes | None]) -> None:
-    """Hold the texts of messages that were put into a folder by COPY and MOVE against those that it lists."""
-    wanted = Counter(put)
-    missing = wanted - Counter(found)
-    if missing and check.services.state_checks is not None:
-        excerpt = (
-            f"UID COPY, UID MOVE -> OK: {missing.total()} of {wanted.total()} messages are missing or have another text"
-        )
+def _compare(check: Check, place: CheckPlace, put: Counter[bytes], found: Counter[bytes]) -> None:
+    """Hold the messages that COPY and MOVE put into a folder against those that it lists."""
+    if (missing := put - found) and check.services.state_checks is not None:
+        excerpt = f"UID COPY, UID MOVE -> OK: {missing.total()} of {put.total()} messages are missing or differ"
         violation = Violation("copy-differs", "RFC 9051 6.4.7", place.account.number, place.folder, excerpt)
         check.services.state_checks.broken(violation)
 
 
-def state_of(checks: StateChecks, others: Sequence[int] = ()) -> Iterator[Observation]:
+def state_of(checks: StateChecks, others: Sequence[int] = (), completed: bool = True) -> Iterator[Observation]:
     """Yield what the server's responses are held to be: a finding for each broken rule.
 
-    People may use the mailboxes of the users `others`, and change what sessions know: no server is accused there.
+    `completed`: two sessions have made each rule's case. People may use the mailboxes of the users `others`, and change
+    what sessions know: no server is accused there.
     """
     broken = [each for each in checks.violations.values() if each.user not in others]
     for each in broken:
@@ -156,5 +156,5 @@ def state_of(checks: StateChecks, others: Sequence[int] = ()) -> Iterator[Observ
     if others:
         users = ", ".join(map(str, others))
         yield Observation("state", f"not judged by others' mail in the Inbox of user {users}")
-    elif checks.users and not broken:
+    elif completed and not broken:
         yield Observation("state", "no response contradicts an earlier one")

@@ -82,6 +82,7 @@ async def check_server(
     host.plugin_tasks = load_tasks(workload.scenario)
     check = Check(workload, limited, checked_users(workload), wait_s, host, Post(host))
     removed: list[str | ConfigError] = []
+    completed = False
     try:
         progress("log on")
         await check_submission(workload, limited, check.users)
@@ -99,7 +100,7 @@ async def check_server(
         await _do_tasks(check)
         if checks.users and check.own:
             progress("state")
-            await try_state(check)
+            completed = await try_state(check)
         progress("mail")
         await check_mail(check)
         await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
@@ -119,7 +120,7 @@ async def check_server(
         mail=(
             *check.mail,
             *limits(workload, check.places, check.smtp),
-            *state_of(checks, [place.account.number for place in check.places if place.others]),
+            *state_of(checks, [place.account.number for place in check.places if place.others], completed),
         ),
         seconds=time.monotonic() - began,
         leftovers=tuple(str(each) for each in removed if each),

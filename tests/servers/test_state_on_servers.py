@@ -5,18 +5,20 @@ from __future__ import annotations
 import imaplib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from any_server import started
-from lying_proxy import Rewrites, lying_proxy, stores_nothing, unwritten
+from lying_proxy import Answers, Rewrites, lying_proxy, stores_nothing, unwritten
 from mailservers import StartDovecotPostfix
 from small_runs import loadsim, on, population_of, written
 
 from loadsim.model.scenario import load_scenario
+from loadsim.protocols.imap.state_rules import RULES
 from loadsim.servers.dovecot_postfix import DovecotPostfix
 
 pytestmark = pytest.mark.system
@@ -47,15 +49,70 @@ def numbered(pattern: bytes) -> Callable[[], Rewrites]:
     return lines(pattern, lambda _: b"%d" % next(number))
 
 
-LIES = {
-    "size-wrong": another_body,
-    "uidvalidity-changed": numbered(rb"(?<=UIDVALIDITY )\d+"),
-    "message-changed": numbered(rb'(?<="<c)\d+(?=\.\d+\.check-)'),  # each time that its Message-ID is listed
-    "flags-lost": lines(rb"(FETCH \(.*)\\Seen", lambda found: found[1]),
-    "expunge-not-asked": lines(rb"\S+ OK .*Move completed", lambda found: b"* 1 EXPUNGE\r\n" + found[0]),
-    "exists-shrinks": lines(rb"\S+ OK .*Fetch completed", lambda found: b"* 0 EXISTS\r\n" + found[0]),
-    "fetch-without-data": lines(rb"\* \d+ FETCH .*BODYSTRUCTURE.*\r\n", lambda _: b""),
-}
+def once(pattern: bytes, instead: bytes) -> Callable[[], Rewrites]:
+    """Only the first match is another."""
+    first = count()
+    return lines(pattern, lambda found: found[0] if next(first) else instead)
+
+
+def other_copies() -> Rewrites:
+    """The texts of the copies of the first three messages are others."""
+    whole = count(1)
+
+    def rewrite(line: bytes, literal: bytes) -> bytes:
+        copied = b" BODY[] " in line and next(whole) > 3
+        return line + (literal.replace(b"e", b"E") if copied else literal)
+
+    return rewrite
+
+
+def expunges_nothing() -> Answers:
+    """OK to the first UID EXPUNGE, which is not done."""
+    expunges = count()
+
+    def answer(command: bytes) -> bytes | None:
+        if b" UID EXPUNGE " not in command or next(expunges):
+            return None
+        return b"* 1 EXPUNGE\r\n" + command.split()[0] + b" OK Expunge completed.\r\n"
+
+    return answer
+
+
+LIES: Sequence[tuple[str, Callable[[], Rewrites]]] = [
+    ("copy-differs", other_copies),
+    ("exists-shrinks", lines(rb"\S+ OK .*Fetch completed", lambda found: b"* 0 EXISTS\r\n" + found[0])),
+    ("expunge-not-asked", lines(rb"\S+ OK .*Move completed", lambda found: b"* 1 EXPUNGE\r\n" + found[0])),
+    ("expunge-out-of-turn", lines(rb"\S+ OK .*Store completed.*\r\n", lambda found: found[0] + b"* 1 EXPUNGE\r\n")),
+    ("fetch-without-data", lines(rb"\* \d+ FETCH .*BODYSTRUCTURE.*\r\n", lambda _: b"")),
+    ("flags-lost", lines(rb"(FETCH \(.*)\\Seen", lambda found: found[1])),
+    ("message-changed", numbered(rb'(?<="<c)\d+(?=\.\d+\.check-)')),  # each time that its Message-ID is listed
+    ("message-not-arrived", lines(rb"(COPYUID \d+ \d+ )\d+", lambda found: found[1] + b"4711")),
+    ("number-out-of-range", lines(rb"\* \d+ EXPUNGE", lambda _: b"* 4711 EXPUNGE")),
+    (
+        "number-out-of-range",
+        lines(rb"\S+ OK .*Fetch completed", lambda found: b"* 4711 FETCH (FLAGS ())\r\n" + found[0]),
+    ),
+    ("size-wrong", another_body),
+    ("size-wrong", lines(rb"RFC822\.SIZE \d+", lambda _: b"RFC822.SIZE 14")),
+    ("uid-changed", lines(rb"(?<=UID )(\d+)(?= BODYSTRUCTURE)", lambda found: b"%d" % (int(found[0]) + 1))),
+    ("uid-not-ascending", once(rb"(?<=\* 2 FETCH \(UID )\d+", b"1")),
+    ("uidnext-shrinks", lines(rb"UIDNEXT \d+", lambda _: b"UIDNEXT 1")),
+    ("uidvalidity-changed", numbered(rb"(?<=UIDVALIDITY )\d+")),
+]
+"""Rules, and lies that break them."""
+
+DEEDS: Sequence[tuple[str, Callable[[], Answers]]] = [
+    ("moved-still-there", lambda: stores_nothing),
+    ("uid-reused", expunges_nothing),
+]
+"""Rules, and deeds that are answered, and not done."""
+
+NOT_MADE = "idle-silent"
+"""It takes minutes; the check notes that no mail was announced."""
+
+
+def test_the_check_makes_a_case_for_each_rule() -> None:
+    assert {rule for rule, _ in (*LIES, *DEEDS)} == {"copy-differs", *(rule.name for rule in RULES)} - {NOT_MADE}
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +127,34 @@ def behind(server: DovecotPostfix, port: int, path: Path) -> Path:
     return written(path, **settings)
 
 
-@pytest.mark.parametrize("rule", [pytest.param(rule, marks=[] if rule == "size-wrong" else NIGHTLY) for rule in LIES])
-def test_a_lie_is_named_by_the_check(server: DovecotPostfix, tmp_path: Path, rule: str) -> None:
+def named_by_check(server: DovecotPostfix, path: Path, rule: str, **lies: Any) -> None:
     """With exit status 1, and as a failed test case."""
-    with lying_proxy(server.services.imap.port, rewrites=LIES[rule]()) as port:
-        scenario = behind(server, port, tmp_path / "small.yaml")
-        ended = loadsim("check", scenario, "--json", "--junit", tmp_path / "check.xml")
+    with lying_proxy(server.services.imap.port, **lies) as port:
+        ended = loadsim("check", behind(server, port, path / "small.yaml"), "--json", "--junit", path / "check.xml")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     document = json.loads(ended.stdout)
     found = [one["values"] for one in document["findings"] if one["code"] == "server-state-wrong"]
     assert rule in [values["rule"] for values in found]
     assert all(values["section"].startswith("RFC ") and values["folder"] for values in found)
-    failures = ElementTree.parse(tmp_path / "check.xml").findall(".//failure")
+    failures = ElementTree.parse(path / "check.xml").findall(".//failure")
     assert any(rule in str(each.get("message")) for each in failures)
+
+
+@pytest.mark.parametrize(
+    ("rule", "lie"), [pytest.param(*each, marks=[] if each[1] is another_body else NIGHTLY) for each in LIES]
+)
+def test_a_lie_is_named_by_the_check(
+    server: DovecotPostfix, tmp_path: Path, rule: str, lie: Callable[[], Rewrites]
+) -> None:
+    named_by_check(server, tmp_path, rule, rewrites=lie())
+
+
+@NIGHTLY
+@pytest.mark.parametrize(("rule", "deed"), DEEDS)
+def test_a_deed_that_is_not_done_is_named_by_the_check(
+    server: DovecotPostfix, tmp_path: Path, rule: str, deed: Callable[[], Answers]
+) -> None:
+    named_by_check(server, tmp_path, rule, answers=deed())
 
 
 def test_an_honest_server_passes_the_check_through_the_proxy(server: DovecotPostfix, tmp_path: Path) -> None:
