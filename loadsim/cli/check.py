@@ -112,7 +112,7 @@ def described(
         **tasks,
         "Mail": _rows(report.mail),
         "Monitors": _rows(report.monitors),
-        "May remain (loadsim clean removes it)": report.leftovers,
+        "May remain (loadsim clean removes what has its tag)": report.leftovers,
         "Notes": [one.text for one in found if one.cause is None and report.can_run],
     }.items():
         if lines:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,7 +23,8 @@ Before = tuple[frozenset[str], manifest.Record | None]
 class CheckPlace:
     """An account's mailbox in a check: folders of the check, and the manifest as it was before.
 
-    `others`: its Inbox has mail that is not loadsim's, so that others may use it.
+    `others`: its Inbox has mail that is not loadsim's, so that others may use it. `held` has the number of messages in
+    each folder to which the check adds some, before it does.
     """
 
     account: Account
@@ -36,6 +37,7 @@ class CheckPlace:
     quotas: Sequence[Quota]
     names: Mapping[str, str]
     missing_folder: str
+    held: Mapping[str, int]
     created: tuple[str, ...] = ()
 
 
@@ -64,8 +66,9 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
         missing_folder = failure.line if failure.line.startswith(("NO", "BAD")) else failure.kind
     others = any(header.tag is None for header in await mailbox.headers(INBOX, NEWEST))
     holder = manifest.holder_in(found)
+    held = dict.fromkeys(missing, 0) | await count_messages(mailbox, {INBOX, *names} & existing)
     place = CheckPlace(
-        account, folder, others, before, holder, new_folder, mailbox.offer, quotas, names, missing_folder
+        account, folder, others, before, holder, new_folder, mailbox.offer, quotas, names, missing_folder, held
     )
     places.append(place)
     # The manifest names the folders before they exist.
@@ -81,12 +84,17 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
         await mailbox.create(name)
 
 
-async def restore_folders(
-    place: CheckPlace, account: Account, mailbox: Provisioning, existing: Sequence[str]
-) -> Sequence[str]:
-    """Delete the folders that the check created, if they are empty, and put the manifest back as it was.
+async def count_messages(mailbox: Provisioning, folders: Iterable[str]) -> dict[str, int]:
+    """Return the number of messages in each folder that the server states."""
+    counts = {}
+    for folder in folders:
+        with suppress(ServerRefused):
+            counts[folder] = await mailbox.message_count(folder)
+    return counts
 
-    Return the folders that are not empty.
+
+async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisioning, existing: Sequence[str]) -> None:
+    """Delete the folders that the check created, if they are empty, and put the manifest back as it was.
 
     Raises `AccountTaken` if another process has used the account meanwhile.
     """
@@ -97,7 +105,7 @@ async def restore_folders(
         manifest.refuse_other(account, found, place.holder)  # before a folder that another process may need is deleted
     kept = [name for name in place.created if name in existing and not await _deleted(mailbox, name)]
     if manifest.FOLDER not in existing:
-        return kept
+        return
     if place.before is not None:
         names, record = place.before
         await manifest.write(mailbox, account, {*names, *kept}, None if kept else record)
@@ -107,11 +115,10 @@ async def restore_folders(
         ours = [each.message.ref for each in found]
         if place.made_manifest_folder and await mailbox.message_count(manifest.FOLDER) == len(ours):
             await mailbox.delete(manifest.FOLDER)
-            return kept
+            return
         await mailbox.expunge(ours)
         if place.made_manifest_folder:
             await _deleted(mailbox, manifest.FOLDER)
-    return kept
 
 
 async def _deleted(mailbox: Provisioning, folder: str) -> bool:

@@ -23,7 +23,7 @@ from loadsim.model.state_checks import StateChecks
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_facts import facts_of
-from loadsim.provisioning.check_folders import make_folders, restore_folders
+from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, probe
 from loadsim.provisioning.check_state import state_of, try_state
@@ -234,9 +234,12 @@ async def _remove(check: Check) -> list[str | ConfigError]:
         while late - check.overdue and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
             late -= await expunge(check, mailbox, INBOX)
-        kept = [] if place is None else await restore_folders(place, account, mailbox, existing)
-        remains = [f"messages in {folder}, without the tag of the check" for folder in kept]
-        remains += [f"{len(late)} messages accepted for it have not arrived"] if late else []
+        remains = [f"{len(late)} messages accepted for it have not arrived"] if late else []
+        if place is not None:
+            counts = await count_messages(mailbox, [each for each in folders if each in place.held])
+            more = {folder: count - place.held[folder] for folder, count in counts.items()}
+            remains += [f"{count} more messages than before in {folder}" for folder, count in more.items() if count > 0]
+            await restore_folders(place, account, mailbox, existing)
         return f"{name_of(account)}: {'; '.join(remains)}" if remains else ""
 
     # Of two users of one mailbox, one made the manifest's folder: it is deleted once the other's manifest is gone.
