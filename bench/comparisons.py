@@ -47,11 +47,11 @@ WORSE = (*TIMES, FAILURES)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The common terms of the pairs in a cell of the table. Runs alternate, or all of base come first."""
+    """The common terms of the pairs in a cell of the table. Runs take turns, or all of base come first."""
 
     size: int
     correlation: float
-    alternating: bool
+    taking_turns: bool
     limit: float
     spread: float
 
@@ -59,7 +59,12 @@ class Setting:
     def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The places of the runs of base and of new in the order of time."""
         places = np.arange(2 * self.size)
-        return (places[::2], places[1::2]) if self.alternating else (places[: self.size], places[self.size :])
+        second = places[::2] // 2 % 2  # new is first in each second pair
+        return (
+            (places[::2] + second, places[1::2] - second)
+            if self.taking_turns
+            else (places[: self.size], places[self.size :])
+        )
 
 
 def decisions(setting: Setting, worse: Sequence[str | None], pairs: int, seed: int = 31) -> Counter[Decision]:
@@ -104,13 +109,13 @@ def _correlated(draw: np.random.Generator, rows: int, runs: int, correlation: fl
     return found
 
 
-def row(terms: tuple[float, float], alternating: bool, correlation: float) -> list[str]:
+def row(terms: tuple[float, float], taking_turns: bool, correlation: float) -> list[str]:
     """Return a row of the table: the most wrong ones of any size; the equal pairs that pass / the others that fail."""
     limit, spread = terms
-    order = "alternating" if alternating else "base first"
+    order = "taking turns" if taking_turns else "base first"
     shown, wrong = [], 0
     for size in SIZES:
-        setting = Setting(size, correlation, alternating, limit, spread)
+        setting = Setting(size, correlation, taking_turns, limit, spread)
         equal, worse = (decisions(setting, of, PAIRS) for of in ((None,), WORSE))
         shown.append(f"{_per_cent(equal['passed'])} / {_per_cent(worse['failed'])}")
         wrong = max(wrong, equal["failed"], worse["passed"])

@@ -13,17 +13,17 @@ MOST = 0.05
 """The most comparisons that may be wrong."""
 
 
-@pytest.mark.parametrize("alternating", [True, False])
-def test_few_comparisons_are_wrong(alternating: bool) -> None:
+@pytest.mark.parametrize("taking_turns", [True, False])
+def test_few_comparisons_are_wrong(taking_turns: bool) -> None:
     """Correlated runs with a large spread, whose limit is small for it; three standard errors (2.8 %) more."""
-    setting = Setting(5, 0.9, alternating, limit=0.1, spread=0.15)
+    setting = Setting(5, 0.9, taking_turns, limit=0.1, spread=0.15)
     assert decisions(setting, worse=(None,), pairs=60)["failed"] <= 60 * (MOST + 0.084)
     assert decisions(setting, worse=WORSE, pairs=60)["passed"] <= 60 * (MOST + 0.084)
 
 
 def test_a_higher_failure_rate_of_one_task_is_found() -> None:
     """In most pairs, by the failure rates alone."""
-    setting = Setting(10, 0.0, alternating=True, limit=0.1, spread=0.03)
+    setting = Setting(10, 0.0, taking_turns=True, limit=0.1, spread=0.03)
     assert decisions(setting, worse=(FAILURES,), pairs=20)["failed"] > 10
 
 
@@ -36,8 +36,8 @@ def test_the_page_has_few_wrong_ones() -> None:
 
 
 @pytest.mark.nightly(part="runs")
-@pytest.mark.parametrize("alternating", [True, False])
-def test_the_page_has_the_rows(alternating: bool) -> None:
+@pytest.mark.parametrize("taking_turns", [True, False])
+def test_the_page_has_the_rows(taking_turns: bool) -> None:
     """Two of them, as they are simulated again."""
-    cells = row(TERMS[1], alternating, CORRELATIONS[-1])
+    cells = row(TERMS[1], taking_turns, CORRELATIONS[-1])
     assert f"\n| {' | '.join(cells)} |\n" in PAGE.read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ from loadsim.comparison.decision import (
 )
 from loadsim.comparison.failure_rates import Counts, FailureRates, Side, more_failures
 from loadsim.comparison.obstacles import check_distinct, complaints, unequal_conditions, warnings_of
-from loadsim.comparison.run_order import stretch
+from loadsim.comparison.run_order import alternate, stretch
 from loadsim.errors import ConfigError, ConfigErrors
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, Shared, finding, shared
@@ -143,7 +143,8 @@ def compare_runs(
     check_distinct(runs)
     if against := complaints(runs, across_drivers):
         raise NotComparable(against)
-    wider = stretch([[run.entry.began for run in of_side] for of_side in runs.values()])
+    began = [[run.entry.began for run in of_side] for of_side in runs.values()]
+    wider = stretch(began)
 
     # 2. The times and failure rates that decide.
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
@@ -169,7 +170,10 @@ def compare_runs(
             raise ConfigError(
                 "compare: --max-regression: expected runs that all have a score, found some that have none"
             )
-        terms, all_times = Terms(max_regression, looks, wider), [one for some in times for one in some]
+        terms, all_times = (
+            Terms(max_regression, looks, wider, alternate(began)),
+            [one for some in times for one in some],
+        )
         decisions = [
             *by_times(all_times, failed_more, terms),
             *_not_measured(runs, all_times),
@@ -184,6 +188,7 @@ def compare_runs(
     compared = {one.name for one in found}
     first = runs[BASE][0].figures
     conditions = unequal_conditions(runs, wider)
+    conditions += [finding(Code.RUNS_ALTERNATE)] if alternate(began) else []
     figures = ComparisonFigures(
         base=[run.entry for run in runs[BASE]],
         new=[run.entry for run in runs[NEW]],

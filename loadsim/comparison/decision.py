@@ -20,6 +20,7 @@ from loadsim.analysis.statistics.comparison import (
     Decision,
     Sampled,
     larger_share_p,
+    not_more_p,
     repeats_needed,
 )
 from loadsim.analysis.summary import Summary
@@ -29,6 +30,9 @@ from loadsim.comparison.run_order import stretched
 
 ONE_SIDED = ALPHA / 3
 """The probability of failing equal servers by times; by shares; and by missed criteria: `ALPHA` in all."""
+
+MOST_MORE_MISSES = 0.5
+"""The difference of the shares of runs that miss a criterion, from which on new must not pass."""
 
 _WORST_FIRST: tuple[Decision, ...] = ("failed", "undecided", "passed")
 
@@ -51,11 +55,15 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Terms of all decisions: the allowed share, the number of looks, and the factor of `run_order.stretch`."""
+    """Terms of all decisions: the allowed share, the number of looks, and the factor of `run_order.stretch`.
+
+    Times decide nothing if the runs `alternate`.
+    """
 
     max_regression: float
     looks: int
     stretch: float
+    alternate: bool = False
 
 
 def decide(low: float, high: float, corrected_low: float, limit: float) -> Decision:
@@ -97,7 +105,7 @@ def _by_time(sample: Sampled, more_failures: Side | None, figures: int, terms: T
     one = _decided(sample.name, "time", sample.finite, limit, figures, terms)
     if one.decision == "failed" and more_failures == BASE:
         return replace(one, decision="undecided", limit=None)
-    return one
+    return replace(one, decision="undecided") if terms.alternate else one
 
 
 def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, FailureRates]:
@@ -142,7 +150,7 @@ def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:
 
 def _by_share(name: str, one: FailureRates, figures: int, terms: Terms) -> Decided:
     """Decide on a share. What only some runs have, such as faults of audited mail, has not passed."""
-    if one.never and one.new_share <= one.base_share:
+    if one.never and not one.new_share:  # `by_criteria` asks if enough runs show it
         found = Decided(name, "share", "passed", limit=0.0)
     else:
         found = _decided(name, "share", one, one.allowed, figures, terms)
@@ -181,15 +189,19 @@ def missed_more(missed: Missed) -> list[str]:
 def by_criteria(missed: Missed, terms: Terms) -> Decided:
     """Decide on the runs that miss criteria.
 
-    New fails if the larger share of such runs is significant, and passes if it misses no criterion in a larger share.
-    Criteria that all runs of base miss tell nothing.
+    New fails if the larger share of such runs is significant. It passes if it misses no criterion in a larger share,
+    and if no share is larger by `MOST_MORE_MISSES`, also of criteria that no run misses.
+    Criteria that all runs of base miss do not fail new.
     """
     always = set.intersection(*map(set, missed[BASE]))
+    runs = len(missed[BASE]), len(missed[NEW])
     base, new = (sum(not always.issuperset(names) for names in missed[side]) for side in (BASE, NEW))
-    p = larger_share_p((base, new), (len(missed[BASE]), len(missed[NEW])))
-    if stretched(p, terms.stretch) <= ONE_SIDED / terms.looks:
+    if stretched(larger_share_p((base, new), runs), terms.stretch) <= ONE_SIDED / terms.looks:
         return Decided("criteria", "criteria", "failed")
-    return Decided("criteria", "criteria", "undecided" if missed_more(missed) else "passed")
+    by_name = [Counter(name for names in missed[side] for name in names) for side in (BASE, NEW)]
+    each = {(0, 0), (base, new), *((by_name[0][name], by_name[1][name]) for name in by_name[0])}
+    unsure = missed_more(missed) or any(not_more_p(one, runs, MOST_MORE_MISSES) > ALPHA / terms.looks for one in each)
+    return Decided("criteria", "criteria", "undecided" if unsure else "passed")
 
 
 def together(found: Sequence[Decided]) -> Decision:
@@ -200,7 +212,7 @@ def more_repeats(found: Sequence[Decided], times: Sequence[Sampled], terms: Term
     """Return the further repeats of each side that decide all that is undecided; None if repeats alone may not."""
     undecided = [one for one in found if one.decision == "undecided"]
     by_name = {one.name: one for one in times if all(map(math.isfinite, (*one.base_ms, *one.new_ms)))}
-    if not all(one.low and one.limit and one.name in by_name for one in undecided):
+    if terms.alternate or not all(one.low and one.limit and one.name in by_name for one in undecided):
         return None
     looks, corrected = max(terms.looks, LOOKS_WITH_REPEATS), _corrected(len(times))
     more = [

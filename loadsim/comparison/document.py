@@ -181,6 +181,9 @@ def verdict_line(figures: ComparisonFigures) -> str:
     sentence = "; ".join([*before, *changes])
     if figures.decision is not None:
         sentence = f"{figures.decision}: {sentence}; at most {1 + (figures.max_regression or 0):g} allowed"
+    if figures.decision == "passed":  # of what happens in this share of runs, one comparison in 20 shows nothing
+        unseen = 1 - 0.05 ** (1 / len(figures.new))
+        sentence += f", as far as {len(figures.new)} runs show: not what happens in fewer than {unseen:.0%} of runs"
     if figures.unequal_conditions:
         sentence += f"; {RESERVATION}"
     return sentence

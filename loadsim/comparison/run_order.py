@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -23,6 +24,17 @@ def stretch(began: Sequence[Sequence[str | None]]) -> float:
     if all(start for start, _, _ in starts):
         starts.sort()
     return _stretch(tuple(side == 0 for _, _, side in starts))
+
+
+def alternate(began: Sequence[Sequence[str | None]]) -> bool:
+    """Return True if each run follows one of the other set: what a run leaves to the next favours the same side then.
+
+    Runs that begin together follow none. With a single run on a side, the result is False.
+    """
+    starts = sorted((start or "", side) for side, times in enumerate(began) for start in times)
+    return min(map(len, began)) > 1 and all(
+        one < another and side != other for (one, side), (another, other) in pairwise(starts)
+    )
 
 
 @lru_cache

@@ -327,7 +327,12 @@ class Code(Enum):
     NO_TURNS = _warning(
         "the runs of base and new did not take turns, so changes in the machines may look like differences between"
         " the servers; intervals are {stretch} times as wide",
-        "alternate the runs of base and new",
+        "take turns, with new first in half of the pairs",
+    )
+    RUNS_ALTERNATE = _warning(
+        "base and new alternate, so that what a run leaves to the next, such as a warm cache, always favours one of"
+        " them; times decide nothing",
+        "take turns, with new first in half of the pairs",
     )
     REGRESSION = _missed(
         "new exceeds base by more than the {limit_share} allowed: {figures}",

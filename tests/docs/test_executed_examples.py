@@ -84,7 +84,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = home / "runs"
     for side, slower in (("old", 1.0), ("new", 4.0)):
         for at in (1, 2, 3):
-            _write_run(runs, f"{side}-{at}", slower * 1.02**at, hour=2 * at + (side == "new"))
+            _write_run(runs, f"{side}-{at}", slower * 1.02**at, hour=2 * at + (at + (side == "new")) % 2)
     for name in ("baseline", "20260105T080000-medium", "capacity/runs/01500-2", "upgrade/runs/007-new-100-2"):
         _write_run(runs / Path(name).parent, Path(name).name)
     for users in (200, 400, 800):

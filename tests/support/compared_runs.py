@@ -46,7 +46,7 @@ def three(
     """Three runs whose READ takes the middle's time, and 2 % less and more; they take turns with the other side's."""
     turn = {"base": 0, "new": 1}[side]
     return [
-        write_run(place, f"{side}-{at}", middle_ms * 1.02 ** (at - 2), send_ms[at - 1], hour=2 * at + turn)
+        write_run(place, f"{side}-{at}", middle_ms * 1.02 ** (at - 2), send_ms[at - 1], hour=2 * at + (turn + at) % 2)
         for at in (1, 2, 3)
     ]
 

@@ -15,7 +15,7 @@ from loadsim.comparison.comparison import Comparison, compare_runs
 from loadsim.comparison.decision import ONE_SIDED, Terms, by_criteria, by_shares, by_times, decide
 from loadsim.comparison.document import describe_comparison, tone
 from loadsim.comparison.failure_rates import Counts, FailureRates
-from loadsim.comparison.run_order import stretch, stretched
+from loadsim.comparison.run_order import alternate, stretch, stretched
 from loadsim.findings.catalogue import Code
 from loadsim.findings.formats import Value
 from loadsim.model.criteria import DEFAULT, documents, figures
@@ -32,7 +32,7 @@ def side(place: Path, name: str, delivery_ms: Sequence[float], **header: Any) ->
             f"{name}-{at}",
             tasks=[LOGGED_ON, *header.get("tasks", ()), *(done(task, 1000, 100) for task in ("READ", "SEND"))],
             mails=[event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 100 + took_ms)],
-            hour=2 * at + name.startswith("new"),
+            hour=2 * at + (at + name.startswith("new")) % 2,
             **{"criteria": documents(DEFAULT)} | {key: value for key, value in header.items() if key != "tasks"},
         )
         for at, took_ms in enumerate(delivery_ms)
@@ -45,7 +45,7 @@ ROWS = {"score_ms": SCORE, "response_score_ms": RESPONSE_SCORE, "delivery.p95_ms
 
 def test_every_criterion_of_a_run_is_decided(tmp_path: Path) -> None:
     """By the decision of its own name; a new default criterion has one, too."""
-    found = compare_runs(side(tmp_path, "base", [20] * 3), side(tmp_path, "new", [20] * 3), max_regression=0.05)
+    found = compare_runs(side(tmp_path, "base", [20] * 5), side(tmp_path, "new", [20] * 5), max_regression=0.05)
     own = {ROWS.get(name, name) for name in DEFAULT if not name.startswith(EACH)}
     assert set(decided(found)) == {*own, "failures of READ", "failures of SEND", "criteria"}
     assert (found.figures.decision, found.exit_status) == ("passed", 0)
@@ -181,8 +181,11 @@ def of_criteria(base: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> 
         ([[]], [["a"]], "undecided"),
         ([[]] * 3, [[], [], ["a"]], "undecided"),
         ([[], [], ["a"]], [["a"], [], ["b"]], "undecided"),
-        ([[], [], ["a"]], [["a"], [], []], "passed"),
-        ([["a"]] * 3, [[]] * 3, "passed"),
+        ([[], [], ["a"]], [["a"], [], []], "undecided"),
+        ([["a"]] * 5, [[]] * 5, "passed"),
+        ([[]] * 4, [[]] * 4, "undecided"),
+        ([[]] * 5, [[]] * 5, "passed"),
+        ([["a"], ["a"], [], [], []], [["a"], ["a"], [], [], []], "undecided"),
     ],
 )
 def test_misses_are_judged_by_side(base: Sequence[Sequence[str]], new: Sequence[Sequence[str]], expected: str) -> None:
@@ -205,6 +208,27 @@ def test_equal_servers_fail_by_their_misses_as_often_as_is_said(runs: int, share
     assert bool(fails) == (runs >= 3)
 
 
+@pytest.mark.parametrize("runs", [3, 4, 5, 8])
+@pytest.mark.parametrize(("base", "new"), [(0.0, 0.5), (0.1, 0.6), (0.25, 0.75), (0.4, 0.9), (0.1, 1.0)])
+def test_a_server_that_misses_in_half_more_of_its_runs_hardly_passes(runs: int, base: float, new: float) -> None:
+    """All numbers of runs that miss, each with its probability."""
+
+    def likely(share: float, count: int) -> float:
+        return math.comb(runs, count) * share**count * (1 - share) ** (runs - count)
+
+    def missed(count: int) -> list[list[str]]:
+        return [["lost"]] * count + [[]] * (runs - count)
+
+    passes = [
+        likely(base, b) * likely(new, n)
+        for b in range(runs + 1)
+        for n in range(runs + 1)
+        if of_criteria(missed(b), missed(n)) == "passed"
+    ]
+    assert sum(passes) <= 0.05
+    assert bool(passes) == (runs >= 5)
+
+
 def differing(found: Comparison) -> list[tuple[Value, ...]]:
     """The criteria of runs that do not judge: the name, the criterion, the run, and the one that judges."""
     return [
@@ -222,7 +246,13 @@ def test_both_sides_are_judged_by_the_criteria_of_base(tmp_path: Path) -> None:
     def runs(name: str, late_ms: float, criteria: dict[str, Any]) -> list[Path]:
         tasks = [*reads, done("READ", 50_000, 100, late_ms)]
         return [
-            write_run(tmp_path, f"{name}-{at}", tasks=tasks, hour=2 * at + name.startswith("new"), criteria=criteria)
+            write_run(
+                tmp_path,
+                f"{name}-{at}",
+                tasks=tasks,
+                hour=2 * at + (at + name.startswith("new")) % 2,
+                criteria=criteria,
+            )
             for at in range(3)
         ]
 
@@ -275,6 +305,14 @@ def test_criteria_of_any_run_of_base_count(tmp_path: Path) -> None:
 def test_errors_are_larger_for_runs_that_do_not_take_turns(order: str, expected: float) -> None:
     began = [[f"2026-01-05T{at:02d}" for at, one in enumerate(order) if one == each] for each in "bn"]
     assert stretch(began) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"), [("bnbnbn", True), ("nbnb", True), ("bnnb", False), ("bnbnnb", False), ("bn", False)]
+)
+def test_runs_that_alternate_are_found(order: str, expected: bool) -> None:
+    assert alternate([[f"{at}" for at, one in enumerate(order) if one == each] for each in "bn"]) == expected
+    assert not alternate([["1", "2"], ["1", "2"]])
 
 
 def test_unknown_times_are_no_turns_and_runs_that_begin_together_are() -> None:

@@ -72,7 +72,7 @@ def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
     """So many runs whose READ takes about this time."""
     turn = {"base": 0, "new": 1}[side]
     return [
-        write_run(place, f"{side}-{at}", read_ms * 1.01 ** (at % 3), hour=2 * at + turn, send_ms=None)
+        write_run(place, f"{side}-{at}", read_ms * 1.01 ** (at % 3), hour=2 * at + (turn + at) % 2, send_ms=None)
         for at in range(count)
     ]
 
@@ -101,7 +101,7 @@ def side_of(place: Path, side: str, took_ms: float, unanswered: int, of: int = 1
     """Runs whose READ takes about this time, where it is answered; they take turns with the other side's."""
     turn = {"base": 0, "new": 1}[side]
     return [
-        write_run(place, f"{side}-{at}", tasks=reads(took_ms * 1.02**at, unanswered, of), hour=2 * at + turn)
+        write_run(place, f"{side}-{at}", tasks=reads(took_ms * 1.02**at, unanswered, of), hour=2 * at + (turn + at) % 2)
         for at in range(runs)
     ]
 
@@ -160,7 +160,7 @@ def test_who_answers_more_is_not_slower(tmp_path: Path) -> None:
     found = compare_runs(side_of(tmp_path, "base", 60, 50), side_of(tmp_path, "new", 100, 0), max_regression=0.05)
     assert (found.document["decision"], found.exit_status, found.document["more_repeats"]) == ("undecided", 4, None)
     assert (by_name(found, "READ")["change"], by_name(found, "READ")["answered_less"]) == (None, "base")
-    assert {name for name, one in decided(found).items() if one != "passed"} == {"Score"}
+    assert {name for name, one in decided(found).items() if one != "passed"} == {"Score", "criteria"}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_one_failure_is_chance(tmp_path: Path, unanswered: int, of: int, expecte
     """One in a hundred is no more than the criteria allow, but three more do not show that it is no more."""
     base, new = side_of(tmp_path, "base", 100, 0, of), side_of(tmp_path, "new", 60, unanswered, of)
     found = compare_runs(base, new, max_regression=0.05)
-    assert (found.document["decision"], by_name(found, "READ")["change"]) == (expected, "faster")
+    assert (found.document["decision"], by_name(found, "READ")["change"]) == ("undecided", "faster")
     assert decided(found)["failures of READ"] == expected
 
 
@@ -187,7 +187,7 @@ def waiting(
                 done("READ", 8000 * number, 100 * 1.002**at, late, **(REFUSED if number < bad else {}))
                 for number in range(10)
             ],
-            hour=2 * at + turn,
+            hour=2 * at + (turn + at) % 2,
             **({"criteria": {"score_ms": {"below": 1000}}} | header),
         )
         for at, (late, bad) in enumerate(zip(late_ms, failed or [0] * len(late_ms), strict=True))
@@ -219,14 +219,16 @@ def test_users_who_wait_longer_do_not_pass(tmp_path: Path) -> None:
         ([0, 0, 0], [0, 0, 6000], "undecided", True),
         ([0], [6000], "undecided", True),
         ([0, 0, 6000], [0, 6000, 6000], "undecided", True),
-        ([0, 6000, 6000], [0, 0, 6000], "passed", False),
-        ([6000, 6000, 6000], [6000, 6000, 6000], "passed", False),
+        ([0, 6000, 6000], [0, 0, 6000], "undecided", False),
+        ([0] * 3, [0] * 3, "undecided", False),
+        ([0, 0, 0, 0, 6000], [0, 0, 0, 0, 6000], "passed", False),
+        ([6000] * 5, [6000] * 5, "passed", False),
     ],
 )
 def test_criteria_that_new_misses_are_no_pass(
     tmp_path: Path, base_late: list[float], new_late: list[float], decision: str, more: bool
 ) -> None:
-    """A larger share of new fails if it is significant, and else is undecided."""
+    """A larger share of new fails if it is significant, and else is undecided, as is what few runs do not exclude."""
     base = waiting(tmp_path, "base", base_late, criteria=BELOW_5_S)
     new = waiting(tmp_path, "new", new_late, criteria=BELOW_5_S)
     found = compare_runs(base, new, max_regression=0.05)
@@ -245,8 +247,8 @@ def test_criteria_that_new_misses_are_no_pass(
     [
         ([0, 0, 0], [1, 1, 1], "failed", "inf"),
         ([0, 0, 0], [0, 0, 1], "undecided", "inf"),
-        ([1, 1, 1], [0, 0, 0], "passed", 0),
-        ([1, 1, 1], [1, 1, 1], "passed", 1),
+        ([1] * 3, [0] * 3, "undecided", 0),
+        ([1] * 3, [1] * 3, "undecided", 1),
     ],
 )
 def test_an_infinite_response_score_is_worse_than_any_other(
@@ -519,7 +521,6 @@ def test_warnings(
         (122.4, None, r"new is slower: 1\.19\d times as long \(95 % CI 1\.1\d+ to 1\.2\d+\)", "bad"),
         (81.6, None, r"new is faster: 0\.8\d+ times as long \(95 % CI 0\.7\d+ to 0\.8\d+\)", "good"),
         (102.0, None, r"inconclusive: new takes 0\.9\d+ to 1\.0\d+ times as long \(95 % CI\)", "doubtful"),
-        (102.0, 0.1, r"passed: new takes .* times as long \(95 % CI\); at most 1\.1 allowed", "good"),
         (104.0, 0.05, r"undecided: new takes .* times as long \(95 % CI\); at most 1\.05 allowed", "doubtful"),
         (1020.0, None, r"new is slower: 9\.\d+ times as long \(95 % CI \d\.\d+ to \d+\.\d+\)", "bad"),
     ],
@@ -531,6 +532,24 @@ def test_the_verdict_in_a_sentence(
     found = compare_runs(three(tmp_path, "base", 102), three(tmp_path, "new", new_ms), max_regression=limit)
     assert re.fullmatch(verdict, verdict_line(found.figures)), verdict_line(found.figures)
     assert tone(found) == rating
+
+
+def test_a_pass_says_what_its_runs_do_not_show(tmp_path: Path) -> None:
+    """Of what happens in 45 % of runs, five show nothing in 5 % of comparisons: 0.55 ** 5."""
+    found = compare_runs(many(tmp_path, "base", 100, 5), many(tmp_path, "new", 100, 5), max_regression=0.1)
+    assert found.figures.decision == "passed"
+    assert re.search(r"\b5 runs show\b.*\b45%", verdict_line(found.figures))
+    assert tone(found) == "good"
+
+
+def test_times_of_runs_that_alternate_decide_nothing(tmp_path: Path) -> None:
+    """A warm cache makes each second run 10 % faster, and hides that new is slower by as much."""
+    places = [("base", 2 * at, at) for at in range(5)], [("new", 2 * at + 1, at) for at in range(5)]
+    base, new = ([write_run(tmp_path, f"{n}{at}", 100 + at / 9, hour=hour) for n, hour, at in each] for each in places)
+    found = compare_runs(base, new, max_regression=0.05)
+    assert {name for name, one in decided(found).items() if one == "undecided"} == {"Score", "Response score"}
+    assert [one.code for one in found.figures.unequal_conditions] == [Code.RUNS_ALTERNATE]
+    assert found.figures.more_repeats is None
 
 
 def test_json_is_described_key_by_key(tmp_path: Path, capsys: Capture) -> None:
@@ -545,13 +564,12 @@ def test_json_is_described_key_by_key(tmp_path: Path, capsys: Capture) -> None:
     assert (read["base_ms"], read["new_ms"], read["ratio"]) == pytest.approx((102, 122.4, 1.2))
 
 
-@pytest.mark.parametrize(("middle_ms", "child"), [(102.0, None), (122.4, "failure"), (107.1, "error")])
-def test_junit_says_what_the_exit_status_says(tmp_path: Path, middle_ms: float, child: str | None) -> None:
-    """A case for each task, and one for each decision, which can fail."""
+@pytest.mark.parametrize(("middle_ms", "child"), [(122.4, "failure"), (107.1, "error")])
+def test_junit_says_what_the_exit_status_says(tmp_path: Path, middle_ms: float, child: str) -> None:
+    """A case for each task, and one for each decision, which can fail. Of criteria, three runs decide nothing."""
     base, new = (list(map(str, three(tmp_path, side, ms))) for side, ms in (("base", 102), ("new", middle_ms)))
     file = tmp_path / "compare.xml"
-    limit = "10%" if child is None else "5%"
-    status = main(["compare", "--base", *base, "--new", *new, "--max-regression", limit, "--junit", str(file)])
+    status = main(["compare", "--base", *base, "--new", *new, "--max-regression", "5%", "--junit", str(file)])
     assert list(cases_of(file).values())[:2] == [("passed", "")] * 2
     suite = ElementTree.parse(file).getroot()
     rows, others = ["READ", "SEND", "Score", "Response score"], ["failures of READ", "failures of SEND", "criteria"]
@@ -559,11 +577,11 @@ def test_junit_says_what_the_exit_status_says(tmp_path: Path, middle_ms: float, 
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == (
         "7",
         str(2 * int(status == 1)),
-        str(2 * int(status == 4)),
+        str(1 + 2 * int(status == 4)),
     )
     assert [[each.tag for each in case] for case in suite][:2] == [["system-out"]] * 2
     for of_score in suite[2:4]:
-        assert [each.tag for each in of_score] == ([child] if child else []) + ["system-out"]
+        assert [each.tag for each in of_score] == [child, "system-out"]
 
 
 def test_junit_names_the_criteria_that_decide(tmp_path: Path) -> None:
@@ -586,10 +604,10 @@ def test_more_looks_are_corrected_for(tmp_path: Path) -> None:
     assert by_name(often, "READ")["low"] < by_name(once, "READ")["low"]
 
 
-@pytest.mark.parametrize(("degraded", "decision"), [(0, "passed"), (1, "undecided"), (3, "failed")])
+@pytest.mark.parametrize(("degraded", "decision"), [(0, "passed"), (1, "undecided"), (5, "failed")])
 def test_degraded_runs_of_new_are_no_pass(degraded: int, decision: str, tmp_path: Path) -> None:
     sides: dict[str, list[Path]] = {"base": [], "new": []}
-    for at in range(3):
+    for at in range(5):
         for side, runs in sides.items():
             late = [skipped("READ", 50_000 + task) for task in range(3)] if side == "new" and at < degraded else []
             tasks = [*[done("READ", 100 * task, 103 + at) for task in range(200)], *late]

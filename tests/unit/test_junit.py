@@ -71,7 +71,7 @@ def test_a_miss_that_is_no_criterion_fails_a_build_and_a_comparison(tmp_path: Pa
         checks.broken(Violation(**BROKEN | {"rule": rule}))
     of_new = ENDED | {"state_checks": checks.document}
     base, new = (
-        [write_run(tmp_path, f"{name}-{at}", hour=2 * at + turn, facts=facts) for at in range(1, 4)]
+        [write_run(tmp_path, f"{name}-{at}", hour=2 * at + (turn + at) % 2, facts=facts) for at in range(1, 4)]
         for turn, (name, facts) in enumerate((("base", ENDED), ("new", of_new)))
     )
     (tmp_path / "new.xml").write_text(verdict_junit(summarise([new[0]])))

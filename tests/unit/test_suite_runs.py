@@ -357,7 +357,12 @@ def compared(old_ms: float, new_ms: float, limit: str | None, **last_new: Any) -
         ((100, 100, None, MORE_USERS), 4, "doubtful", "criteria met in all; comparisons: 1 refused"),
         ((2000, 2600, "5%", {}), 1, "bad", "criteria missed in 2 of them; comparisons: 1 failed"),
         ((100, 100, "5%", UNMADE), 1, "bad", "criteria missed in 1 of them; comparisons: 1 refused"),
-        ((100, 100, "5%", INVALID), 3, "bad", "complete with gaps; 9 of 10 runs measured, in 2 cells"),
+        (
+            (100, 100, "5%", INVALID),
+            3,
+            "bad",
+            "complete with gaps; 9 of 10 runs measured, in 2 cells; comparisons: 1 undecided",
+        ),
         ((100, 130, "5%", INVALID), 3, "bad", "in 2 cells; comparisons: 1 failed"),
     ],
 )

@@ -214,6 +214,26 @@ def larger_share_p(found: tuple[int, int], runs: tuple[int, int]) -> float:
     return min(float(np.einsum("bn,bq,nq->q", as_far.astype(np.float64), of_base, of_new).max()), 1.0)
 
 
+@lru_cache(maxsize=1024)
+def not_more_p(found: tuple[int, int], runs: tuple[int, int], more: float) -> float:
+    """Return the one-sided p of a share of new that is at least `more` above that of base: the unconditional test.
+
+    Results are ordered by their distance from `more`, in errors at the likeliest shares that are as far apart, as by
+    Farrington and Manning (Statistics in Medicine 9, 1990).
+    """
+    of_base = np.linspace(0, 1 - more, _GRID)
+    of_new = of_base + more
+    base, new = (
+        np.array([math.comb(count, hits) * share**hits * (1 - share) ** (count - hits) for hits in range(count + 1)])
+        for count, share in zip(runs, (of_base, of_new), strict=True)
+    )
+    likely = base[:, np.newaxis] * new
+    errors = np.sqrt(of_base * (1 - of_base) / runs[0] + of_new * (1 - of_new) / runs[1])[likely.argmax(axis=-1)]
+    apart = np.arange(runs[1] + 1) / runs[1] - np.arange(runs[0] + 1)[:, np.newaxis] / runs[0] - more
+    deviates = apart / np.maximum(errors, RESOLUTION_MS)
+    return min(float(likely[deviates <= deviates[found] + RESOLUTION_MS].sum(axis=0).max()), 1.0)
+
+
 def _without_rounding_error(mean_ms: float) -> float:
     """Return a mean without the error of logarithms: that of a single run is then shown as the run's own figure."""
     return float(f"{mean_ms:.12g}")
