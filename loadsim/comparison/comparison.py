@@ -10,10 +10,11 @@ from typing import Any
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import TaskFigures
-from loadsim.analysis.statistics.comparison import FIRST_LOOK, Decision, Difference, Sampled, compare
+from loadsim.analysis.statistics.comparison import ALPHA, Decision, Difference, Sampled, compare, enough_runs
 from loadsim.analysis.verdict import by_severity
 from loadsim.comparison.compared_run import BASE, NEW, SCORE, RunFigures, Sides, of_both, read_sides
 from loadsim.comparison.decision import (
+    MOST_MORE_MISSES,
     Decided,
     Terms,
     by_criteria,
@@ -170,10 +171,8 @@ def compare_runs(
             raise ConfigError(
                 "compare: --max-regression: expected runs that all have a score, found some that have none"
             )
-        terms, all_times = (
-            Terms(max_regression, looks, wider, alternate(began)),
-            [one for some in times for one in some],
-        )
+        terms = Terms(max_regression, looks, wider, alternate(began))
+        all_times = [one for some in times for one in some]
         decisions = [
             *by_times(all_times, failed_more, terms),
             *_not_measured(runs, all_times),
@@ -222,7 +221,7 @@ def compare_runs(
                     for name, one in rates.items()
                     if one.more and name not in compared
                 ),
-                *_too_few(runs, decision, repeats),
+                *_too_few(runs, looks, decision, repeats),
                 *_regression(decisions, max_regression),
             ]
         ),
@@ -272,10 +271,10 @@ def _regression(decisions: Sequence[Decided], most: float | None) -> list[Findin
     return [finding(Code.REGRESSION, figures=failed, limit_share=most)] if failed else []
 
 
-def _too_few(runs: Sides, decision: Decision | None, more: int | None) -> list[Finding]:
-    least = min(map(len, runs.values()))
-    if least < FIRST_LOOK:
-        return [finding(Code.FEW_RUNS, runs=least)]
+def _too_few(runs: Sides, looks: int, decision: Decision | None, more: int | None) -> list[Finding]:
+    least, enough = min(map(len, runs.values())), enough_runs(MOST_MORE_MISSES, ALPHA / looks)
+    if least < enough:
+        return [finding(Code.FEW_RUNS, runs=least, enough=enough)]
     return [finding(Code.UNDECIDED, more=more)] if decision == "undecided" else []
 
 

@@ -339,8 +339,8 @@ class Code(Enum):
         "find the cause in the slower tasks of the table, and measure again",
     )
     FEW_RUNS = _note(
-        "with {runs:run} on a side, it is unknown how much runs vary",
-        "make at least 3 runs of each, preferably 5, taking turns",
+        "{runs:run} on a side may all lack what half of the runs have; {enough} of each are enough",
+        "make enough runs of each, taking turns",
     )
     UNDECIDED = _note(
         "about {more} more runs of each would decide",

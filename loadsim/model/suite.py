@@ -138,7 +138,7 @@ class SuiteDocument:
     """Numbers of users, divided as in the scenario. Default: the scenario's."""
     settings: tuple[Level, ...] = ()
     """Variants of the settings."""
-    repeats: Annotated[int, whole(1, 1000)] = 3
+    repeats: Annotated[int, whole(1, 1000)] = 5
     """Runs of each cell."""
     seed: Count = 1
     """Seed of the random order of the cells in each repeat."""
@@ -217,13 +217,16 @@ class Suite:
     def slots(self) -> tuple[Slot, ...]:
         """The order of the runs, in which each repeat is a block of all cells.
 
-        Slow drift of a machine meets all cells alike: each block has an order of its own, by the seed.
+        Slow drift of a machine meets all cells alike: the order of a block is random, by the seed. Each second block
+        reverses the one before, so that no two cells alternate.
         """
         ordered = [(cell, repeat) for repeat in range(1, self.stated.repeats + 1) for cell in self._block(repeat)]
         return tuple(Slot(number, cell, repeat) for number, (cell, repeat) in enumerate(ordered, 1))
 
     def _block(self, repeat: int) -> Sequence[Cell]:
-        return sorted(self.cells, key=lambda cell: draw(self.stated.seed, 0, f"suite/{cell.name}", repeat))
+        reversed_, number = repeat % 2 == 0, repeat - 1 + repeat % 2
+        drawn = sorted(self.cells, key=lambda cell: draw(self.stated.seed, 0, f"suite/{cell.name}", number))
+        return drawn[::-1] if reversed_ else drawn
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

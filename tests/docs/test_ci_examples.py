@@ -1,6 +1,7 @@
 """The examples for CI services: what their jobs execute, and that a slower server fails them."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from patience import PATIENCE_S
 from small_runs import written
 
 from bench.delay import delayed
+from loadsim.comparison.run_order import alternate, stretch
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
 
@@ -51,6 +53,14 @@ def test_its_parts_belong_together() -> None:
     assert other["artifacts"]["when"] == "always"
     assert set(load_scenario(str(EXAMPLES / "gate.yaml"), []).allow_hosts) == set(VERSIONS)
     assert f"for version in {' '.join(VERSIONS)}; do" in scripts[1]
+
+
+def test_its_runs_take_turns_and_do_not_alternate() -> None:
+    """Of runs that do, the comparison decides nothing."""
+    (names,) = re.findall("for run in (.*); do", github()[1][2])
+    order = [name.partition("/")[0] for name in names.split()]
+    began = [[f"{at}" for at, each in enumerate(order) if each == version] for version in VERSIONS]
+    assert [*map(len, began)] == [5, 5] and stretch(began) == 1 and not alternate(began)
 
 
 SHORT = {

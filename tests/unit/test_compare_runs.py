@@ -542,6 +542,17 @@ def test_a_pass_says_what_its_runs_do_not_show(tmp_path: Path) -> None:
     assert tone(found) == "good"
 
 
+@pytest.mark.parametrize(("runs", "looks", "enough"), [(1, 1, 5), (4, 1, 5), (5, 1, None), (5, 2, 6)])
+def test_fewer_runs_than_can_pass_are_told_how_many_are_enough(
+    runs: int, looks: int, enough: int | None, tmp_path: Path
+) -> None:
+    """Half of the runs, in none of five: 0.5 ** 5 is 3 %."""
+    base, new = (many(tmp_path, side, 100, runs) for side in ("base", "new"))
+    found = compare_runs(base, new, max_regression=0.1, looks=looks).figures
+    assert [one.values["enough"] for one in found.findings if one.code is Code.FEW_RUNS] == [enough] * bool(enough)
+    assert (found.decision == "passed") == (enough is None)
+
+
 def test_times_of_runs_that_alternate_decide_nothing(tmp_path: Path) -> None:
     """A warm cache makes each second run 10 % faster, and hides that new is slower by as much."""
     places = [("base", 2 * at, at) for at in range(5)], [("new", 2 * at + 1, at) for at in range(5)]

@@ -197,6 +197,8 @@ def test_each_repeat_is_a_block_of_all_cells(levels: int, repeats: int, seed: in
     for repeat in range(1, repeats + 1):
         block = [slot.cell.name for slot in slots[(repeat - 1) * levels : repeat * levels]]
         assert sorted(block) == sorted(cell.name for cell in found.cells)
+        if repeat % 2 == 0:  # no two cells alternate
+            assert block == [slot.cell.name for slot in slots[(repeat - 2) * levels : (repeat - 1) * levels]][::-1]
     assert all(slot.repeat == 1 + (slot.number - 1) // levels for slot in slots)
     assert load_suite("suite.yaml").slots == slots
 

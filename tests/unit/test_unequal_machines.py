@@ -118,8 +118,10 @@ def test_a_comparison_warns(tmp_path: Path) -> None:
     assert (warning.values["busier"], warning.values["other"]) == ("new", "base")
     assert f"\n  - {warning.text}\n" in to_text(describe_comparison(found))
     assert found.document["unequal_conditions"] == [warning.document]
-    equal = compare_runs([run("b3", 0.12), run("b4", 0.15)], [run("n3", 0.12), run("n4", 0.15)], max_regression=0.5)
-    unequal = compare_runs([run("b5", 0.12), run("b6", 0.15)], [run("n5", 0.6), run("n6", 0.6)], max_regression=0.5)
+    base, same, busier = (
+        [run(f"{name}{at}", busy) for at in range(5)] for name, busy in (("base", 0.1), ("same", 0.1), ("busier", 0.6))
+    )
+    equal, unequal = (compare_runs(base, new, max_regression=0.5) for new in (same, busier))
     first = [describe_comparison(one).verdict.endswith(f"; {RESERVATION}") for one in (equal, unequal)]
     assert first == [False, True]
     assert (equal.document["decision"], unequal.document["decision"]) == ("passed", "passed")

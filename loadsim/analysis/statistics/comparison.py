@@ -234,6 +234,11 @@ def not_more_p(found: tuple[int, int], runs: tuple[int, int], more: float) -> fl
     return min(float(likely[deviates <= deviates[found] + RESOLUTION_MS].sum(axis=0).max()), 1.0)
 
 
+def enough_runs(more: float, alpha: float) -> int:
+    """Return the fewest runs of each set that exclude such a share (`not_more_p`) if it is in none of them."""
+    return next(runs for runs in range(1, MOST_REPEATS) if not_more_p((0, 0), (runs, runs), more) <= alpha)
+
+
 def _without_rounding_error(mean_ms: float) -> float:
     """Return a mean without the error of logarithms: that of a single run is then shown as the run's own figure."""
     return float(f"{mean_ms:.12g}")
@@ -319,9 +324,6 @@ def repeats_needed(
     more = bisect_left(range(1, MOST_REPEATS + 1), True, key=enough) + 1
     return more if more <= MOST_REPEATS else None
 
-
-FIRST_LOOK = 3
-"""The fewest runs of each set that should be compared."""
 
 LOOKS_WITH_REPEATS = 2
 """The fewest looks of runs that are compared once more with further repeats."""
