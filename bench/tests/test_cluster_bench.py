@@ -9,17 +9,15 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
-from distributed import Scheduler, Worker
 from patience import PATIENCE_S
 
 from bench.cluster_lag import ratio
 from bench.cluster_members import Traffic, Watched, traffic
 from bench.cluster_same import Done, compare
 from bench.hosts import hosts
-from loadsim.cluster.agent import DASK_SETTINGS
+from loadsim.cluster.own_dask import Scheduler, Worker
 from loadsim.cluster.security import PAGES_ADDRESS
 
 USERS = 30
@@ -93,8 +91,7 @@ def test_dask_is_at_rest_beside_engines() -> None:
         ):
             return [each.callback_time for of in (scheduler, worker) for each in of.periodic_callbacks.values()]
 
-    with dask.config.set(DASK_SETTINGS):
-        assert min(asyncio.run(periods_ms())) >= 250
+    assert min(asyncio.run(periods_ms())) >= 250
 
 
 SINK = """

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_client(args: argparse.Namespace) -> int:
     """Join the cluster until Ctrl-C. Workers continue without this process."""
     access = cluster_access(args, args.cluster)
-    from loadsim.cluster.scheduler import silence_dask
+    from loadsim.cluster.own_dask import silence_dask
 
     name = args.name or socket.gethostname().partition(".")[0]
     if CLIENT_NAME.fullmatch(name) is None:

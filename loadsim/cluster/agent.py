@@ -17,15 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import dask
-from distributed import Worker, WorkerPlugin
-from distributed.comm.core import Comm
-from distributed.core import Status
-from distributed.security import Security
-
 from loadsim.cluster.address import RUN_NAME
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
+from loadsim.cluster.own_dask import PAGES_ADDRESS, Comm, Security, Status, Worker, WorkerPlugin
 from loadsim.cluster.worker_directory import connect, in_use, left_files, start_worker
 from loadsim.control_groups import usable_cores
 from loadsim.engine.control import LONGEST_LINE_OF_A_MEMBER_BYTES
@@ -198,18 +192,6 @@ async def _relay_down(comm: Comm, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
-DASK_SETTINGS = {
-    "distributed.worker.profile.enabled": False,
-    "distributed.scheduler.work-stealing": False,
-    "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.admin.tick.interval": "1s",  # Dask's default is 50 times a second, on machines that measure
-    "distributed.admin.system-monitor.interval": "10s",  # default: twice a second
-    "distributed.client.scheduler-info-interval": "60s",  # default: all about all clients, every two seconds
-    **NO_PAGES,
-}
-"""Settings that turn off Dask's periodic work as far as possible."""
-
-
 class _LastingWorker(Worker):
     """A Dask worker that survives the loss of its scheduler, as runs do. `left` is set when that happens."""
 
@@ -240,19 +222,18 @@ async def serve(
     `joined` is called on registration, and `until_back` when the scheduler is lost: until it returns, the agent still
     answers those who know its address. Raises `RuntimeError`, Dask's, if the registration fails.
     """
-    with dask.config.set(DASK_SETTINGS):
-        async with _LastingWorker(
-            scheduler,
-            name=name,
-            host=host,
-            nthreads=1,
-            memory_limit=0,
-            dashboard=False,
-            dashboard_address=PAGES_ADDRESS,
-            security=security,
-            plugins=(Agent(runs),),
-        ) as worker:
-            joined()
-            await worker.left.wait()
-            if until_back is not None and worker.status not in (Status.closing, Status.closed):
-                await until_back()
+    async with _LastingWorker(
+        scheduler,
+        name=name,
+        host=host,
+        nthreads=1,
+        memory_limit=0,
+        dashboard=False,
+        dashboard_address=PAGES_ADDRESS,
+        security=security,
+        plugins=(Agent(runs),),
+    ) as worker:
+        joined()
+        await worker.left.wait()
+        if until_back is not None and worker.status not in (Status.closing, Status.closed):
+            await until_back()

@@ -11,16 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-import dask
-from distributed import Client
-from distributed.comm.addressing import get_address_host
-from distributed.comm.core import Comm, connect
-from distributed.core import send_recv
-from distributed.security import Security
-
 from loadsim.analysis.generator.per_client import by_number
 from loadsim.cluster.address import CLIENT_NAME
-from loadsim.cluster.agent import DASK_SETTINGS, DESCRIBE
+from loadsim.cluster.agent import DESCRIBE
+from loadsim.cluster.own_dask import Client, Comm, Security, connect, get_address_host, send_recv
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.security import Access
 from loadsim.errors import ConfigError
@@ -92,23 +86,22 @@ async def cluster_at(access: Access, enter_limit_s: float = ENTER_LIMIT_S) -> As
         await reach(access)
     except ConnectionError as failure:
         raise ConfigError(f"--cluster {access.address}: expected a controller there, found: {failure}") from None
-    with dask.config.set(DASK_SETTINGS):
-        dask_client = Client(
-            access.address.for_dask,
-            security=access.security,
-            asynchronous=True,
-            set_as_default=False,
-            timeout=RECONNECT_LIMIT_S,
-        )
-        try:
-            async with asyncio.timeout(enter_limit_s):
-                await dask_client
-        except TimeoutError:
-            await dask_client.close()
-            found = "one that stopped answering"
-            raise ConfigError(f"--cluster {access.address}: expected a controller there, found {found}") from None
-        async with dask_client:
-            yield Cluster(dask_client, access.security)
+    dask_client = Client(
+        access.address.for_dask,
+        security=access.security,
+        asynchronous=True,
+        set_as_default=False,
+        timeout=RECONNECT_LIMIT_S,
+    )
+    try:
+        async with asyncio.timeout(enter_limit_s):
+            await dask_client
+    except TimeoutError:
+        await dask_client.close()
+        found = "one that stopped answering"
+        raise ConfigError(f"--cluster {access.address}: expected a controller there, found {found}") from None
+    async with dask_client:
+        yield Cluster(dask_client, access.security)
 
 
 class Cluster:

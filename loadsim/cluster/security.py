@@ -6,10 +6,9 @@ import ssl
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distributed.security import Security
-
 from loadsim.cluster.address import ControlAddress
 from loadsim.cluster.certs import CERT_FILE, KEY_FILE, check
+from loadsim.cluster.own_dask import Security
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
 
@@ -58,13 +57,3 @@ def access_to(address: ControlAddress, certs: Path | None) -> Access:
             " can run code on every machine, found none"
         )
     return Access(address, Security())
-
-
-NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-"""Settings for `dask.config.set` that remove the pages from the port for web pages, which Dask opens without TLS.
-
-`dashboard=False` keeps Dask from adding its dashboard where bokeh is installed.
-"""
-
-PAGES_ADDRESS = "127.0.0.1:0"
-"""The `dashboard_address` of every scheduler and worker: Dask's port without pages is on loopback."""

@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-from distributed.comm.core import Comm
-from distributed.core import send_recv
-
 from loadsim.analysis.clocks.model import Reading
 from loadsim.cluster.agent import ATTEND, READ_CLOCK
 from loadsim.cluster.channel import WorkerChannel
 from loadsim.cluster.clock_sync import read_clock
 from loadsim.cluster.controller import ANSWER_LIMIT_S, Cluster, retried
+from loadsim.cluster.own_dask import Comm, send_recv
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.engine.channel import Channel
 from loadsim.engine.coordinator import MemberAssignment

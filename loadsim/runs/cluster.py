@@ -15,6 +15,7 @@ from typing import Any
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
 from loadsim.cluster.collect import collect
 from loadsim.cluster.controller import MISSES, Cluster, cluster_at
+from loadsim.cluster.own_dask import silence_dask
 from loadsim.cluster.placement import (
     Fingerprints,
     PrepareMailboxes,
@@ -25,7 +26,6 @@ from loadsim.cluster.placement import (
     plugins_fingerprint,
 )
 from loadsim.cluster.prepare import PhaseProgress, Preparation
-from loadsim.cluster.scheduler import silence_dask
 from loadsim.cluster.security import Access
 from loadsim.cluster.worker_channels import worker_channels
 from loadsim.engine.abort import AbortCheck, ended_by

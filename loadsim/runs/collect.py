@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loadsim.cluster.collect import check_run, collect
 from loadsim.cluster.controller import cluster_at
-from loadsim.cluster.scheduler import silence_dask
+from loadsim.cluster.own_dask import silence_dask
 from loadsim.cluster.security import Access
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, RunInvalid

@@ -12,8 +12,8 @@ from typing import Any
 
 from loadsim.cluster.agent import TEST_STORAGE
 from loadsim.cluster.controller import Cluster, cluster_at
+from loadsim.cluster.own_dask import silence_dask
 from loadsim.cluster.placement import fit_clients
-from loadsim.cluster.scheduler import silence_dask
 from loadsim.cluster.security import Access
 from loadsim.engine.event_loop import background_tasks, calls_on_signal, run, task_group
 from loadsim.errors import ConfigError, RunInvalid

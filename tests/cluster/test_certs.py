@@ -12,7 +12,6 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-import dask
 import psutil
 import pytest
 from cryptography.hazmat.primitives.serialization import (
@@ -22,16 +21,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from dask_clusters import quiet_dask
-from distributed import Client, Scheduler, Worker
-from distributed.security import Security
 from patience import PATIENCE_S
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster import certs
 from loadsim.cluster.address import control_address
 from loadsim.cluster.agent import serve
+from loadsim.cluster.own_dask import PAGES_ADDRESS, Client, Scheduler, Security, Worker
 from loadsim.cluster.scheduler import scheduler_at
-from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, access_to, mutual_tls
+from loadsim.cluster.security import access_to, mutual_tls
 from loadsim.errors import ConfigError
 
 __all__ = ["quiet_dask"]
@@ -174,18 +172,13 @@ def test_a_certificate_with_a_fault_is_refused(tmp_path: Path, damage: Callable[
 
 @asynccontextmanager
 async def scheduler(directory: Path) -> AsyncIterator[Scheduler]:
-    with dask.config.set(NO_PAGES):
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            Scheduler(
-                protocol="tls",
-                host="127.0.0.1",
-                port=0,
-                dashboard_address=PAGES_ADDRESS,
-                security=mutual_tls(directory),
-            ) as running,
-        ):
-            yield running
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Scheduler(
+            protocol="tls", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS, security=mutual_tls(directory)
+        ) as running,
+    ):
+        yield running
 
 
 def worker(address: str, security: Security) -> Worker:

@@ -12,19 +12,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import dask
 import pytest
-from distributed import Client as Control
-from distributed import Scheduler
-from distributed.security import Security
 from patience import PATIENCE_S
 from virtual_runs import NOWHERE
 from workers import Agreed, Client, on_fake
 
 from bench.hosts import Host
-from loadsim.cluster.agent import DASK_SETTINGS
 from loadsim.cluster.controller import MISSES, Cluster
-from loadsim.cluster.security import PAGES_ADDRESS
+from loadsim.cluster.own_dask import PAGES_ADDRESS, Scheduler, Security
+from loadsim.cluster.own_dask import Client as Control
 from loadsim.cluster.worker_channels import worker_channels
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl
@@ -36,8 +32,8 @@ RUN = "run-1"
 AGENT = """
 import asyncio, logging, sys
 from pathlib import Path
-from distributed.security import Security
 from loadsim.cluster.agent import serve
+from loadsim.cluster.own_dask import Security
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
 asyncio.run(serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Security(), sys.argv[4]))
 """
@@ -92,19 +88,18 @@ async def cluster(
 ) -> AsyncIterator[tuple[Cluster, Agents]]:
     """A scheduler here, agents of these names, and the station's view of them."""
     security = Security()
-    with dask.config.set(DASK_SETTINGS):
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            Scheduler(protocol="tcp", host=address, port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
-            Control(scheduler.address, asynchronous=True, set_as_default=False) as control,
-        ):
-            agents = Agents(scheduler, place, lab)
-            try:
-                agents.start(*names)
-                await control.wait_for_workers(len(names))
-                yield Cluster(control, security), agents
-            finally:
-                agents.end()
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Scheduler(protocol="tcp", host=address, port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
+        Control(scheduler.address, asynchronous=True, set_as_default=False) as control,
+    ):
+        agents = Agents(scheduler, place, lab)
+        try:
+            agents.start(*names)
+            await control.wait_for_workers(len(names))
+            yield Cluster(control, security), agents
+        finally:
+            agents.end()
 
 
 def conduct(

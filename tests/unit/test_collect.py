@@ -10,21 +10,17 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-import dask
 import pytest
-from distributed import Client as Control
-from distributed import Scheduler, Worker
-from distributed.comm.core import Comm
-from distributed.security import Security
 from patience import PATIENCE_S
 from timing_samples import done, write_sample
 
 from loadsim.cli import parser
 from loadsim.cluster import collect as collecting
-from loadsim.cluster.agent import DASK_SETTINGS, DISCARD_RUN, LIST_FILES, READ_FILE, Agent
+from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES, READ_FILE, Agent
 from loadsim.cluster.collect import CLIENTS_NAME, PARTIAL
 from loadsim.cluster.controller import Cluster
-from loadsim.cluster.security import PAGES_ADDRESS
+from loadsim.cluster.own_dask import PAGES_ADDRESS, Comm, Scheduler, Security, Worker
+from loadsim.cluster.own_dask import Client as Control
 from loadsim.cluster.worker_directory import start_worker
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.runs.cluster import forget
@@ -61,22 +57,21 @@ class Telling(Agent):
 @asynccontextmanager
 async def a_client(agent: Agent) -> AsyncIterator[Cluster]:
     """A cluster of one client, `one`, whose agent this is."""
-    with dask.config.set(DASK_SETTINGS):
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            Scheduler(protocol="tcp", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
-            Worker(
-                scheduler.address,
-                name="one",
-                nthreads=1,
-                memory_limit=0,
-                host="127.0.0.1",
-                dashboard_address=PAGES_ADDRESS,
-                plugins=(agent,),
-            ),
-            Control(scheduler.address, asynchronous=True, set_as_default=False) as control,
-        ):
-            yield Cluster(control, Security())
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        Scheduler(protocol="tcp", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
+        Worker(
+            scheduler.address,
+            name="one",
+            nthreads=1,
+            memory_limit=0,
+            host="127.0.0.1",
+            dashboard_address=PAGES_ADDRESS,
+            plugins=(agent,),
+        ),
+        Control(scheduler.address, asynchronous=True, set_as_default=False) as control,
+    ):
+        yield Cluster(control, Security())
 
 
 FILES = {
