@@ -190,7 +190,9 @@ def document(rows: Iterable[Row]) -> str:
 def _cells(row: Row) -> list[str]:
     scores = [_ms(row.score[name]) for name in ("score_ms", "response_score_ms")]
     first, others = row.reasons[:SHOWN_REASONS], row.reasons[SHOWN_REASONS:]
-    why = ", ".join(first) + (f", {len(others)} more" if others else "") or ACCEPTED.get(row.crime.title, "")
+    why = ", ".join(first) + (f", {len(others)} more" if others else "")
+    if row.passes:
+        why = ACCEPTED.get(row.crime.title, "")
     return [row.crime.title, *scores, row.verdict, why]
 
 

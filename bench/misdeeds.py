@@ -289,6 +289,7 @@ def _late_for_one(module: InMemoryDriver) -> Post:
     return post
 
 
+SILENT_END, SLOW_END = "silent from the end of the day on", "20 s more for each command from the end of the day on"
 LEFT_OUT = "lists leave out the sender"
 
 
@@ -493,9 +494,8 @@ CRIMES: Sequence[Crime] = (
     Crime("a message of each tenth user gone before its MOVE", mailbox_type=_LosingBeforeMove),
     Crime("APPEND without effect", mailbox_type=_Appending),
     Crime("APPEND to Sent Items without effect, SELECT refused", mailbox_type=_HidingSent),
-    Crime(
-        "silent from the end of the day on", takes_s=lambda at_s, service_s: math.inf if at_s >= DAY_S else service_s
-    ),
+    Crime(SILENT_END, takes_s=lambda at_s, service_s: math.inf if at_s >= DAY_S else service_s),
+    Crime(SLOW_END, takes_s=lambda at_s, service_s: service_s + 20.0 * (at_s >= DAY_S)),
     Crime("half of the own folders lost, half doubled", strikes=_double),
     Crime("APPEND to the calendar without effect", mailbox_type=_AppendingMail),
     Crime("APPEND stores twice", mailbox_type=_Doubling),
@@ -521,6 +521,9 @@ CRIMES: Sequence[Crime] = (
 
 ACCEPTED: Mapping[str, str] = {
     "stall, 5 s": "no user waits more than 5 s longer, as `response_p95_ms` allows",
+    **dict.fromkeys(
+        (SILENT_END, SLOW_END), "stored mail that no user has looked at may be there: only the audit tells"
+    ),
     LEFT_OUT: "a list may do so: these copies are not expected",
     "48 % of LOAD ATTACHMENT refused": "the task is not scored, and fewer than 1 % of all tasks fail",
 }

@@ -54,6 +54,8 @@ class Delivery:
     missing: float
     """In the whole run: stored messages found missing, or without a part or flag ([what must be
     there](tasks.md#what-must-be-there))."""
+    unlisted: float
+    """In the whole run: stored messages that their users did not list again before its end; they may be there."""
     left_out: float
     """In the whole run: copies for senders of lists that they are on, if none got one; they count nowhere else."""
     took: Times = field(metadata=INLINE)
@@ -97,6 +99,7 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
         clock_error_ms=clock_error_us / 1000 if clock.compared else None,
         missing=_faults(log, "missing"),
+        unlisted=_faults(log, "unlisted"),
         left_out=left_out(log),
         took=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
     )

@@ -280,6 +280,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
         found += _below(facts, Code.COMPANIONS_DOWN, {"down_share": down}, 1 - down, limits["load"], FULL_LOAD)
     if facts.load_unknown:
         found.append(finding(Code.LOAD_UNKNOWN))
+    if facts.delivery.unlisted and facts.audit is None:  # an audit has looked at it
+        found.append(finding(Code.MAIL_NOT_LISTED, messages=facts.delivery.unlisted))
     early_ms = facts.delivery.earliest_ms or 0.0
     if facts.delivery.clock_error_ms is None and early_ms > EARLY_MS:
         found.append(finding(Code.CLOCKS_NOT_COMPARED, early_ms=early_ms))

@@ -369,7 +369,7 @@ class Engine:
             self._events.write("found unannounced", messages=before - self.outstanding)
 
     async def _log_off_all(self, running: Sequence[asyncio.Task[None]]) -> None:
-        """Log off, as long as one more does within the limit. Stored mail that no list has shown since is missing."""
+        """Log off, as long as one more does within the limit. Record the stored mail that was not looked at since."""
         self._phase = "log-off"
         self._each(User.close)
         for companion in self._companions:
@@ -380,7 +380,7 @@ class Engine:
 
         await self._while_growing(ended, len(running), lambda: LOG_OFF_LIMIT_S, self._cutting)
         if not self._cutting.is_set():
-            self._each(User.miss_unlisted)
+            self._each(User.record_unlisted)
         for task in running:
             task.cancel()
 

@@ -141,6 +141,10 @@ class Code(Enum):
     LOGS_MISSING = _degraded(
         "the logs have {present} of {users:user}; missing: {missing}", "put the missing logs into RUN/logs"
     )
+    MAIL_NOT_LISTED = _degraded(
+        "{messages:stored message} could not be looked at before the end: log-offs took too long, or failed",
+        "raise limits.command, or find out why the last commands of sessions are slow",
+    )
     LOAD_UNKNOWN = _degraded("the plan is missing, so it is unknown how much of its load was made")
 
     # The criteria.

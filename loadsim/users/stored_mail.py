@@ -40,7 +40,7 @@ class StoredMail:
     """The messages of user `number` by folder.
 
     `start` returns a user's counts in the start state; None: the mailboxes were left as they were, and nothing is held
-    against them. `record` takes `missing` or `doubled`, a message id and its folder.
+    against them. `record` takes `missing`, `doubled` or `unlisted`, a message id and its folder.
     """
 
     def __init__(
@@ -184,11 +184,17 @@ class StoredMail:
             left.pop(initial_id(self._number, name, at), None)
         return [*left]
 
-    def unseen(self) -> None:
-        """Record the messages that were put into folders, and that the server has not listed since."""
+    def refused(self, name: str) -> None:
+        """Record the messages of a folder that its user has put there, and that the server refuses to list."""
+        recent, self._folder(name).recent = self._folder(name).recent, {}
+        for message in recent:
+            self.lacks(name, message)
+
+    def end(self) -> None:
+        """Record the messages that their user has put into folders and not listed since: they may be there."""
         for name in self.unlooked:
             for message in self._folders[name].recent:
-                self.lacks(name, message)
+                self._records("unlisted", name, message)
 
     @contextmanager
     def must_be_whole(self, header: Header) -> Iterator[None]:

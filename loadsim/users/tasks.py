@@ -367,6 +367,7 @@ async def log_off(user: UserMail, _: None) -> None:
             headers = await mail.headers(folder, newest)
             user.stored.look(folder, headers, newest, mail.messages, user.inbox.known(headers))
         except ServerRefused as failure:
+            user.stored.refused(folder)
             lack = lack or failure
         own = [header for header in headers if header.tag] if newest is None else []
         if own:

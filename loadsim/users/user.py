@@ -235,10 +235,10 @@ class User:
             self.wake()
         return self.listing_unannounced
 
-    def miss_unlisted(self) -> None:
-        """Record the stored mail that no list has shown since, whether the server refused, was silent, or was away."""
+    def record_unlisted(self) -> None:
+        """Record the stored mail that the user has not listed since: the server was slow, silent, or away."""
         if not self.given_up:
-            self.mail.stored.unseen()
+            self.mail.stored.end()
 
     def close(self) -> None:
         self._closing = True

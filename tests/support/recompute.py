@@ -286,6 +286,7 @@ def delivery_figures(
         "undelivered_at_end": len(lost),
         "duplicates": sum(extra) + faults("doubled"),
         "missing": faults("missing"),
+        "unlisted": faults("unlisted"),
         "left_out": len(left_out),
         "early": len(early),
         "earliest_ms": max(early) / 1000 if early else None,

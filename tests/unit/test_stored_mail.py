@@ -31,6 +31,7 @@ class Stored:
     def __init__(self, start: int | None) -> None:
         self.missing: list[str] = []
         self.doubled: list[str] = []
+        self.unlisted: list[str] = []
         self.initial = [initial_id(USER, FOLDER, at) for at in range(start or 0)]
         counts = None if start is None else lambda _: {FOLDER: start}
         self.mail = StoredMail(USER, counts, lambda event, name, _: getattr(self, event).append(name))
@@ -262,14 +263,16 @@ def test_a_folder_that_is_not_listed_is_a_failure_once() -> None:
     assert not stored.mail.unlooked
 
 
-def test_what_was_put_and_never_shown_is_missing() -> None:
-    """If the server refuses the list at the end; mail that it has shown is not."""
+def test_what_was_not_looked_at_is_not_missing() -> None:
+    """Unless the server refuses the list; mail that it has shown is neither."""
     stored = Stored(1)
     stored.put("a")
     assert stored.look([*stored.initial, "a"]) == ""
     stored.put("b")
-    stored.mail.unseen()
-    assert stored.missing == ["b"]
+    stored.mail.refused(FOLDER)
+    stored.put("c")
+    stored.mail.end()
+    assert (stored.missing, stored.unlisted) == (["b"], ["c"])
 
 
 def test_nothing_is_held_against_mailboxes_whose_start_is_unknown() -> None:

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import EVERYTHING, LISTS, Lived, assert_one_at_a_time, chosen, live, quiet, recipients, scenario_of
 
+from loadsim.analysis.summary import summarise
 from loadsim.errors import ServerRefused
+from loadsim.findings.catalogue import Code
 from loadsim.model.message_tag import MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part
 from loadsim.model.workload import PROCESS_INBOX, Workload
@@ -389,6 +391,23 @@ def test_browsed_mail_may_be_moved_and_copied_again_and_again(tmp_path: Path) ->
     lived = live(scenario_of(tmp_path, (profile, 3), day="600s"), tmp_path)
     assert len(lived.mails("copied")) > 20
     assert not lived.mails("missing") and not lived.mails("doubled")
+
+
+def test_a_server_that_is_slow_at_the_end_has_lost_nothing(tmp_path: Path) -> None:
+    """From the end of the day on, each command takes 50 s: log-offs end before they have looked at all mail."""
+    profile = quiet(new_mail={"per_day": 60, "recipients": 1, "list_chance": 0}, process_inbox={"per_day": 60})
+
+    def slow_at_the_end(module: InMemoryDriver) -> InMemoryDriver:
+        module.pace = lambda _user, _name, at_ns, service_s: 50.0 if at_ns > 600e9 else service_s
+        return module
+
+    lived = live(scenario_of(tmp_path, (profile, 3), ramp_up="0s"), tmp_path, wrap=slow_at_the_end)
+    assert lived.mails("unlisted") and not lived.mails("missing")
+    answer = summarise([lived.log])
+    assert answer.figures.delivery.unlisted == len(lived.mails("unlisted"))
+    (found,) = (one for one in answer.verdict.findings if one.code is Code.MAIL_NOT_LISTED)
+    assert found.values["messages"] == answer.figures.delivery.unlisted
+    assert answer.verdict.validity != "valid"
 
 
 class _Halving(InMemoryMailbox):
