@@ -14,13 +14,15 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.audit_in_memory import audit_in_memory
 from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, DROPPED, NONE, Command, Crime
 from bench.table import put_into, table
-from loadsim.analysis.summary import summarise
+from loadsim.analysis.summary import summarise, summary_of
+from loadsim.audit.audit import record_of
 from loadsim.dryrun.plan import DayPlan, make_plan
 from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.control import StandaloneControl
@@ -32,6 +34,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.runs.log_header import run_header
+from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "verdicts.md"
@@ -101,8 +104,10 @@ class _Scene(StandaloneControl):
                 mailbox.break_off(ServerLost("connection lost"))
 
 
-def commit(crime: Crime, plan: DayPlan, log: Path, contents: Contents, *, run: str = "run", begun: str = BEGUN) -> None:
-    """Make a run of this plan in virtual time on a server that does this, recorded in a timing log.
+def commit(
+    crime: Crime, plan: DayPlan, log: Path, contents: Contents, *, run: str = "run", begun: str = BEGUN
+) -> InMemoryDriver:
+    """Make a run of this plan in virtual time on a server that does this, recorded in a timing log. Return the server.
 
     `run` and `begun` are its name and time in the log.
     """
@@ -110,6 +115,8 @@ def commit(crime: Crime, plan: DayPlan, log: Path, contents: Contents, *, run: s
     workload = Workload(scenario)
     header = run_header(workload, run, "in memory", plan.digest, None, load=plan.tally.load())
     own = {"client": "virtual", "engines": 1, "engine": "1", "engine_users": scenario.users}
+
+    servers: list[InMemoryDriver] = []
 
     async def main(clock: VirtualLoop) -> None:
         scene = _Scene(crime, clock)
@@ -134,8 +141,10 @@ def commit(crime: Crime, plan: DayPlan, log: Path, contents: Contents, *, run: s
         )
         await engine.run()
         writer.close()
+        servers.append(module)
 
     run_virtual(main)
+    return servers[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +153,23 @@ class Row:
 
     crime: Crime
     score: dict[str, Any]
+    audited: dict[str, Any]
+    """The same with an audit."""
 
     @property
     def passes(self) -> bool:
         """Return whether the run is believed, and meets the criteria."""
-        verdict = self.score["verdict"]
-        return verdict["validity"] != "invalid" and bool(verdict["passed"])
+        return _passes(self.score)
+
+    @property
+    def passes_audited(self) -> bool:
+        """Return the same with an audit."""
+        return _passes(self.audited)
 
     @property
     def verdict(self) -> str:
         """Its validity, and whether criteria were met."""
-        verdict = self.score["verdict"]
-        return f"{verdict['validity']}, {'met' if verdict['passed'] else 'missed'}"
+        return _verdict(self.score)
 
     @property
     def reasons(self) -> list[str]:
@@ -168,6 +182,16 @@ class Row:
         return [*load, *dict.fromkeys(names)]
 
 
+def _passes(score: dict[str, Any]) -> bool:
+    verdict = score["verdict"]
+    return verdict["validity"] != "invalid" and bool(verdict["passed"])
+
+
+def _verdict(score: dict[str, Any]) -> str:
+    verdict = score["verdict"]
+    return f"{verdict['validity']}, {'met' if verdict['passed'] else 'missed'}"
+
+
 def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
     """Make a run for each crime, and read its answer."""
     rows = []
@@ -176,15 +200,19 @@ def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
         contents = Contents(seed)
         for number, crime in enumerate(crimes):
             log = Path(place) / f"{number}.tlog"
-            commit(crime, plan, log, contents)
-            rows.append(Row(crime, summarise([log]).score))
+            module = commit(crime, plan, log, contents)
+            records = read_log(log)
+            with audit_in_memory(log.with_suffix(".sqlite"), records, module, "run") as (file, totals):
+                audited = replace(records, audit=record_of("run", plan.scenario, totals, file))
+            rows.append(Row(crime, summarise([records]).score, summary_of(audited).score))
     return rows
 
 
 def document(rows: Iterable[Row]) -> str:
     """The table as Markdown. Dropped connections have the verdicts of refused ones, and no rows."""
     shown = (row for row in rows if row.crime.name != DROPPED)
-    return table(["crime", "score, ms", "response score, ms", "validity, criteria", "why"], map(_cells, shown))
+    head = ["crime", "score, ms", "response score, ms", "validity, criteria", "with an audit", "why"]
+    return table(head, map(_cells, shown))
 
 
 def _cells(row: Row) -> list[str]:
@@ -193,7 +221,7 @@ def _cells(row: Row) -> list[str]:
     why = ", ".join(first) + (f", {len(others)} more" if others else "")
     if row.passes:
         why = ACCEPTED.get(row.crime.title, "")
-    return [row.crime.title, *scores, row.verdict, why]
+    return [row.crime.title, *scores, row.verdict, _verdict(row.audited), why]
 
 
 def _ms(figure: float | str | None) -> str:

@@ -348,7 +348,7 @@ class _LosingAFolder(InMemoryMailbox):
     """The same of one user only, from `BEGIN_S` on."""
 
     def _is_lost(self, name: str) -> bool:
-        is_late = asyncio.get_running_loop().time() >= BEGIN_S
+        is_late = self._observer.now() >= BEGIN_S * 1e9
         return name == "Folder 01" and is_late and self._account.number == UNSERVED
 
     def folder(self, name: str) -> Any:
@@ -358,6 +358,21 @@ class _LosingAFolder(InMemoryMailbox):
 
     async def folders(self) -> Sequence[str]:
         return [name for name in await super().folders() if not self._is_lost(name)]
+
+
+class _LookingEmpty(InMemoryMailbox):
+    """Until the end of the day, the first own folder of a tenth of the users is shown without messages."""
+
+    def _looks_empty(self, name: str | None) -> bool:
+        return name == "Folder 01" and _a_tenth(self._account.number) and self._observer.now() < DAY_S * 1e9
+
+    @property
+    def messages(self) -> int:
+        return 0 if self._looks_empty(self._open) else super().messages
+
+    async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
+        shown = await super().headers(folder, newest)
+        return () if self._looks_empty(folder) else shown
 
 
 class _ListingOwn(InMemoryMailbox):
@@ -484,6 +499,7 @@ CRIMES: Sequence[Crime] = (
     Crime("all read mail of the Inboxes wiped", strikes=_wipe_read),
     Crime("a folder missing", mailbox_type=_WithoutAFolder),
     Crime("one user of 40: a folder vanishes", mailbox_type=_LosingAFolder),
+    Crime("a folder looks empty to a tenth of the users, in the day", mailbox_type=_LookingEmpty),
     Crime("Sent Items, Deleted Items and Calendar not listed", mailbox_type=_ListingOwn),
     Crime("structures without parts", mailbox_type=_WithoutParts),
     Crime("bodies truncated", mailbox_type=_Truncating),

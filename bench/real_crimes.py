@@ -100,7 +100,8 @@ async def _run(crime: Crime, times: Times, scenario: Path, proxies: Sequence[Out
             await process.wait()
     printed, complained = (text.decode() for text in answer.result())
     assert process.returncode is not None
-    return Row(crime, scored(subprocess.CompletedProcess(command, process.returncode, printed, complained)))
+    score = scored(subprocess.CompletedProcess(command, process.returncode, printed, complained))
+    return Row(crime, score, score)
 
 
 def _scenarios(crimes: Sequence[Crime], times: Times, place: Path, ports: Sequence[tuple[int, int]]) -> list[Path]:

@@ -32,15 +32,16 @@ def response_score_ms(row: Row) -> float:
 
 @pytest.mark.parametrize("title", [title for title in BY_TITLE if title not in {NONE.title, *ACCEPTED}])
 def test_a_crime_does_not_pass(rows: dict[str, Row], title: str) -> None:
-    """The run is invalid, or misses a criterion; and it says why."""
+    """The run is invalid, or misses a criterion, also if its mail is audited; and it says why."""
     assert not rows[title].passes, rows[title].score["verdict"]
+    assert not rows[title].passes_audited, rows[title].audited["verdict"]
     assert rows[title].reasons
 
 
 @pytest.mark.parametrize("title", [NONE.title, *ACCEPTED])
 def test_no_crime_and_one_that_is_accepted_pass(rows: dict[str, Row], title: str) -> None:
     """Each crime that the page accepts has its reason, and is found so."""
-    assert rows[title].passes, rows[title].reasons
+    assert rows[title].passes and rows[title].passes_audited, rows[title].reasons
 
 
 @pytest.mark.parametrize("name", LASTING)

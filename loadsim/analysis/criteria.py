@@ -84,7 +84,7 @@ def judged(result: Result, ended_early: bool) -> bool:
 
 
 AUDIT = "audit."
-"""The prefix of the criteria of the audit, in place of `OF_THE_AUDIT`."""
+"""The prefix of the criteria of the audit, which are added to those on what users have seen."""
 
 
 def audit_results(audit: AuditRecord | None) -> tuple[Result, ...]:

@@ -35,7 +35,6 @@ from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
-from loadsim.model.criteria import OF_THE_AUDIT
 from loadsim.model.day_shape import factor_of_window
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.header import RunLimits
@@ -201,8 +200,7 @@ def _judged(
     if not facts.stress and (found := unserved(log, window_s, weights, wanted)):
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
-    judged = {name: limits for name, limits in wanted.items() if log.audit is None or name not in OF_THE_AUDIT}
-    results = with_probe_reasons(judge_each(judged, figures), log, figures.probes, window_s) + audit_results(log.audit)
+    results = with_probe_reasons(judge_each(wanted, figures), log, figures.probes, window_s) + audit_results(log.audit)
     return facts, figures, results, switched_off(wanted, figures)
 
 

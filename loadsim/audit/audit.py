@@ -95,7 +95,7 @@ async def audit(
             file.forget()
             raise ConfigError(f"another loadsim has worked on the mailboxes: {hold.lost}")
         totals = file.settle(auditor.unsure_senders)
-        record = _record(run, scenario, totals, file)._replace(allowed=log.header.audit_allow)
+        record = record_of(run, scenario, totals, file)._replace(allowed=log.header.audit_allow)
         least = log.audit.mailboxes if log.audit else 0 if log.header.audited else 1
         if record.mailboxes >= least:
             _write_all(directory / "audit.csv", run, scenario, file)
@@ -174,7 +174,8 @@ def _finding(user: int, fault: Fault, run: str, scenario: Scenario) -> Finding:
     )
 
 
-def _record(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) -> AuditRecord:
+def record_of(run: str, scenario: Scenario, totals: AuditTotals, file: AuditFile) -> AuditRecord:
+    """Return the result of an audit with these totals."""
     unread = [
         finding(Code.MAILBOX_UNREAD, name_of(scenario.account(user)), why=why)
         for user, why in file.failures(MOST_LISTED)

@@ -58,7 +58,7 @@ class Expected:
 
     `surplus` of them were made by the server, as the records show. A message that is `strange` was never put there.
     After a command that failed, the copies may be in other folders, `places`, and have other flags, but none is lost.
-    `arrived`: its user has seen it, or it was there before.
+    `arrived`: its user has seen it, or it was there before. `given` are the flags that a copy has ever had.
     """
 
     copies: list[tuple[str, Flags]] = field(default_factory=list)
@@ -68,6 +68,7 @@ class Expected:
     places: frozenset[str] = frozenset()
     arrived: bool = False
     sender: int = 0
+    given: Flags = NONE
 
     def take(self, folder: str) -> Flags:
         """Remove a copy from a folder. Return its flags; of several copies, those that all have."""
@@ -85,6 +86,7 @@ class Expected:
 
     def flag(self, folder: str, flag: Flag) -> None:
         """Require the flag of one copy in a folder, unless one has it: several copies are not told apart."""
+        self.given |= {flag}
         there = [at for at, (where, _) in enumerate(self.copies) if where == folder]
         if there and not any(flag in self.copies[at][1] for at in there):
             self.copies[there[0]] = folder, self.copies[there[0]][1] | {flag}
@@ -100,7 +102,8 @@ class ExpectedMail:
         self._left = INBOX  # the folder that the next event takes a copy from
         self.schedules: set[str] = set()  # after a change of the calendar that failed: it has one of them
         for message, folder, seen in start or ():
-            self.messages[message] = Expected([(folder, SEEN if seen else NONE)], arrived=True)
+            flags = SEEN if seen else NONE
+            self.messages[message] = Expected([(folder, flags)], arrived=True, given=flags)
 
     def replay(self, events: Iterable[MailEvent]) -> None:
         """Apply the events, those of acceptance first, the others in the order in which they happened."""
@@ -140,6 +143,7 @@ class ExpectedMail:
                         self.messages[other].take(CALENDAR)
                         self.messages[other].expunged += (CALENDAR,)
                 of.copies.append((folder, SEEN))
+                of.given |= SEEN
             case "expunged":
                 of.take(folder)
                 of.expunged += (folder,)

@@ -10,14 +10,14 @@ from typing import NamedTuple
 from loadsim.audit.expected import Expected, ExpectedMail
 from loadsim.findings.catalogue import Code
 from loadsim.model.message_tag import INITIAL
-from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, Flag
+from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, USER_FLAGS, Flag
 
 
 class HeldCopy(NamedTuple):
     """A message of this run or of the start state in a folder.
 
-    `flags` are in lower case, with those that its folder keeps for no message. `whole`: its body has the digest that
-    its tag states; None if it cannot be read.
+    `flags` are in lower case, as `never_kept`, those that its folder keeps for no message. `whole`: its body has the
+    digest that its tag states; None if it cannot be read.
     """
 
     message: str
@@ -25,13 +25,15 @@ class HeldCopy(NamedTuple):
     flags: frozenset[str]
     whole: bool | None
     sender: int
+    never_kept: frozenset[str] = frozenset()
 
 
 class Fault(NamedTuple):
     """A message that is not as it must be. `folder` is where it is, or where it must be if it is lost.
 
-    `wanted` is the folder of a misfiled message, or the flag that is lost. `sender` is that of an unexpected message,
-    which may belong to another mailbox. `under_way`: its user has never seen it, and it may still arrive.
+    `wanted` is the folder of a misfiled message, or the flag that is lost, or set by no user. `sender` is that of an
+    unexpected message, which may belong to another mailbox. `under_way`: its user has never seen it, and it may still
+    arrive.
     """
 
     code: Code
@@ -149,8 +151,13 @@ def _misplaced(message: str, of: Expected, wanted: Counter[str], have: Counter[s
 def _unflagged(message: str, of: Expected, there: Sequence[HeldCopy]) -> Iterator[Fault]:
     for folder in dict.fromkeys(folder for folder, _ in of.copies):
         needed = [flags for at, flags in of.copies if at == folder]
-        present = [each.flags for each in there if each.folder == folder]
+        copies = [each for each in there if each.folder == folder]
+        present = [each.flags | each.never_kept for each in copies]
         for flag in Flag:
             kept = sum(flag.lower() in flags for flags in present) + max(0, len(needed) - len(present))
             for _ in range(sum(flag in flags for flags in needed) - kept):
                 yield Fault(Code.FLAG_LOST, message, folder, flag)
+        for each in copies:
+            for name in USER_FLAGS:
+                if name.lower() in each.flags - each.never_kept and name not in of.given:
+                    yield Fault(Code.FLAG_UNEXPECTED, message, folder, name)

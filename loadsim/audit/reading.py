@@ -9,7 +9,7 @@ from loadsim.audit.judged import HeldCopy
 from loadsim.errors import ServerLost, ServerRefused
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, body_digest, vouched
-from loadsim.model.ports import Account, Flag, MessageRef, Provisioning, Stored
+from loadsim.model.ports import USER_FLAGS, Account, MessageRef, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import bounce_status
 
@@ -26,7 +26,7 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
         if folder == manifest.FOLDER:
             continue
         stored = (await mailbox.listing([folder]))[folder]
-        never_kept = frozenset(flag.lower() for flag in Flag if not mailbox.keeps(flag))
+        never_kept = frozenset(flag.lower() for flag in USER_FLAGS if not mailbox.keeps(flag))
         for message in stored:
             status = await bounce_status(account, mailbox, message)
             if status is not None:
@@ -39,7 +39,7 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
                 if message.ref in texts:
                     vouches = vouched(tag, message.sender, message.message_id, account.domain)
                     whole = vouches and _is_whole(texts[message.ref], tag)
-                found.append(HeldCopy(tag.id, folder, message.flags | never_kept, whole, tag.sender))
+                found.append(HeldCopy(tag.id, folder, message.flags, whole, tag.sender, never_kept))
     return found, bounces
 
 

@@ -174,6 +174,9 @@ class Code(Enum):
         "{where}: message {message_id} is in {folder} of user {user}, and belongs in {wanted}", LOOK_AT_LOG
     )
     FLAG_LOST = _missed("{where}: message {message_id} in {folder} of user {user} lacks {wanted}", LOOK_AT_LOG)
+    FLAG_UNEXPECTED = _missed(
+        "{where}: message {message_id} in {folder} of user {user} has {wanted}, which no user has set", LOOK_AT_LOG
+    )
     MAIL_UNEXPECTED = _missed(
         "{where}: message {message_id} is in {folder} of user {user}, and should be nowhere", LOOK_AT_LOG
     )

@@ -78,9 +78,6 @@ DEFAULT: Mapping[str, Bound] = {
 deliveries within 60 s, and less than 1 % errors. The others are this project's own: a server that is down or loses mail
 does not pass, however fast it is."""
 
-OF_THE_AUDIT = ("delivery.undelivered_at_end", "delivery.duplicates", "delivery.missing")
-"""The criteria that those of the audit replace: users see only what they list, and only in a session."""
-
 LIMITS = ("min", "max", "below")
 
 PROBES = "probes."

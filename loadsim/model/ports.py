@@ -38,6 +38,9 @@ class Flag(StrEnum):
 RESET_FLAGS = (*Flag, "\\Flagged", "\\Deleted", "\\Draft")
 """The flags that a start state has or lacks. Others are the server's own: Dovecot 2.4.5 sets some at APPEND."""
 
+USER_FLAGS = tuple(str(flag) for flag in RESET_FLAGS if flag != "\\Deleted")
+"""The flags by which users see what was done with a message that is there."""
+
 _FLAGS = {flag.lower(): flag for flag in Flag}
 _SETS: dict[frozenset[Flag], frozenset[Flag]] = {}
 
@@ -579,7 +582,7 @@ class Provisioning(Mailbox, Protocol):
         One that the server cannot read is without tag and sender.
         """
 
-    def keeps(self, flag: Flag) -> bool:
+    def keeps(self, flag: str) -> bool:
         """Return whether the folder that was listed last keeps a flag for good, as the server states."""
 
     async def texts(self, refs: Sequence[MessageRef]) -> Mapping[MessageRef, bytes | None]:

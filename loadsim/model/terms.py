@@ -45,5 +45,7 @@ MONITOR_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 RECEIVED, SAVED, COPIED, SCHEDULES, EMPTIED = STORED = ("received", "saved", "copied", "schedules", "emptied")
 """The causes for which mailboxes grow or, the last, shrink: a schedule replaces the one before it."""
 
-FaultOnPurpose = Literal["mail-altered", "mail-duplicated", "mail-misfiled", "flag-lost", "mail-unexpected"]
+FaultOnPurpose = Literal[
+    "mail-altered", "mail-duplicated", "mail-misfiled", "flag-lost", "flag-unexpected", "mail-unexpected"
+]
 """The code of a fault of mail that a server may cause on purpose: none loses mail, or gives it to others."""

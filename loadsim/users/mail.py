@@ -105,8 +105,8 @@ class UserMail:
             self._take_in(event, new)
             arrived = {tag.id for tag, _ in new if tag.sender != self.number}
             for header in headers[portion]:
-                if header.seen and header.tag and header.tag.id in arrived:
-                    self.stored.lacks(INBOX, header.tag.id)  # no user has read it
+                if header.flags and header.tag and header.tag.id in arrived:
+                    self.stored.lacks(INBOX, header.tag.id)  # no user has read or answered it
             self._listed(self.inbox.unread[unread:])
             taken += len(new)
         return taken

@@ -137,6 +137,15 @@ class DropsFlags(Lying):
         await self._about("IMAP UID STORE", refs)
 
 
+class DeliversFlagged(Lying):
+    """As read, or as a draft that somebody has flagged."""
+
+    def receive(self, mail: MailInMemory) -> None:
+        super().receive(mail)
+        flags: Any = {Flag.SEEN} if self._account.number == 1 else {"\\Flagged", "\\Draft"}
+        self._inbox.messages[self._inbox.next_uid - 1].flags = frozenset(flags)  # type: ignore[union-attr]
+
+
 class CopiesWithoutFlags(Lying):
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
         for message in await self._about("IMAP UID COPY", refs, 60, 100):
@@ -226,6 +235,7 @@ def test_what_is_lost_by_a_command_that_fails_is_lost(tmp_path: Path, command: s
         (MovesNothing, {Code.MAIL_MISFILED}, {INBOX, "Folder 01", "Folder 02", "Folder 03"}),
         (AppendsNothing, {Code.MAIL_LOST}, {SENT_ITEMS, CALENDAR}),
         (DropsFlags, {Code.FLAG_LOST}, None),
+        (DeliversFlagged, {Code.FLAG_UNEXPECTED}, None),
         (CopiesWithoutFlags, {Code.FLAG_LOST}, {"Folder 01", "Folder 02", "Folder 03"}),
         (ExpungesOneMore, {Code.MAIL_LOST}, {SENT_ITEMS}),
         (ExpungesNothing, {Code.MAIL_UNEXPECTED}, {DELETED_ITEMS, CALENDAR}),
@@ -256,7 +266,7 @@ def judged(events: Sequence[tuple[str, str, str]], found: Iterable[tuple[str, st
     """The faults of a mailbox; of what is found: id, folder, and letters of the flags, `!` for a body that differs."""
     mailbox = ExpectedMail(1, START)
     mailbox.replay(MailEvent(*event, sender=2) for event in events)
-    names = {"S": "\\seen", "A": "\\answered", "F": "$forwarded"}
+    names = {"S": "\\seen", "A": "\\answered", "F": "$forwarded", "D": "\\draft"}
     messages = [
         HeldCopy(message, folder, frozenset(names[each] for each in flags if each != "!"), "!" not in flags, 2)
         for message, folder, flags in found
@@ -283,6 +293,11 @@ UNSURE_EXPUNGE = [("left", "n1", DELETED_ITEMS), ("unsure", "n1", DELETED_ITEMS)
         (N1[:1], KEPT, [(Code.MAIL_LOST, "n1", INBOX, "")]),
         (N1, [*KEPT, ("n1", INBOX, "S")], []),
         (N1, [*KEPT, ("n1", INBOX, "")], [(Code.FLAG_LOST, "n1", INBOX, Flag.SEEN)]),
+        # Flags that nobody has set; a copy may have those that another copy had.
+        ([], [("ia", INBOX, "SA"), KEPT[1]],
+         [(Code.FLAG_UNEXPECTED, "ia", INBOX, Flag.SEEN), (Code.FLAG_UNEXPECTED, "ia", INBOX, Flag.ANSWERED)]),
+        (N1[:2], [*KEPT, ("n1", INBOX, "D")], [(Code.FLAG_UNEXPECTED, "n1", INBOX, "\\Draft")]),
+        ([*N1[:2], ("copied", "n1", "Folder 02"), N1[2]], [*KEPT, ("n1", INBOX, "S"), ("n1", "Folder 02", "S")], []),
         # A move takes the flags along, a copy leaves the message.
         ([*N1, ("moved", "n1", "Folder 02")], [*KEPT, ("n1", "Folder 02", "S")], []),
         ([*N1, ("moved", "n1", "Folder 02")], [*KEPT, ("n1", "Folder 02", "")],
@@ -348,8 +363,9 @@ def test_a_server_may_save_by_itself_what_its_user_has_not_saved(folder: str, sa
     """MAPI does so, and the end of a run may come before SAVE SENT. The user may also be on the list."""
     mailbox = ExpectedMail(1, START)
     mailbox.replay([MailEvent("accepted", "n1", "list", 1), *([MailEvent("saved", "n1", SENT_ITEMS, 1)] * saved)])
-    there = [HeldCopy("n1", at, frozenset({"\\seen"}), True, 1) for at in (INBOX, folder, *([SENT_ITEMS] * saved))]
-    start = [HeldCopy(one.message, one.folder, frozenset({"\\seen"}), True, 2) for one in START]
+    places = (INBOX, folder, *([SENT_ITEMS] * saved))
+    there = [HeldCopy("n1", at, frozenset({"\\seen"} if at == SENT_ITEMS else ()), True, 1) for at in places]
+    start = [HeldCopy(one.message, one.folder, frozenset({"\\seen"} if one.seen else ()), True, 2) for one in START]
     faults = judge(mailbox, [*start, *there]).faults
     assert [fault.code for fault in faults] == [Code.MAIL_DUPLICATED] * (saved or folder != SENT_ITEMS)
 
@@ -423,3 +439,13 @@ def test_an_interrupted_audit_goes_on_unless_there_are_more_records(tmp_path: Pa
             file.take(2, Judged(1))
             assert file.is_read(2) and not file.is_read(1)
     assert resumed == [False, True, False]
+
+
+def test_a_flag_that_a_folder_keeps_for_no_message_is_neither_lost_nor_unexpected() -> None:
+    """It may last for the session that has set it."""
+    never = frozenset({"\\seen", "\\draft"})
+    kept = [
+        HeldCopy("ia", INBOX, frozenset({"\\draft"}), whole=True, sender=2, never_kept=never),
+        HeldCopy("ib", "Folder 01", frozenset(), whole=True, sender=2, never_kept=never),
+    ]
+    assert judge(ExpectedMail(1, START), kept).faults == ()

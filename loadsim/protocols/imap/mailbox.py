@@ -357,7 +357,7 @@ class ImapMailbox:
                 return response.items
         raise ServerRefused("STATUS without data", f"{folder}{_instead([answer])}")
 
-    def keeps(self, flag: Flag) -> bool:
+    def keeps(self, flag: str) -> bool:
         """By PERMANENTFLAGS (RFC 9051 section 7.1); without it, all are kept (section 6.3.2)."""
         if self.session.lasting is None:
             return True

@@ -495,7 +495,7 @@ class MapiMailbox:
                 found[folder] = [stored_of(folder, row) for row in rows]
         return found
 
-    def keeps(self, flag: Flag) -> bool:
+    def keeps(self, flag: str) -> bool:
         return True
 
     async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes | None]:
