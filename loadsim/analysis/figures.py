@@ -176,8 +176,8 @@ class Figures:
     """`LOGON` tasks of the whole run; the share that was refused, lost or timed out."""
     unserved_users: float | None
     unserved_share: float | None
-    """[Users without usable service](../explanation/verdicts.md#users-without-usable-service), of those with scored
-    tasks or mail in three sixtieths of the window or more; `null` in stress mode."""
+    """[Users without usable service](../explanation/verdicts.md#users-without-usable-service), and their larger share
+    of those with scored tasks, or with mail, in three sixtieths of the window or more; `null` in stress mode."""
     inbox: InboxFigures | None
     """Processing of Inboxes; `null` with several drivers, in stress mode, and if no Inbox had unread mail."""
     covers: Coverage | None

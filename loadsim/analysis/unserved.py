@@ -43,15 +43,14 @@ _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """`users` of the `judged` users had no usable service; `first` has the numbers of some."""
+    """`users` had no usable service; `first` has the numbers of some.
+
+    `share` is the larger one of two: of users who are judged by their tasks, and of those judged by their mail.
+    """
 
     users: int
-    judged: int
+    share: float
     first: tuple[str, ...]
-
-    @property
-    def share(self) -> float:
-        return self.users / self.judged if self.judged else 0.0
 
 
 def unserved(
@@ -62,10 +61,9 @@ def unserved(
     if judged is None:
         return None
     receiving, waiting = _judged(_mail(log, window_s, 1000 * _most(criteria.get("delivery.p95_ms"))), math.inf)
-    if receiving is not None:
-        judged, bad = np.union1d(judged, receiving), np.union1d(bad, waiting)
-    found = bad.tolist()
-    return Unserved(len(found), len(judged), tuple(str(user) for user in found[:MOST_NAMED]))
+    share = max(len(bad) / max(1, len(judged)), len(waiting) / max(1, len(receiving if receiving is not None else ())))
+    found = np.union1d(bad, waiting).tolist()
+    return Unserved(len(found), share, tuple(str(user) for user in found[:MOST_NAMED]))
 
 
 def _judged(

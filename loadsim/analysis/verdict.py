@@ -367,7 +367,7 @@ def _unserved(facts: Facts) -> list[Finding]:
     if found is None or not found.users:
         return []
     more = (f"{found.users - len(found.first):,} more",) if found.users > len(found.first) else ()
-    return [finding(Code.USERS_UNSERVED, unserved=found.users, judged=found.judged, first=(*found.first, *more))]
+    return [finding(Code.USERS_UNSERVED, unserved=found.users, unserved_share=found.share, first=(*found.first, *more))]
 
 
 def _sessions(facts: Facts) -> list[Finding]:

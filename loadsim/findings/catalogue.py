@@ -251,7 +251,8 @@ class Code(Enum):
 
     # What the server did.
     USERS_UNSERVED = _warning(
-        "{unserved} of {judged:user} had no usable service: tasks failed, or tasks or mail were late (user {first})",
+        "{unserved:user}, {unserved_share} of those judged by tasks or by mail, had no usable service: tasks failed, or"
+        " tasks or mail were late (user {first})",
         LOOK_AT_LOG,
     )
     SESSIONS_LOST = _warning("{sessions:session} lost; users had none for {down_share} of the window", LOOK_AT_LOG)

@@ -141,9 +141,9 @@ def unserved_figures(
         or beyond([[row["outcome"] in FAILED for row in part] for part in parts], most(criteria.get("failed_share")))
     }
     most_us = 1000 * most(criteria.get("delivery.p95_ms"))
-    bad |= {user for user, parts in mail.items() if beyond([[took > most_us for took in part] for part in parts], 0.05)}
-    judged = tasks.keys() | mail.keys()
-    return {"unserved_users": len(bad), "unserved_share": len(bad) / len(judged) if judged else 0}
+    waiting = {u for u, parts in mail.items() if beyond([[took > most_us for took in part] for part in parts], 0.05)}
+    shares = [len(users) / len(judged) for users, judged in ((bad, tasks), (waiting, mail)) if judged]
+    return {"unserved_users": len(bad | waiting), "unserved_share": max(shares, default=0)}
 
 
 def score_figures(tasks: Mapping[str, Figures], weights: Mapping[str, float]) -> Figures:

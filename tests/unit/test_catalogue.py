@@ -122,7 +122,9 @@ def test_ends_of_spans_and_names_are_merged_readably() -> None:
     gaps = [finding(Code.MONITOR_GAP, "db", begin_s=begin_s, end_s=begin_s + 60) for begin_s in (100, 700)]
     (merged,) = shared([gaps])
     assert "from between 100 s and 700 s to between 160 s and 760 s" in merged.words
-    unserved = [finding(Code.USERS_UNSERVED, unserved=2, judged=9, first=users) for users in (("1", "2"), ("1", "3"))]
+    unserved = [
+        finding(Code.USERS_UNSERVED, unserved=2, unserved_share=0.2, first=users) for users in (("1", "2"), ("1", "3"))
+    ]
     (merged,) = shared([[one] for one in unserved])
     assert merged.words.endswith("(user 1, 2, 3)")
 

@@ -52,7 +52,7 @@ def test_three_of_a_hundred_users_without_service_are_named(tmp_path: Path) -> N
     assert [one.name for one in summary.criteria if not one.passed] == ["unserved_share"]
     assert (result(summary), summary.exit_status) == ((0.03, False), 1)
     assert summary.figures.unserved_users == 3
-    named = finding(Code.USERS_UNSERVED, unserved=3, judged=100, first=("7", "31", "90"))
+    named = finding(Code.USERS_UNSERVED, unserved=3, unserved_share=0.03, first=("7", "31", "90"))
     assert named in summary.verdict.warnings
 
 
@@ -113,6 +113,19 @@ def test_a_user_without_mail_is_not_served(
     log = log_of(tmp_path / "a.tlog", *users, mails=mails, criteria=ON | {"delivery.p95_ms": limit})
     figures = summarise([log]).figures
     assert (figures.unserved_users, figures.unserved_share) == (bad, bad / 80)
+
+
+def test_users_judged_by_mail_alone_do_not_hide_those_whose_tasks_fail(tmp_path: Path) -> None:
+    """Two of ten users with tasks have none in time; 290 others have mail only, which is delivered."""
+    mails = []
+    for user in range(11, 301):
+        for part in range(3):
+            at_ms = PART_MS * (part + 0.5)
+            mails += [event(name, f"n{user}.{part}", user, at_ms) for name in ("accepted", "seen")]
+    users = [reads(user, 0, late=10) if user < 3 else reads(user, 10) for user in range(1, 11)]
+    log = log_of(tmp_path / "a.tlog", *users, mails=mails, users=300, engine_users=300)
+    figures = summarise([log]).figures
+    assert (figures.unserved_users, figures.unserved_share) == (2, 0.2)
 
 
 def test_a_burst_counts_once(tmp_path: Path) -> None:
