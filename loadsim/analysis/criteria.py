@@ -17,7 +17,7 @@ from loadsim.analysis.json_values import keyed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import SCALES, shown, unit_of
-from loadsim.model.criteria import DELIVERY, OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
+from loadsim.model.criteria import DEFAULT, DELIVERY, OF_THE_PLAN, SCORED, SCORES, Bound, documents, read_criteria
 from loadsim.model.documents.yaml_reader import read_document
 from loadsim.model.terms import UNSCORED
 from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE, AuditRecord
@@ -177,6 +177,28 @@ def switched_off(criteria: Mapping[str, Limits | None], figures: Figures) -> tup
     if figures.stress:
         off = [name for name in off if name.rpartition(".")[2] not in OF_THE_PLAN]
     return tuple(name for name in off if name != DELIVERY or figures.delivery.accepted)
+
+
+def less_strict(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[str, ...]:
+    """Return the criteria that are on, and less strict than the default that they replace, with their limits.
+
+    Of the embedded server, none: its criteria are wide for machines that are slow.
+    """
+    if figures.embedded:
+        return ()
+    weighted = default_weights() if figures.stress else {}
+    scored = {task.task for found in figures.by_protocol.values() for task in found.tasks if task.weight > 0}
+
+    def default(name: str) -> Bound | None:
+        own = name.split(".", 2)[2] if name.startswith("by_protocol.") else name
+        group, _, last = own.rpartition(".")
+        return DEFAULT.get(f"{SCORED}{last}" if group.removeprefix("tasks.") in {*scored, *weighted} else own)
+
+    return tuple(
+        f"{name} {Result(name, limits, None).wanted}"
+        for name, limits in criteria.items()
+        if limits is not None and (of := default(name)) and Bound(**limits).is_less_strict_than(of)
+    )
 
 
 def _of_scored_tasks(last: str, figures: Figures) -> dict[str, str]:

@@ -16,6 +16,7 @@ from loadsim.analysis.criteria import (
     criteria_of,
     default_weights,
     judge_each,
+    less_strict,
     switched_off,
 )
 from loadsim.analysis.figures import Figures, GeneratorFigures, Lateness, Totals
@@ -155,11 +156,11 @@ def summary_of(
     limits = log.header.limits or RunLimits()
 
     # 2. The verdict.
-    facts, figures, results, off = _judged(log, weights, window_s, criteria)
+    facts, figures, results, of_criteria = _judged(log, weights, window_s, criteria)
     verdict = judge(facts, results, limits)
     further = [
         *log.header.findings,
-        *([finding(Code.CRITERIA_OFF, criteria=off)] if off else []),
+        *of_criteria,
         *monitor_findings(log, window_s),
         *([] if verdict.validity == "invalid" else _score_notes(figures)),
     ]
@@ -192,7 +193,7 @@ def _no_interval(module: DriverFigures, window_s: Window, where: str) -> Finding
 
 def _judged(
     log: TimingLog, weights: Mapping[str, float], window_s: Window, criteria: Path | Mapping[str, Limits | None] | None
-) -> tuple[Facts, Figures, Sequence[Result], tuple[str, ...]]:
+) -> tuple[Facts, Figures, Sequence[Result], list[Finding]]:
     facts, figures = _figures(log, weights, window_s)
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, figures)
@@ -201,7 +202,8 @@ def _judged(
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
     results = with_probe_reasons(judge_each(wanted, figures), log, figures.probes, window_s) + audit_results(log.audit)
-    return facts, figures, results, switched_off(wanted, figures)
+    changed = {Code.CRITERIA_OFF: switched_off(wanted, figures), Code.CRITERIA_RELAXED: less_strict(wanted, figures)}
+    return facts, figures, results, [finding(code, criteria=names) for code, names in changed.items() if names]
 
 
 def _figures(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> tuple[Facts, Figures]:

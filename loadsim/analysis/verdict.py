@@ -42,6 +42,10 @@ FULL_LOAD = 0.98
 make 97 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/explanation/measurement.md`)."""
 
 
+OF_STRESS = ("lost_users", "window_s")
+"""The limits by which a closed loop is valid."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """The facts that decide the verdict; those of `Figures` have its names.
@@ -189,13 +193,19 @@ def limits_of(stated: Mapping[str, Any], stress: bool) -> dict[str, Any]:
 
 
 def _relaxed(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
-    """Return a warning that names the generator's limits that are less strict than the defaults."""
+    """Return a warning that names the limits that are less strict than the defaults; none for the embedded server."""
+
+    def is_relaxed(key: str, default: float | None) -> bool:
+        if key.startswith("generator_") or key == "lost_users":
+            return limits[key] is None or limits[key] > default
+        return bool(limits[key] < default)
+
     relaxed = tuple(
-        f"{key.removeprefix('generator_')} {'off' if limits[key] is None else format(limits[key], 'g')}"
+        f"{key.removesuffix('_s')} {'off' if limits[key] is None else format(limits[key], 'g')}"
         for key, default in Limits().in_header().items()
-        if key.startswith("generator_") and (limits[key] is None or limits[key] > default)
+        if (key in OF_STRESS or not facts.stress) and is_relaxed(key, default)
     )
-    return [finding(Code.LIMITS_RELAXED, limits=relaxed)] if facts.generator_counts and relaxed else []
+    return [finding(Code.LIMITS_RELAXED, limits=relaxed)] if relaxed and not facts.embedded else []
 
 
 def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:

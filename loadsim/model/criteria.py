@@ -6,6 +6,7 @@ mappings are equivalent: `--set criteria.tasks.READ.p95_ms.max=500` sets `tasks.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -36,6 +37,16 @@ class Bound:
     def document(self) -> dict[str, float]:
         """Return the limits that are on, as in a file and in a log's header."""
         return {limit: value for limit, value in asdict(self).items() if value is not None}
+
+    @property
+    def most(self) -> float:
+        """The upper limit; infinite without one."""
+        return min((limit for limit in (self.max, self.below) if limit is not None), default=math.inf)
+
+    def is_less_strict_than(self, other: Bound) -> bool:
+        """Return True if it allows figures beyond the limits of the other."""
+        least, of_other = (-math.inf if each.min is None else each.min for each in (self, other))
+        return least < of_other or self.most > other.most
 
 
 Criteria = Mapping[str, Bound | None]
@@ -345,8 +356,7 @@ def _bound(document: object, kind: Any, key: Key, origin: Origin) -> Bound | Non
             limits[limit] = parse(kind | None, value, origin, (*key, limit))
     problems.check()
     bound = Bound(**limits)
-    most = min((limit for limit in (bound.max, bound.below) if limit is not None), default=None)
-    if bound.min is not None and most is not None and (bound.min > most or bound.min == bound.below):
+    if bound.min is not None and (bound.min > bound.most or bound.min == bound.below):
         found = ", ".join(f"{limit} {value:.10g}" for limit, value in bound.document().items())
         raise origin.error_saying(key, "limits that a figure can keep", found)
     return bound if bound.document() else None

@@ -143,9 +143,9 @@ def test_several_runs_and_comparisons_have_the_findings_of_single_runs(tmp_path:
         str(write_run(tmp_path, name, 100 + hour, hour=hour, findings=[one.document for one in found]))
         for name, found, hour in (("a", [clear], 8), ("b", [], 9), ("c", [clear], 10), ("d", [clear], 11))
     ]
-    assert listed(document_of(paths), "Warnings") == (f"3 of 4 runs: {clear.text}",)
+    assert f"3 of 4 runs: {clear.text}" in listed(document_of(paths), "Warnings")
     compared = compare_runs([paths[0], paths[2]], [paths[1], paths[3]])
-    assert [(one.code, one.runs) for one in compared.figures.of_runs] == [(clear.code, (0, 1, 3))]
+    assert (clear.code, (0, 1, 3)) in [(one.code, one.runs) for one in compared.figures.of_runs]
     assert f"2 of 2 runs of base, 1 of 2 of new: {clear.text}" in listed(describe_comparison(compared), "Warnings")
     assert clear.code not in codes(compared.figures.unequal_conditions)
     single = describe_comparison(compare_runs([paths[1]], [paths[3]]))

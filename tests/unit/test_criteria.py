@@ -536,6 +536,30 @@ def test_criteria_that_are_off_are_named(
     assert Code.CRITERIA_OFF not in {one.code for one in found}
 
 
+@pytest.mark.parametrize(
+    ("own", "named"),
+    [
+        ({"failed_share": {"max": 1}}, "failed_share at most 100 %"),
+        ({"failed_share": {"min": 0.01}}, "failed_share at least 1 %"),
+        ({"score_ms": {"min": 800}}, "score_ms at least 800 ms"),
+        ({"done_share": {"max": 0.98}}, "done_share at most 98 %"),
+        ({"tasks.READ.done_share": {"min": 0.5}}, "tasks.READ.done_share at least 50 %"),
+        ({"by_protocol.imap.score_ms": {"below": 2000}}, "by_protocol.imap.score_ms below 2,000 ms"),
+        ({"tasks.READ.done_share": {"min": 0.99}}, None),
+        ({"tasks.READ.p95_ms": {"max": 90_000}}, None),  # which replaces none
+        ({"score_ms": {"max": 1000, "min": 1}}, None),
+    ],
+)
+def test_criteria_that_are_less_strict_than_the_default_are_named(
+    tmp_path: Path, own: dict[str, Any], named: str | None
+) -> None:
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 1, 5)], header={"criteria": documents(DEFAULT) | own})
+    found = [one for one in summarise([log]).verdict.findings if one.code is Code.CRITERIA_RELAXED]
+    assert found == ([finding(Code.CRITERIA_RELAXED, criteria=(named,))] if named else [])
+    log = sample_log(tmp_path / "b.tlog", [], header={"criteria": own, "embedded": True})
+    assert Code.CRITERIA_RELAXED not in {one.code for one in summarise([log]).verdict.findings}
+
+
 def test_scored_tasks_of_several_client_modules_are_asked_each(tmp_path: Path) -> None:
     """Under the module's name; a criterion of a task without one replaces it for all modules, with one for that one."""
     tasks = [done("READ", 1, 5, protocol=module) for module in ("imap", "fake")] + [done("SEND", 1, 5)]

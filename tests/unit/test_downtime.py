@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from findings_of import warnings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, sample_log
@@ -76,7 +77,7 @@ def test_users_whom_the_server_left_without_a_session_make_no_invalid_run(tmp_pa
     assert (summary.score["lost_users"], summary.score["users_without_session"]) == (0, 1)
     assert (summary.score["verdict"]["validity"], summary.exit_status) == ("valid", 1)
     assert missed(summary) == ["down_share"]
-    assert summary.verdict.warnings == (
+    assert warnings_of(summary) == (
         finding(Code.SESSIONS_LOST, sessions=1, down_share=0.2),
         finding(Code.NO_SESSION_AT_END, without=1, users=4),
     )
@@ -93,4 +94,4 @@ def test_log_ons_of_the_whole_run_are_counted(tmp_path: Path) -> None:
     assert (fine.score["log_ons"], fine.score["logon_failed_share"], fine.exit_status) == (200, 0.01, 0)
     assert (bad.score["log_ons"], bad.score["logon_failed_share"], bad.exit_status) == (199, 2 / 199, 1)
     assert missed(bad) == ["logon_failed_share"]
-    assert bad.verdict.warnings == (finding(Code.LOG_ONS_FAILED, failed=2, tried=199),)
+    assert warnings_of(bad) == (finding(Code.LOG_ONS_FAILED, failed=2, tried=199),)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from documents import all_tables
+from findings_of import warnings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import ENDED, HEADER, START_NS, done, write_sample
@@ -174,7 +175,7 @@ def test_a_declared_monitor_without_a_file_has_a_warning(tmp_path: Path) -> None
     """As one with a gap has, also if no criterion names it."""
     place = run_at(tmp_path, monitors=["mx1", "mx2"])
     monitor_at(place / "logs" / "mx1.tlog", seconds())
-    assert [(one.code, one.where) for one in judged(place).verdict.warnings] == [(Code.MONITOR_MISSING, "mx2")]
+    assert [(one.code, one.where) for one in warnings_of(judged(place))] == [(Code.MONITOR_MISSING, "mx2")]
 
 
 def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> Non
     summary = judged(place)
     assert summary.verdict.validity == "valid"
     assert [(one.figure, one.passed) for one in summary.criteria] == [(None, False)]
-    (killed,) = summary.verdict.warnings
+    (killed,) = warnings_of(summary)
     assert (killed.code, killed.where, killed.values) == (Code.MONITOR_GAP, "mx1", {"begin_s": 19, "end_s": 40})
     path.write_bytes(path.read_bytes() + b"\x06\x40")
     summary = judged(place)
@@ -201,7 +202,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    assert [(one.code, one.where) for one in judged(place).verdict.warnings] == [(Code.MONITOR_DEFECT, "mx1")]
+    assert [(one.code, one.where) for one in warnings_of(judged(place))] == [(Code.MONITOR_DEFECT, "mx1")]
 
 
 @pytest.mark.parametrize("days", [-1, 1])
@@ -211,7 +212,7 @@ def test_a_file_of_another_day_has_no_sample(days: int, tmp_path: Path) -> None:
     shifted = [(at_s + 86_400 * days, figures) for at_s, figures in seconds()]
     monitor_at(place / "logs" / "mx1.tlog", shifted, begun_s=86_400 * days - 5)
     summary = judged(place)
-    (warning,) = summary.verdict.warnings
+    (warning,) = warnings_of(summary)
     assert warning.code is Code.MONITOR_OF_OTHER_TIME
     assert warning.values == {"begin_s": 86_400 * days, "end_s": 86_400 * days + 49}
     assert [one.figure for one in summary.criteria] == [None]
@@ -221,7 +222,7 @@ def test_a_file_of_another_day_has_no_sample(days: int, tmp_path: Path) -> None:
 def test_a_monitor_without_a_time_of_day_is_not_placed(tmp_path: Path) -> None:
     place = run_at(tmp_path, wall_clock_start="")
     monitor_at(place / "logs" / "mx1.tlog", seconds())
-    assert [one.code for one in judged(place).verdict.warnings] == [Code.MONITOR_WITHOUT_TIME]
+    assert [one.code for one in warnings_of(judged(place))] == [Code.MONITOR_WITHOUT_TIME]
 
 
 def test_a_monitor_that_was_started_again_has_two_files(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_a_monitor_that_was_started_again_has_two_files(tmp_path: Path) -> None:
     monitor_at(place / "logs" / "mx1.tlog", seconds(0, 22), ended=False)
     monitor_at(place / "logs" / "mx1b.tlog", seconds(24, 50), begun_s=23)
     summary = judged(place)
-    assert summary.verdict.warnings == ()
+    assert warnings_of(summary) == ()
     assert [one.figure for one in summary.criteria] == [39.25]
 
 
@@ -343,4 +344,4 @@ def test_any_instants_are_read(
         writer.health({"at_ns": at_ns, "probe": "p@mx1", "figures": {"a_ms": 1.0}})
     writer.close()
     summary = summarise([place])
-    assert bool(summary.verdict.warnings) or "probes" in summary.score
+    assert bool(warnings_of(summary)) or "probes" in summary.score

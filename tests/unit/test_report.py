@@ -332,7 +332,8 @@ def test_a_password_is_nowhere(tmp_path: Path) -> None:
 
 def test_the_first_screen_of_a_page_has_few_words(tmp_path: Path) -> None:
     """Of a run without other findings than notes: title, verdict, and what stands above the criteria."""
-    write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED)
+    reads = [done("READ", 500 + at, 9) for at in range(20)]
+    write_sample(tmp_path / "a.tlog", [LOGGED_ON, *reads], DELIVERED, header={"limits": {}})
     document = document_of([str(tmp_path)])
     assert document.tone == "good"
     above = [block for section in document.sections[:2] for block in section.blocks]
@@ -454,7 +455,8 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     """A table in the order of users."""
     for name, users, took_ms in (("c", 20, 40), ("a", 10, 10), ("b", 20, 90), ("d", 20, 60)):
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "criteria": {"score_ms": {"below": 50}}}
-        write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
+        reads = [done("READ", 500 + at, took_ms) for at in range(20)]
+        write_sample(tmp_path / name / "logs" / "a.tlog", reads, header=header | {"limits": {}})
     document = document_of([str(tmp_path / name) for name in "cabd"])
     runs, differences, *_ = document.sections
     rows, *_, step = runs.blocks

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from findings_of import codes
+from findings_of import codes, warnings_of
 from hit_series import autoregressive, hits_of
 from numpy.typing import NDArray
 from timing_samples import done, sample_log
@@ -93,9 +93,9 @@ def test_an_unsteady_window_is_warned_of_and_stays_valid(tmp_path: Path) -> None
     header = {"criteria": {"score_ms": {"below": 1000}}}
     summary = summarise([sample_log(tmp_path / "a.tlog", tasks, header=header)])
     assert (summary.score["verdict"]["validity"], summary.exit_status) == ("valid", 0)
-    (warning,) = summary.verdict.warnings
+    (warning,) = warnings_of(summary)
     values = {"percentile": 50, "first_share": 0.0, "last_share": 1.0}
     assert (warning.code, warning.values) == (Code.RISING, values)
     took_ms = np.random.default_rng(15).lognormal(3, 0.5, 500)
     steady = [done("READ", 200 * number, float(took)) for number, took in enumerate(took_ms)]
-    assert summarise([sample_log(tmp_path / "b.tlog", steady)]).verdict.warnings == ()
+    assert warnings_of(summarise([sample_log(tmp_path / "b.tlog", steady)])) == ()
