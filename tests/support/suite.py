@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import inspect
 import os
 import signal
@@ -158,6 +159,7 @@ def pytest_runtest_call() -> Iterator[None]:
     """
     _left_open.clear()
     yield
+    gc.unfreeze()  # `loadsim plan` leaves all objects to the end of its process
     ignored = [number.name for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
     for name in ignored:
         signal.signal(signal.Signals[name], signal.SIG_DFL)

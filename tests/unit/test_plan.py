@@ -1,6 +1,7 @@
 """`loadsim plan`: its sums agree, its load is that of the tables, its text and JSON say so."""
 
 import contextlib
+import gc
 import io
 import json
 import math
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from suite import pytest_runtest_call
 from virtual_runs import quiet, scenario_of
 
 from loadsim.cli import main
 from loadsim.dryrun.plan import DayPlan, UserLoad, make_plan, to_json
+from loadsim.dryrun.plan_engine import uncollected
 from loadsim.model.profile import Calculated
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
@@ -301,3 +304,14 @@ def test_mail_arrives_at_the_end_of_the_next_round(tmp_path: Path) -> None:
     # Each sync is for the mail of one round for one user, of which some have two messages or more.
     assert 0.95 * received < figures["tasks"]["SYNC"] < received
     assert figures["by_hour"][-1]["tasks"]["SYNC"] == 0
+
+
+def test_later_tests_have_nothing_frozen() -> None:
+    """As `loadsim plan` leaves it to its process' end. Python 3.14 has hypothesis' own objects among it."""
+    call = pytest_runtest_call()
+    next(call)
+    with uncollected():
+        pass
+    assert gc.get_freeze_count()
+    assert next(call, None) is None
+    assert gc.get_freeze_count() == 0
