@@ -73,11 +73,7 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
     places.append(place)
     # The manifest names the folders before they exist.
     if new_folder:
-        try:
-            await mailbox.create(manifest.FOLDER)
-        except ServerRefused:
-            if manifest.FOLDER not in await mailbox.folders():  # by another user of this mailbox
-                raise
+        await mailbox.create(manifest.FOLDER)
     await manifest.write(mailbox, account, {*missing, *(before[0] if before else ())})
     place.created = missing
     for name in missing:
@@ -103,7 +99,7 @@ async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisio
         stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
         found, _ = await manifest.read(mailbox, account, stored)
         manifest.refuse_other(account, found, place.holder)  # before a folder that another process may need is deleted
-    kept = [name for name in place.created if name in existing and not await _deleted(mailbox, name)]
+    kept = [name for name in place.created if name in existing and not await delete_empty(mailbox, name)]
     if manifest.FOLDER not in existing:
         return
     if place.before is not None:
@@ -118,14 +114,4 @@ async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisio
             return
         await mailbox.expunge(ours)
         if place.made_manifest_folder:
-            await _deleted(mailbox, manifest.FOLDER)
-
-
-async def _deleted(mailbox: Provisioning, folder: str) -> bool:
-    """Delete a folder if it is empty. Return whether it is gone, perhaps by another user of this mailbox."""
-    try:
-        return await delete_empty(mailbox, folder)
-    except ServerRefused:
-        if folder in await mailbox.folders():
-            raise
-        return True
+            await delete_empty(mailbox, manifest.FOLDER)

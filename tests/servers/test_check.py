@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -114,6 +116,20 @@ def test_two_users_of_one_mailbox_are_refused_before_the_server_is_accused(lab: 
         check(shared)
     assert not any(messages for mailbox in lab.snapshots() for messages in mailbox.values())
     assert all("LoadSim" not in mailbox for mailbox in lab.snapshots())
+
+
+def test_folders_are_made_for_one_user_at_a_time(lab: Lab) -> None:
+    """Of two users of one mailbox, the second finds the first one's manifest; at once, either would write theirs."""
+    used: list[int] = []
+    sessions: dict[str, list[int]] = {}
+
+    def progress(step: str) -> None:
+        sessions[step] = [number for number, _ in groupby(used)]
+        used.clear()
+
+    refusing(lab, 1000, lambda services: check_server(lab.workload, services, progress), used.append)
+    one, other = sessions["tasks"]
+    assert one < other
 
 
 @pytest.mark.system
@@ -399,7 +415,10 @@ def check_refusing(lab: Lab, nth: int) -> ServerReport:
     return refusing(lab, nth, lambda services: check_server(lab.workload, services, silent))
 
 
-def refusing(lab: Lab, nth: int, use: Callable[[Services], Awaitable[Any]]) -> Any:
+def refusing(
+    lab: Lab, nth: int, use: Callable[[Services], Awaitable[Any]], note: Callable[[int], object] = lambda _: None
+) -> Any:
+    """Use a server through a proxy as in `check_refusing`; `note` is called with the number of a used connection."""
     made = 0
 
     async def work() -> Any:
@@ -407,14 +426,14 @@ def refusing(lab: Lab, nth: int, use: Callable[[Services], Awaitable[Any]]) -> A
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             nonlocal made
-            made += 1
-            if made == nth:
+            made = number = made + 1
+            if number == nth:
                 writer.write(b"* BYE Too many connections\r\n")
                 writer.close()
                 return
             server_reader, server_writer = await asyncio.open_connection(imap.host, imap.port)
-            for pair in ((reader, server_writer), (server_reader, writer)):
-                running.add(asyncio.create_task(forward(*pair)))
+            running.add(asyncio.create_task(forward(reader, server_writer, partial(note, number))))
+            running.add(asyncio.create_task(forward(server_reader, writer)))
 
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
@@ -459,10 +478,13 @@ def test_a_limit_of_connections_of_a_user_is_named(lab: Lab, program: str, count
     refusing(lab, 1000, lambda services: check_server_limits(lab.workload, services))
 
 
-async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Forward bytes until the end of a stream."""
+async def forward(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Callable[[], object] = lambda: None
+) -> None:
+    """Forward bytes until the end of a stream; call `note` before."""
     with suppress(ConnectionError):
         while data := await reader.read(1 << 16):
+            note()
             writer.write(data)
             await writer.drain()
     writer.close()
