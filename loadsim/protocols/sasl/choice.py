@@ -92,16 +92,11 @@ def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> 
     """Return the method to try after `auto` was refused by this one; None for none.
 
     A server may offer SCRAM and CRAM-MD5, and keep no secrets for them: its refusal is that of a wrong password. By
-    the second method it gets the password itself. To spare accounts a lock-out, it is tried once for each user, and
-    never once a log-on has shown that the server keeps these secrets.
+    the second method it gets the password itself. To spare accounts a lock-out, it is tried once for each user: a
+    server may keep these secrets of some users only.
     """
-    at, shown = (endpoint.host, endpoint.port), _so_far()
-    if (
-        endpoint.methods
-        or refused not in _BY_STORED_SECRET
-        # It may be under way as `keeps_secrets` changes.
-        or not shown.seconds.get((*at, account.number), not shown.keeps_secrets.get(at))
-    ):
+    tried = _so_far().seconds.get((endpoint.host, endpoint.port, account.number))
+    if endpoint.methods or refused not in _BY_STORED_SECRET or tried is False:
         return None
     return next((method for method in ("plain", LOGIN_COMMAND, "login") if _fits(method, account, offer)), None)
 
