@@ -45,8 +45,11 @@ LOG_COUNTERS = ("queued", "sent", "deferred", "bounced")
 MOST_PROCESSES = 10_000
 """The most cleanup processes whose last message is known."""
 
-_STAMP = rb"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d[T ]\S+) \S+ "
-_SYSLOG = re.compile(rb"\s*" + _STAMP)
+_TIME = rb"(?:[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d\S*|\d{4}-\d\d-\d\d[T ]\S+)"
+# PRI and version as in RFC 5424, the time that `docker logs -t` adds, time, host.
+_HEAD = rb"^(?:(?:<\d+>)?1 +)?(?:\d{4}-\S+ +)?" + _TIME + rb" +\S+ +"
+_SYSLOG = re.compile(_HEAD, re.MULTILINE)
+_PROCESS = rb"[\[ ]+\d+(?:\]:| +\S+ +-) +"  # RFC 5424: PROCID, MSGID, and no structured data
 _ADDRESS = rb'<(?:"(?:[^"\\\n]|\\[^\n])*"|[^">\n])*>'
 
 
@@ -152,17 +155,22 @@ class LogRates:
         self._counter = LogCounter(syslog_name)
         self._totals: Counter[str] = Counter(dict.fromkeys(LOG_COUNTERS, 0))
         self._counters = RisingCounters()
+        self._unread = 0
 
     def sample(self) -> dict[str, float]:
         lines = self._tail.new_lines()
         at_s = time.monotonic()
-        self._totals.update(self._counter.counts(lines))
-        rates = self._counters.rates(self._totals, at_s, self._tail.skips)
+        try:
+            self._totals.update(self._counter.counts(lines))
+        except ValueError:
+            self._unread += 1
+            raise
+        rates = self._counters.rates(self._totals, at_s, (self._tail.skips, self._unread))
         return {f"{name}_per_s": rate for name, rate in rates.items()}
 
 
 class LogCounter:
-    """Counts the messages and deliveries of one instance in lines of syslog(3), in RFC 3164's or ISO 8601's time.
+    """Counts the messages and deliveries of one instance in lines of a syslog (RFC 3164, with any time, or RFC 5424).
 
     `queued` are the messages for which cleanup(8) logs a `message-id=`; it logs each of several in a message. `sent`,
     `deferred` and `bounced` are the `status=` of delivery agents, one for each recipient and attempt.
@@ -170,18 +178,24 @@ class LogCounter:
 
     def __init__(self, syslog_name: str) -> None:
         agent = re.escape(syslog_name.encode()) + rb"(?:/[^/\s\[]+)*/"
+        self._agent = re.compile(agent + rb"[a-z]+")
+        self._own = re.compile(_HEAD + agent + rb"[a-z]+" + _PROCESS, re.MULTILINE)
         self._pattern = re.compile(
-            rb"^" + _STAMP + agent + rb"(?:cleanup\[(\d+)\]: ([0-9A-Za-z]+): message-id=|"
-            rb"[a-z]+\[\d+\]: [0-9A-Za-z]+: to=" + _ADDRESS + rb", (?:orig_to=" + _ADDRESS + rb", )?"
+            _HEAD + agent + rb"(?:cleanup(" + _PROCESS + rb")([0-9A-Za-z]+): message-id=|"
+            rb"[a-z]+" + _PROCESS + rb"[0-9A-Za-z]+: to=" + _ADDRESS + rb", (?:orig_to=" + _ADDRESS + rb", )?"
             rb"(?:[a-z_]+=[^,\n]*, )*?status=(sent|deferred|bounced) )",
             re.MULTILINE,
         )
         self._last_messages: dict[bytes, bytes] = {}  # the last message of each cleanup process
 
     def counts(self, lines: bytes) -> Counter[str]:
-        """Return the counts of complete lines. Raises `ValueError` if they are not those of a syslog."""
-        if lines.strip() and not _SYSLOG.match(lines):
-            raise ValueError("expected lines of a syslog, with time and host, found others")
+        """Return the counts of complete lines.
+
+        Raises `ValueError` if they are not those of a syslog, or name agents in no place where one has programs.
+        """
+        is_read = self._own.search(lines) or (_SYSLOG.search(lines) and not self._agent.search(lines))
+        if lines.strip() and not is_read:
+            raise ValueError("expected lines of a syslog, with time, host and program, found others")
         counts: Counter[str] = Counter()
         for process, message, status in self._pattern.findall(lines):
             if status:
