@@ -92,7 +92,7 @@ nightly-runs: $(VENV)/.installed-dev ## run real runs, searches and suites on Do
 
 nightly-tools: $(VENV)/.installed-dev ## open pages in a browser, and compare with tools such as iostat and slapadd
 	$(INSTALL)
-	$(INSTALL) chromium mandoc groff man-db sysstat procps strace e2fsprogs
+	$(INSTALL) chromium mandoc groff man-db sysstat procps strace e2fsprogs xfsprogs
 	$(PYTEST) -m "nightly(part='tools')"
 
 nightly-hosts: $(VENV)/.installed-dev ## run clusters on several hosts, which are network namespaces

@@ -1,9 +1,9 @@
-"""An ext4 on a loop device, and what the kernel counts for it; as root."""
+"""A file system on a loop device, and what the kernel counts for it; as root."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,17 +35,24 @@ class LoopDevice:
         }
 
 
+EXT4 = ("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard")
+"""Without a journal, whose writes the kernel would count, too."""
+
+
 @contextmanager
-def loop_device(size_bytes: int = 2 << 30, on: str = "/var/tmp") -> Iterator[LoopDevice]:
-    """Make a device on the disk of a directory. Its ext4 has no journal, whose writes the kernel would count, too."""
+def loop_device(
+    size_bytes: int = 2 << 30, on: str = "/var/tmp", sector_bytes: int = SECTOR_BYTES, make: Sequence[str] = EXT4
+) -> Iterator[LoopDevice]:
+    """Make a device on the disk of a directory."""
     with TemporaryDirectory(dir=on) as directory:
         image, place = Path(directory) / "image", Path(directory) / "mounted"
         place.mkdir()
         with image.open("wb") as file:
             file.truncate(size_bytes)
-        path = _command("losetup", "--find", "--show", "--direct-io=on", str(image))
+        options = ("--direct-io=on",) if sector_bytes == SECTOR_BYTES else ("--sector-size", str(sector_bytes))
+        path = _command("losetup", "--find", "--show", *options, str(image))
         try:
-            _command("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard", path)
+            _command(*make, path)
             _command("mount", path, str(place))
             try:
                 yield LoopDevice(path, place)

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
-_BLOCK_BYTES = 4096
+BLOCK_BYTES = 4096
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 
@@ -98,8 +98,8 @@ class DirectFile:
         """Return the bytes at an offset, fewer at the end of the file."""
         if not size_bytes:
             return b""
-        begin = offset // _BLOCK_BYTES * _BLOCK_BYTES
-        buffer = self._buffer(-(-(offset + size_bytes) // _BLOCK_BYTES) * _BLOCK_BYTES - begin)
+        begin = offset // BLOCK_BYTES * BLOCK_BYTES
+        buffer = self._buffer(-(-(offset + size_bytes) // BLOCK_BYTES) * BLOCK_BYTES - begin)
         got = os.preadv(self._file, [buffer], begin)
         return bytes(buffer[offset - begin : min(got, offset - begin + size_bytes)])
 

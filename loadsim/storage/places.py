@@ -16,13 +16,14 @@ from loadsim.errors import ConfigError
 from loadsim.files import locked, mode_at, read_text
 from loadsim.findings.formats import data_size
 from loadsim.storage.ledger import CHANGES, is_filled
-from loadsim.storage.page_cache import DirectFile, absent_bytes, drop, opened, replace_durably
+from loadsim.storage.page_cache import BLOCK_BYTES, DirectFile, absent_bytes, drop, opened, replace_durably
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import STRIDE_BYTES
 
 ROOT, MARK = "loadsim-storage", "loadsim-storage.json"  # the directory in each given one, and what marks it
 STORE = "store"  # the directory of a store, next to its ledger
-OVERHEAD = 1.15  # the files of a store by the bytes of its messages
+# The files of a store by the bytes of its messages, and for each the rest of a block: maildir takes 4.3 KiB for 1 KiB.
+OVERHEAD, OVERHEAD_BYTES = 1.15, 4096
 
 
 @contextmanager
@@ -70,7 +71,8 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
         if not _direct(root / "probe"):
             if is_new:
                 shutil.rmtree(root)
-            raise ConfigError(f"{name}: expected a file system with direct reads, such as ext4 or XFS, found none")
+            expected = f"a file system with direct reads of {BLOCK_BYTES} bytes, such as ext4 or XFS"
+            raise ConfigError(f"{name}: expected {expected}, found none")
     except OSError as failure:
         raise ConfigError(f"{name}: expected a directory to write to, found: {failure.strerror}") from None
     if found != stored:
@@ -81,29 +83,37 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
 
 
 def _direct(path: Path) -> bool:
-    """Return True if a direct read leaves nothing in the page cache.
+    """Return True if a device gives single blocks, and a direct read leaves nothing in the page cache.
 
     It is tried: btrfs, and ext4 with `data=journal`, take `O_DIRECT`, and read through the page cache (Linux 6.18).
+    A device may have larger sectors.
     """
     try:
         path.write_bytes(os.urandom(STRIDE_BYTES))
         drop(path, written=True)
         with closing(DirectFile(path, os.O_RDONLY)) as direct, opened(path, os.O_RDONLY) as file:
             direct.read(STRIDE_BYTES, 0)
+            direct.read(BLOCK_BYTES, BLOCK_BYTES)
             return absent_bytes(file, 0, STRIDE_BYTES) == STRIDE_BYTES
     except OSError as failure:
-        if failure.errno != errno.EINVAL:  # `O_DIRECT` is not taken
+        if failure.errno != errno.EINVAL:  # `O_DIRECT` is not taken, or not for so few bytes
             raise
         return False
     finally:
         path.unlink(missing_ok=True)
 
 
+def most_bytes(scenario: StorageScenario, mailboxes: int) -> int:
+    """Return the most bytes that the files of so many mailboxes take."""
+    messages = mailboxes * scenario.messages_per_mailbox
+    return round(messages * (scenario.message_size * OVERHEAD + OVERHEAD_BYTES))
+
+
 def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:
     """Raise `ConfigError` if filling the databases, given with True if they are filled, would use the reserve."""
     devices, needed = {place: place.stat().st_dev for place, _ in places}, Counter[int]()
     for (place, filled), mailboxes in zip(places, scenario.mailboxes_by_database, strict=True):
-        needed[devices[place]] += 0 if filled else round(mailboxes * scenario.mailbox_size * OVERHEAD)
+        needed[devices[place]] += 0 if filled else most_bytes(scenario, mailboxes)
     for place, device in devices.items():
         if (room := room_bytes(place, scenario.reserve)) < needed[device]:
             raise ConfigError(

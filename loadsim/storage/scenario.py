@@ -151,6 +151,8 @@ def _scenario(document: Mapping[str, Any], origin: Origin) -> StorageScenario:
     for key in ("mailbox_size", "message_size", "cache"):
         if getattr(scenario, key) < LEAST_BYTES:
             raise origin.error((key,), "at least 1K", getattr(scenario, key))
+    if scenario.message_size > (most := scenario.mailbox_size):
+        raise origin.error(("message_size",), f"at most mailbox_size ({most})", scenario.message_size)
     if scenario.mailboxes < scenario.databases:
         raise origin.error(("mailboxes",), f"at least as many as databases ({scenario.databases})", scenario.mailboxes)
     return scenario

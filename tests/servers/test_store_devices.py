@@ -304,23 +304,27 @@ def fill_up(path: Path, left_bytes: int) -> None:
 
 def test_a_file_system_that_ignores_direct_reads_is_refused(device: LoopDevice, tmp_path: Path) -> None:
     """As ext4 does if it journals data (ext4(5), data): reads would come from memory."""
-    arguments = [
-        "storage",
-        "backup",
-        "storage-quickstart",
-        "--set",
-        f"directories=[{device.place}]",
-        "--quiet",
-        "--out",
-    ]
     for command in (
         ("umount", device.place),
         ("tune2fs", "-O", "has_journal", device.path),
         ("mount", "-o", "data=journal", device.path, device.place),
     ):
         subprocess.run(command, check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL)
-    assert main([*arguments, str(tmp_path / "out")]) == 2
-    assert [path.name for path in device.place.iterdir()] == ["lost+found"]
+    assert_refused(device, tmp_path / "out")
+
+
+def test_a_device_with_larger_sectors_is_refused(tmp_path: Path) -> None:
+    """It takes direct reads of 16 KiB, and no smaller ones."""
+    xfs = ("mkfs.xfs", "-q", "-s", "size=16384", "-b", "size=16384")
+    with loop_device(sector_bytes=16384, make=xfs) as device:
+        assert_refused(device, tmp_path / "out")
+
+
+def assert_refused(device: LoopDevice, out: Path) -> None:
+    settings = ("--set", f"directories=[{device.place}]", "--quiet")
+    assert main(["storage", "backup", "storage-quickstart", *settings, "--out", str(out)]) == 2
+    assert [path.name for path in device.place.iterdir() if path.name != "lost+found"] == []
+    assert not out.exists()
 
 
 def test_a_slow_disk_fails_by_its_reads(device: LoopDevice, tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ def test_filling_that_was_interrupted_begins_again(tmp_path: Path) -> None:
         ("store=exchange", "store"),
         ("mailbox_size=12", "mailbox_size"),
         ("mailbox_size=0M", "mailbox_size"),
+        ("message_size=3M", "message_size: expected at most mailbox_size (2097152)"),
         ("databases=5", "mailboxes"),
         ("lazy=2", "lazy"),
         ("mix={insert: 0, delete: 0, replace: 0, read: 0}", "mix"),

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -23,7 +24,8 @@ from loadsim.storage.maildir import Maildir
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, version_of
 from loadsim.storage.page_cache import absent_bytes, drop
 from loadsim.storage.pages import PAGE_BYTES, is_sound
-from loadsim.storage.scenario import OF_FILES
+from loadsim.storage.places import most_bytes
+from loadsim.storage.scenario import OF_FILES, StorageScenario
 from loadsim.storage.store import Damaged, Io, Store, StoreSettings, summed
 
 OPENERS = {"database": DatabaseStore, "maildir": Maildir, "sdbox": Sdbox, "mdbox": Mdbox}
@@ -62,6 +64,23 @@ def test_a_store_has_what_was_stored(opened: Opened) -> None:
             assert {key: version_of(key, now.read(key)) for key in now.stored_keys()} == expected
             assert now.read(KEYS[2]) is None
             assert [each.damaged for each in now.check() if each.damaged] == []
+
+
+@pytest.mark.parametrize("mean_bytes", [1024, 20_000])
+def test_a_store_takes_at_most_the_room_that_is_asked_for(mean_bytes: int, opened: Opened, tmp_path: Path) -> None:
+    scenario = StorageScenario(
+        mailboxes=2, mailbox_size=300 * mean_bytes, message_size=mean_bytes, iops_per_mailbox=1.0
+    )
+    messages, store = StoredMessages(1, mean_bytes), opened()
+    for mailbox, number in product(range(2), range(300)):
+        key = mailbox << MAILBOX_BITS | number
+        store.insert(key, messages.make(key, 0), durable=False)
+    store.recover()
+    store.close()
+    files = [path.stat() for path in tmp_path.rglob("*") if path.is_file()]
+    taken = sum(512 * file.st_blocks for file in files)
+    assert taken > 600 * mean_bytes
+    assert taken <= most_bytes(scenario, 2)
 
 
 @pytest.mark.parametrize(
