@@ -55,11 +55,11 @@ class Facts:
 
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
-    `incomplete` has a finding for each log that is damaged or has no end, and `unsteady` those of the window's trends.
-    `audit` is that of its mail, if there was one, and `state` has the rules that the server has broken.
+    `incomplete` has a finding for each log that is damaged or has no end, and `unsteady` those of the window's
+    trends. `audit` is that of its mail, if there was one, and `state` has the rules that the server has broken.
     `stress`: the run was a closed loop, without a plan or a score. `load` is None if it is not compared with the
-    plan; `load_unknown`: it should be, but there is no plan. `unserved` is None in a closed loop, and without a scored
-    task.
+    plan; `load_unknown`: it should be, but there is no plan. `missed_late` has the criteria that are missed only as
+    the generator was late. `unserved` is None in a closed loop, and without a scored task.
     """
 
     drivers: Mapping[str, DriverFigures]
@@ -86,6 +86,7 @@ class Facts:
     down_share: float | None = None
     companions: Companions | None = None
     own_faults: Sequence[Finding] = ()
+    missed_late: Sequence[str] = ()
     unserved: Unserved | None = None
     audit: AuditRecord | None = None
     audited: bool | None = None
@@ -212,6 +213,8 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     """Return the verdict on a run by the results of its criteria; missing `limits` have their defaults."""
     limits = limits_of(limits, facts.stress)
     over_limits = exceeded(facts.late_p95_ms, facts.engines, limits, facts.fastest_p95_ms)
+    if facts.missed_late:
+        over_limits.append(finding(Code.MISSED_BY_GENERATOR, criteria=tuple(facts.missed_late)))
     if not facts.generator_counts:
         over_limits = [replace(one, severity=Severity.WARNING) for one in over_limits]
         if facts.stress and over_limits:
@@ -222,7 +225,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *facts.own_faults,
         *_no_score(facts, limits),
         *over_limits,
-        *unobserved(facts.machines),
+        *unobserved([*facts.machines, *facts.engines]),
         *facts.incomplete,
         *missed_criteria(criteria, facts.ended_early),
         *_audit(facts, limits["lost_users"]),

@@ -96,7 +96,7 @@ class Code(Enum):
     )
     NOT_OBSERVED = _fault(
         "{where} was not observed for {length_s} (longest gap: {begin_s} to {end_s}), so how busy it was is unknown",
-        "find out what stopped the machine, and run again",
+        "find out what stopped it, and run again",
     )
 
     # The generator was the bottleneck.
@@ -104,6 +104,7 @@ class Code(Enum):
     ENGINE_BEGAN_LATE = _too_slow("engine {where} began {late_ms} after the common start, limit {limit_ms}")
     EVENT_LOOP_LATE = _too_slow("engine {where}: event loop late, 99th percentile {lag_p99_ms}, limit {limit_ms}")
     ENGINE_BUSY = _too_slow("engine {where} used {cpu_share} of a core, limit {limit_share}")
+    MISSED_BY_GENERATOR = _too_slow("missed only as the load generator was late: {criteria}")
 
     # The server did not take the load.
     TASKS_NOT_STARTED = _overload(

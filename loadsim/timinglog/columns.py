@@ -6,6 +6,7 @@ read few columns, so `Columns` converts each column at its first use, and never 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,8 @@ class Columns:
     """Some records of a kind, as they are `stored` in a file.
 
     `makers` (numbers of names of the log) made them. `shift_us` is added to the stored instants. `renumber` maps stored
-    numbers of names to those of the log; None leaves them.
+    numbers of names to those of the log; None leaves them. Tasks are as if the generator had been
+    late by `most_late_s` at most.
     """
 
     kind: RecordKind
@@ -34,6 +36,7 @@ class Columns:
     makers: tuple[int, ...]
     shift_us: int = 0
     renumber: NDArray[np.uint16] | None = None
+    most_late_s: float = math.inf
     _made: dict[str, NDArray[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -52,7 +55,10 @@ class Columns:
         if name in NAMES and self.renumber is not None:
             return self.renumber.take(column, mode="clip")
         if name in INSTANTS and self.shift_us:
-            return _later(column, self.shift_us)
+            column = _later(column, self.shift_us)
+        if self.most_late_s < math.inf and name in ("started_us", "ended_us"):
+            beyond_s = np.maximum(self["late_generator_s"] - self.most_late_s, 0)
+            return _later(column, -(beyond_s * 1e6).astype(np.int64))
         return column
 
     def kept(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
@@ -77,7 +83,7 @@ def concatenate(parts: Iterable[Columns], kind: RecordKind, most: int) -> Record
     return records[:filled]
 
 
-def _later(instants_us: NDArray[np.int64], by_us: int) -> NDArray[np.int64]:
+def _later(instants_us: NDArray[np.int64], by_us: int | NDArray[np.int64]) -> NDArray[np.int64]:
     later = instants_us + by_us
     if (never := instants_us == NEVER).any():
         later[never] = NEVER
@@ -94,6 +100,7 @@ class Stream:
     makers: tuple[int, ...]
     shift_us: int
     renumber: NDArray[np.uint16] | None = None
+    most_late_s: float = math.inf
 
     @property
     def count(self) -> int:
@@ -110,7 +117,7 @@ class Stream:
             with self.path.open("rb", buffering=0) as file:
                 for group in self.groups:
                     stored = _bytes_of(self.path, file, group).view(self.kind.plain)
-                    yield Columns(self.kind, stored, self.makers, self.shift_us, self.renumber)
+                    yield Columns(self.kind, stored, self.makers, self.shift_us, self.renumber, self.most_late_s)
         except OSError as failure:
             raise LogError(f"{self.path}: expected to read it again, found: {failure.strerror}") from None
 

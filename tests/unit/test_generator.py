@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from health_samples import CALM, sample, write_observed_machine
 from named_records import TaskRecord
-from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only
+from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only, write_sample
 
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
 from loadsim.analysis.generator.limits import exceeded, lag_limit_ms, suspicious
@@ -123,6 +123,44 @@ def test_healthy_runs_are_never_called_invalid(tmp_path: Path) -> None:
         place.mkdir()
         summary = run_of(place, [sample(at_s + 1, row.tolist()) for at_s, row in enumerate(lags_us)])
         assert (summary.exit_status, summary.score["verdict"]["validity"]) == (0, "valid")
+
+
+@pytest.mark.parametrize(("again_s", "validity"), [(35, "valid"), (42, "degraded"), (71, "invalid")])
+def test_an_engine_that_was_frozen_is_named(tmp_path: Path, again_s: int, validity: str) -> None:
+    """Its ticks are fewer than 1 % of the window of hours, and its machine took all samples."""
+    summary = run_of(tmp_path, [sample(at_s) for at_s in (*range(1, 31), *range(again_s, 101))])
+    assert summary.verdict.validity == validity
+    named = [(one.where, one.values["end_s"]) for one in summary.verdict.defects if one.code is Code.NOT_OBSERVED]
+    assert named == ([] if validity == "valid" else [("c1.0", again_s)])
+
+
+@pytest.mark.parametrize(
+    ("criterion", "late", "lag_ms", "decided"),
+    [
+        ("tasks.READ.response_p99_ms", {"late_generator_s": 48}, 0, True),
+        ("tasks.READ.response_p99_ms", {"late_busy_s": 48}, 0, False),
+        ("tasks.READ.response_p99_ms", {"late_generator_s": 30, "late_busy_s": 18}, 0, False),
+        ("tasks.READ.response_p95_ms", {"late_generator_s": 48}, 0, None),
+        ("tasks.READ.max_ms", {}, 48_000, True),
+        ("tasks.READ.max_ms", {}, 40_000, False),
+        ("tasks.READ.max_ms", {}, 5, False),
+    ],
+)
+def test_the_generator_is_judged_at_the_percentile_of_a_criterion(
+    tmp_path: Path, criterion: str, late: dict[str, float], lag_ms: int, decided: bool | None
+) -> None:
+    """Two of 100 READs are late by 48 s, or take that long; None: the criterion is met."""
+    none, late_s = {"late_busy_s": 0, "late_generator_s": 0}, sum(late.values())
+    slow = [done("READ", at * 1000, 100 if late_s else 48_000, 1000 * late_s, user=2, **none | late) for at in range(2)]
+    reads = [*slow, *(done("READ", at * 1000, 100) for at in range(98))]
+    lags_us = [lag_ms * 1000, *CALM[1:]]
+    samples = [sample(at_s, lags_us if at_s == 9 else CALM) for at_s in range(1, 101)]
+    header = {"criteria": {criterion: {"below": 5000}}, "limits": {"hits": 1}}
+    log = write_sample(tmp_path / "a.tlog", reads, header=header, health=samples)
+    summary = summarise([log, write_observed_machine(tmp_path / "observed.tlog", header)])
+    found = [one for one in summary.verdict.findings if one.code is Code.MISSED_BY_GENERATOR]
+    assert found == ([finding(Code.MISSED_BY_GENERATOR, criteria=(criterion,))] if decided else [])
+    assert summary.exit_status == (0 if decided is None else 3 if decided else 1)
 
 
 @pytest.mark.parametrize(

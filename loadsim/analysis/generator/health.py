@@ -7,8 +7,8 @@ exact, over every tick of the window.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.probes.statistics import PROBE
+from loadsim.analysis.score import PERCENTS
 from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.terms import Window
 from loadsim.timinglog.facts import LogFacts
@@ -35,7 +36,8 @@ class EngineHealth:
 
     Lags are those of its event loop. `cpu_share` is the mean share of a core. Memory, open files and the garbage
     collector's pause are maxima. `clock_steps` has the instant (s) and the size (ms) of each step of the wall clock.
-    `began_late_ms` is its delay after the common start, whenever the window is.
+    `began_late_ms` is its delay after the common start, whenever the window is. `lags_ms` has the percentiles of lags
+    by the names of `PERCENTS`, `unobserved_s` begin and end of each gap above 5 s between its samples.
     """
 
     name: str
@@ -48,6 +50,8 @@ class EngineHealth:
     gc_max_ms: float | None = None
     clock_steps: Sequence[tuple[float, float]] = ()
     began_late_ms: float | None = None
+    lags_ms: Mapping[str, float] = field(default_factory=dict)
+    unobserved_s: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ..
 def _gaps(
     samples: Sequence[_Sample], of_engines: Sequence[_Sample], window_s: Window
 ) -> tuple[tuple[float, float], ...]:
-    """Return the times in the window without a sample of a machine, while its engines took theirs."""
+    """Return the times in the window without a sample of a machine or engine, while its engines took theirs."""
     if not of_engines:
         return ()
     begin_s = max(window_s.begin_s, min(one.begin_s for one in of_engines))
@@ -156,6 +160,8 @@ def _engine_health(name: str, source: Source, samples: Sequence[_Sample], window
             (sample.end_s, sample.found.clock_step_ms) for sample in inside if "clock_step_ms" in sample.found
         ),
         began_late_ms=source.began_late_ms,
+        lags_ms={name: percentile(all_us, of) / 1000 for name, of in PERCENTS.items()} if len(all_us) else {},
+        unobserved_s=_gaps(samples, samples, window_s),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,12 @@ def lateness_p95_ms(log: TimingLog, window_s: Window) -> dict[str, float | None]
         for cause, of_cause in late.items():
             of_cause.add(tasks[f"late_{cause}_s"][started])
     return {cause: p95_ms(of_cause) for cause, of_cause in late.items()}
+
+
+def late_at_most(log: TimingLog, most_s: float) -> TimingLog:
+    """Return the log with the tasks as if the generator had been late by this time at most."""
+    tasks = [replace(each, most_late_s=most_s) for each in log.streams["tasks"]]
+    return replace(log, streams={**log.streams, "tasks": tasks})
 
 
 def lateness_of_clients_ms(log: TimingLog, window_s: Window, clients: Sequence[str]) -> dict[str, float | None]:

@@ -14,8 +14,8 @@ LEAST_LAG_LIMIT_MS = 2.0
 """The least limit of the event loop's lag, even for the fastest server."""
 
 MOST_UNOBSERVED_S = 30.0
-"""A longer gap between a machine's samples makes a run invalid, a shorter one degrades it. In a longer gap the
-generator could have been too busy for the whole of the shortest window that counts (`limits.window_s`)."""
+"""A longer gap between the samples of a machine or engine makes a run invalid, a shorter one degrades it. In a longer
+gap the generator could have been too busy for the whole of the shortest window that counts (`limits.window_s`)."""
 
 BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
 """Limits of warnings: shares of busy cores, of CPU stolen by others on the hardware, and of segments sent again."""
@@ -53,10 +53,10 @@ def exceeded(
     return found
 
 
-def unobserved(machines: Sequence[MachineHealth]) -> list[Finding]:
-    """Return a finding for each machine with gaps between its samples; a short longest gap degrades a run."""
+def unobserved(observed: Sequence[MachineHealth | EngineHealth]) -> list[Finding]:
+    """Return a finding for each machine or engine with gaps between samples; a short longest gap degrades a run."""
     found = []
-    for machine in machines:
+    for machine in observed:
         if machine.unobserved_s:
             begin_s, end_s = max(machine.unobserved_s, key=lambda gap: gap[1] - gap[0])
             length_s = sum(end_s - begin_s for begin_s, end_s in machine.unobserved_s)
