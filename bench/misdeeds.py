@@ -397,6 +397,18 @@ class _TruncatingFiles(_Truncating):
         return await (InMemoryMailbox if part.content_type.startswith("text/") else _Truncating).part(self, ref, part)
 
 
+class _Altering(InMemoryMailbox):
+    """Every part has other bytes, of the same number."""
+
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        return (await super().part(ref, part))[::-1]
+
+
+class _AlteringFiles(_Altering):
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        return await (InMemoryMailbox if part.content_type.startswith("text/") else _Altering).part(self, ref, part)
+
+
 class _TruncatingSent(InMemoryMailbox):
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
         stored: Any = await super().append(folder, message, flags)
@@ -504,6 +516,8 @@ CRIMES: Sequence[Crime] = (
     Crime("structures without parts", mailbox_type=_WithoutParts),
     Crime("bodies truncated", mailbox_type=_Truncating),
     Crime("attachments truncated", mailbox_type=_TruncatingFiles),
+    Crime("bodies with other bytes", mailbox_type=_Altering),
+    Crime("attachments with other bytes", mailbox_type=_AlteringFiles),
     Crime("Sent Items truncated", mailbox_type=_TruncatingSent),
     Crime("flags not kept", mailbox_type=_Unflagging),
     Crime("MOVE puts messages nowhere", mailbox_type=_Moving),

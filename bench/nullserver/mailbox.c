@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "null.h"
 
+#include <ctype.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,7 +251,9 @@ uint32_t header_keep(const char *head, size_t length) {
             break;
         }
     }
-    /* Of each body, a text is kept: so says the evidence. */
+    /* Of each body, a text is kept: so says the evidence, without a digest. */
+    char *digest = memmem(kept->header, used, " body=", 6);
+    for (char *rest = digest ? digest + 6 : NULL; rest && rest < kept->header + used && isxdigit((unsigned char)*rest); rest++) *rest = ' ';
     char *kind = memmem(kept->header, used, " kind=ups", 9);
     for (char *rest = kind ? kind + 9 : NULL; rest && rest < kept->header + used && *rest != ';'; rest++) {
         *rest = rest < kind + 11 ? "1K"[rest - kind - 9] : ' ';
@@ -290,7 +293,7 @@ void message_read(struct message *message, uint32_t user, bool in_inbox, const c
         uint32_t place = 0; /* tells folders apart in ids */
         for (const char *at = folder; *at; at++) place = place * 31 + (unsigned char)*at;
         used = (size_t)snprintf(message->header, HEADER_BYTES,
-            "X-LoadSim: run=initial; from=1; id=i%u.%x.%u; kind=ups1K; sent=1761955200000000; body=0000000000000000\r\n"
+            "X-LoadSim: run=initial; from=1; id=i%u.%x.%u; kind=ups1K; sent=1761955200000000; body=\r\n"
             "Message-ID: <i%u.%x.%u.initial@null.test>\r\nDate: Sat, 01 Nov 2025 00:00:00 +0000\r\nFrom: user1@null.test\r\n"
             "Subject: Message %u of a server that has no mail\r\nTo: user%u@null.test\r\n",
             user, place, uid, user, place, uid, uid, user);

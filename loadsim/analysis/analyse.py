@@ -16,7 +16,7 @@ from loadsim.analysis.completeness import (
     users_without_session,
     without_logs,
 )
-from loadsim.analysis.delivery import delivery
+from loadsim.analysis.delivery import altered_mail, delivery
 from loadsim.analysis.generator.failures import generator_failures
 from loadsim.analysis.generator.health import engines_health, machines_health
 from loadsim.analysis.generator.lateness import lateness_p95_ms
@@ -66,6 +66,7 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> t
         audit=log.audit,
         audited=log.header.audited,
         state=_broken_rules(log),
+        altered=altered_mail(log),
     )
     return facts, late_ms
 

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from loadsim.analysis.clocks.correction import ControllerClock, controller_clock
 from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.score import Times
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
+from loadsim.findings.severity import Severity
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.records import BY_LIST, EVENTS
 from loadsim.model.terms import Window
@@ -56,6 +59,8 @@ class Delivery:
     there](tasks.md#what-must-be-there))."""
     unlisted: float
     """In the whole run: stored messages that their users did not list again before its end; they may be there."""
+    altered: float
+    """In the whole run: messages of which users fetched a text or file that has other bytes than were sent."""
     left_out: float
     """In the whole run: copies for senders of lists that they are on, if none got one; they count nowhere else."""
     took: Times = field(metadata=INLINE)
@@ -100,6 +105,7 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
         clock_error_ms=clock_error_us / 1000 if clock.compared else None,
         missing=_faults(log, "missing"),
         unlisted=_faults(log, "unlisted"),
+        altered=_faults(log, "altered"),
         left_out=left_out(log),
         took=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
     )
@@ -109,6 +115,19 @@ def _faults(log: TimingLog, event: str) -> int:
     """Return the number of messages with this event, each once by user and folder."""
     found = [mails.kept(mails["event"] == EVENT[event]).records() for mails in log.pieces("mails")]
     return len({key for mails in found for key in mails[["message", "user", "folder"]].tolist()})
+
+
+def altered_mail(log: TimingLog) -> list[Finding]:
+    """Return a finding on the mail of which users saw other bytes than were sent; a warning if the scenario allows it.
+
+    It names the first message in the first log.
+    """
+    for mails in log.pieces("mails"):
+        for of in mails.kept(mails["event"] == EVENT["altered"]).records()[:1]:
+            first = {"message_id": of["message"].decode(), "folder": log.strings[of["folder"]], "user": int(of["user"])}
+            severity = Severity.WARNING if Code.MAIL_ALTERED.id in log.header.audit_allow else None
+            return [finding(Code.MAIL_SHOWN_ALTERED, "", severity, messages=_faults(log, "altered"), **first)]
+    return []
 
 
 def mails_by_sender(log: TimingLog) -> Iterator[Records]:

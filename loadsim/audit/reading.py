@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from loadsim.audit.judged import HeldCopy
 from loadsim.errors import ServerLost, ServerRefused
 from loadsim.model.content.compose import least_bytes
-from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, body_digest, vouched
+from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, has_digest, vouched
 from loadsim.model.ports import USER_FLAGS, Account, MessageRef, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import bounce_status
@@ -38,7 +38,8 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
                 whole = None
                 if message.ref in texts:
                     vouches = vouched(tag, message.sender, message.message_id, account.domain)
-                    whole = vouches and _is_whole(texts[message.ref], tag)
+                    text = texts[message.ref]  # None: whole, as the mailbox has no MIME
+                    whole = vouches and (text is None or has_digest(text, tag.body))
                 found.append(HeldCopy(tag.id, folder, message.flags, whole, tag.sender, never_kept))
     return found, bounces
 
@@ -75,17 +76,6 @@ def _is_own(account: Account, message: Stored, run: str) -> bool:
     return tag.run == run or (
         tag.run == INITIAL_RUN and vouched(tag, message.sender, message.message_id, account.domain)
     )
-
-
-def _is_whole(text: bytes | None, tag: MessageTag) -> bool:
-    """Return whether a body has the digest of its tag. Servers may drop the last line's end, or add one.
-
-    A message is taken to be whole if its mailbox has no MIME.
-    """
-    if text is None or body_digest(text) == tag.body:
-        return True
-    line = bytes(text).rstrip(b"\r\n")
-    return tag.body in (body_digest(line), body_digest(line + b"\r\n"))
 
 
 def _batches(messages: Sequence[tuple[Stored, MessageTag]]) -> Iterator[list[tuple[Stored, MessageTag]]]:

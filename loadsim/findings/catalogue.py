@@ -168,6 +168,11 @@ class Code(Enum):
         "{where}: message {message_id} in {folder} of user {user} is not as it was sent",
         "find out what changes mail: the server's storage, or a filter that is meant to (run.audit_allow)",
     )
+    MAIL_SHOWN_ALTERED = _missed(
+        "{messages:message} had other bytes than were sent when users fetched a text or file, first {message_id} in"
+        " {folder} of user {user}",
+        "find out what changes mail: the server's storage, or a filter that is meant to (run.audit_allow)",
+    )
     MAIL_MISDELIVERED = _missed(
         "{where}: message {message_id} is in {folder} of user {user}, and was for others", LOOK_AT_LOG
     )

@@ -113,7 +113,7 @@ _TASK = ("hits", *_DONE, "refused", "lost", "timeout", *_TIMES)
 _TASK_DUE = (*_DUE, *(f"response_{name}" for name in _PERCENTILES))
 _DELIVERY = (
     *("accepted", "delivered", "found", "undelivered", "unwatched", "undelivered_at_end"),
-    *("duplicates", "missing", "unlisted", "left_out", "early"),
+    *("duplicates", "missing", "unlisted", "altered", "left_out", "early"),
     *("earliest_ms", "clock_error_ms", *_TIMES),
 )
 _GENERATOR = (

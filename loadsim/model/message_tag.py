@@ -39,6 +39,14 @@ def body_digest(body: bytes | bytearray) -> str:
     return sha256(body).hexdigest()[:16]
 
 
+def has_digest(body: bytes | bytearray, digest: str) -> bool:
+    """Return whether a body has this digest. Servers may drop the last line's end, or add one."""
+    if body_digest(body) == digest:
+        return True
+    lines = body.rstrip(b"\r\n")
+    return digest in (body_digest(lines), body_digest(lines + b"\r\n"))
+
+
 def new_mail_id(sender: int, index: int) -> str:
     """Return the id of the `index`th new message (from 0) of user `sender`."""
     return f"{NEW_MAIL}{sender}.{index}"

@@ -28,7 +28,7 @@ in which a user had no session.
 
 EVENTS = (
     *("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged", "missing", "doubled"),
-    *("left", "answered", "forwarded", "unsure", "unlisted"),
+    *("left", "answered", "forwarded", "unsure", "unlisted", "altered"),
 )
 """Events of a message for one recipient.
 
@@ -38,7 +38,8 @@ Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from
 should have it, and lacks it, a part or a flag of it; doubled: `folder` has a second copy; left: it leaves `folder`,
 which is not the Inbox, by the event that follows; answered, forwarded: has this flag in `folder`; unsure: a command
 that puts it into `folder`, or changes it there, failed or was not answered; after `left`, one that expunges it;
-unlisted: was put into `folder`, which its user has not listed since.
+unlisted: was put into `folder`, which its user has not listed since; altered: a part that was fetched from `folder` has
+other bytes than were sent.
 """
 
 INDIVIDUALLY, BY_LIST = "individual", "list"

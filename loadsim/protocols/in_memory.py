@@ -1,7 +1,7 @@
 """An in-memory mail system with a seeded service time, shared by all users of a run: for tests and for `plan`.
 
-It keeps headers, structures and sizes, but no contents: a fetched part is a filler of the right length. It reports the
-same commands, under the same names, as `imap` and SMTP.
+It keeps headers, structures and sizes, but no contents: a fetched part is made again by the message's id. It reports
+the same commands, under the same names, as `imap` and SMTP.
 """
 
 from __future__ import annotations
@@ -431,9 +431,12 @@ class InMemoryMailbox:
         return message.mail.structure
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
-        """FETCH of a part; a filler of the part's size."""
-        await self._about("IMAP UID FETCH", (ref,), 50, part.size_bytes + 60)
-        return _blank(part.size_bytes)
+        """FETCH of a part: of its size, what was sent by the message's id, or else a filler."""
+        (message,) = await self._about("IMAP UID FETCH", (ref,), 50, part.size_bytes + 60)
+        text, tag = message.mail.structure.text, message.mail.tag
+        is_text = text is not None and part.name == text.name
+        sent = self._system.contents.sent(tag, is_text) if tag and tag.body else ()
+        return next((bytes(each) for each in sent if len(each) == part.size_bytes), _blank(part.size_bytes))
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
         for message in await self._about("IMAP UID STORE", refs):

@@ -23,6 +23,7 @@ class UserMail:
     """The mail of one user, through the drivers of their protocol.
 
     `observer` receives the drivers' callbacks. `listed` is called with unread messages that were listed in the Inbox.
+    `shown` has, of each part that the task has fetched, message, folder, and what tells if it has other bytes.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class UserMail:
         self.inbox = Inbox(self.run_id, host.workload.start_population, self.profile.inbox_limit, old_mail)
         start = None if host.workload.scenario.initialise == "never" else host.workload.start_state
         self.stored = StoredMail(account.number, start, self._record_fault)
+        self.shown: list[tuple[MessageTag, str, Callable[[], bool]]] = []
         self.was_on = False  # the user has had a session
         self.watching = False  # the server was asked to announce new mail
         self._recorder = host.recorder
@@ -122,6 +124,13 @@ class UserMail:
         tag = header.tag
         if tag is not None and tag.run in (self.run_id, INITIAL_RUN):
             self._record(event, tag.id, self.number, tag.sender, folder, self.now())
+
+    def compare_shown(self) -> None:
+        """Record the messages of which a fetched part is not as it was sent. The task has ended: this is our time."""
+        for tag, folder, is_altered in self.shown:
+            if tag.run in (self.run_id, INITIAL_RUN) and is_altered():
+                self._record_fault("altered", tag.id, folder)
+        self.shown.clear()
 
     def record_stored(self, event: str, headers: Sequence[Header], folder: str, left: str = INBOX) -> None:
         for header in headers:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from loadsim.errors import BARE_LINE_FEEDS, MailMissing, ServerRefused
@@ -126,18 +127,24 @@ async def _show(user: UserMail, header: Header) -> Structure:
         text_bytes, file_bytes = least_bytes(header.tag)
         if structure.text is None or (file_bytes and not structure.attachments):
             raise MailMissing("message without its parts")
-        await _part(user, header, structure.text, text_bytes)
+        await _part(user, header, structure.text, text_bytes, structure)
     return structure
 
 
-async def _part(user: UserMail, header: Header, part: Part, least: int) -> bytes | bytearray:
-    """Fetch a part of at least this size. Raises `MailMissing`, and records it, if the server has lost some of it."""
+async def _part(
+    user: UserMail, header: Header, part: Part, least: int, text_of: Structure | None = None
+) -> bytes | bytearray:
+    """Fetch a file, or a structure's text, of at least this size. Raises `MailMissing`, and records it, if some is lost."""
     with user.stored.must_be_whole(header):
         data = await user.mailbox.part(header.ref, part)
         stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
         if len(data) < max(least - len("\r\n"), stated) or (part.size_bytes and not data):  # the last CRLF may lack
             bare = data.count(b"\n") - data.count(b"\r\n")
             raise MailMissing(BARE_LINE_FEEDS if bare else "FETCH of a truncated part", f"{len(data)} bytes")
+    if tag := header.tag:
+        alone = text_of is not None and not text_of.attachments
+        is_altered = partial(user.contents.is_altered, tag, part, data, text_of is not None, alone)
+        user.shown.append((tag, user.stored.place(header), is_altered))
     return data
 
 

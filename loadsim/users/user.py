@@ -419,6 +419,7 @@ class User:
             self._free_ns = ended_ns or 0
             late_ns = (busy_ns, down_ns, generator_ns)
             self._record(task.name, due_ns, started_ns, ended_ns, outcome, error, late_ns, self._moved_bytes)
+            self.mail.compare_shown()
             ended = self.now() if ended_ns is None else ended_ns
             late_ns = (busy_ns + ended - started_ns, down_ns, generator_ns)
             self._ended = Ended(ended, outcome, late_ns, self._moved_bytes > 0)

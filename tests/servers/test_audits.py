@@ -327,7 +327,7 @@ def test_bodies_that_a_server_alters_are_named(ended: Ended) -> None:
 
 
 def test_a_run_may_allow_what_its_server_alters(harmed: Ended, tmp_path: Path) -> None:
-    """It is counted, and the verdict says so; a run that allows something else misses a criterion."""
+    """It is counted, also what users see, and named; a run that allows something else misses a criterion."""
     for allowed, status in (("mail-altered", 0), ("mail-misfiled", 1)):
         with lying_proxy(harmed.server.services.imap.port, alters=altered) as port:
             lying = on(harmed.server.services)
@@ -339,6 +339,7 @@ def test_a_run_may_allow_what_its_server_alters(harmed: Ended, tmp_path: Path) -
         of_code = {one["code"]: one for one in json.loads((tmp_path / allowed / "score.json").read_text())["findings"]}
         assert ("mail-faults" in of_code) == bool(status)
         assert of_code["mail-faults-allowed"]["severity"] == "warning"
+        assert of_code["mail-shown-altered"]["severity"] == ("missed" if status else "warning")
 
 
 def test_a_server_that_lies_is_named(harmed: Ended, tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ def honest(_: bytes) -> bytes | None:
 
 
 def altered(line: bytes, literal: bytes) -> bytes:
-    """The first byte of each body is another, but of manifests, which are JSON."""
-    return bytes([literal[0] ^ 1]) + literal[1:] if b"BODY[TEXT]" in line and literal[:1] not in b"{" else literal
+    """The first byte of each body and part is another, but of manifests, which are JSON."""
+    alters = re.search(rb"BODY\[(TEXT|\d)\]", line) and literal[:1] not in b"{"
+    return bytes([literal[0] ^ 1]) + literal[1:] if alters else literal
 
 
 def unaltered(_: bytes, literal: bytes) -> bytes:

@@ -283,6 +283,7 @@ def delivery_figures(
         "duplicates": sum(extra) + faults("doubled"),
         "missing": faults("missing"),
         "unlisted": faults("unlisted"),
+        "altered": faults("altered"),
         "left_out": len(left_out),
         "early": len(early),
         "earliest_ms": max(early) / 1000 if early else None,

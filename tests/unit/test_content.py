@@ -25,6 +25,7 @@ from loadsim.model.content.prose import Writer
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import Header, Part
+from loadsim.protocols.mapi.composition import encoded_text
 
 CONTENTS = Contents(42)
 SENT_US = 1_790_000_000_123_456
@@ -341,6 +342,71 @@ def test_forward_of_a_file_without_an_ascii_name() -> None:
         parsed = parse(compose(answers=Answered("<a@b>", "x", "forward"), attachment=attachment))
         assert leaves(parsed)[1].get_filename() == name
         assert decoded(leaves(parsed)[1]) == b"one\r\n"
+
+
+def part_of(leaf: EmailMessage, at: int) -> tuple[Part, bytes]:
+    """A leaf as a driver states it, and its encoded bytes."""
+    data = str(leaf.get_payload()).replace("\r\n", "\n").replace("\n", "\r\n").encode()
+    encoding = str(leaf["Content-Transfer-Encoding"])
+    return Part(str(1 + at), leaf.get_content_type(), len(data), leaf.get_filename(), encoding), data
+
+
+def answer(how: str, kind: str) -> tuple[bytes, Contents]:
+    original = part_of(leaves(parse(compose(kind=kind)))[-1], 1)
+    about = Answered("<n17.0.20260101-1@loadsim.example>", "Figures", how)
+    carried = Attachment.of(*original) if how == "forward" and KINDS[kind].attached else None
+    return compose(id="rabcdefghijklmnop", kind=kind, answers=about, attachment=carried), CONTENTS
+
+
+FOREIGN = [f"n17.{at}" for at in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("message", "contents"),
+    [
+        *((compose(kind=kind), CONTENTS) for kind in KINDS),
+        *((compose(id=name), CONTENTS) for name in FOREIGN),
+        answer("reply", "ups1K"),
+        *(answer("forward", kind) for kind in KINDS),
+        (compose(), Contents(43)),
+    ],
+)
+def test_a_part_with_other_bytes_is_not_as_it_was_sent(message: bytes, contents: Contents) -> None:
+    """Of each kind, new or an answer. A server may drop the last line's end, and MAPI decodes texts."""
+    tag = MessageTag.parse(str(parse(message)[HEADER]))
+    assert tag is not None
+    parts = [part_of(leaf, at) for at, leaf in enumerate(leaves(parse(message)))]
+    for at, (part, data) in enumerate(parts):
+        kinds = {"is_text": at == 0, "alone": len(parts) == 1}
+        assert not contents.is_altered(tag, part, data, **kinds)
+        assert not contents.is_altered(tag, part, data.rstrip(b"\r\n"), **kinds)
+        if at == 0:
+            as_mapi = encoded_text(decoded(leaves(parse(message))[0]).decode())
+            assert not contents.is_altered(tag, part, as_mapi, **kinds)
+        for wrong in (data[::-1], bytes([data[0] ^ 1]) + data[1:], data[:-5] + b"x" + data[-4:], data + data[:100]):
+            assert contents.is_altered(tag, part, wrong, **kinds)
+        assert not contents.is_altered(tag._replace(body=""), part, data[::-1], **kinds)
+
+
+def test_what_a_message_of_another_seed_has_is_not_known(kind: str = "upsWDatt") -> None:
+    """Of its parts alone; a text that is the whole body has the digest of the tag."""
+    message = compose(kind=kind)
+    tag = MessageTag.parse(str(parse(message)[HEADER]))
+    assert tag is not None
+    for at, (part, data) in enumerate(part_of(leaf, at) for at, leaf in enumerate(leaves(parse(message)))):
+        assert not Contents(43).is_altered(tag, part, data[::-1], is_text=at == 0, alone=False)
+
+
+@pytest.mark.parametrize("size_bytes", [3000, 40_000])
+def test_a_message_of_a_stated_size_is_compared_if_it_is_a_text(size_bytes: int) -> None:
+    message = initial(3, kind="sized", size_bytes=size_bytes)
+    tag = MessageTag.parse(str(parse(message)[HEADER]))
+    assert tag is not None
+    parts = [part_of(leaf, at) for at, leaf in enumerate(leaves(parse(message)))]
+    for at, (part, data) in enumerate(parts):
+        kinds = {"is_text": at == 0, "alone": len(parts) == 1}
+        assert not CONTENTS.is_altered(tag, part, data, **kinds)
+        assert CONTENTS.is_altered(tag, part, data[::-1], **kinds) == (len(parts) == 1)
 
 
 def initial(index: int, **changed: Any) -> bytes:

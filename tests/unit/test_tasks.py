@@ -15,7 +15,9 @@ from virtual_runs import EVERYTHING, LISTS, Lived, assert_one_at_a_time, chosen,
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ServerRefused
 from loadsim.findings.catalogue import Code
-from loadsim.model.message_tag import MessageTag, answer_id
+from loadsim.findings.finding import finding
+from loadsim.findings.severity import Severity
+from loadsim.model.message_tag import INITIAL, MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part
 from loadsim.model.workload import PROCESS_INBOX, Workload
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox
@@ -415,6 +417,44 @@ class _Halving(InMemoryMailbox):
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
         return (await super().part(ref, part))[: part.size_bytes // 2]
+
+
+class _Altering(InMemoryMailbox):
+    """Sends other bytes of the same number."""
+
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        return (await super().part(ref, part))[::-1]
+
+
+@pytest.mark.parametrize(
+    ("mailbox", "allow", "severity"),
+    [(_Altering, (), Severity.MISSED), (_Altering, ("mail-altered",), Severity.WARNING), (InMemoryMailbox, (), None)],
+)
+def test_content_that_is_not_as_it_was_sent_is_named(
+    tmp_path: Path, mailbox: type[InMemoryMailbox], allow: tuple[str, ...], severity: Severity | None
+) -> None:
+    """Texts and files, new and forwarded; the tasks succeed, as the sizes are right."""
+
+    def wrap(module: InMemoryDriver) -> InMemoryDriver:
+        module.mailbox_type = mailbox
+        return module
+
+    new = {"per_day": 40, "recipients": 1, "list_chance": 0}
+    kinds = {"ups1K": 1, "upsWDatt": 1}
+    profile = quiet(new_mail=new, process_inbox={"per_day": 60}, messages=kinds)
+    lived = live(scenario_of(tmp_path, (profile, 3)), tmp_path, wrap=wrap, header={"audit_allow": allow})
+    read, seen = (
+        [(mail["message"], mail["user"]) for mail in lived.mails(event) if not mail["message"].startswith(INITIAL)]
+        for event in ("read", "altered")
+    )
+    found = [one for one in summarise([lived.log]).verdict.findings if one.code is Code.MAIL_SHOWN_ALTERED]
+    if severity is None:
+        assert read and not seen and not found
+        return
+    assert {*seen} == {*read}
+    message, user = seen[0]
+    first = {"message_id": message, "folder": INBOX, "user": user}
+    assert found == [finding(Code.MAIL_SHOWN_ALTERED, "", severity, messages=len(read), **first)]
 
 
 def test_old_mail_of_stated_sizes_may_not_be_truncated(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def driver(*tasks: TaskFigures, name: str = "imap") -> dict[str, DriverFigures]:
 
 FINE = Facts(
     drivers=driver(task()),
-    delivery=Delivery(500, 500, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, Times(p50_ms=10, p95_ms=20)),
+    delivery=Delivery(500, 500, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, Times(p50_ms=10, p95_ms=20)),
     window_s=Window(60, 360),
     users=100,
     lost_users=0,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
 from loadsim.model.content import headers, prose, schedule, templates
 from loadsim.model.content.sized import SizedContents
 from loadsim.model.draws import draw, pick
-from loadsim.model.message_tag import ANSWER, HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
+from loadsim.model.message_tag import ANSWER, HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id
 from loadsim.model.ports import Header, Part
 
 SCHEDULE = "schedule"
@@ -168,6 +168,46 @@ class Contents:
         content = self._pool.new(kind, u) if size_bytes is None else self._sized.make(size_bytes - len(head), u)
         head = head.replace(unsigned.body.encode(), content.digest.encode(), 1)  # of the same length
         return b"".join((head, content.header, b"\r\n", *content.pieces))
+
+    def sent(self, tag: MessageTag, is_text: bool) -> Iterator[bytes | bytearray]:
+        """Yield what the text of a message, or its file, may be by its id; nothing if its size was stated.
+
+        Only its sender knows if an answer is a reply or a forward, and which file that has.
+        """
+        kind, u = templates.KINDS.get(tag.kind), draw(self._seed, 0, "body", tag.id)
+        if tag.id.startswith(ANSWER):
+            if is_text:
+                for style in ("answer", "forward"):
+                    yield self._pool.text(style, _ANSWER_TEXT_BYTES, pick(u, _ANSWER_TEXTS)).body
+            elif kind is not None and kind.attached is not None:
+                for variant in range(kind.attached.variants):
+                    yield self._pool.file(tag.kind, variant).body
+        elif kind is not None and kind.attached is not None:
+            yield self._pool.parts(tag.kind, u)[not is_text].body
+        elif kind is not None and is_text:
+            yield self._pool.new(tag.kind, u).pieces[0]
+
+    def is_altered(self, tag: MessageTag, part: Part, data: bytes | bytearray, is_text: bool, alone: bool) -> bool:
+        """Return whether a part has other bytes than were sent, by the digest in the tag; False if that is not known.
+
+        `alone`: it is the whole body. What takes longer than a comparison is done only if that fails.
+        """
+        sent = [*self.sent(tag, is_text)]
+        if not tag.body or data in sent:
+            return False
+        lines = data.rstrip(b"\r\n")
+        if any(lines == each.rstrip(b"\r\n") for each in sent):  # servers may drop the last line's end, or add one
+            return False
+        if is_text and templates.quoted_printable(bytes(lines) + b"\r\n") in sent:  # MAPI keeps no transfer encoding
+            return False
+        if alone:
+            return not has_digest(data, tag.body)
+        u = draw(self._seed, 0, "body", tag.id)
+        if not tag.id.startswith(ANSWER):
+            return tag.kind in templates.KINDS and self._pool.new(tag.kind, u).digest == tag.body
+        text = self._pool.text("forward", _ANSWER_TEXT_BYTES, pick(u, _ANSWER_TEXTS))
+        file = forwarded(Attachment.of(part, data))
+        return is_text or templates.enclose("multipart/mixed", tag.id, text, file).digest != tag.body
 
     def schedule(
         self,

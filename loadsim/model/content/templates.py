@@ -118,13 +118,19 @@ class Pool:
         if spec.attached is None:
             return self.plain("new", spec.text_bytes, pick(u, texts))
         choice = pick(u, texts * spec.attached.variants)
-        at_file, at_text = divmod(choice, texts)
-        text, file = self.text("new", spec.text_bytes, at_text), self.file(kind, at_file)
         known = self._digests.get((kind, choice))
-        content = enclose(spec.attached.within, f"{kind}_{choice:04}", text, file, known)
+        content = enclose(spec.attached.within, f"{kind}_{choice:04}", *self.parts(kind, u), known)
         if known is None:
             self._digests[kind, choice] = content.digest
         return content
+
+    def parts(self, kind: str, u: float) -> tuple[Entity, Entity]:
+        """Return the text and the file of a new message of a kind that has both."""
+        spec = KINDS[kind]
+        assert spec.attached is not None
+        texts = TEXTS[spec.text_bytes]
+        at_file, at_text = divmod(pick(u, texts * spec.attached.variants), texts)
+        return self.text("new", spec.text_bytes, at_text), self.file(kind, at_file)
 
     def _plain(self, style: str, size_bytes: int, variant: int) -> Content:
         text = self.text(style, size_bytes, variant)
