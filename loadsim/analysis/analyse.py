@@ -89,9 +89,8 @@ def _broken_rules(log: TimingLog) -> list[Finding]:
     found: dict[str, Violation] = {}
     for source in log.sources:
         for one in source.facts.state_checks.violations if source.facts.state_checks else ():
-            first = found.get(one.rule, one._replace(times=0))
-            found[one.rule] = first._replace(times=first.times + one.times)
-    return [finding(Code.SERVER_STATE_WRONG, **one._asdict()) for one in found.values()]
+            found[one.rule] = found[one.rule].joined(one) if one.rule in found else one
+    return [one.finding for one in found.values()]
 
 
 def _why(sources: Iterable[Source]) -> str | None:

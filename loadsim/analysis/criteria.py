@@ -83,6 +83,9 @@ def judged(result: Result, ended_early: bool) -> bool:
     return not result.name.rpartition(".")[2].startswith(LEFT)
 
 
+OF_MAIL = ("delivery.missing", "delivery.duplicates")
+"""The criteria that no load is a reason to miss."""
+
 AUDIT = "audit."
 """The prefix of the criteria of the audit, which are added to those on what users have seen."""
 
@@ -125,7 +128,8 @@ def _missed(result: Result, ended_early: bool) -> Finding:
     if result.figure is None:
         why = tuple(reason.words for reason in result.reasons)
         return finding(Code.CRITERION_NOT_MEASURED, result.name, why=why or None, limit=result.wanted)
-    return finding(Code.CRITERION_MISSED, result.name, found=result.found, limit=result.wanted)
+    code = Code.MAIL_CRITERION_MISSED if result.name in OF_MAIL else Code.CRITERION_MISSED
+    return finding(code, result.name, found=result.found, limit=result.wanted)
 
 
 def default_weights() -> Mapping[str, float]:

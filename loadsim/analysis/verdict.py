@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -128,7 +129,7 @@ EARLY_ENDS = (Code.ABORTED, Code.STOPPED, Code.FAULT_ENDED)
 
 _OF_CRITERIA = frozenset(
     (
-        *(Code.CRITERION_MISSED, Code.CRITERION_NOT_MEASURED, Code.CRITERION_NOT_JUDGED),
+        *(Code.CRITERION_MISSED, Code.MAIL_CRITERION_MISSED, Code.CRITERION_NOT_MEASURED, Code.CRITERION_NOT_JUDGED),
         *(Code.MAIL_FAULTS, Code.MAIL_UNKNOWN),
     )
 )
@@ -234,6 +235,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *facts.state,
         *facts.altered,
         *_relaxed(facts, limits),
+        *_refused(facts),
         *_unserved(facts),
         *_sessions(facts),
         *suspicious(facts.machines, facts.engines, facts.embedded),
@@ -376,6 +378,21 @@ def _planned(facts: Facts, task: TaskFigures) -> int | None:
     if facts.load is None or len(facts.drivers) > 1 or task.task not in facts.load.tasks:
         return None
     return facts.load.tasks[task.task].planned
+
+
+_OF_LOAD = re.compile(r"4|(NO|BAD) \[(LIMIT|INUSE|UNAVAILABLE|SERVERBUG|OVERQUOTA)\b")
+"""Kinds of refusals for which load may be the reason (RFC 5321 section 4.2.1, RFC 5530)."""
+
+
+def _refused(facts: Facts) -> list[Finding]:
+    """Return a warning for each task of which the server refused more than half, and not for its load."""
+    found = []
+    for task in (task for driver in facts.drivers.values() for task in driver.tasks):
+        kinds = [one for one in task.failures if one.outcome == "refused" and not _OF_LOAD.match(one.kind)]
+        if (refused := sum(one.times for one in kinds)) > task.planned / 2:
+            most = max(kinds, key=lambda one: one.times)
+            found.append(finding(Code.TASK_REFUSED, task.task, refused=refused, due=task.planned, answer=most.kind))
+    return found
 
 
 def _unserved(facts: Facts) -> list[Finding]:

@@ -150,6 +150,7 @@ class Code(Enum):
 
     # The criteria.
     CRITERION_MISSED = _missed("{where}: {found}, limit: {limit}", FIND_CAPACITY)
+    MAIL_CRITERION_MISSED = _missed("{where}: {found}, limit: {limit}", LOOK_AT_LOG)
     CRITERION_NOT_MEASURED = _missed("{where} was not measured (reason: {why}), limit: {limit}", REPAIR)
     CRITERION_NOT_JUDGED = _missed("not judged, as the run ended early: {where}, {found}, limit: {limit}")
 
@@ -200,7 +201,10 @@ class Code(Enum):
     )
     SERVER_STATE_WRONG = _missed(
         "the server broke the rule {rule} ({section}) {times:time}, first for user {user} in {folder}: {excerpt}",
-        "repeat the commands by hand (openssl s_client), and report the fault to the server's makers",
+        "repeat the commands by hand (telnet, or openssl s_client), and report the fault to the server's makers",
+    )
+    SERVER_STATE_FOLLOWS = _note(
+        "the server broke the rule {rule} ({section}) {times:time}, perhaps by its breach of {after} before: {excerpt}"
     )
 
     # What else ran on the machines.
@@ -227,6 +231,9 @@ class Code(Enum):
     )
 
     # The scenario.
+    STATE_NOT_CHECKED = _warning(
+        "client.check_state has no effect: only the driver imap holds a server against its responses"
+    )
     PASSWORD_IN_CLEAR = _warning(
         "passwords go to {where} without encryption", "set tls of this service, or https in server.mapi.url"
     )
@@ -256,6 +263,7 @@ class Code(Enum):
     NONE_PLANNED = _note("the score will lack {tasks}: the plan has none in the window", MORE_HITS)
 
     # What the server did.
+    TASK_REFUSED = _warning("{refused} of {due:due task} of {where} were refused, most by: {answer}", LOOK_AT_LOG)
     USERS_UNSERVED = _warning(
         "{unserved:user}, {unserved_share} of those judged by tasks or by mail, had no usable service: tasks failed, or"
         " tasks or mail were late (user {first})",
@@ -475,7 +483,8 @@ class Code(Enum):
     LIMIT_REACHED = _refused("a limit of the server is reached: {answer}", "raise the limit that it names")
     NO_ROOM = _refused("the mailbox or the server's storage is full: {answer}", "raise the quota, or free storage")
     FOLDER_MISSING = _refused(
-        "a folder is missing: {answer}", "create it, or let the server create it at log-on (autocreate)"
+        "a folder is missing: {answer}",
+        "if it is the Inbox, let the server create it at log-on (autocreate); loadsim creates all others",
     )
     RIGHT_MISSING = _refused(
         "the account lacks an access right: {answer}",
@@ -501,6 +510,7 @@ class Code(Enum):
     BARE_LINE_FEEDS = _refused(
         "the server sends lines that end in LF without CR: {answer}", "let it store or send CRLF (RFC 5322 section 2.3)"
     )
+    PROTOCOL_BROKEN = _refused("the server broke the protocol: {answer}", "report this response to the server's makers")
     ANSWER_UNKNOWN = _refused("the server answered: {answer}", LOOK_AT_LOG)
     MACHINE_FAILED = _refused("this machine failed: {answer}")
 

@@ -16,6 +16,10 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Cause.GENERATOR, Code.CORES_BUSY_BY_OTHERS),
     (Cause.GENERATOR,),
     (Cause.ENDED,),  # what is missing then is no fault of the load
+    (Code.SERVER_STATE_WRONG,),  # no load is an excuse for these
+    (Code.MAIL_FAULTS,),
+    (Code.MAIL_CRITERION_MISSED,),
+    (Code.TASK_REFUSED,),
     (Cause.LOAD,),
     (Cause.ABORTED,),
     (Cause.TERMS,),

@@ -95,6 +95,8 @@ class Scenario:
             findings.append(finding(Code.START_STATE_UNKNOWN))
         if self.lacks_lists:
             findings.append(finding(Code.NO_LISTS))
+        if self.client.check_state > Client().check_state and all(group.protocol != "imap" for group in self.topology):
+            findings.append(finding(Code.STATE_NOT_CHECKED))
         return tuple(findings)
 
     @property

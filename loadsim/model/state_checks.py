@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
 
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding, finding
 from loadsim.model.draws import draw
 
 T = TypeVar("T")
@@ -14,7 +16,8 @@ T = TypeVar("T")
 class Violation(NamedTuple):
     """The first of several violations of a rule: user, folder, an excerpt of the protocol without contents.
 
-    `section` is that of the RFC which has the rule.
+    `section` is that of the RFC which has the rule; `after` is another rule, which the server broke before in the same
+    open mailbox, so that this violation may follow from that one.
     """
 
     rule: str
@@ -23,6 +26,17 @@ class Violation(NamedTuple):
     folder: str
     excerpt: str
     times: int = 1
+    after: str = ""
+
+    @property
+    def finding(self) -> Finding:
+        code = Code.SERVER_STATE_FOLLOWS if self.after else Code.SERVER_STATE_WRONG
+        return finding(code, **{name: value for name, value in self._asdict().items() if name in code.fields})
+
+    def joined(self, other: Violation) -> Violation:
+        """Return one violation for two of a rule: the first, or the one that follows from no other."""
+        first = other if self.after and not other.after else self
+        return first._replace(times=self.times + other.times)
 
 
 @dataclass(slots=True, eq=False)
@@ -54,11 +68,10 @@ class StateChecks:
         self._known.pop(user, None)
 
     def broken(self, found: Violation) -> None:
-        first = self.violations.setdefault(found.rule, found)
-        if first is found:
+        first = self.violations.get(found.rule)
+        self.violations[found.rule] = joined = found if first is None else first.joined(found)
+        if first is None or first.after != joined.after:
             self.record()
-        else:
-            self.violations[found.rule] = first._replace(times=first.times + 1)
 
     @property
     def users(self) -> int:

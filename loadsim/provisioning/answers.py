@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from loadsim.errors import BARE_LINE_FEEDS, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import BARE_LINE_FEEDS, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 
@@ -13,7 +13,7 @@ _ANY_MAIL = "MAIL RCPT LIST DATA"
 _TABLE = (
     ("LIMIT 5.3", "", Code.LIMIT_REACHED),
     ("452", "RCPT LIST", Code.LIMIT_REACHED),
-    ("NONEXISTENT TRYCREATE", "", Code.FOLDER_MISSING),
+    ("NONEXISTENT TRYCREATE", "SELECT STATUS APPEND COPY MOVE", Code.FOLDER_MISSING),
     ("NOPERM", "", Code.RIGHT_MISSING),
     ("OVERQUOTA 2.2 3.1 452", "", Code.NO_ROOM),
     ("552", "RCPT LIST", Code.NO_ROOM),
@@ -71,6 +71,8 @@ def _meaning(failure: TaskFailed, to_list: bool) -> Code:
         return Code.MACHINE_FAILED
     if failure.kind == BARE_LINE_FEEDS:
         return Code.BARE_LINE_FEEDS
+    if isinstance(failure, ProtocolError):
+        return Code.PROTOCOL_BROKEN
     code, enhanced = _CODE.match(failure.kind), _ENHANCED.match(failure.line)
     command = failure.kind.rpartition(" ")[2]
     if to_list and command in ("RCPT", "ResolveNames"):

@@ -11,8 +11,6 @@ from dataclasses import replace
 from typing import cast
 
 from loadsim.errors import ServerRefused, TaskFailed
-from loadsim.findings.catalogue import Code
-from loadsim.findings.finding import finding
 from loadsim.model.ports import INBOX, Flag, MessageRef, Part, Provisioning, Stored
 from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.registry import open_driver
@@ -152,7 +150,7 @@ def state_of(checks: StateChecks, others: Sequence[int] = (), completed: bool = 
     """
     broken = [each for each in checks.violations.values() if each.user not in others]
     for each in broken:
-        yield Observation("state", each.rule, finding(Code.SERVER_STATE_WRONG, **each._asdict()))
+        yield Observation("state", each.rule, each.finding)
     if others:
         users = ", ".join(map(str, others))
         yield Observation("state", f"not judged by others' mail in the Inbox of user {users}")

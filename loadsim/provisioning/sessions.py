@@ -232,6 +232,8 @@ def no_access(service: str, services: Services, account: Account, failure: TaskF
         advice = f"; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
     elif _about_password(account, failure):
         advice = f"; {_about_account(account)}"
+        if failure.kind.endswith("LOGINDISABLED") and endpoint.tls == "none":
+            advice = f"; it may require TLS first: server.{service}.tls{advice.replace('; ', '; or ', 1)}"
     elif service == "mapi" and not isinstance(failure, ServerRefused):
         advice = "; is the server running, and is server.mapi.url right?"
     elif service == "mapi" and failure.kind.startswith(("404", "X-ResponseCode")):

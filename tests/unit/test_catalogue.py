@@ -170,6 +170,12 @@ def test_several_runs_and_comparisons_have_the_findings_of_single_runs(tmp_path:
         ([Code.CAPACITY_FOUND, Code.EMBEDDED], Code.EMBEDDED),
         ([Code.CAPACITY_AT_LEAST, Code.GENERATOR_TOO_SLOW], Code.GENERATOR_TOO_SLOW),
         ([Code.SUITE_ENDED, Code.EMBEDDED], Code.SUITE_ENDED),
+        ([Code.LOAD_MISSING, Code.CRITERION_MISSED, Code.SERVER_STATE_WRONG], Code.SERVER_STATE_WRONG),
+        ([Code.CRITERION_MISSED, Code.SERVER_STATE_FOLLOWS], Code.CRITERION_MISSED),
+        ([Code.HITS_MISSING, Code.CRITERION_MISSED, Code.MAIL_FAULTS], Code.MAIL_FAULTS),
+        ([Code.CRITERION_MISSED, Code.MAIL_CRITERION_MISSED], Code.MAIL_CRITERION_MISSED),
+        ([Code.HITS_MISSING, Code.CRITERION_MISSED, Code.TASK_REFUSED], Code.TASK_REFUSED),
+        ([Code.SERVER_STATE_WRONG, Code.GENERATOR_LATE], Code.GENERATOR_LATE),
     ],
 )
 def test_the_first_rule_decides_the_next_step(present: list[Code], step: Code) -> None:

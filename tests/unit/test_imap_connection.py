@@ -14,10 +14,12 @@ import uvloop
 from imap_script import ACCOUNT, PATIENCE_S, Client, Peer, Script, certificate, playing, skip
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import Services
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.responses import Condition, Exists, Fetched
 from loadsim.protocols.imap.under_way import Answer
+from loadsim.provisioning.sessions import no_access
 
 LIMIT_S = PATIENCE_S / 3
 """A time limit that a busy machine keeps, and that is over before the script's patience is."""
@@ -316,6 +318,21 @@ async def test_a_disabled_login_is_respected() -> None:
     async with playing(script) as endpoint:
         with pytest.raises(ServerRefused, match="LOGINDISABLED"):
             await Client().log_on(endpoint, ACCOUNT)
+
+
+async def test_a_refusal_beside_a_disabled_login_may_be_for_the_lack_of_tls() -> None:
+    """A server may offer AUTH=PLAIN without TLS, and then refuse it."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK [CAPABILITY IMAP4rev1 LOGINDISABLED AUTH=PLAIN SASL-IR] ready")
+        await peer.answer(rb"AUTHENTICATE PLAIN .*", end=b"NO no")
+
+    async with playing(script) as endpoint:
+        with pytest.raises(ServerRefused) as caught:
+            await Client().log_on(endpoint, ACCOUNT)
+    assert caught.value.kind == "NO AUTHENTICATE, LOGINDISABLED"
+    advice = str(no_access("imap", Services(imap=endpoint), ACCOUNT, caught.value))
+    assert "server.imap.tls" in advice and ACCOUNT.login in advice
 
 
 async def test_capabilities_count_after_the_log_on() -> None:

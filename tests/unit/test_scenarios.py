@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadsim.errors import ConfigError
+from loadsim.findings.catalogue import Code
 from loadsim.model.accounts import AccountPattern, AccountTable
 from loadsim.model.criteria import DEFAULT, SCORES, Bound
 from loadsim.model.distribution import Distribution
@@ -488,6 +489,16 @@ def test_lists_that_cover_users_are_lists() -> None:
     group = "topology=[{profile: loadsim-5.0/medium, users: 100}]"
     assert not load_scenario("medium", [group]).lacks_lists
     assert load_scenario("medium", [group, "lists.count=0"]).lacks_lists
+
+
+@pytest.mark.parametrize(
+    ("protocols", "share", "warned"),
+    [(("aioimaplib",), "100%", True), (("aioimaplib", "imap"), "100%", False), (("aioimaplib",), "2%", False)],
+)
+def test_state_checks_without_a_driver_that_has_them(protocols: tuple[str, ...], share: str, warned: bool) -> None:
+    groups = ", ".join(f"{{profile: loadsim-5.5/light, users: 5, protocol: {each}}}" for each in protocols)
+    scenario = load_scenario("medium", [f"topology=[{groups}]", f"client.check_state={share}"])
+    assert (Code.STATE_NOT_CHECKED in [one.code for one in scenario.findings]) is warned
 
 
 TEXTS = st.text(max_size=12).filter(str.isprintable)

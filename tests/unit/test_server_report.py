@@ -31,6 +31,8 @@ REFUSALS = [
     (ServerRefused("450 RCPT", "450 4.2.0 see you in 5 min"), Code.GREYLISTED),
     (ServerRefused("451 RCPT", "451 4.7.1 later"), Code.GREYLISTED),
     (ServerRefused("NO [NONEXISTENT] SELECT", "NO [NONEXISTENT] Mailbox does not exist"), Code.FOLDER_MISSING),
+    (ServerRefused("NO [NONEXISTENT] DELETE", "NO [NONEXISTENT] Mailbox does not exist"), Code.ANSWER_UNKNOWN),
+    (ProtocolError("IMAP syntax", "ENVELOPE: expected ten fields at byte 30: * 1 FETCH (...)"), Code.PROTOCOL_BROKEN),
     (ServerRefused("530 MAIL", "530 5.7.0 Must issue a STARTTLS command first"), Code.LOG_ON_REQUIRED),
     (ServerRefused("421 RCPT", "421 4.3.2 Service shutting down"), Code.SERVER_UNAVAILABLE),
     (ServerRefused("NO SELECT", "NO it does not work"), Code.ANSWER_UNKNOWN),

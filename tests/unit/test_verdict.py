@@ -13,7 +13,7 @@ from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.figures import Totals
 from loadsim.analysis.load import Load, TaskLoad
-from loadsim.analysis.score import Coverage, DriverFigures, TaskFigures, Times, weighted_score
+from loadsim.analysis.score import Coverage, DriverFigures, FailureCount, TaskFigures, Times, weighted_score
 from loadsim.analysis.statistics.intervals import NoInterval
 from loadsim.analysis.verdict import Facts, judge
 from loadsim.findings.catalogue import Code
@@ -222,6 +222,23 @@ def test_each_reason_for_an_invalid_run_has_its_cause(
 ) -> None:
     """Scripts, and the search for the capacity, tell a slow server from a slow generator by it."""
     assert judge(change(FINE), (MET,), LIMITS).causes == causes
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "warned"),
+    [
+        ("NO UID FETCH", 11, True),
+        ("NO UID FETCH", 10, False),
+        ("NO [LIMIT] UID FETCH", 20, False),
+        ("450 RCPT", 20, False),
+    ],
+)
+def test_a_task_that_is_mostly_refused_is_no_matter_of_load(kind: str, times: int, warned: bool) -> None:
+    failures = [FailureCount("refused", kind, times), FailureCount("lost", "NO UID FETCH", 9)]
+    read = replace(task(ok=0, refused=20), failures=failures)
+    found = judge(replace(FINE, drivers=driver(read)), [], {})
+    expected = [finding(Code.TASK_REFUSED, "READ", refused=times, due=20, answer=kind)] if warned else []
+    assert [one for one in found.findings if one.code is Code.TASK_REFUSED] == expected
 
 
 def starved(replies: int, made: int, **fields: Any) -> Facts:

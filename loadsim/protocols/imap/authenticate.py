@@ -20,6 +20,9 @@ from loadsim.protocols.sasl.exchange import Exchange
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
 """Capabilities that IMAP4rev2 includes (RFC 9051, appendix E)."""
 
+LOGINDISABLED = "LOGINDISABLED"
+"""The capability (RFC 9051 section 6.2.3), and the kind of failure of a log-on for which it leaves no method."""
+
 LONGEST_INITIAL_BYTES = 8000
 """The longest initial response in the line of AUTHENTICATE, which RFC 7162 section 4 keeps below 8192 octets."""
 
@@ -71,9 +74,9 @@ async def _authenticate(
 ) -> None:
     """Log on by the chosen method: the command LOGIN, or AUTHENTICATE (RFC 9051 section 6.2.2)."""
     mechanisms = frozenset(name.removeprefix("AUTH=") for name in offered if name.startswith("AUTH="))
-    disabled = "LOGINDISABLED" in offered
+    disabled = LOGINDISABLED in offered
     offer = Offer(mechanisms, login_command=not disabled, encrypted=endpoint.tls != "none")
-    refusal = "LOGINDISABLED" if disabled and not endpoint.methods else "no AUTHENTICATE"
+    refusal = LOGINDISABLED if disabled and not endpoint.methods else "no AUTHENTICATE"
 
     async def perform(exchange: Exchange | None) -> None:
         if exchange is None:
@@ -82,7 +85,12 @@ async def _authenticate(
         # The initial response is sent at once with SASL-IR (RFC 4959).
         await _exchange(connection, Dialogue(exchange, LONGEST_INITIAL_BYTES if "SASL-IR" in offered else -1))
 
-    connection.method = await sasl.log_on("IMAP", endpoint, account, offer, refusal, perform)
+    try:
+        connection.method = await sasl.log_on("IMAP", endpoint, account, offer, refusal, perform)
+    except ServerRefused as refused:
+        if not disabled or refused.kind == refusal:
+            raise
+        raise ServerRefused(f"{refused.kind}, {LOGINDISABLED}", refused.line) from None  # it may mean AUTHENTICATE, too
 
 
 async def _exchange(connection: ImapConnection, dialogue: Dialogue) -> None:

@@ -110,6 +110,7 @@ class OpenMailbox:
     highest: tuple[int, int] = (0, 0)  # number and UID of the last message whose UID is known
     expunged: int = 0
     idle_s: float = 0.0  # the length of the IDLE that has ended last
+    broken: str = ""  # the first rule about numbers that was broken
 
     def among(self, numbers: NumberSet) -> list[int]:
         """Return the known UIDs among these."""

@@ -239,6 +239,14 @@ RULES = (
     Rule("uidnext-shrinks", "RFC 9051 2.3.1.1", Sent, _lower_next, opened=False),
 )
 
+_BY_NUMBERS = frozenset(
+    (
+        *("exists-shrinks", "number-out-of-range", "expunge-out-of-turn", "expunge-not-asked"),
+        *("uid-changed", "uid-reused", "uid-not-ascending", "fetch-without-data"),
+    )
+)
+"""The rules that need the numbers of messages. A violation may lead to others until the mailbox is opened again."""
+
 SessionCheck = Callable[[bytes | Response], None]
 """Takes each command that a connection sends, and each response, in their order."""
 
@@ -300,7 +308,11 @@ class UserCheck:
             wrong = rule.wrong(session, view, event)
             if wrong is not None:
                 mailbox = view.mailbox if view else self.known.mailbox(sent.target if sent else b"")
-                found = Violation(rule.name, rule.section, self.known.user, mailbox.name, _excerpt(sent, event, wrong))
+                after = view.broken if view is not None and rule.name in _BY_NUMBERS else ""
+                if view is not None and rule.name in _BY_NUMBERS:
+                    view.broken = after or rule.name
+                excerpt, after = _excerpt(sent, event, wrong), "" if after == rule.name else after
+                found = Violation(rule.name, rule.section, self.known.user, mailbox.name, excerpt, after=after)
                 self.known.checks.broken(found)
 
 
