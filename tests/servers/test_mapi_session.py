@@ -27,6 +27,7 @@ from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, Endpoint, Flag, Par
 from loadsim.protocols.mapi import objects, tags
 from loadsim.protocols.mapi.session import LONGEST_WAIT_S, PAUSE_S
 from loadsim.protocols.registry import open_driver
+from loadsim.provisioning.sessions import no_access
 from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
 from loadsim.servers.embedded_mapi.folders import Answer, Call, Table, query_rows
 from loadsim.servers.embedded_mapi.messages import Stream, read_stream
@@ -388,6 +389,26 @@ async def test_a_connection_logs_on_by_ntlm(
         logged_on = [*accept.requests.values()]
         mailbox.abandon()
         assert logged_on == [1 + len(requests), 1 + 1]
+
+
+@watched
+async def test_a_proxy_that_wants_a_log_on_for_each_request_is_no_wrong_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bind has succeeded; the next request on its connection is refused."""
+    account = replace(OWN, login=f"EXAMPLE\\{OWN.login}")
+    accept = faulty_mapi.Acceptor("NTLM", account, tmp_path, OWN.password, monkeypatch)
+    accept.forgets = True
+
+    async with faulty_server([account], LIMIT_S) as (server, services):
+        server.fail(faulty_mapi.ANY, accept)
+        of_ntlm = replace(services, mapi=replace(services.endpoint("mapi"), methods=("ntlm",)))
+        mailbox = open_driver("mapi", of_ntlm).session(account, Ear()).mailbox
+        with pytest.raises(ServerRefused) as caught:
+            await mailbox.log_on()
+        mailbox.abandon()
+    assert caught.value.kind == "log-on not kept"
+    assert "password" not in str(no_access("mapi", of_ntlm, account, caught.value))
 
 
 @watched

@@ -155,7 +155,8 @@ async def interim(server: FaultyServer, request: Request, writer: asyncio.Stream
 class Acceptor:
     """A fault that answers what a connection asks after it has logged on by pyspnego's acceptor of NTLM or Negotiate.
 
-    `users` is the acceptor's file of names and passwords. Each request of a connection is counted.
+    One that `forgets` wants a log-on for each request. `users` is the acceptor's file of names and passwords. Each
+    request of a connection is counted.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class Acceptor:
         users.write_text(f"{domain}:{name}:{password}\n", encoding="utf-8")
         monkeypatch.setenv("NTLM_USER_FILE", str(users))
         self._scheme, self._login = scheme, account.login
+        self.forgets = False
         self._bindings = None if bound is None else GssChannelBindings(application_data=bound)
         self.requests: dict[asyncio.StreamWriter, int] = {}
         self._contexts: dict[asyncio.StreamWriter, Any] = {}
@@ -183,6 +185,9 @@ class Acceptor:
         )
         scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
         assert bool(encoded) == (not context.complete)  # a connection logs on once
+        if self.forgets and not encoded:
+            await UNAUTHORIZED(server, request, writer)
+            return
         if encoded:
             assert scheme == self._scheme
             try:

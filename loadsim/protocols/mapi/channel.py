@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
-from loadsim.errors import ProtocolError, ServerLost, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import Guard, failing_as, loss
@@ -170,7 +170,12 @@ class HttpChannel:
         if not self.endpoint.methods:
             return await connection.exchange(authorized(request, basic(self.account)))
         if connection.is_logged_on:
-            return await connection.exchange(request)
+            response = await connection.exchange(request)
+            if response.status == 401:
+                scheme = self.endpoint.methods[0].upper()
+                why = f"401 on a connection that had logged on by {scheme}: a proxy may pass on each request apart"
+                raise ServerRefused("log-on not kept", why)
+            return response
         assert connection.transport is not None
         handshake = Handshake(self.endpoint, self.account, connection.transport)
         value = handshake.answer()
