@@ -192,6 +192,10 @@ class Code(Enum):
         "the audit could not judge the mail of {left} of {accounts:account}: {why}",
         "audit the run again (loadsim audit)",
     )
+    AUTOMATIC_REPLIES = _warning(
+        "automatic replies to loadsim's mail: {replies}; a run then has mail that no plan has",
+        "switch off automatic replies (vacation, out of office) of the accounts",
+    )
     MAIL_NOT_AUDITED = _warning(
         "the mail was not audited: some may be lost, doubled or altered",
         "audit the run (loadsim audit) before others use its mailboxes",

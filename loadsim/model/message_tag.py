@@ -24,6 +24,9 @@ INITIAL = "i"
 INITIAL_RUN = "initial"
 """The run of messages that `initialise` stores; they outlast runs."""
 
+AUTOMATIC_REPLY = "automatic reply"
+"""The name of automatic replies to messages of loadsim, where delivery reports have their status."""
+
 _RECORDED_ID = re.compile(r"[!-~]{1,20}")
 """The ids that a record of the timing log can hold."""
 
@@ -113,6 +116,15 @@ def vouched(tag: MessageTag, sender: str, message_id: str, domain: str) -> bool:
     """Return whether From and Message-ID match those of loadsim for this tag and domain."""
     expected = f"<{tag.id}.{tag.run}@{domain}>"
     return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()
+
+
+_OWN_ID = re.compile(r"<(?:[nc]\d+\.\d+|[ri][a-z2-7]{16})\.([A-Za-z0-9-]+)@([^@<>\s]+)>")
+
+
+def run_named(message_id: str, domain: str) -> str | None:
+    """Return the run that a Message-ID of loadsim names; None for any other Message-ID."""
+    found = _OWN_ID.fullmatch(message_id.strip())
+    return found[1] if found and found[2].lower() == domain else None
 
 
 def _number(digits: str, least: int, limit: int) -> int:

@@ -451,7 +451,7 @@ class Recorder(Protocol):
 
 
 class Stored(NamedTuple):
-    """A message in a folder, with the server's flags in lower case, the address in From, and the Message-ID.
+    """A message in a folder, with the server's flags in lower case, the address in From, Message-ID and In-Reply-To.
 
     `tag` is the content of its X-LoadSim header, which may be a copy; None if it has none.
     """
@@ -461,6 +461,7 @@ class Stored(NamedTuple):
     tag: MessageTag | None
     sender: str = ""
     message_id: str = ""
+    in_reply_to: str = ""  # "" by MAPI
 
 
 class FolderStatus(NamedTuple):

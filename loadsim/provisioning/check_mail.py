@@ -11,12 +11,14 @@ from typing import cast
 from loadsim.errors import TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
 from loadsim.model.ports import INBOX, Account, Probing, Provisioning, ServerOffer, Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
+from loadsim.provisioning.inspect import bounce_status
 from loadsim.provisioning.server_report import Observation, ServerFacts, lacking
 from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, preparing_driver, visit
 
@@ -44,6 +46,8 @@ class Check:
     touched: set[int] = field(default_factory=set)
     smtp: ServerOffer | None = None
     facts: ServerFacts = field(default_factory=ServerFacts)
+    replies: int = 0
+    """Automatic replies to messages of the check, which were removed."""
     overdue: set[str] = field(default_factory=set)
     """The ids of messages that were waited for, and did not arrive."""
 
@@ -73,6 +77,19 @@ async def expunge(check: Check, mailbox: Provisioning, folder: str, only: str | 
     if found:
         await mailbox.expunge([*found])
     return set(found.values())
+
+
+async def expunge_replies(check: Check, account: Account, mailbox: Provisioning) -> None:
+    """Expunge and count the automatic replies in the Inbox to messages of this check."""
+    found = [
+        each.ref
+        for each in (await mailbox.listing([INBOX]))[INBOX]
+        if run_named(each.in_reply_to, account.domain) == check.host.run_id
+        and await bounce_status(account, mailbox, each) == AUTOMATIC_REPLY
+    ]
+    check.replies += len(found)
+    if found:
+        await mailbox.expunge(found)
 
 
 async def check_mail(check: Check) -> None:

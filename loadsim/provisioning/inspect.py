@@ -2,7 +2,7 @@
 
 Headers are copied easily: people forward, redirect and quote. So a message is ours only if its tag, its From and
 its Message-ID agree. A delivery report is ours only if it has the form of RFC 3464 and returns the header of such a
-message.
+message. An automatic reply is ours if it answers one (RFC 3834 sections 3.1.5 and 5).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadsim.errors import ConfigError, ServerRefused
-from loadsim.model.message_tag import HEADER, MessageTag, vouched
+from loadsim.model.message_tag import AUTOMATIC_REPLY, HEADER, MessageTag, run_named, vouched
 from loadsim.model.ports import Account, FolderStatus, MessageRef, Part, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.manifest import Manifest, Record, names_in, record_in
@@ -128,7 +128,7 @@ async def list_own(account: Account, mailbox: Provisioning, folder: str) -> tupl
 
 
 async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> bool:
-    """Return whether a message is ours. Only a possible delivery report is fetched."""
+    """Return whether a message is ours. Only possible delivery reports and automatic replies are fetched."""
     if message.tag is not None:
         return vouched(message.tag, message.sender, message.message_id, account.domain)
     return await bounce_status(account, mailbox, message) is not None
@@ -137,8 +137,11 @@ async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> b
 async def bounce_status(account: Account, mailbox: Provisioning, message: Stored) -> str | None:
     """Return the status of a delivery report that returns a message of ours, such as 5.2.2; None for other messages.
 
-    It is "" if the report has none (RFC 3464 section 2.3.4).
+    It is "" if the report has none (RFC 3464 section 2.3.4), and `AUTOMATIC_REPLY` of an automatic reply to ours.
     """
+    if message.tag is None and run_named(message.in_reply_to, account.domain) is not None:
+        submitted = (await _fields(mailbox, message.ref, _WHOLE)).get("auto-submitted", "")
+        return AUTOMATIC_REPLY if submitted.lower().startswith("auto-") else None
     reporter = message.sender.partition("@")[0].lower().startswith(_REPORTERS)
     if message.tag is not None or not reporter or not await returns_ours(mailbox, message.ref, account.domain):
         return None

@@ -23,9 +23,9 @@ from loadsim.model.state_checks import StateChecks
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_facts import facts_of
-from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
+from loadsim.provisioning.check_folders import CheckPlace, count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
-from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, probe
+from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, expunge_replies, probe
 from loadsim.provisioning.check_state import state_of, try_state
 from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
 from loadsim.provisioning.manifest import AccountTaken
@@ -110,6 +110,11 @@ async def check_server(
     for each in removed:
         if isinstance(each, AccountTaken):
             raise each
+    if check.replies:
+        seen = f"{check.replies} came, and were removed"
+        check.mail.append(
+            Observation("automatic replies", seen, finding(Code.AUTOMATIC_REPLIES, replies=check.replies))
+        )
     tasks = _merged(check.tasks)
     failed = [task.failure for task in tasks if task.failure is not None]
     return ServerReport(
@@ -213,6 +218,12 @@ def _merged(checks: Iterable[TaskCheck]) -> tuple[TriedTask, ...]:
     return (*done.values(), *failed)
 
 
+async def _more(mailbox: Provisioning, place: CheckPlace, folders: Iterable[str]) -> dict[str, int]:
+    """Return how many messages more than before the check each of these folders has."""
+    counts = await count_messages(mailbox, [each for each in folders if each in place.held])
+    return {folder: count - place.held[folder] for folder, count in counts.items()}
+
+
 async def _remove(check: Check) -> list[str | ConfigError]:
     """Remove everything that the check put on the server. Return for each account what may remain, or the failure."""
     users = sorted(check.touched | {place.account.number for place in check.places})
@@ -237,8 +248,10 @@ async def _remove(check: Check) -> list[str | ConfigError]:
             late -= await expunge(check, mailbox, INBOX)
         remains = [f"{len(late)} messages accepted for it have not arrived"] if late else []
         if place is not None:
-            counts = await count_messages(mailbox, [each for each in folders if each in place.held])
-            more = {folder: count - place.held[folder] for folder, count in counts.items()}
+            more = await _more(mailbox, place, folders)
+            if more.get(INBOX, 0) > 0:
+                await expunge_replies(check, account, mailbox)
+                more |= await _more(mailbox, place, [INBOX])
             remains += [f"{count} more messages than before in {folder}" for folder, count in more.items() if count > 0]
             await restore_folders(place, account, mailbox, existing)
         return f"{name_of(account)}: {'; '.join(remains)}" if remains else ""

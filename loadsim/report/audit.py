@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loadsim.findings.formats import count
+from loadsim.model.message_tag import AUTOMATIC_REPLY
 from loadsim.report.document import Block, Document, Listing, Section, item_of, table_of
 from loadsim.timinglog.audited import AuditRecord
 
@@ -38,7 +39,9 @@ def audit_blocks(audit: AuditRecord | None) -> tuple[Block, ...]:
         return ()
     numbers = {"Mailboxes read": audit.mailboxes, "Mailboxes not read": audit.unread, "Messages": audit.messages}
     numbers |= {"Mailboxes not judged": audit.unjudged, "Messages of unknown place": audit.unknown}
-    numbers |= {f"Bounces with status {status}": times for status, times in audit.bounces.items()} | dict(audit.counts)
+    names = {status: f"Bounces with status {status}" for status in audit.bounces}
+    names[AUTOMATIC_REPLY] = "Automatic replies"
+    numbers |= {names[status]: times for status, times in audit.bounces.items()} | dict(audit.counts)
     table = table_of(
         "Audit", numbers.items(), ("Count of", None, lambda row: row[0]), ("Number", 0, lambda row: row[1])
     )

@@ -15,6 +15,7 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.findings.severity import Severity
 from loadsim.model.documents.typed import Reads, Wrong
+from loadsim.model.message_tag import AUTOMATIC_REPLY
 from loadsim.timinglog.documents import Count, read_as, read_document
 
 NAME = "audit.json"
@@ -46,8 +47,11 @@ def _counts(counts: Mapping[str, int]) -> Mapping[str, int]:
     return counts
 
 
+_STATUS = re.compile(rf"[245]\.\d{{1,3}}\.\d{{1,3}}|unknown|{AUTOMATIC_REPLY}")
+
+
 def _statuses(bounces: Mapping[str, int]) -> Mapping[str, int]:
-    if wrong := [status for status in bounces if not re.fullmatch(r"[245]\.\d{1,3}\.\d{1,3}|unknown", status)]:
+    if wrong := [status for status in bounces if not _STATUS.fullmatch(status)]:
         raise Wrong("a status such as 5.2.2", wrong[0])
     return bounces
 
@@ -57,9 +61,9 @@ class AuditRecord(NamedTuple):
 
     `unread` are the mailboxes that it could not read. Of those that it has read, `unjudged` are of users whose records
     are not whole. `unknown` messages of the others are in one of the folders where they may be.
-    `bounces` are delivery reports about loadsim's messages by their status (RFC 3463), or `unknown`. `counts` has the
-    number of faults by code, `findings` the first of each code. Faults that the run's scenario has `allowed` miss no
-    criterion.
+    `bounces` are delivery reports about loadsim's messages by their status (RFC 3463), or `unknown`, and automatic
+    replies to them. `counts` has the number of faults by code, `findings` the first of each code. Faults that the run's
+    scenario has `allowed` miss no criterion.
     """
 
     run: str
@@ -90,6 +94,8 @@ class AuditRecord(NamedTuple):
             incomplete = self.unread or self.unjudged / max(1, self.mailboxes) > most_lost
             severity = None if incomplete else Severity.DEGRADED
             found.append(finding(Code.AUDIT_INCOMPLETE, "", severity, **values))
+        if replies := self.bounces.get(AUTOMATIC_REPLY):
+            found.append(finding(Code.AUTOMATIC_REPLIES, replies=replies))
         if missed := self.missed:
             found.append(finding(Code.MAIL_FAULTS, accounts=self.mailboxes, faults=_words(missed)))
         if self.allowed:

@@ -359,10 +359,18 @@ def test_a_wrong_password_is_bad_input(lab: Lab, tmp_path: Path, capsys: pytest.
     assert "wrong-word" not in error
 
 
+def automatic_reply(message: bytes) -> bytes:
+    found = re.search(rb"(?im)^Message-ID: (<[^>]*>)", message)
+    assert found is not None
+    head = b"From: away@example.test\r\nSubject: Auto: away\r\nAuto-Submitted: auto-replied (vacation)\r\n"
+    return head + b"In-Reply-To: %b\r\n\r\nI am away.\r\n" % found[1]
+
+
 class Relaying(Accepting):
     """Relays accepted messages to a real server; `answers` gives the reply to RCPT, None to accept.
 
-    `members` are those of its lists, by address; `leaves_out`: a sender gets no copy of their own message.
+    `members` are those of its lists, by address; `leaves_out`: a sender gets no copy of their own message. The address
+    `on_vacation` answers new mail as RFC 5230 section 5.8 has it.
     """
 
     def __init__(
@@ -371,8 +379,10 @@ class Relaying(Accepting):
         answers: Callable[[str, str], str | None],
         members: Mapping[str, Sequence[str]],
         leaves_out: bool,
+        on_vacation: str,
     ) -> None:
         super().__init__()
+        self._on_vacation = on_vacation
         self._leaves_out = leaves_out
         self._server = server
         self._answers = answers
@@ -391,19 +401,31 @@ class Relaying(Accepting):
         if self._leaves_out:
             recipients = [each for each in recipients if each != envelope.mail_from]
         await asyncio.to_thread(submit, self._server.services, str(envelope.mail_from), recipients, message)
+        if self._on_vacation in recipients:
+            reply = automatic_reply(message)
+            await asyncio.to_thread(submit, self._server.services, "<>", [str(envelope.mail_from)], reply)
         return "250 relayed"
 
 
 def relayed(
-    lab: Lab, wait_s: float, answers: Callable[[str, str], str | None], leaves_out: bool = False
+    lab: Lab, wait_s: float, answers: Callable[[str, str], str | None], leaves_out: bool = False, on_vacation: str = ""
 ) -> ServerReport:
     async def work() -> ServerReport:
         members = distribution_lists(lab.scenario)
-        async with aiosmtpd(Relaying(lab.server, answers, members, leaves_out)) as (port, _):
+        async with aiosmtpd(Relaying(lab.server, answers, members, leaves_out, on_vacation)) as (port, _):
             services = replace(lab.services, smtp=endpoint(port))
             return await check_server(lab.workload, services, silent, wait_s)
 
     return asyncio.run(work())
+
+
+def test_automatic_replies_are_named_and_removed(lab: Lab) -> None:
+    before = lab.snapshots()
+    report = relayed(lab, 20.0, lambda _, recipient: None, on_vacation=lab.accounts[0].address)
+    found = {each.subject: each.finding for each in report.mail}["automatic replies"]
+    assert found is not None and found.code is Code.AUTOMATIC_REPLIES and found.values["replies"]
+    assert (report.can_run, report.wrong, report.leftovers) == (True, [], ())
+    assert lab.snapshots() == before
 
 
 FIRST_AND_LAST = 2

@@ -147,6 +147,26 @@ def test_reports_that_return_our_mail_go(lab: Lab) -> None:
     assert [each.message for each in lab.snapshots()[0][INBOX]] == [delivery_report(FOREIGN % 1), downtime]
 
 
+AUTOMATIC = b"From: away@example.test\r\nAuto-Submitted: auto-replied\r\nIn-Reply-To: <%b>\r\n\r\naway\r\n"
+OWN_ID = b"n2.1.20261129T083441Z-0a1b2c@" + DOMAIN.encode()
+
+
+def test_automatic_replies_to_our_mail_go(lab: Lab) -> None:
+    """Not those of a person, nor those to others' mail."""
+    reply = AUTOMATIC % OWN_ID
+    others = [
+        reply.replace(b"auto-replied", b"no"),
+        reply.replace(b"Auto-Submitted", b"X-Was"),
+        AUTOMATIC % b"2026.1.abc@elsewhere.test",
+        AUTOMATIC % OWN_ID.replace(b"n2.1", b"m2.1"),
+        AUTOMATIC % OWN_ID.replace(DOMAIN.encode(), b"elsewhere.test"),
+    ]
+    for each in (reply, *others):
+        lab.put(1, INBOX, each)
+    run(lab)
+    assert [each.message for each in lab.snapshots()[0][INBOX]] == others
+
+
 _QUOTED = b"\r\n".join(b"> " + line for line in own_message(1).split(b"\r\n"))
 _REPORT = delivery_report(own_message(1))
 LETTERS = {

@@ -59,6 +59,7 @@ def place(tmp_path: Path) -> Path:
     [
         ({}, 0, set()),
         ({"unknown": 9}, 0, {Code.MAIL_UNKNOWN}),
+        ({"bounces": {"5.1.1": 1, "automatic reply": 50}}, 0, {Code.AUTOMATIC_REPLIES}),
         ({"unknown": 10}, 1, {Code.MAIL_UNKNOWN}),
         ({"unjudged": 1}, 3, {Code.AUDIT_INCOMPLETE}),
         ({"unjudged": 1, "mailboxes": 100}, 0, {Code.AUDIT_INCOMPLETE}),

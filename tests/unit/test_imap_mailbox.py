@@ -636,7 +636,7 @@ def test_folded_header_fields_are_one_line() -> None:
     assert header is not None
     assert (header.subject, header.message_id) == ("one two", "<n1.1.initial@example.test>")
     assert header.tag == evidence_of(1)
-    assert origin_of(fetched) == ("user1@example.test", "<n1.1.initial@example.test>")
+    assert origin_of(fetched) == ("user1@example.test", "<n1.1.initial@example.test>", "")
 
 
 def test_html_is_the_text_where_there_is_no_other() -> None:

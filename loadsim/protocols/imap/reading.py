@@ -43,12 +43,12 @@ def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
     )
 
 
-def origin_of(fetched: Fetched) -> tuple[str, str]:
-    """Return the sender's address and the Message-ID; "" if the envelope lacks one."""
+def origin_of(fetched: Fetched) -> tuple[str, str, str]:
+    """Return the sender's address, the Message-ID and In-Reply-To; "" if the envelope lacks one."""
     envelope = fetched.envelope
     if envelope is None:
-        return "", ""
-    return next(_addresses(envelope.sent_by), ""), text_of(envelope.message_id)
+        return "", "", ""
+    return next(_addresses(envelope.sent_by), ""), text_of(envelope.message_id), text_of(envelope.in_reply_to)
 
 
 def evidence_of(fetched: Fetched) -> MessageTag | None:
