@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from loadsim.analysis.criteria import AUDIT
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary
 from loadsim.findings.catalogue import Code
@@ -38,7 +39,7 @@ def describe_answer(
 ) -> Document:
     """Return the answer; of a report, `chart` opens it, and `over_time` and `of_log` need the log."""
     figures, verdict = summary.figures, summary.verdict
-    facts = brief_facts(figures, verdict.ended_early, invalid=is_invalid(summary))
+    facts = brief_facts(figures, verdict.ended_early, invalid=is_invalid(summary), all_well=_all_mail_is_well(summary))
     commands = (command_table(figures.commands, figures.window_s),) if figures.commands else ()
     sections = (
         Section("", chart),
@@ -59,6 +60,17 @@ def describe_answer(
         verdict=verdict_line(summary),
         tone=summary.tone,
         sections=(*sections, *of_log),
+    )
+
+
+def _all_mail_is_well(summary: Summary) -> bool:
+    """Return True if an audit has judged all mail, and found no fault that the scenario does not allow."""
+    results = [one for one in summary.criteria if one.name.startswith(AUDIT)]
+    doubts = {Code.AUDIT_INCOMPLETE, Code.MAIL_FAULTS_ALLOWED, Code.MAIL_UNKNOWN}
+    return (
+        bool(results)
+        and all(one.passed for one in results)
+        and doubts.isdisjoint({one.code for one in summary.verdict.findings})
     )
 
 

@@ -23,7 +23,7 @@ Fact = tuple[str, str]
 """A name, and the words for it."""
 
 
-def brief_facts(figures: Figures, ended_early: bool, *, invalid: bool) -> list[Fact]:
+def brief_facts(figures: Figures, ended_early: bool, *, invalid: bool, all_well: bool) -> list[Fact]:
     """Return what was run, and what happened, in a few lines."""
     facts = [("Run", ", ".join(filter(None, (figures.name, figures.run))) or "unnamed")]
     if figures.server:
@@ -33,7 +33,9 @@ def brief_facts(figures: Figures, ended_early: bool, *, invalid: bool) -> list[F
     facts.append(("Load", f"{count(figures.users, 'user')}; {_tasks_per_s(figures)}"))
     facts.append(("Throughput", _throughput(figures.throughput)) if figures.throughput else ("Day", day_words(figures)))
     facts += [("Tasks in the window", _tasks(figures)), *_failures(figures)]
-    facts += [("Delivery", _delivery(figures, ended_early)), *resource_facts(figures.resources)]
+    facts.append(("Delivery", _delivery(figures, ended_early)))
+    facts += [("Audit", "all mail is where it must be, as it was sent")] if all_well else []
+    facts += resource_facts(figures.resources)
     return facts if invalid else [*facts, *_of_drivers(figures, "Score", _score_interval)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from compared_runs import decided, write_run
-from documents import listed
+from documents import all_tables, listed
 from junit_rules import cases_of
 from small_runs import written
 from timing_samples import ENDED
@@ -23,7 +23,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
-from loadsim.report.answer import verdict_words
+from loadsim.report.answer import describe_answer, verdict_words
 from loadsim.report.audit import audit_blocks, describe_audit
 from loadsim.report.document import Table
 from loadsim.report.junit import verdict_junit
@@ -79,6 +79,8 @@ def test_the_audit_decides_with_the_verdict(place: Path, changes: Any, status: i
     verdict = summarise([place]).verdict
     assert {one.code for one in verdict.findings} - before == codes
     assert verdict.exit_status == record.exit_status(0.01) == status
+    facts = {row[0] for table in all_tables(describe_answer(summarise([place]))) for row in table.rows}
+    assert ("Audit" in facts) == (codes <= {Code.AUTOMATIC_REPLIES})
     assert audit_in([place], record.run) == record
 
 
