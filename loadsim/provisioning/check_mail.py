@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from loadsim.errors import TaskFailed
+from loadsim.errors import ConfigError, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
-from loadsim.model.ports import INBOX, Account, Probing, Provisioning, ServerOffer, Services
+from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Probing, Provisioning, ServerOffer, Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
@@ -20,10 +20,12 @@ from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
 from loadsim.provisioning.inspect import bounce_status
 from loadsim.provisioning.server_report import Observation, ServerFacts, lacking
-from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, preparing_driver, visit
+from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, name_of, preparing_driver, visit
 
 POLL_S = 0.25
 """The interval in which the Inbox is listed for a message that has been accepted."""
+
+CHANGED_FLAGS = frozenset(map(str.lower, RESET_FLAGS))
 
 LEFT_OUT_S = 3.0
 """The wait for the sender's own copy of a message to a list, once all other members have theirs."""
@@ -90,6 +92,33 @@ async def expunge_replies(check: Check, account: Account, mailbox: Provisioning)
     check.replies += len(found)
     if found:
         await mailbox.expunge(found)
+
+
+async def refuse_others(check: Check) -> None:
+    """Raise `ConfigError` if a message in an Inbox changes, though no session of the check changes it.
+
+    For a check that is about to accuse the server: a filter or a mail program may work on an empty Inbox, too.
+    """
+
+    async def work(account: Account, mailbox: Provisioning) -> str:
+        outgoing = check.post.compose(account, {account.number: account.address})
+        await mailbox.append(INBOX, outgoing.message)
+        deadline = time.monotonic() + FIRST_POLL_S
+        while time.monotonic() < deadline:
+            tags = {each.tag: each.flags & CHANGED_FLAGS for each in (await mailbox.listing([INBOX]))[INBOX]}
+            flags = next((flags for tag, flags in tags.items() if tag is not None and tag.id == outgoing.id), None)
+            if flags is None or flags:
+                return f"removed from {INBOX}" if flags is None else f"flagged {' '.join(sorted(flags))} in {INBOX}"
+            await asyncio.sleep(POLL_S)
+        return ""
+
+    accounts = [place.account for place in check.own]
+    for account, change in zip(accounts, await visit(accounts, check.services, work, lambda *_: None), strict=True):
+        if change and isinstance(change, str):
+            raise ConfigError(
+                f"{name_of(account)}: expected that no other program uses it, found a message of this check {change}:"
+                " end mail programs and filters there; without any, the server changes mail by itself"
+            )
 
 
 async def check_mail(check: Check) -> None:

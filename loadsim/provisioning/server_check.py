@@ -25,7 +25,7 @@ from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_facts import facts_of
 from loadsim.provisioning.check_folders import CheckPlace, count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
-from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, expunge_replies, probe
+from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, expunge_replies, probe, refuse_others
 from loadsim.provisioning.check_state import state_of, try_state
 from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
 from loadsim.provisioning.manifest import AccountTaken
@@ -103,6 +103,9 @@ async def check_server(
             completed = await try_state(check)
         progress("mail")
         await check_mail(check)
+        if checks.violations or any(each.lacks for each in (*check.server, *check.mail, *_failures(check))):
+            progress("other programs")
+            await refuse_others(check)
         await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
     finally:
         progress("remove")
@@ -115,13 +118,11 @@ async def check_server(
         check.mail.append(
             Observation("automatic replies", seen, finding(Code.AUTOMATIC_REPLIES, replies=check.replies))
         )
-    tasks = _merged(check.tasks)
-    failed = [task.failure for task in tasks if task.failure is not None]
     return ServerReport(
         accounts=tuple(account.login for account in check.accounts),
         server=(*offers(check.workload, limited, check.places, check.smtp), *check.server),
-        tasks=tasks,
-        facts=facts_of(check, [*check.server, *check.mail, *failed]),
+        tasks=_merged(check.tasks),
+        facts=facts_of(check, [*check.server, *check.mail, *_failures(check)]),
         mail=(
             *check.mail,
             *limits(workload, check.places, check.smtp),
@@ -200,6 +201,10 @@ async def _do_tasks(check: Check) -> None:
     async with asyncio.TaskGroup() as group:
         for user, partner in zip(users, [*users[1:], users[0]], strict=True):
             group.create_task(one(user, partner))
+
+
+def _failures(check: Check) -> list[Observation]:
+    return [tried.failure for task in check.tasks for tried in task.tried if tried.failure is not None]
 
 
 def _merged(checks: Iterable[TaskCheck]) -> tuple[TriedTask, ...]:

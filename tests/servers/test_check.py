@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from threading import Event
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -179,6 +180,27 @@ def test_another_loadsim_that_used_the_accounts_meanwhile_is_named(lab: Lab) -> 
     assert any("Calendar" in mailbox for mailbox in lab.snapshots())
     asyncio.run(clean(lab.scenario, lab.services, False, quiet))
     assert lab.snapshots() == before
+
+
+def test_a_filter_that_empties_an_inbox_is_named_before_the_server_is_accused(lab: Lab) -> None:
+    """Its mail would be missing, and messages gone that no session removed."""
+    over = Event()
+
+    def file_mail() -> None:
+        with logged_on(lab.server, lab.accounts[0]) as client:
+            client.select("INBOX")
+            while not over.wait(0.02):
+                client.uid("STORE", "1:*", "+FLAGS", r"(\Deleted)")
+                client.expunge()
+
+    with ThreadPoolExecutor(1) as pool:
+        filtering = pool.submit(file_mail)
+        try:
+            with pytest.raises(ConfigError, match=r"no other program uses it, found .* removed from INBOX"):
+                check(lab, wait_s=1.0)
+        finally:
+            over.set()
+        filtering.result()
 
 
 @pytest.mark.nightly(part="drivers")
