@@ -18,7 +18,7 @@ from provisioning import SERVERS_FLAGS
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
-from loadsim.model.ports import INBOX, Account, Flag, Part
+from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Flag, Part
 from loadsim.protocols.imap.grammar import MOST_SECTIONS
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
@@ -454,6 +454,19 @@ async def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
         (new,) = await box.headers(INBOX, 50)
         await box.flag([new.ref], Flag.SEEN)
         assert await box.arrived() == []
+
+
+async def test_special_uses_in_a_plain_list_name_folders() -> None:
+    """Also without SPECIAL-USE (RFC 6154 section 2), and wherever the folder is in the list."""
+
+    async def script(peer: Peer) -> None:
+        listed = (b'() "/" INBOX', b'() "/" "Sent Items"', b'(\\Sent) "/" Sent')
+        await peer.answer(rb"LIST .*", *(b"* LIST " + each for each in listed))
+        await peer.answer(rb"STATUS Sent .*", b"* STATUS Sent (MESSAGES 7)")
+
+    async with scripted(script) as (box, _):
+        assert await box.folders() == [INBOX, "%=Sent Items", SENT_ITEMS]
+        assert await box.message_count(SENT_ITEMS) == 7
 
 
 async def test_a_session_that_breaks_behind_an_answer_is_told() -> None:

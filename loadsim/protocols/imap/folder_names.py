@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from loadsim.errors import ServerRefused
@@ -114,8 +114,13 @@ async def read_names(ask: Ask, offered: Container[str], settings: FolderSettings
         with suppress(ServerRefused):
             answer = await ask("LIST", '""', '"*"', *returned)
             entries = [entry for entry in answer if isinstance(entry, ListEntry)]
-            uses = [(entry.name, use) for entry in entries for _, use in _SPECIAL_USES if use in entry.attributes]
+            uses = uses_in(entries)
     return names_of(settings, namespaces, tuple(uses))
+
+
+def uses_in(entries: Iterable[ListEntry]) -> list[tuple[str, str]]:
+    """Return the listed names on the server that have special uses, with these."""
+    return [(entry.name, use) for entry in entries for _, use in _SPECIAL_USES if use in entry.attributes]
 
 
 @lru_cache(maxsize=64)
@@ -130,9 +135,16 @@ def names_of(settings: FolderSettings, namespaces: Namespaces | None, uses: Iter
     rest = (*namespaces.personal[1:], *namespaces.other) if namespaces is not None else ()
     plain = FolderNames(prefix, personal.separator, tuple(namespace.prefix for namespace in rest))
     own = {folder: path for folder, path in settings.paths.items() if folder != path}
+    return with_uses(replace(plain, own=tuple(own.items())), settings, uses)
+
+
+def with_uses(names: FolderNames, settings: FolderSettings, uses: Iterable[tuple[str, str]]) -> FolderNames:
+    """Return names with the paths of special uses, for folders that have none by the settings or by an earlier use."""
+    plain, own = replace(names, own=()), dict(names.own)
     for folder, use in _SPECIAL_USES:
         named = next((plain.folder(name) for name, stated in uses if stated == use), None)
-        if named is None or folder in settings.paths or named in (INBOX, *own.values()) or may_be_made(named):
+        if named is None or folder in {**settings.paths, **own} or named in (INBOX, *own.values()):
             continue
-        own[folder] = named
-    return FolderNames(plain.prefix, plain.separator, plain.others, tuple(own.items()))
+        if not may_be_made(named):
+            own[folder] = named
+    return replace(names, own=tuple(own.items()))

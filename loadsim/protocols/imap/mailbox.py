@@ -85,6 +85,7 @@ class ImapMailbox:
         names: list[str] = []
         with self.session as connection:
             answer = await connection.send("LIST", b'""', b'"*"')
+            self.session.take_listed(answer.data)
             for portion in portions(answer.data):
                 names += [name for entry in portion if (name := self._own_folder(entry)) is not None]
                 if answer.data:
@@ -274,6 +275,7 @@ class ImapMailbox:
         if "LIST-STATUS" in self.session.offered:
             with self.session as connection:
                 answer = await connection.send("LIST", b'""', b'"*"', b"RETURN (STATUS %b)" % items)
+            self.session.take_listed(answer.data)
             folders = [name for entry in answer.data if (name := self._own_folder(entry)) is not None]
             status = self._statuses(answer.data, folders)
             unknown = [folder for folder in self._parents(folders) if status[folder] is None]
@@ -430,7 +432,6 @@ class ImapMailbox:
         """Return the folder in an answer to LIST; None if it is not the user's, or holds only folders."""
         if not isinstance(entry, ListEntry):
             return None
-        self.session.take_separator(entry.delimiter)
         if entry.attributes & {"\\noselect", "\\nonexistent"}:
             return None
         return self.session.names.folder(entry.name)

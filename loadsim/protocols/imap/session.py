@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,10 +15,10 @@ from loadsim.protocols.imap.authenticate import log_on
 from loadsim.protocols.imap.commands import mailbox
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.connection_port import ImapConnection, MakeConnection
-from loadsim.protocols.imap.folder_names import PLAIN, Ask, FolderNames, read_names
+from loadsim.protocols.imap.folder_names import PLAIN, Ask, FolderNames, read_names, uses_in, with_uses
 from loadsim.protocols.imap.grammar import number_of
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
-from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Response
+from loadsim.protocols.imap.responses import Condition, Exists, Expunged, ListEntry, Response
 from loadsim.protocols.imap.state_rules import UserCheck
 from loadsim.protocols.imap.under_way import Answer
 
@@ -178,10 +178,16 @@ class ImapSession:
         """Return the server's name of a folder, as the argument of a command."""
         return mailbox(self.names.on_server(folder))
 
-    def take_separator(self, separator: str | None) -> None:
-        """Take the separator in an answer to LIST, if the server has no NAMESPACE to state it."""
-        if "NAMESPACE" not in self.offered and separator != self.names.separator:
+    def take_listed(self, answer: Iterable[Response]) -> None:
+        """Take what the server states in an answer to LIST, if it does not offer to state it otherwise.
+
+        These are the separator, without NAMESPACE, and special uses, without SPECIAL-USE (RFC 6154 section 2).
+        """
+        listed = [entry for entry in answer if isinstance(entry, ListEntry)]
+        if listed and "NAMESPACE" not in self.offered and (separator := listed[-1].delimiter) != self.names.separator:
             self.names = replace(self.names, separator=separator)
+        if "SPECIAL-USE" not in self.offered | self.endpoint.ignored and (uses := uses_in(listed)):
+            self.names = with_uses(self.names, self.folders, uses)
 
     # --- the open folder ---
 
