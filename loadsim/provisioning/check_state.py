@@ -154,5 +154,7 @@ def state_of(checks: StateChecks, others: Sequence[int] = (), completed: bool = 
     if others:
         users = ", ".join(map(str, others))
         yield Observation("state", f"not judged by others' mail in the Inbox of user {users}")
+    elif not checks.users:
+        yield Observation("state", "not judged: only the driver imap compares responses")
     elif completed and not broken:
         yield Observation("state", "no response contradicts an earlier one")

@@ -257,6 +257,13 @@ def test_others_mail_excuses_a_server_in_that_mailbox_only() -> None:
     assert accused == [["gone", "flags"], ["gone"]]
 
 
+def test_no_server_is_cleared_that_was_not_looked_at() -> None:
+    used = StateChecks(1.0)
+    used.of(1, object)
+    seen = [[each.seen[:10] for each in state_of(*each)] for each in ((StateChecks(1.0),), (used, (), False), (used,))]
+    assert seen == [["not judged"], [], ["no respons"]]
+
+
 def test_a_mailbox_above_the_limit_is_not_checked() -> None:
     huge = ["C: SELECT INBOX", f"S: * {MOST_MESSAGES + 1} EXISTS", *OPEN[2:], "C: NOOP", "S: * 2 EXISTS", "S: OK"]
     assert Dialogue().play(huge) == []
