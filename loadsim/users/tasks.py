@@ -134,7 +134,7 @@ async def _show(user: UserMail, header: Header) -> Structure:
 async def _part(
     user: UserMail, header: Header, part: Part, least: int, text_of: Structure | None = None
 ) -> bytes | bytearray:
-    """Fetch a file, or a structure's text, of at least this size. Raises `MailMissing`, and records it, if some is lost."""
+    """Fetch a file, or a structure's text, of at least this size. Raises and records `MailMissing` if less is there."""
     with user.stored.must_be_whole(header):
         data = await user.mailbox.part(header.ref, part)
         stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
