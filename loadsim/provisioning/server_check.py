@@ -257,7 +257,9 @@ async def _remove(check: Check) -> list[str | ConfigError]:
             if more.get(INBOX, 0) > 0:
                 await expunge_replies(check, account, mailbox)
                 more |= await _more(mailbox, place, [INBOX])
-            remains += [f"{count} more messages than before in {folder}" for folder, count in more.items() if count > 0]
+            remains += [
+                f"more messages than before in {folder}: {count}" for folder, count in more.items() if count > 0
+            ]
             await restore_folders(place, account, mailbox, existing)
         return f"{name_of(account)}: {'; '.join(remains)}" if remains else ""
 

@@ -611,9 +611,8 @@ def test_messages_that_a_server_puts_in_place_of_copies_are_named(lab: Lab) -> N
         report = asyncio.run(check_server(lab.workload, replace(lab.services, imap=imap), silent))
     assert "copy-differs" in [one.values["rule"] for one in report.wrong]
     (left,) = [each for each in report.leftovers if lab.accounts[0].login in each]
-    assert {
-        folder: int(times) for times, folder in re.findall(r"(\d+) more messages than before in ([^;]+)", left)
-    } == copied
+    more = re.findall(r"more messages than before in ([^:;]+): (\d+)", left)
+    assert {folder: int(times) for folder, times in more} == copied
 
 
 def bare(line: bytes, literal: bytes) -> bytes:
