@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
@@ -15,13 +16,27 @@ ACCOUNTS_CSV = "accounts.csv"
 SECRET = 0o600
 PUBLIC = 0o644
 
+_NAME = re.compile(r"(?!#)[^!%':\s]+")
+
 
 def dovecot_passwords(accounts: Iterable[Account]) -> str:
     """Return a passdb `passwd-file` of Dovecot: `login:{PLAIN}password` per line. Keep it secret.
 
     Colons separate the fields, so a password with a colon is written in Base64, which Dovecot decodes.
     """
-    return "".join(f"{account.login}:{_password(account.password)}\n" for account in accounts)
+    return "".join(f"{_name(account.login)}:{_password(account.password)}\n" for account in accounts)
+
+
+def _name(name: str) -> str:
+    """Return a name that begins a line. Raises `ConfigError` for one that a server would take for another.
+
+    There, # begins a comment. Dovecot escapes the apostrophe before it looks for a name, and replaces %; to Postfix, %
+    and ! are routes.
+    """
+    if not name.isprintable() or not _NAME.fullmatch(name):
+        expected = "names for Dovecot and Postfix without !, %, ', colon, white space and # in front"
+        raise ConfigError(f"accounts: expected {expected}, found {name!r}")
+    return name
 
 
 def _password(password: str) -> str:
@@ -37,20 +52,22 @@ def dovecot_users(accounts: Iterable[Account]) -> str:
     """
     lines: list[str] = []
     for account in accounts:
-        lines.append(f"{account.login}:::::::\n")
+        lines.append(f"{_name(account.login)}:::::::\n")
         if account.address != account.login:
-            lines.append(f"{account.address}:::::::userdb_user={account.login}\n")
+            lines.append(f"{_name(account.address)}:::::::userdb_user={account.login}\n")
     return "".join(lines)
 
 
 def postfix_mailboxes(accounts: Iterable[Account]) -> str:
     """Return a table for Postfix's `virtual_mailbox_maps`. For delivery by LMTP, only the keys matter."""
-    return "".join(f"{account.address}\t{account.login}\n" for account in accounts)
+    return "".join(f"{_name(account.address)}\t{account.login}\n" for account in accounts)
 
 
 def postfix_aliases(lists: Mapping[str, Sequence[str]]) -> str:
     """Return a table for Postfix's `virtual_alias_maps`: each list with its members, one to a continuation line."""
-    return "".join(f"{address}\t" + ",\n\t".join(members) + "\n" for address, members in lists.items() if members)
+    return "".join(
+        f"{address}\t" + ",\n\t".join(map(_name, members)) + "\n" for address, members in lists.items() if members
+    )
 
 
 def aliases(lists: Mapping[str, Sequence[str]]) -> str:
@@ -59,7 +76,7 @@ def aliases(lists: Mapping[str, Sequence[str]]) -> str:
     sendmail, Exim (`lsearch`) and Postfix read this.
     """
     return "".join(
-        f"{address.rpartition('@')[0]}: " + ",\n  ".join(members) + "\n"
+        f"{address.rpartition('@')[0]}: " + ",\n  ".join(map(_name, members)) + "\n"
         for address, members in lists.items()
         if members
     )
@@ -67,7 +84,7 @@ def aliases(lists: Mapping[str, Sequence[str]]) -> str:
 
 def address_aliases(lists: Mapping[str, Sequence[str]]) -> str:
     """Return aliases with the whole address of each list, for Courier and OpenSMTPD, which continues no line."""
-    return "".join(f"{address}: {', '.join(members)}\n" for address, members in lists.items() if members)
+    return "".join(f"{address}: {', '.join(map(_name, members))}\n" for address, members in lists.items() if members)
 
 
 def csv_accounts(accounts: Iterable[Account]) -> str:

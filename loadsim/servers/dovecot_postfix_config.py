@@ -102,6 +102,10 @@ ssl = {"no" if tls == "none" else "yes"}
 {dialect.cleartext}
 auth_mechanisms = plain login
 auth_failure_delay = 0
+# Names as they are: by default, some characters are refused, capitals become small letters, and +x is cut off.
+auth_username_chars =
+auth_username_format = {dialect.user}
+recipient_delimiter =
 {dialect.passdb.format(layout.passwords)}
 {dialect.userdb.format(layout.users)}
 

@@ -88,6 +88,18 @@ def test_passwords_of_others_are_not_exported(tmp_path: Path, layout: str) -> No
     assert export([master], LISTS, "aliases", tmp_path / "out")
 
 
+@pytest.mark.parametrize("name", ["#1", "a:b", "a b", "a\xa0b", "a%u", "o'brien", "b!a"])
+def test_a_name_that_a_table_would_read_as_another_is_refused(name: str, tmp_path: Path) -> None:
+    """As a comment, or a shorter name. CSV has any."""
+    for odd in (replace(ACCOUNTS[0], login=name), replace(ACCOUNTS[0], address=f"{name}@{DOMAIN}")):
+        with pytest.raises(ConfigError, match="expected names without"):
+            export([ACCOUNTS[1], odd], {}, "dovecot", tmp_path / "out")
+        assert export([odd], {}, "csv", tmp_path / f"csv{len(odd.login)}")
+    with pytest.raises(ConfigError, match="expected names without"):
+        export([odd], {}, "postfix", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_verb_writes_the_scenario_s_population(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`topology export` writes all users of the scenario, overrides included, and says where."""
     path = tmp_path / "forty.yaml"

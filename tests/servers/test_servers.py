@@ -229,6 +229,21 @@ def test_one_user_gets_mail_by_all_connections_at_once(real: DovecotPostfix) -> 
 
 
 @pytest.mark.system
+def test_names_are_taken_as_they_are(dovecot_postfix: StartDovecotPostfix) -> None:
+    """Capitals, and the characters of a local part (RFC 5321 section 4.1.2)."""
+    names = ["User.One", *(f"a{sign}b" for sign in "#$&*+/=?^_`{|}~-"), "=c"]
+    accounts = [Account(number, name, f"{name}@{DOMAIN}", "secret") for number, name in enumerate(names, 1)]
+    everybody = [account.address for account in accounts]
+    server = dovecot_postfix(accounts, {FEW: everybody})
+    with ExitStack() as stack:
+        counts = {account.login: stack.enter_context(idling(server, account)) for account in accounts}
+        assert submit(server.services, everybody[0], [FEW], MESSAGE) == {}
+        assert {login: next_count() for login, next_count in counts.items()} == dict.fromkeys(names, 1)
+        assert submit(server.services, everybody[1], everybody, MESSAGE) == {}
+        assert {login: next_count() for login, next_count in counts.items()} == dict.fromkeys(names, 2)
+
+
+@pytest.mark.system
 def test_no_mail_leaves_the_real_server(real: DovecotPostfix) -> None:
     """Addresses outside are refused even to those who authenticated; so are unknown users of the domain."""
     smtp = real.services.smtp
