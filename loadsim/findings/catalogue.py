@@ -567,7 +567,9 @@ class Code(Enum):
         "a cache did not reach its size, so the disks were not measured as they will be used",
         "use larger mailboxes, or a smaller cache",
     )
-    FEW_READS = _too_small("{where} made {made:read} from the disk, at least {limit} needed", "use a longer duration")
+    FEW_READS = _too_small(
+        "{where} made {made:read} from the disk, at least {limit} needed", "use a longer duration, or larger mailboxes"
+    )
     FEW_LOG_WRITES = _too_small(
         "{where} made {made:log write}, at least {limit} needed", "use a longer duration, or fewer lazy changes"
     )
@@ -598,7 +600,10 @@ class Code(Enum):
     KERNEL_ERRORS = _fault(
         "the kernel logged errors: {errors}", "look whether they are of the disks (dmesg), repair them, and run again"
     )
-    STORAGE_SHORT = _note("a short test of {length_s}; published ones take 2 h", "use the default duration")
+    STORAGE_SHORT = _degraded(
+        "a short test of {length_s}; published ones take 2 h, so that no cache of the host has all",
+        "use the default duration",
+    )
     MACHINE_RESTARTED = _too_small(
         "the machine was started again during a load: messages were verified by their checksums only, and lost ones"
         " would not be noticed",

@@ -88,11 +88,16 @@ def describe_storage(recording: Recording) -> Document:
     )
 
 
+def result_word(verdict: Verdict) -> str:
+    if verdict.validity != "invalid" and not verdict.passed:
+        return "failed"
+    return "passed" if verdict.validity == "valid" else verdict.validity
+
+
 def verdict_words(recording: Recording, verdict: Verdict) -> str:
     """Return the result of a test; with a load, also what was reached of the target."""
-    passed = "passed" if verdict.passed else "failed"
-    words = f"{recording.header.test} test {passed if verdict.validity == 'valid' else verdict.validity}"
-    if recording.header.test in LOADED and verdict.validity == "valid":
+    words = f"{recording.header.test} test {result_word(verdict)}"
+    if recording.header.test in LOADED and verdict.validity != "invalid":
         achieved, target = recording.together.iops, recording.scenario.target_iops
         words += f": {achieved:,.1f} of {target:,.1f} reads and writes per second"
     return words

@@ -100,8 +100,18 @@ class Log:
         self.written_bytes += len(content)
         self._writing_ns += time.perf_counter_ns() - began_ns
 
-    def sync(self) -> None:
+    def commit(self) -> None:
         """Return when the device has all that was written before the call."""
+        self._sync(Io.LOG_WRITE)
+
+    def sync(self) -> None:
+        """Sync the log for SQLite: before pages are written, and when it begins again, with the write lock held.
+
+        No durable change waits for what it has to sync, so that it says nothing about those.
+        """
+        self._sync(Io.SYNC)
+
+    def _sync(self, kind: Io) -> None:
         wanted = self.written_bytes
         with self._lock:
             if self._synced_bytes >= wanted:
@@ -109,7 +119,7 @@ class Log:
             now, writing_ns = self.written_bytes, self._writing_ns
             began_ns = time.perf_counter_ns() - writing_ns
             os.fdatasync(self._file)
-            self._io.add(Io.LOG_WRITE, began_ns, now - self._synced_bytes)
+            self._io.add(kind, began_ns, now - self._synced_bytes)
             self._synced_bytes = now
             self._writing_ns -= writing_ns
 

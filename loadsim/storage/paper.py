@@ -10,7 +10,7 @@ from loadsim.campaign.runs import DECIDING
 from loadsim.model.documents.yaml_reader import read_document
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import FAILED, PASSED, Block, Document, Listing, Section, table_of
-from loadsim.storage.document import TONES, describe_storage, setting, verdict_words
+from loadsim.storage.document import TONES, describe_storage, result_word, setting, verdict_words
 from loadsim.storage.recording import Recording
 from loadsim.storage.verdict import LOADED, judge
 
@@ -18,6 +18,8 @@ DISCLAIMER = (
     "The results are those of loadsim's storage test on this configuration. They are not part of Microsoft's Exchange"
     " Solution Reviewed Program, and Microsoft has not reviewed them."
 )
+
+RESULTS = {"passed": PASSED, "failed": FAILED}
 
 
 def load_paper(path: Path) -> tuple[Section, ...]:
@@ -42,7 +44,7 @@ def exit_status(tests: Sequence[Recording]) -> int:
 
 def describe_tests(tests: Sequence[Recording], paper: Sequence[Section] = ()) -> Document:
     """Return the report on several tests, at least one, after the sections of an author."""
-    status, passed = exit_status(tests), sum(judge(each).exit_status == 0 for each in tests)
+    status, passed = exit_status(tests), sum(result_word(judge(each)) == "passed" for each in tests)
     return Document(
         title="Storage",
         subtitle="",
@@ -59,7 +61,7 @@ def _results(tests: Sequence[Recording]) -> Block:
         "The tests",
         rows,
         ("Test", None, lambda row: f"{row[0]}: {row[1].header.test}"),
-        ("Result", None, lambda row: {0: PASSED, 1: FAILED}.get(judge(row[1]).exit_status, "invalid")),
+        ("Result", None, lambda row: RESULTS.get(word := result_word(judge(row[1])), word)),
         ("Why", None, lambda row: ", ".join(_deciding(row[1]))),
         ("Machine", None, lambda row: row[1].machine),
         ("Mailboxes", 0, lambda row: row[2].mailboxes),

@@ -22,7 +22,7 @@ class Io(StrEnum):
     READ = "read"  # a read of the database that reached the device
     WRITE = "write"  # a write to the database
     LOG_WRITE = "log_write"  # a write to the log, from the call until the device has it
-    SYNC = "sync"  # a wait until the device has the writes to the database
+    SYNC = "sync"  # a wait until the device has the writes to the database, or a log that no change waits for
     MAINTENANCE = "maintenance_read"  # a sequential read of the background maintenance
     REPLICATION = "replication_read"  # a read of the log for another copy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from loadsim.report.document import Table
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
 from loadsim.report.text import to_text
-from loadsim.storage.document import describe_storage, storage_json
+from loadsim.storage.document import describe_storage, storage_json, verdict_words
 from loadsim.storage.paper import describe_tests, exit_status, load_paper
 from loadsim.storage.recording import Recording
 from loadsim.storage.store import Io
@@ -117,6 +117,28 @@ def restarted() -> Recording:
 def test_what_measured_no_disk_is_not_valid(of: Recording, code: Code) -> None:
     assert code in codes(of)
     assert judge(of).validity == "invalid"
+
+
+def test_reads_that_another_cache_had_are_no_reads_of_the_disk() -> None:
+    """The share that must reach the disk follows from the sizes of cache and mailboxes."""
+    of = recording([[sample({**GOOD, Io.READ: (30.0, 0.1)}, operations={"read": 6000})] * TWO_HOURS])
+    assert codes(of) - {Code.BELOW_TARGET} == {Code.FEW_READS}
+    assert judge(of).validity == "invalid"
+    half = replace(of.scenario, cache=of.scenario.mailboxes * of.scenario.mailbox_size // 2)
+    of.header = of.header._replace(scenario=asdict(half))
+    assert codes(of) == {Code.BELOW_TARGET}
+
+
+@pytest.mark.parametrize(("length", "word"), [(TWO_HOURS, "passed"), (TWO_HOURS - 1, "degraded")])
+def test_a_short_test_fails_but_does_not_pass(length: int, word: str) -> None:
+    """Caches of the host or the controller may have served it; none makes it slower."""
+    good, slow = (recording([with_times(read=ms)[:length]]) for ms in (15.0, 25.0))
+    assert [verdict_words(each, judge(each)).split(":")[0] for each in (good, slow)] == [
+        f"performance test {word}",
+        "performance test failed",
+    ]
+    assert judge(slow).exit_status == 1
+    assert describe_tests([good, good]).verdict == f"{2 * (word == 'passed')} of 2 tests passed"
 
 
 SLOW, FEW, STALLED = (400.0, 25.0), (0.01, 25.0), (0.01, 600.0)

@@ -111,6 +111,20 @@ def test_every_durable_change_waits_for_the_device(opened: Opened) -> None:
         assert durable[Io.LOG_WRITE].bytes > 0
 
 
+def test_syncs_that_no_change_waits_for_are_no_log_writes(tmp_path: Path) -> None:
+    """SQLite syncs its log at a checkpoint, and when it starts again."""
+    with closing(opener("database", tmp_path / "store")()) as store:
+        store.io.take()
+        for number in range(200):
+            store.insert(key := KEYS[0] + number, MESSAGES.make(key, 0), durable=False)
+            store.settle()
+        found = summed([store.io.take()])
+        assert found[Io.LOG_WRITE].count == 0
+        assert found[Io.SYNC].count > 0
+        store.insert(key := KEYS[-1], MESSAGES.make(key, 0), durable=True)
+        assert summed([store.io.take()])[Io.LOG_WRITE].count == 1
+
+
 def test_maintenance_reads_everything_again_and_again(opened: Opened) -> None:
     with closing(opened()) as store:
         filled(store)
