@@ -25,7 +25,7 @@ from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_
 POLL_S = 0.25
 """The interval in which the Inbox is listed for a message that has been accepted."""
 
-CHANGED_FLAGS = frozenset(map(str.lower, RESET_FLAGS))
+CHANGED = frozenset(map(str.lower, RESET_FLAGS))
 
 LEFT_OUT_S = 3.0
 """The wait for the sender's own copy of a message to a list, once all other members have theirs."""
@@ -95,29 +95,34 @@ async def expunge_replies(check: Check, account: Account, mailbox: Provisioning)
 
 
 async def refuse_others(check: Check) -> None:
-    """Raise `ConfigError` if a message in an Inbox changes, though no session of the check changes it.
+    """Raise `ConfigError` if an Inbox is not one user's alone: a message in it changes, or it has another user's.
 
     For a check that is about to accuse the server: a filter or a mail program may work on an empty Inbox, too.
     """
+    accounts = [place.account for place in check.own]
+    probes = {account.number: check.post.compose(account, {account.number: account.address}) for account in accounts}
 
     async def work(account: Account, mailbox: Provisioning) -> str:
-        outgoing = check.post.compose(account, {account.number: account.address})
-        await mailbox.append(INBOX, outgoing.message)
+        await mailbox.append(INBOX, probes[account.number].message)
         deadline = time.monotonic() + FIRST_POLL_S
         while time.monotonic() < deadline:
-            tags = {each.tag: each.flags & CHANGED_FLAGS for each in (await mailbox.listing([INBOX]))[INBOX]}
-            flags = next((flags for tag, flags in tags.items() if tag is not None and tag.id == outgoing.id), None)
-            if flags is None or flags:
-                return f"removed from {INBOX}" if flags is None else f"flagged {' '.join(sorted(flags))} in {INBOX}"
+            stored = (await mailbox.listing([INBOX]))[INBOX]
+            run = check.host.run_id
+            flags = {each.tag.id: each.flags & CHANGED for each in stored if each.tag and each.tag.run == run}
+            for user, probe in probes.items():
+                if user != account.number and probe.id in flags:
+                    return f"that of user {user} there"
+            own = flags.get(probes[account.number].id)
+            if own is None or own:
+                return "it removed" if own is None else f"it flagged {' '.join(sorted(own))}"
             await asyncio.sleep(POLL_S)
         return ""
 
-    accounts = [place.account for place in check.own]
-    for account, change in zip(accounts, await visit(accounts, check.services, work, lambda *_: None), strict=True):
-        if change and isinstance(change, str):
+    for account, found in zip(accounts, await visit(accounts, check.services, work, lambda *_: None), strict=True):
+        if found and isinstance(found, str):
             raise ConfigError(
-                f"{name_of(account)}: expected that no other program uses it, found a message of this check {change}:"
-                " end mail programs and filters there; without any, the server changes mail by itself"
+                f"{name_of(account)}: {INBOX}: expected that a message of this check stays alone, found {found}: end"
+                " mail programs and filters there, give each user a mailbox; or the server changes mail by itself"
             )
 
 

@@ -167,7 +167,7 @@ service auth-worker {{
   process_limit = 1
 }}
 
-# Further settings, such as log-on methods or another mail_location, if this file exists.
+# Further settings, such as log-on methods or another format of mailboxes, if this file exists.
 !include_try {layout.dovecot_extra}
 """
 
