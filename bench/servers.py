@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ def keep(name: str, version: str, check: Mapping[str, Any], date: str, kept: Pat
 def document(kept: Path = KEPT) -> str:
     """Return the tables of all servers that are kept."""
     servers = [json.loads(path.read_text()) for path in kept.glob("*.json")]
-    servers.sort(key=lambda each: (each["name"], [int(part) for part in each["version"].split(".")]))
+    servers.sort(key=lambda each: (each["name"], [int(part) for part in re.findall(r"\d+", each["version"])]))
     offered = {_name(each): frozenset(each["facts"]["imap_capabilities"]) for each in servers}
     by_all = frozenset.intersection(*offered.values())
     by_some = {name: features - by_all for name, features in offered.items()}

@@ -80,16 +80,16 @@ def test_a_server_that_is_kept_stands_in_the_tables(tmp_path: Path) -> None:
     """By version, with the findings about it, but not those about the scenario."""
     finding = {"code": "server-state-wrong"}
     of_check = {"server": [{"finding": None}], "mail": [{"finding": finding}], "tasks": [{"failure": None}]}
-    for version, features in ("2.10", ["IDLE", "MOVE"]), ("2.9", ["IDLE"]):
+    for version, features in ("2.10-1", ["IDLE", "MOVE"]), ("2.9", ["IDLE"]):
         facts = asdict(ServerFacts(imap_capabilities=tuple(features), missing_folder="NO", announced_ms=1500.4))
         servers.keep(
             "Our Server", version, of_check | {"can_run": True, "facts": facts, "findings": []}, "now", tmp_path
         )
     rows = [line[2:-2].split(" | ") for line in servers.document(tmp_path).splitlines() if line[:1] == "|"]
     assert rows[2:4] == [
-        [f"Our Server {version}", "now", "", "1,500 ms", "", "", "server-state-wrong"] for version in ("2.9", "2.10")
+        [f"Our Server {version}", "now", "", "1,500 ms", "", "", "server-state-wrong"] for version in ("2.9", "2.10-1")
     ]
-    assert rows[-1] == ["`MOVE`", "Our Server 2.10"]
+    assert rows[-1] == ["`MOVE`", "Our Server 2.10-1"]
     assert "All offer `IDLE` after the log-on." in servers.document(tmp_path)
 
 
