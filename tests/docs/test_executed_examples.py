@@ -1,5 +1,6 @@
 """The commands of pages that need no mail server, executed as they stand in a directory with the files they expect."""
 
+import json
 import os
 import re
 import shutil
@@ -169,11 +170,12 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, home: Path, example_
 @pytest.mark.parametrize("page", pages_with(are_quick=False), ids=lambda page: page.name)
 def test_the_runs_of_a_page_do_what_it_says(page: Path, home: Path, embedded_server: StartEmbedded) -> None:
     """Commands that load a server, with the files that the page has the reader write before them."""
-    scenario = load_scenario(str(home / "scenario.yaml"), ["topology.0.users=5"])  # the most that a page asks for
-    services = embedded_server(*population_of(scenario)).services
+    lists = {"population": 6}  # the scenario's users; with `topology.0.users=5`, the most that a page asks for
+    scenario = load_scenario(str(home / "scenario.yaml"), ["topology.0.users=5", f"lists={json.dumps(lists)}"])
+    files = on(embedded_server(*population_of(scenario)).services) | {"lists": lists}
     for name in ("scenario", "my-server"):
-        written(home / f"{name}.yaml", **on(services))
-    written(home / "own.yaml", **on(services) | {"accounts": {"user": on(services)["accounts"]["user"]}})
+        written(home / f"{name}.yaml", **files)
+    written(home / "own.yaml", **files | {"accounts": {"user": files["accounts"]["user"]}})
     for name in ("results", "runs"):
         shutil.rmtree(home / name)
     typed = command_blocks()
