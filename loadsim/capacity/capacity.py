@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -104,6 +105,13 @@ class Capacity:
         return interval(self.runs, self.found) if self.found else None
 
     @property
+    def not_measured(self) -> Sequence[tuple[int, int]]:
+        """The ranges of numbers below the answer that no run has: the server may fail there."""
+        below = (run.users for run in self.judged if run.users <= (self.users or 0))
+        measured = sorted({self.terms.settings.least - 1, *below})
+        return [(low + 1, high - 1) for low, high in pairwise(measured) if high - low > 1]
+
+    @property
     def certain(self) -> bool:
         """True if the interval has each end that the search found, and at least one."""
         found, stated = self.found, self.interval
@@ -185,6 +193,7 @@ class Capacity:
             "users": self.users,
             "failed_users": found.high if found else None,
             "interval": self.interval and [*self.interval],
+            "not_measured": to_json(self.not_measured),
             "stopped_by": found.stopped_by if found else None,
             "certain": self.certain if found else None,
             "contended": self.contended if found else None,

@@ -135,6 +135,8 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
     if found.low is not None or found.high is not None or capacity.certain:
         lines.append(("Interval", interval(capacity)))
     if found.low is not None:
+        if untested := capacity.not_measured:
+            lines.append(("Not measured", f"{', '.join(_range(*each) for each in untested)} users"))
         lines.append(("Throughput", f"{capacity.tasks_per_s or 0:,.1f} tasks/s"))
         if capacity.load_equivalent_users != found.low:
             lines.append(("8-hour equivalent", _equivalent(capacity)))
@@ -144,6 +146,10 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
         for name, resources in resource_facts(run.resources):
             lines.append((f"{name}, with {run.users:,} users", f"{resources}; by {run.run}"))
     return lines
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first:,} to {last:,}" if first < last else f"{first:,}"
 
 
 def _users(capacity: Capacity) -> str:

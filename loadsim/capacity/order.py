@@ -24,29 +24,32 @@ _DRAWS = 2000
 """The number of random orders."""
 
 
-def depends_on_order(users: Sequence[int], figures: Sequence[float | None]) -> bool:
-    """Return True if near runs are more alike than distant ones beyond chance (`SIGNIFICANT`).
+def depends_on_order(users: Sequence[int], *figures: Sequence[float | None]) -> bool:
+    """Return True if near runs are more alike than distant ones beyond chance (`SIGNIFICANT`), in all figures together.
 
-    Each run has a number of users and a figure, None if it is not known; runs are in their order.
+    Each run has a number of users and figures, None if one is not known; runs are in their order.
     """
-    figure = np.array(figures, np.float64)
-    place = np.flatnonzero(~np.isnan(figure))
-    deviation, group = _deviations(np.array(users)[place], figure[place])
-    if not deviation.any():
+    _, group = np.unique(np.array(users, np.int64), return_inverse=True)
+    deviations = np.array([_deviations(group, np.array(each, np.float64)) for each in figures])
+    if not deviations.any():
         return False
+    place = np.arange(len(users))
     weights = np.triu(_DECAY ** np.abs(place[:, None] - place), 1)
     draw = np.random.default_rng(54)
     grouped = np.argsort(group, kind="stable")
-    orders = np.empty((_DRAWS, len(place)))
-    orders[:, grouped] = deviation[np.argsort(group + draw.random(orders.shape), axis=1)]
-    found = np.einsum("di,ij,dj->d", orders, weights, orders)
-    as_found = np.count_nonzero(found >= deviation @ weights @ deviation - 1e-9)
+    orders = np.empty((_DRAWS, len(users)), np.intp)
+    orders[:, grouped] = np.argsort(group + draw.random(orders.shape), axis=1)
+    found = sum(np.einsum("di,ij,dj->d", each[orders], weights, each[orders]) for each in deviations)
+    as_found = np.count_nonzero(found >= np.einsum("fi,ij,fj->", deviations, weights, deviations) - 1e-9)
     return bool((1 + as_found) / (1 + _DRAWS) <= SIGNIFICANT)
 
 
-def _deviations(users: NDArray[np.int64], figure: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """Return each figure's deviation from the mean of its number of users, in standard deviations, and its group."""
-    _, group, size = np.unique(users, return_inverse=True, return_counts=True)
-    centred = figure - (np.bincount(group, figure) / size)[group]
-    spread = np.sqrt(np.bincount(group, centred**2) / size)[group]
-    return np.divide(centred, spread, out=np.zeros(len(figure)), where=spread > 1e-9), group
+def _deviations(group: NDArray[np.intp], figure: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return each figure's deviation from the mean of its group, in standard deviations; 0 if one is not known."""
+    known = np.flatnonzero(~np.isnan(figure))
+    size = np.bincount(group[known])[group[known]]
+    centred = figure[known] - np.bincount(group[known], figure[known])[group[known]] / size
+    spread = np.sqrt(np.bincount(group[known], centred**2)[group[known]] / size)
+    found = np.zeros(len(figure))
+    found[known] = np.divide(centred, spread, out=np.zeros(len(known)), where=spread > 1e-9)
+    return found

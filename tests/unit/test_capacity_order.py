@@ -1,7 +1,7 @@
 """Searches on servers whose runs depend on each other: the interval holds the capacity, or there is none."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from finished_searches import measured, probed
 
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.campaign.runs import FAILED, PASSED, UNDECIDED, CampaignRun, Result, nearest_to_failure
+from loadsim.capacity.document import facts
 from loadsim.capacity.document import interval as interval_words
 from loadsim.capacity.order import depends_on_order
 from loadsim.capacity.search import Found, Settings, interval, next_step
@@ -63,20 +64,33 @@ def of(users: int, result: Result, *logarithms: float) -> list[CampaignRun]:
     [
         ([-0.2] * 5, [0.2] * 5, (LOW, HIGH)),
         ([-0.3, -0.1, -0.2, -0.2, -0.2], [0.3, 0.1, 0.2, 0.2, 0.2], (958, 1242)),
-        ([-0.5, -0.3, -0.4, -0.4, -0.4], [0.3, 0.1, 0.2, 0.2, 0.2], (LOW, 1228)),
+        ([-0.4, -0.2, -0.3, -0.3, -0.3], [0.3, 0.1, 0.2, 0.2, 0.2], (LOW, 1234)),
+        ([-0.5] * 5, [0.2] * 5, (925, 1297)),
+        ([0.2] * 5, [0.1] * 5, (925, 1297)),
     ],
 )
 def test_ends_near_the_limit_are_moved_outwards(
     passes: list[float], fails: list[float], stated: tuple[int, int]
 ) -> None:
-    """By hand: the standard deviation is 0.0707, and four of them are 0.2828; 0.4 or 0.6 are 200 users."""
+    """By hand: the standard deviation is 0.0707, and four of them are 0.2828; 0.4 or 0.5 are 200 users.
+
+    From 1,000 to 1,200, the cube rises by 0.547: 0.7 is a cliff, and the ends move apart to 1.4.
+    """
     steps = [*of(LOW, PASSED, *passes), *of(HIGH, FAILED, *fails)]
     assert interval(steps, Found(LOW, HIGH, "criteria")) == stated
 
 
-def test_results_without_figures_keep_the_measured_ends() -> None:
-    steps = [*of(LOW, PASSED, *[-0.3, -0.1] * 3), *[measured(HIGH, FAILED)] * 5]
-    assert interval(steps, Found(LOW, HIGH, "criteria")) == (LOW, HIGH)
+@pytest.mark.parametrize(("high", "stated"), [(HIGH, (925, 1297)), (1500, (LOW, 1500))])
+def test_results_without_figures_move_near_ends_apart(high: int, stated: tuple[int, int]) -> None:
+    steps = [*of(LOW, PASSED, *[-0.3, -0.1] * 3), *[measured(high, FAILED)] * 5]
+    assert interval(steps, Found(LOW, high, "criteria")) == stated
+
+
+def test_results_alone_may_depend_on_order() -> None:
+    """The figures are those of a server that fails at once: they differ by chance."""
+    results = [1.0] * 8 + [0.0] * 4
+    assert not depends_on_order([LOW] * 12, [0.3, 0.31] * 6)
+    assert depends_on_order([LOW] * 12, [0.3, 0.31, 0.29] * 4, results)
 
 
 def test_a_figure_of_another_criterion_than_the_missed_one_is_none() -> None:
@@ -95,7 +109,7 @@ def test_the_answer_states_the_ends_that_were_moved() -> None:
     found = probed()
     assert found.interval is not None and found.interval[1] is not None and found.interval[1] > 1500
     assert (found.certain, found.exit_status, found.document["interval"]) == (True, 0, [*found.interval])
-    assert f"1,250 to {found.interval[1]:,} users" in interval_words(found)
+    assert f"{found.interval[0]:,} to {found.interval[1]:,} users" in interval_words(found)
 
 
 def test_a_full_search_is_tested_for_order() -> None:
@@ -109,11 +123,15 @@ Searched = tuple[Found, tuple[int | None, int | None] | None, float]
 
 @dataclass
 class Server:
-    """A server whose number of users from which runs fail is AR(1) in logarithms, with a drift for each run."""
+    """A server whose number of users from which runs fail is AR(1) in logarithms, with a drift for each run.
+
+    Its figures rise with the users; or those of passes stand still, and failures have none: a `cliff`.
+    """
 
     rho: float
     spread: float
     drift: float = 0.0
+    cliff: bool = False
 
     def search(self, seed: int) -> Searched:
         """Return the end of a search, its interval, and the capacity by then."""
@@ -122,8 +140,9 @@ class Server:
         steps: list[CampaignRun] = []
         while isinstance(step := next_step(steps, Settings(100, 10_000)), int):
             now = truth * math.exp(self.spread * state - self.drift * len(steps))
-            figure = (step / now) ** 1.5 * math.exp(0.03 * draw.normal())
-            steps.append(measured(step, PASSED if step <= now else FAILED, figure))
+            noise, passed = math.exp(0.03 * draw.normal()), step <= now
+            figure = (0.3 * noise if passed else None) if self.cliff else (step / now) ** 1.5 * noise
+            steps.append(measured(step, PASSED if passed else FAILED, figure))
             state = self.rho * state + math.sqrt(1 - self.rho**2) * draw.normal()
         return step, interval(steps, step), truth * math.exp(-self.drift * (len(steps) - 1))
 
@@ -135,19 +154,21 @@ class Server:
         return sum(stated) / max(1, len(stated)), len(stated) / searches, by_order / searches
 
 
+@pytest.mark.parametrize("cliff", [False, True])
 @pytest.mark.parametrize(("rho", "spread", "stated"), [(0.0, 0.05, 0.8), (0.9, 0.1, 0.1)])
-def test_stated_intervals_are_right(rho: float, spread: float, stated: float) -> None:
-    right, found, _ = Server(rho, spread).shares(30)
-    assert right >= 0.9 and found >= stated
+def test_stated_intervals_are_right(rho: float, spread: float, stated: float, cliff: bool) -> None:
+    right, found, _ = Server(rho, spread, cliff=cliff).shares(30)
+    assert right >= 0.85 and found >= stated  # nine in ten, of few
 
 
 @pytest.mark.nightly(part="runs")
+@pytest.mark.parametrize("cliff", [False, True])
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.9])
 @pytest.mark.parametrize("spread", [0.02, 0.05, 0.1])
-def test_of_many_stated_intervals_nine_in_ten_are_right(rho: float, spread: float) -> None:
-    right, _, by_order = Server(rho, spread).shares(1000)
+def test_of_many_stated_intervals_nine_in_ten_are_right(rho: float, spread: float, cliff: bool) -> None:
+    right, _, by_order = Server(rho, spread, cliff=cliff).shares(1000)
     assert right >= 0.9
-    assert by_order <= 0.13 or rho
+    assert by_order <= 0.16 or rho
 
 
 @pytest.mark.nightly(part="runs")
@@ -155,6 +176,18 @@ def test_of_many_stated_intervals_nine_in_ten_are_right(rho: float, spread: floa
 def test_with_a_leak_nine_in_ten_stated_intervals_are_right(spread: float) -> None:
     right, found, _ = Server(0.0, spread, drift=0.01).shares(500)
     assert right >= 0.9 or not found
+
+
+def test_what_was_never_measured_is_named() -> None:
+    """A server that fails with 140 to 170 users, and takes 1,013 otherwise: no run finds this."""
+    steps: list[CampaignRun] = []
+    while isinstance(step := next_step(steps, Settings(100, 10_000)), int):
+        steps.append(measured(step, FAILED if 140 <= step <= 170 or step > 1013 else PASSED))
+    found = replace(probed(), runs=tuple(steps), found=step)
+    assert (step, found.interval) == (Found(1000, 1200, "criteria"), (925, 1297))
+    gaps = [(1, 99), (101, 199), (201, 399), (401, 799), (801, 999)]
+    assert found.not_measured == gaps
+    assert dict(facts(found))["Not measured"] == "1 to 99, 101 to 199, 201 to 399, 401 to 799, 801 to 999 users"
 
 
 def test_a_leak_is_not_decided() -> None:

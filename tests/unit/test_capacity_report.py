@@ -110,7 +110,7 @@ def test_results_have_shapes_of_their_own_and_limits_are_drawn() -> None:
         ("undecided", 3),
     ]
     assert [limit.value for panel in chart.panels for limit in panel.limits] == [1000, 5000]
-    assert [each.shaded for each in charts] == [(1000, 1200)] * 2
+    assert [each.shaded for each in charts] == [(925, 1297)] * 2
     page = to_html(document)
     assert all(f'href="#m{number}"' in page for number in range(4))
     assert page.count('<line class="line c2') >= 10  # an interval at each pass
