@@ -18,6 +18,7 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Cause.ENDED,),  # what is missing then is no fault of the load
     (Code.SERVER_STATE_WRONG,),  # no load is an excuse for these
     (Code.MAIL_FAULTS,),
+    (Code.MAIL_SHOWN_ALTERED,),
     (Code.MAIL_CRITERION_MISSED,),
     (Code.TASK_REFUSED,),
     (Cause.LOAD,),

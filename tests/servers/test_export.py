@@ -92,10 +92,10 @@ def test_passwords_of_others_are_not_exported(tmp_path: Path, layout: str) -> No
 def test_a_name_that_a_table_would_read_as_another_is_refused(name: str, tmp_path: Path) -> None:
     """As a comment, or a shorter name. CSV has any."""
     for odd in (replace(ACCOUNTS[0], login=name), replace(ACCOUNTS[0], address=f"{name}@{DOMAIN}")):
-        with pytest.raises(ConfigError, match="expected names without"):
+        with pytest.raises(ConfigError, match="accounts: expected names for"):
             export([ACCOUNTS[1], odd], {}, "dovecot", tmp_path / "out")
         assert export([odd], {}, "csv", tmp_path / f"csv{len(odd.login)}")
-    with pytest.raises(ConfigError, match="expected names without"):
+    with pytest.raises(ConfigError, match="accounts: expected names for"):
         export([odd], {}, "postfix", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
