@@ -82,8 +82,8 @@ def end_all(token: str) -> None:
 
 
 def remove_namespaces(token: str) -> None:
-    """Remove the run's network namespaces; without the command `ip` there are none."""
-    with suppress(FileNotFoundError):
+    """Remove the run's network namespaces; without a command `ip` that this user may run, there are none."""
+    with suppress(OSError):
         listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
         for name in re.findall(rf"^lst-{token}\S*", listed, re.MULTILINE):
             subprocess.run(["ip", "netns", "delete", name], check=False)
