@@ -17,8 +17,7 @@ from bench.cluster_lag import ratio
 from bench.cluster_members import Traffic, Watched, traffic
 from bench.cluster_same import Done, compare
 from bench.hosts import hosts
-from loadsim.cluster.own_dask import Scheduler, Worker
-from loadsim.cluster.security import PAGES_ADDRESS
+from loadsim.cluster.own_dask import PAGES_ADDRESS, Scheduler, Worker
 
 USERS = 30
 WORK_S = 8

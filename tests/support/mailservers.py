@@ -110,7 +110,7 @@ def logged_on(server: RunningServer, account: Account) -> Iterator[imaplib.IMAP4
     """An imaplib session of this account, without TLS."""
     endpoint = server.services.imap
     with imaplib.IMAP4(endpoint.host, endpoint.port, timeout=PATIENCE_S) as client:
-        client.login(account.login, account.password)
+        client.login(f'"{account.login}"', account.password)  # quotes the password only
         yield client
 
 
