@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIGNIFICANT = 0.1
-"""The test's level: at most this share of searches with independent runs ends undecided. With correlations of 0.9, it
+"""The test's level: about this share of searches with independent runs ends undecided. With correlations of 0.9, it
 leaves fewer than a tenth with a wrong interval (decision 51)."""
 
 _DECAY = 0.8

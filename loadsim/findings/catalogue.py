@@ -463,9 +463,10 @@ class Code(Enum):
         "processes of the server and of groups may run on different cores, some of which may be full before the rest",
         "give all of them the same cores (taskset, --pin)",
     )
-    CORES_MOSTLY_TAKEN = _note(
-        "other programs took {programs} and other virtual machines {machines} of {cores} cores, more than half",
-        "measure without them; --pin keeps loadsim off the server's cores",
+    CORES_OF_OTHERS = _note(
+        "other programs took {programs} of {cores} cores, {busiest} the most, and other virtual machines {machines}: it"
+        " is unknown if their work follows the load",
+        "measure without them, or name those that work for the mail in probes.host.groups",
     )
     QUOTA_UNKNOWN = _note("the kernel counts the time of its control group under another name, or not at all")
     NO_DISKS = _note("the probe sampled no disks", "name them in probes.host.disks")

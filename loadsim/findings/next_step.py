@@ -46,7 +46,7 @@ RULES: Sequence[tuple[Kind, ...]] = (
     (Code.GROUPS_OVERLAP,),
     (Code.CORES_CHANGED,),
     (Code.CORES_OF_SOME,),
-    (Code.CORES_MOSTLY_TAKEN,),
+    (Code.CORES_OF_OTHERS,),
     (Code.WIDE_INTERVAL,),
     (Code.HARDLY_USED,),
 )

@@ -28,7 +28,7 @@ PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in P
 
 MOST_DISKS = 6
 MOST_GROUPS = 10
-"""With these, a sample has at most 99 figures."""
+"""With these, a sample has at most 101 figures."""
 
 LOOPBACK = "lo"
 

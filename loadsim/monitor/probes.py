@@ -38,7 +38,7 @@ HUNG_S = 5.0
 """A sample that has not returned for this long at the end of a run is a failure; so is one without any before it."""
 
 MOST_FIGURES = 160
-"""The probe `host` has at most 99: see there."""
+"""The probe `host` has at most 101: see there."""
 LONGEST_TEXT = 200
 FIRST_USER = 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -28,8 +29,8 @@ from loadsim.size.utilisation import (
 ESTIMATE, AT_LEAST = "estimate", "at least"
 """The meanings of a number of users: an estimate; or a bound, as others use the resource or it serves in parallel."""
 
-MOST_BY_OTHERS = 0.5
-"""The most of the server's cores that others may take: beyond, they would be sized, and not the server."""
+MOST_BY_OTHERS = 0.05
+"""The most of the server's cores that others may take: a part of their work may follow the load, as a filter's does."""
 
 MOST_TWICE = 0.1
 """The most of the server's work that may count twice, as a share of it: the kernel's counts are this exact."""
@@ -41,6 +42,9 @@ DISK = re.compile(r"disk_(.+)_busy_share")
 
 STACKED = re.compile(r"(?:md|dm_|drbd|bcache|loop|zd)[_0-9].*")
 """Block devices of Linux that keep their data on others: RAID, volumes, replicas, caches, images."""
+
+THREAD, OF_OTHERS = re.compile(r"server_thread_(.+)_cores"), re.compile(r"others_(.+(?<!_cpu))_cores")
+"""The figures of the busiest thread of the server's processes, and of the busiest other program."""
 
 _CORES = "_cpu_cores"
 _KNOWN_GROUPS = ("server", "loadsim", "others")
@@ -88,7 +92,14 @@ def resources_of(host: Series, users: int, window_s: Window) -> list[SizedResour
     busy = {f"disk {disk[1]}": figure for figure in sorted(host) if (disk := DISK.fullmatch(figure))}
     if "network_busy_share" in host:
         busy["network"] = "network_busy_share"
-    found = [_resource("processor", "cores", ESTIMATE, users, lambda: _processor(host, window_s))]
+
+    def processor(used: Blocks, available: Blocks | float) -> Estimate:
+        """Return the estimate for constant work of others, whose interval includes that for work with the load."""
+        found, others = ratio(used, available), means(host, "server_cores_taken_by_others", window_s)
+        return replace(found, high=max(found.high, float((used + others).mean() / (available + others).mean())))
+
+    found = [_resource("processor", "cores", ESTIMATE, users, lambda: _processor(host, window_s), processor)]
+    busy |= _thread(host, window_s)
     if "quota_cores" in host:
         found.append(_resource("processor quota", BUSY_SHARE, AT_LEAST, users, lambda: (_quota(host, window_s), 1.0)))
     found.append(_resource("memory", "GB", AT_LEAST, users, lambda: _memory(host, window_s), levels))
@@ -182,9 +193,29 @@ def _processor(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
     stolen = means(host, "server_cores_steal_share", window_s) * cores
     others = means(host, "server_cores_taken_by_others", window_s)
     if float((others + stolen).mean()) > MOST_BY_OTHERS * cores:
+        busiest = _most(host, OF_OTHERS, window_s)
         taken = {"programs": round(float(others.mean()), 2), "machines": round(float(stolen.mean()), 2)}
-        raise NotKnown(Code.CORES_MOSTLY_TAKEN, cores=cores, **taken)
+        raise NotKnown(Code.CORES_OF_OTHERS, cores=cores, **taken, busiest=busiest[0] if busiest else "unknown")
     return used, cores - others - stolen
+
+
+def _most(host: Series, figures: re.Pattern[str], window_s: Window) -> tuple[str, str] | None:
+    """Return the name and the figure with the largest sum in the window; None without any."""
+    sums = {
+        (found[1], figure): sum(value for at_s, value in host[figure] if window_s.begin_s <= at_s < window_s.end_s)
+        for figure in host
+        if (found := figures.fullmatch(figure))
+    }
+    return max(sums, key=sums.__getitem__, default=None)
+
+
+def _thread(host: Series, window_s: Window) -> dict[str, str]:
+    """Return the figure of the server's busiest thread, by its name; nothing if it changed, or is hardly used."""
+    with suppress(NotKnown):
+        busiest = _most(host, THREAD, window_s)
+        if busiest and means(host, busiest[1], window_s).max() >= LEAST_UTILISATION:
+            return {f"busiest thread of {busiest[0]}": busiest[1]}
+    return {}
 
 
 def _quota(host: Series, window_s: Window) -> Blocks:

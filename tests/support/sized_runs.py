@@ -29,15 +29,15 @@ def busy_run(
     facts: Mapping[str, Any] = ENDED,
     **replaced: Any,
 ) -> Path:
-    """A run directory of the simulated server on a machine of two cores, of which other programs take 0.5.
+    """A run directory of the simulated server on a machine of 1.55 cores, of which other programs take 0.05.
 
     `replaced` replaces figures of the probe by a constant or a function of the time; None leaves one out. The server
     may run on all cores, unless it says otherwise.
     """
     samples, ends = server(seed, USERS, TASKS_PER_USER_S, DEMAND_S)
     figures: dict[str, Any] = {
-        "cores": 2.0,
-        "others_cpu_cores": 0.5,
+        "cores": 1.55,
+        "others_cpu_cores": 0.05,
         "cpu_steal_share": 0.0,
         "loadsim_cpu_cores": 0.3,
         "server_rss_bytes": 2e9,

@@ -11,6 +11,7 @@ from working_child import LISTEN, Child, in_child, working
 from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.system.core_times import ALL_CORES, CoreTime
 from loadsim.monitor.system.process_groups import FIND_EACH_NS, TICKS_PER_S, ProcessGroups, find_processes
+from loadsim.monitor.system.processes import BusiestThread, Process, ProcessTimes
 
 ROUNDED_S = 4 / TICKS_PER_S
 """Each of four times of a process may be rounded down to a tick."""
@@ -217,3 +218,31 @@ def test_a_server_in_this_process_cannot_be_told_from_loadsim() -> None:
     """Its time would count as the server's."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         assert find_processes(at(listener.getsockname()[1]))() == frozenset()
+
+
+def test_the_busiest_thread_and_the_busiest_other_program_are_named() -> None:
+    """A server of two processes, of which one has three threads, and two programs that are none of it."""
+    names = {2: "mxd", 3: "mxd-worker", 4: "rspamd", 5: "cron", os.getpid(): "loadsim"}
+    ticks = dict.fromkeys(names, 0)
+
+    def at(number: int) -> Process:
+        return Process(names[number], 1, ticks[number], 0, 1, number, 1, in_kernel=False)
+
+    clock = Clock()
+    groups = ProcessGroups(
+        lambda: frozenset((2, 3)),
+        {},
+        clock.now,
+        clock.cost,
+        ProcessTimes(lambda: set(ticks), at),
+        BusiestThread(lambda number: of_threads[number]),
+    )
+    of_threads = {2: {20: 0, 21: 0, 22: 0}, 3: {3: 0}}
+    found = []
+    for _ in range(3):
+        found.append(groups.take(busy(10**6)))
+        for number, each in ((2, 60), (3, 5), (4, 40), (5, 1)):
+            ticks[number] += each
+        of_threads = {2: {20: of_threads[2][20] + 50, 21: of_threads[2][21] + 9, 22: 1}, 3: {3: ticks[3]}}
+    named = {name: round(value * TICKS_PER_S) for name, value in found[-1].items() if name.endswith("d_cores")}
+    assert named == {"server_thread_mxd_cores": 50, "others_rspamd_cores": 40}

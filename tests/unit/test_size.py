@@ -33,7 +33,7 @@ def resource(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_the_number_of_users_is_that_of_the_known_demand(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two cores less the 0.5 of other programs have room for 750 users; the generator's 0.3 are elsewhere."""
+    """Without the 0.05 of other programs, the cores have room for 750 users; the generator's 0.3 are elsewhere."""
     status, found = sized(plain, capsys)
     processor = resource(found, "processor")
     assert status == 0
@@ -121,11 +121,12 @@ def test_a_network_that_drifts_while_it_is_hardly_used_blocks_no_answer(
 
 
 PINNED = {
+    "cores": 2.0,
     "server_cores": 1.0,
     "server_cores_taken_by_others": 0.02,
     "others_cpu_cores": 0.05,
     "loadsim_cpu_cores": 0.9,
-    "cpu_busy_share": 0.675,
+    "cpu_busy_share": 0.48475,
 }
 """The server has one of two cores, and the generator the other."""
 
@@ -155,7 +156,12 @@ def test_others_on_the_generators_core_leave_the_server_its_own(
     place = busy_run(tmp_path / "same", **PINNED | {"server_cores_taken_by_others": 0.6, "others_cpu_cores": 0.6})
     status, found = sized(place, capsys)
     assert (status, found["first"]) == (4, None)
-    assert resource(found, "processor")["why_not"]["values"] == {"programs": 0.6, "machines": 0.0, "cores": 1.0}
+    assert resource(found, "processor")["why_not"]["values"] == {
+        "programs": 0.6,
+        "machines": 0.0,
+        "cores": 1.0,
+        "busiest": "unknown",
+    }
 
 
 @pytest.mark.slow
@@ -206,19 +212,19 @@ def test_the_probe_of_a_monitor_sizes_the_server(name: str, tmp_path: Path, caps
 
 
 OVERLAPPING = {"imap_cpu_cores": 0.3, "imap_rss_bytes": 1e9}
-"""The server's 0.4 cores include the 0.3 of `imap`: with loadsim's 0.3 and 0.5 of others, 1.2 of 2 are busy."""
+"""The server's 0.4 cores include the 0.3 of `imap`: with loadsim's 0.3 and 0.05 of others, 0.75 of 1.55 are busy."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"others_cpu_cores": 1.2}, "cores-mostly-taken"),
+        ({"cores": 2.0, "others_cpu_cores": 0.5}, "cores-of-others"),
         ({"others_cpu_cores": None}, "no-figure"),
-        ({"disk_sda_busy_share": -1.0, "others_cpu_cores": 1.1}, "cores-mostly-taken"),
-        (OVERLAPPING | {"cpu_busy_share": 0.6}, "groups-overlap"),
+        ({"disk_sda_busy_share": -1.0, "others_cpu_cores": 1.1}, "cores-of-others"),
+        (OVERLAPPING | {"cpu_busy_share": 0.484}, "groups-overlap"),
         (OVERLAPPING, "no-figure"),
-        (OVERLAPPING | {"cpu_busy_share": 0.6, "loadsim_cpu_cores": None}, "no-figure"),
+        (OVERLAPPING | {"cpu_busy_share": 0.484, "loadsim_cpu_cores": None}, "no-figure"),
         # A number by the cores of others, or by those before, would be too large.
         (PINNED | {"server_core_sets": lambda at_s: 2.0 if at_s > 600 else 1.0}, "cores-of-some"),
         (PINNED | {"server_cores": lambda at_s: 1.0 if at_s > 300 else 2.0}, "cores-changed"),
@@ -294,6 +300,29 @@ def test_other_load_on_the_server_is_a_doubt(tmp_path: Path, capsys: pytest.Capt
     _, found = sized(tmp_path, capsys)
     (doubt,) = found["doubts"]
     assert (doubt["code"], doubt["where"], doubt["values"]["counted"]) == ("other-load", "postfix", 50.0)
+
+
+@pytest.mark.slow
+def test_a_helper_that_is_not_named_is_not_taken_for_a_constant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A filter's 0.44 cores, of 2, follow the load: 475 users fill them, and not 780. Named, it is sized."""
+    filter_cores = {"cores": 2.0, "others_cpu_cores": 0.44, "others_rspamd_cores": 0.42, "others_cron_cores": 0.02}
+    status, found = sized(busy_run(tmp_path / "a", **filter_cores), capsys)
+    why = resource(found, "processor")["why_not"]
+    assert (status, found["first"], why["code"], why["values"]["busiest"]) == (4, None, "cores-of-others", "rspamd")
+    small = {"cores": 2.0, "others_cpu_cores": 0.09}
+    _, found = sized(busy_run(tmp_path / "b", **small), capsys)
+    users = resource(found, "processor")["users"]
+    assert users["low"] < 200 * 2.0 / 0.48 < users["value"] <= users["high"]  # both work 0.487 of 2 cores
+
+
+@pytest.mark.slow
+def test_a_thread_is_full_at_one_core(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """200 users take 0.4 of the core of a dispatcher, which 500 fill: the disk is full at 800, the cores later."""
+    status, found = sized(busy_run(tmp_path, cores=8.0, server_thread_mxd_cores=0.4), capsys)
+    assert (status, found["first"]) == (0, "busiest thread of mxd")
+    assert resource(found, "busiest thread of mxd")["users"]["value"] == pytest.approx(500)
 
 
 def test_the_page_has_the_keys(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:

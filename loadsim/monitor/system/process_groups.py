@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import median_low
 
@@ -17,7 +17,7 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.server_cores import ServerCores
 from loadsim.monitor.server_discovery import addresses_of, find_server, is_own
 from loadsim.monitor.system.core_times import ALL_CORES, CoreTime
-from loadsim.monitor.system.processes import ProcessTimes
+from loadsim.monitor.system.processes import BusiestThread, ProcessTimes
 
 SERVER, LOADSIM, OTHERS = "server", "loadsim", "others"
 
@@ -73,12 +73,16 @@ class ProcessGroups:
         named: Mapping[str, str],
         now_ns: Callable[[], int] = time.monotonic_ns,
         cost_ns: Callable[[], int] = time.thread_time_ns,
+        times: ProcessTimes | None = None,
+        busiest_thread: BusiestThread | None = None,
     ) -> None:
         self._find = find
         self._named = named
         self._now_ns = now_ns
         self._cost_ns = cost_ns
-        self._times = ProcessTimes()
+        self._times = times or ProcessTimes()
+        self._busiest_thread = busiest_thread or BusiestThread()
+        self._ticks_of_others = Counter[str]()
         self._server: set[int] = set()
         self._loadsim = {os.getpid()}
         self._read_at_ns = self._read_again_ns = 0
@@ -157,7 +161,16 @@ class ProcessGroups:
         for group, numbers in members.items():
             if numbers:
                 figures[f"{group}_cpu_cores"] = sum(ticks.get(number, 0) for number in numbers) * per_tick
+        of_mail = {number: processes[number] for number in (*self._server, *named)}
+        if busiest := self._busiest_thread.take(of_mail):
+            figures[f"server_thread_{figure_name(busiest[0])}_cores"] = busiest[1] * per_tick
         grouped = {number for numbers in members.values() for number in numbers}
+        of_others = Counter[str]()
+        for number in processes.keys() - grouped:
+            of_others[figure_name(processes[number].name)] += ticks.get(number, 0)
+        self._ticks_of_others += of_others
+        for name, _ in self._ticks_of_others.most_common(1):
+            figures[f"others_{name}_cores"] = of_others[name] * per_tick
         rest = busy_ticks - sum(ticks.get(number, 0) for number in grouped)
         # The kernel counts all cores by samples, and processes exactly (proc_stat(5)): the difference may be below 0.
         figures[f"{OTHERS}_cpu_cores"] = max(0, rest) * per_tick

@@ -51,7 +51,7 @@ def process_of(stat: bytes) -> Process:
     return Process(name, parent, own_ticks, reaped_ticks, threads, started_ticks, rss_pages, in_kernel)
 
 
-def process_at(number: int) -> Process | None:
+def process_at(number: int | str) -> Process | None:
     """Return a process; None if it has ended, or if this user may not see it."""
     with suppress(OSError):
         file = os.open(f"/proc/{number}/stat", os.O_RDONLY)
@@ -66,6 +66,42 @@ def process_numbers() -> set[int]:
     """Return the numbers of all processes that this user may see."""
     names = os.listdir("/proc")  # noqa: PTH208 - each second: objects for hundreds of names cost more than reading them
     return {int(name) for name in names if name.isdigit()}
+
+
+def thread_ticks(number: int) -> dict[int, int]:
+    """Return the ticks of each thread of a process; none if it has ended."""
+    found = {}
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{number}/task"):  # noqa: PTH208 - as above
+            if (process := process_at(f"{number}/task/{thread}")) is not None:
+                found[int(thread)] = process.own_ticks
+    return found
+
+
+class BusiestThread:
+    """The thread, of the process that has taken the most time since the first reading, with the most time itself.
+
+    It is full at one core, however many the machine has. `threads` reads those of one process.
+    """
+
+    def __init__(self, threads: Callable[[int], dict[int, int]] = thread_ticks) -> None:
+        self._threads = threads
+        self._first: dict[int, int] = {}
+        self._first_of_threads: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+
+    def take(self, processes: Mapping[int, Process]) -> tuple[str, int] | None:
+        """Return the name of the process and the ticks of the thread since the last reading; None without any."""
+        if not processes:
+            return None
+        own_ticks = {number: process.own_ticks for number, process in processes.items()}
+        self._first = own_ticks | {number: ticks for number, ticks in self._first.items() if number in own_ticks}
+        busiest = max(own_ticks, key=lambda number: own_ticks[number] - self._first[number])
+        last, self._last = self._last, self._threads(busiest)
+        self._first_of_threads = {**self._last, **self._first_of_threads}
+        taken = {thread: self._last[thread] - self._first_of_threads[thread] for thread in self._last.keys() & last}
+        thread = max(taken, key=taken.__getitem__, default=None)
+        return None if thread is None else (processes[busiest].name, self._last[thread] - last[thread])
 
 
 class ProcessTimes:
