@@ -154,7 +154,7 @@ class Row:
     crime: Crime
     score: dict[str, Any]
     audited: dict[str, Any]
-    """The same with an audit."""
+    """The score of the same run with an audit."""
 
     @property
     def passes(self) -> bool:

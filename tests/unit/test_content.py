@@ -373,9 +373,7 @@ FOREIGN = [f"n17.{at}" for at in range(40)]
 )
 def test_a_part_with_other_bytes_is_not_as_it_was_sent(message: bytes, contents: Contents) -> None:
     """Of each kind, new or an answer. A server may drop the last line's end, and MAPI decodes texts."""
-    tag = MessageTag.parse(str(parse(message)[HEADER]))
-    assert tag is not None
-    parts = [part_of(leaf, at) for at, leaf in enumerate(leaves(parse(message)))]
+    tag, parts = tagged_parts(message)
     for at, (part, data) in enumerate(parts):
         kinds = {"is_text": at == 0, "alone": len(parts) == 1}
         assert not contents.is_altered(tag, part, data, **kinds)
@@ -400,13 +398,18 @@ def test_what_a_message_of_another_seed_has_is_not_known(kind: str = "upsWDatt")
 @pytest.mark.parametrize("size_bytes", [3000, 40_000])
 def test_a_message_of_a_stated_size_is_compared_if_it_is_a_text(size_bytes: int) -> None:
     message = initial(3, kind="sized", size_bytes=size_bytes)
-    tag = MessageTag.parse(str(parse(message)[HEADER]))
-    assert tag is not None
-    parts = [part_of(leaf, at) for at, leaf in enumerate(leaves(parse(message)))]
+    tag, parts = tagged_parts(message)
     for at, (part, data) in enumerate(parts):
         kinds = {"is_text": at == 0, "alone": len(parts) == 1}
         assert not CONTENTS.is_altered(tag, part, data, **kinds)
         assert CONTENTS.is_altered(tag, part, data[::-1], **kinds) == (len(parts) == 1)
+
+
+def tagged_parts(message: bytes) -> tuple[MessageTag, list[tuple[Part, bytes]]]:
+    """Return the tag of a message, and each part with its bytes."""
+    tag = MessageTag.parse(str(parse(message)[HEADER]))
+    assert tag is not None
+    return tag, [part_of(leaf, at) for at, leaf in enumerate(leaves(parse(message)))]
 
 
 def initial(index: int, **changed: Any) -> bytes:

@@ -263,7 +263,7 @@ def test_another_run_knows_nothing_of_what_one_has_shown() -> None:
 
 
 def test_a_server_that_keeps_secrets_of_some_users_only() -> None:
-    """A user begins with the method that has logged them on; each has a second one, whatever others show."""
+    """Each user has a second method, also once another was logged on by the first; who used it begins with it."""
 
     async def session() -> list[str | None]:
         await methods_once_second_was_accepted()

@@ -19,7 +19,7 @@ print(json.dumps([*about, os.environ["HOME"], os.environ.get("DASK_A")]))
 
 
 def shown(home: Path, **variables: str) -> list[Any]:
-    """What a process has as Dask's settings, and what it read of them as it imported Dask."""
+    """Dask's settings in a process, and those that its import read."""
     environment = {**os.environ, "HOME": str(home), **variables}
     command = [sys.executable, "-P", "-W", "error", "-c", SHOW]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
@@ -29,7 +29,7 @@ def shown(home: Path, **variables: str) -> list[Any]:
 
 
 def test_settings_of_the_user_are_for_their_own_clusters(tmp_path: Path) -> None:
-    """Neither a file, which may be malformed, nor a variable applies; both are as before for whatever runs later."""
+    """No file, even a malformed one, and no variable applies; later imports find both unchanged."""
     directory = tmp_path / ".config/dask"
     plain = shown(tmp_path)
     assert plain[0]["distributed"]["worker"]["lifetime"]["duration"] is None

@@ -209,7 +209,7 @@ def test_a_legal_dialogue_is_no_violation(lines: Sequence[str]) -> None:
 
 
 DOUBLE = [*OPEN, *LIST, "C: UID EXPUNGE 4", "S: * 3 EXPUNGE", "S: * 3 EXPUNGE", "S: OK"]
-"""What GreenMail 2.1 does: of two EXPUNGE for one message, the second one is beyond the mailbox or of another message."""
+"""GreenMail 2.1 sends EXPUNGE twice for one message: the second is beyond the mailbox, or of another message."""
 
 
 def test_a_violation_that_may_follow_from_another_one_is_no_fault_of_its_own() -> None:
