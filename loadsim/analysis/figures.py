@@ -187,7 +187,7 @@ class Figures:
     by_protocol: Mapping[str, DriverFigures]
     load: Load | None
     """[The plan's load](../explanation/measurement.md#the-load-that-was-asked-for) and that made; `null` in
-    stress mode, without the plan's load, and for a window below a twentieth of the run."""
+    stress mode, without the plan's load, and for a window below 20 of its parts, 1,440 a day, that cuts some."""
     delivery: Delivery
     lateness_p95_ms: Lateness
     throughput: Throughput | None

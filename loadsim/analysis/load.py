@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from loadsim.analysis.score import DriverFigures
 from loadsim.model.terms import Window
-from loadsim.timinglog.planned_load import BINS, LEFT_OUT
+from loadsim.timinglog.planned_load import LEFT_OUT
 from loadsim.timinglog.reader import TimingLog
 
 SURPLUS = 1.05
 """More of a task than this share of its plan does not replace other tasks: users repeat READs that fail."""
 
 LEAST_PARTS = 20
-"""The fewest parts of the plan in a window that is compared: parts at its edges count only in proportion."""
+"""The fewest parts of the plan in a window that cuts some: these count only in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Load:
 def load_made(log: TimingLog, drivers: Mapping[str, DriverFigures], window_s: Window) -> Load | None:
     """Return the load of a whole run by its statistics in the window.
 
-    None without the planned load, and for a window shorter than `LEAST_PARTS`.
+    None without the planned load, and for a window that cuts its parts and is shorter than `LEAST_PARTS`.
     """
     plan = log.header.planned_load
-    if plan is None or window_s.length_s < LEAST_PARTS * plan.duration_s / BINS:
+    if plan is None or (window_s.length_s < LEAST_PARTS * plan.part_s and plan.cut_by(window_s)):
         return None
     planned = plan.in_window(window_s)
     made = Counter[str]()

@@ -37,7 +37,7 @@ POLL_S = 0.1
 """The interval at which a wait for the planning process checks if users see a line."""
 
 _MOST_BYTES = 1 << 26
-"""The largest plan that is read from the cache; a plan has 400 numbers for each task."""
+"""The largest plan that is read from the cache; a plan has 1,440 numbers for each task and day."""
 
 Show = Callable[[str], None]
 """Shows a line to the user."""

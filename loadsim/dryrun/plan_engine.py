@@ -25,6 +25,7 @@ from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
+from loadsim.timinglog.planned_load import DAY_PARTS, MOST_DAYS
 from loadsim.users.plugin_tasks import idle_tasks
 
 RUN_ID = "plan-20260101T000000Z-0"
@@ -76,7 +77,8 @@ def plan_users(workload: Workload, progress: Progress | None = None) -> tuple[Ta
     scenario = workload.scenario
     hours = ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
     hour_ns, duration_ns = round(HOUR_S * 1e9 / scenario.compression), workload.duration_us * 1000
-    tally = Tally(scenario.users, hour_ns, hours, duration_ns, scenario.plugin_tasks)
+    parts = DAY_PARTS * min(ceil(scenario.run.cycles - 1e-9), MOST_DAYS)
+    tally = Tally(scenario.users, hour_ns, hours, duration_ns, parts, scenario.plugin_tasks)
     contents = PlannedContents(scenario.run.seed)
     stored_bytes: Counter[str] = Counter()
 

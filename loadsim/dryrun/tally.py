@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
-from loadsim.timinglog.planned_load import BINS, LEFT_OUT, PlannedLoad
+from loadsim.timinglog.planned_load import LEFT_OUT, PlannedLoad
 from loadsim.users import tasks
 from loadsim.users.tasks import TASKS
 
@@ -33,13 +33,17 @@ class Tally:
     """Counts what an engine records (`run_log.RunLog`), by user and by hour of the profiles' day.
 
     Hours count from 0; hour -1 is before the common start, hour `last` after the end. A whole day of many users
-    passes through these few lines. `plugin_tasks` are the names of the tasks of plug-ins.
+    passes through these few lines. `parts` divide the run equally in the plan's load; `plugin_tasks` are the names of
+    the tasks of plug-ins.
     """
 
-    def __init__(self, users: int, hour_ns: int, last: int, duration_ns: int, plugin_tasks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, users: int, hour_ns: int, last: int, duration_ns: int, parts: int, plugin_tasks: Sequence[str] = ()
+    ) -> None:
         self.hour_ns = hour_ns
         self.last = last
         self.duration_ns = duration_ns
+        self.parts = parts
         self.start_ns: int | None = None
         self.hours = {hour: Hour() for hour in range(-1, last + 1)}
         # Counts by name and then by user number; element 0 of each list is unused.
@@ -48,13 +52,13 @@ class Tally:
         self.failures: Counter[str] = Counter()
         self.gathered = 0  # SYNCs within `GATHER_NS` of one before them, which stands for them on a server that gathers
         self._listed_ns = [-GATHER_NS] * (users + 1)
-        self._due = {task: [0] * BINS for task in self.tasks if task not in LEFT_OUT}
+        self._due = {task: [0] * parts for task in self.tasks if task not in LEFT_OUT}
         self._data_bytes = 0
         self._hour = self.hours[-1]  # the one that was looked up last
         self._begin_ns = self._end_ns = 0
 
     def load(self) -> PlannedLoad:
-        """Return the number of due tasks per bin of the run, by task; a task that is never due has no counts."""
+        """Return the number of due tasks per part of the run, by task; a task that is never due has no counts."""
         due = {task: tuple(counts) for task, counts in self._due.items() if any(counts)}
         return PlannedLoad(self.duration_ns / 1e9, due)
 
@@ -65,8 +69,8 @@ class Tally:
             return
         due = self._due.get(task)
         if due is not None and self.start_ns is not None:
-            at = (scheduled_ns - self.start_ns) * BINS // self.duration_ns
-            if 0 <= at < BINS:
+            at = (scheduled_ns - self.start_ns) * self.parts // self.duration_ns
+            if 0 <= at < self.parts:
                 due[at] += 1
         if outcome != "ok":
             self.failures[f"{task}: {outcome} {error}".strip()] += 1

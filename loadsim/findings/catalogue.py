@@ -146,7 +146,9 @@ class Code(Enum):
         "{messages:stored message} could not be looked at before the end: log-offs took too long, or failed",
         "raise limits.command, or find out why the last commands of sessions are slow",
     )
-    LOAD_UNKNOWN = _degraded("the plan is missing, so it is unknown how much of its load was made")
+    LOAD_UNKNOWN = _degraded(
+        "the plan is missing, or has too few parts for the window, so it is unknown how much of its load was made"
+    )
 
     # The criteria.
     CRITERION_MISSED = _missed("{where}: {found}, limit: {limit}", FIND_CAPACITY)

@@ -12,8 +12,11 @@ from loadsim.model.records import SPANS
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.documents import Count, at_least
 
-BINS = 400
-"""The number of parts. The windows of the shipped scenarios begin and end at the edge of one."""
+DAY_PARTS = 1440
+"""The parts of each day with its night. Windows in round numbers begin and end at the edge of one."""
+
+MOST_DAYS = 28
+"""The parts of a run of more days are longer: a log has a number of each task in each."""
 
 LEFT_OUT = ("SYNC", *WITHOUT_WINDOW, *SPANS)
 """Tasks outside the plan. A log-on comes before it or follows a loss; the server decides how often users sync."""
@@ -44,6 +47,15 @@ class PlannedLoad:
             task: round(self._before(counts, window_s.end_s) - self._before(counts, window_s.begin_s))
             for task, counts in self.tasks.items()
         }
+
+    @property
+    def part_s(self) -> float:
+        return self.duration_s / max(map(len, self.tasks.values()), default=1)
+
+    def cut_by(self, window_s: Window) -> bool:
+        """Return whether an edge of the window lies within a part."""
+        parts = (at_s / self.part_s for at_s in window_s)
+        return any(abs(part - round(part)) > 1e-6 for part in parts)
 
     def _before(self, counts: Sequence[int], at_s: float) -> Fraction:
         """Return the number due before an instant, in whole microseconds: a float would miss edges of parts."""

@@ -74,7 +74,7 @@ def test_smtp_commands_are_those_of_the_scenario_s_connections() -> None:
 
 def test_listings_that_a_gathering_server_joins_are_counted() -> None:
     """Of announcements at 0, 0.2, 0.4, 0.6 and 5 s, a server that waits for 0.5 s after the first makes three."""
-    tally = Tally(2, 10**12, 1, 10**12)
+    tally = Tally(2, 10**12, 1, 10**12, 400)
     tally.facts({"start_ns": 0})
 
     def listed(user: int, at_ns: int) -> None:
@@ -107,7 +107,7 @@ def test_the_growth_is_that_of_the_mailboxes() -> None:
             workload=workload,
             drivers={group.module: driver for group in scenario.topology},
             contents=contents,
-            recorder=Tally(12, 10**12, 1, workload.duration_us * 1000),
+            recorder=Tally(12, 10**12, 1, workload.duration_us * 1000, 400),
             events=Events(io.StringIO()),
             clock=clock,
             users=range(1, 13),

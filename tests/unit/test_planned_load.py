@@ -34,7 +34,7 @@ from loadsim.model.terms import Window
 from loadsim.timinglog.documents import read_as
 from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.merge import merge
-from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.timinglog.planned_load import DAY_PARTS, PlannedLoad
 from loadsim.timinglog.reader import TimingLog, read_log
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ START_NS = 9_000_000_000
 
 
 def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoad:
-    tally = Tally(1, 3600 * 10**9, 1, duration_us * 1000)
+    tally = Tally(1, 3600 * 10**9, 1, duration_us * 1000, 400)
     tally.facts({"start_ns": START_NS})
     for task, instants in due_us.items():
         for at_us in instants:
@@ -231,14 +231,16 @@ def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path) -> None:
 
 
 def test_a_window_too_short_for_the_plan_is_degraded(tmp_path: Path) -> None:
-    """A twentieth of the run is held against the plan; of less, nobody knows how much was not asked for."""
+    """Of 400 parts, 20 or a whole number are held against the plan; of less, nobody knows what was not asked for."""
     limits = {"limits": {"hits": 0, "done": 0, "load": 0, "window_s": 1}}
-    held, short = (
-        summarise(list(logs_of(tmp_path / name, 120, limits)), begin_s=0, end_s=end_s)
-        for name, end_s in (("held", 5.0), ("short", 4.9))
+    limits |= {"planned_load": asdict(PlannedLoad(100.0, {"READ": (1,) * 400}))}
+    *held, short = (
+        summarise(list(logs_of(tmp_path / f"{end_s}", 120, limits)), begin_s=0.5, end_s=end_s)
+        for end_s in (5.6, 5.25, 5.4)
     )
-    assert held.score["load"] is not None
-    assert Code.LOAD_UNKNOWN not in codes(held.verdict.defects)
+    for one in held:
+        assert one.score["load"] is not None
+        assert Code.LOAD_UNKNOWN not in codes(one.verdict.defects)
     assert short.score["load"] is None
     assert (short.verdict.validity, Code.LOAD_UNKNOWN in codes(short.verdict.defects)) == ("degraded", True)
 
@@ -269,6 +271,16 @@ def answered(scenario: Scenario, place: Path, **options: Any) -> Summary:
     }
     log = live(scenario, place, header=header, **options).log
     return summarise([log, read_log(write_observed_machine(place / "machine.tlog", header))])
+
+
+def test_each_day_of_a_long_run_has_parts(tmp_path: Path) -> None:
+    """A window of half a minute among weeks of days, with or without nights, is held against the plan."""
+    for profile, days in (("loadsim-4.0/medium", 7), ("loadsim-5.5/medium", 28)):
+        run = {"day_length": "60s", "days": days, "warm_up": "7s", "window": "31s"}
+        scenario = scenario_of(tmp_path, ({"from": profile}, 2), run=run)
+        plan = make_plan(scenario).tally.load()
+        assert not plan.cut_by(Window(7.0, 38.0))
+        assert plan.part_s == pytest.approx(scenario.run.duration_s / days / DAY_PARTS)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
