@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from loadsim.analysis.criteria import Result as CriterionResult
+from loadsim.analysis.criteria import judged
 from loadsim.analysis.generator.limits import STOLEN_SHARE
 from loadsim.analysis.json_values import INFINITE
 from loadsim.analysis.probes.resources import HOST, Resource, kind_of
@@ -110,10 +111,10 @@ class CampaignRun:
 
     `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine, the nearest to saturation
     first; none without the probe `host`. `nearest` is how near the run was to a failure (`nearest_to_failure`).
-    `broken`: what must never happen (`max: 0`, or a fault) did happen. `received_share` is the mail that users receive,
-    of the published mail. `taken_share` is the part of the server's cores that other programs and other virtual
-    machines took, by the probe `host`. `shared_cores`: the generator used the server's cores, too, or other virtual
-    machines took much of its machine.
+    `broken`: what must never happen did happen: a fault, or, in a run that may be believed, more than 0 of a criterion
+    with `max: 0`. `received_share` is the mail that users receive, of the published mail. `taken_share` is the part of
+    the server's cores that other programs and other virtual machines took, by the probe `host`. `shared_cores`: the
+    generator used the server's cores, too, or other virtual machines took much of its machine.
     """
 
     run: str
@@ -206,8 +207,12 @@ class CampaignRun:
             delivered_per_min=60 * figures.delivery.delivered / figures.window_s.length_s,
             resources=tuple(figures.resources or ()),
             nearest=nearest_to_failure(summary.criteria, result),
-            broken=any(one.limits.get("max") == 0 and bool(one.figure) for one in summary.criteria)
-            or bool(verdict.faults),
+            broken=bool(verdict.faults)
+            or any(
+                one.limits.get("max") == 0 and bool(one.figure) and judged(one, verdict.ended_early)
+                for one in summary.criteria
+                if result not in (GENERATOR, VOID)
+            ),
             received_share=figures.received_share,
             taken_share=_taken_share(probes),
             shared_cores=any(

@@ -14,11 +14,12 @@ from findings_of import codes
 from finished_searches import measured
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged_runs import OF_CAUSE, verdict
+from judged_runs import OF_CAUSE, summary, verdict
 from numpy.typing import NDArray
 
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.criteria import missed_criteria
+from loadsim.analysis.summary import Summary
 from loadsim.campaign.runs import (
     FAILED,
     GENERATOR,
@@ -419,6 +420,17 @@ def test_a_criterion_without_a_figure_is_no_failure_of_the_server(
     """As of a probe that failed: with its figure, the run might have passed, unless the server broke a rule."""
     unmeasured = CriterionResult("probes.rspamd.rss_bytes.max", {"max": 1e9}, None)
     assert judged(*findings, **figures, more=[unmeasured]) == result
+
+
+@pytest.mark.parametrize(
+    ("findings", "broken"),
+    [([], True), ([LOAD, ABORT], False), ([GENERATOR_LATE], False), ([FAULT], False), ([GENERATOR_LATE, STATE], True)],
+)
+def test_a_run_that_may_not_be_believed_does_not_accuse(findings: list[Finding], broken: bool) -> None:
+    """Mail that an early end or a late generator left counts for nothing; a broken rule does."""
+    criteria = [CriterionResult("delivery.undelivered_at_end", {"max": 0}, 3.0)]
+    found = Summary(verdict(criteria, findings), criteria, summary(4, True).figures)
+    assert CampaignRun("runs/x", "x", 4).with_summary(found).broken is broken
 
 
 def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
