@@ -55,7 +55,7 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> t
         late_p95_ms=late_ms["generator"],
         engines=engines_health(log, window_s),
         machines=machines_health(log, window_s),
-        incomplete=_incomplete(log),
+        incomplete=incomplete(log),
         stress=stress,
         unsteady=unsteady,
         aborted_why=_why(source for source in log.sources if source.facts.ended_by == ABORT_ON),
@@ -98,7 +98,8 @@ def _why(sources: Iterable[Source]) -> str | None:
     return "; ".join(dict.fromkeys(found)) or None
 
 
-def _incomplete(log: TimingLog) -> list[Finding]:
+def incomplete(log: TimingLog) -> list[Finding]:
+    """Return a finding for each log that is damaged, has no end or is missing."""
     present, had = users_present(log), users_had(log)
     found = [finding(Code.LOG_DAMAGED, damage=damage) for damage in log.damages]
     found += [

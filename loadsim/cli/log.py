@@ -22,7 +22,7 @@ from loadsim.timinglog.merge import find_logs, read_logs
 from loadsim.timinglog.reader import log_of
 
 DAMAGED = 1
-"""The exit status of `check` if a log is incomplete or damaged."""
+"""The exit status of `check` and `export` if a log is incomplete or damaged."""
 
 _CLOCK = re.compile(r"(\d{1,9}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d+)?", re.ASCII)
@@ -124,8 +124,15 @@ def run_answer(args: argparse.Namespace) -> int:
 
 
 def run_export_csv(args: argparse.Namespace) -> int:
-    export_csv(read_logs(args.logs), sys.stdout, args.kind)
-    return 0
+    """Print the records. Return 0 if the logs are complete, 1 if not."""
+    from loadsim.analysis.analyse import incomplete  # not for other verbs
+
+    log = read_logs(args.logs)
+    export_csv(log, sys.stdout, args.kind)
+    found = incomplete(log)
+    for each in found:
+        print(f"loadsim: {printable(each.text)}", file=sys.stderr)
+    return DAMAGED if found else 0
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:

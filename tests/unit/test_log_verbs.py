@@ -126,6 +126,16 @@ def test_what_is_no_log_is_one_line(tmp_path: Path, verb: str, name: str, says: 
     assert str(refused.value).startswith(f"{tmp_path / name}: {says}") and "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(("kept", "facts", "status"), [(None, {}, 0), (-1, {}, 1), (None, {"start_ns": 9}, 1)])
+def test_an_export_of_an_incomplete_log_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: int | None, facts: dict[str, int], status: int
+) -> None:
+    path = write_sample(tmp_path / "a.tlog", [done("READ", 0, 10)], **({"facts": facts} if facts else {}))
+    path.write_bytes(path.read_bytes()[:kept])
+    assert run_log("export", "csv", path) == status
+    assert bool(capsys.readouterr().err) == bool(status)
+
+
 def test_csv_has_the_columns_that_scripts_rely_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The header line exactly; microseconds; empty cells for what never happened; commas and quotes in errors."""
     write_sample(
