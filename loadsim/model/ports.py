@@ -72,7 +72,10 @@ class Header(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One leaf of a MIME structure, addressed by `name` ("1", "2.1"); sizes are of the encoded form."""
+    """One leaf of a MIME structure, addressed by `name` ("1", "2.1"); sizes are of the encoded form.
+
+    `encoding` is "" if the protocol has none.
+    """
 
     name: str
     content_type: str
@@ -197,6 +200,9 @@ class Mailbox(Protocol):
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
         """Set or clear a flag on messages of one folder."""
+
+    def keeps(self, flag: str) -> bool:
+        """Return whether the folder that was listed last keeps a flag for good, as the server states."""
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
         """Move messages of one folder to another."""
@@ -582,9 +588,6 @@ class Provisioning(Mailbox, Protocol):
 
         One that the server cannot read is without tag and sender.
         """
-
-    def keeps(self, flag: str) -> bool:
-        """Return whether the folder that was listed last keeps a flag for good, as the server states."""
 
     async def texts(self, refs: Sequence[MessageRef]) -> Mapping[MessageRef, bytes | None]:
         """Return what follows the header of messages of one folder, which are few; without those that are gone.

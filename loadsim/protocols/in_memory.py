@@ -75,7 +75,7 @@ def parse_mail(message: bytes) -> MailInMemory:
         message_id=fields.get("Message-ID", ""),
         tag=MessageTag.parse(fields.get(HEADER, "")),
         size_bytes=len(message),
-        structure=_structure(fields.get("Content-Type", "text/plain"), body),
+        structure=_structure(fields, body),
     )
 
 
@@ -84,28 +84,31 @@ def _fields(head: bytes) -> dict[str, str]:
     return {name: value for name, _, value in [line.partition(": ") for line in lines]}
 
 
-def _structure(content_type: str, body: bytes) -> Structure:
-    media_type = content_type.partition(";")[0]
-    if not media_type.startswith("multipart/"):
-        return Structure(_part("1", media_type, len(body)))
+def _structure(fields: Mapping[str, str], body: bytes) -> Structure:
+    content_type = fields.get("Content-Type", "text/plain")
+    if not content_type.startswith("multipart/"):
+        return Structure(_part("1", fields, len(body)))
     boundary = b"--" + content_type.partition("boundary=")[2].partition(";")[0].strip(' "').encode()
     text: Part | None = None
     attachments = []
     for number, piece in enumerate((b"\r\n" + body).split(b"\r\n" + boundary)[1:-1], start=1):
         head, _, content = piece.partition(b"\r\n\r\n")
-        fields = _fields(head)
-        part = _part(str(number), fields.get("Content-Type", "text/plain").partition(";")[0], len(content))
+        part = _part(str(number), _fields(head), len(content))
         if text is None and part.content_type.startswith("text/"):
             text = part
         else:
-            encoding = fields.get("Content-Transfer-Encoding", "7bit")
-            attachments.append(part._replace(encoding=encoding, filename=f"part{number}"))
+            attachments.append(part._replace(filename=f"part{number}"))
     return Structure(text, tuple(attachments))
 
 
+def _part(name: str, fields: Mapping[str, str], size_bytes: int) -> Part:
+    media_type = fields.get("Content-Type", "text/plain").partition(";")[0]
+    return _shared(Part(name, media_type, size_bytes, None, fields.get("Content-Transfer-Encoding", "7bit")))
+
+
 @lru_cache(maxsize=4096)
-def _part(name: str, content_type: str, size_bytes: int) -> Part:
-    return Part(name, content_type, size_bytes)
+def _shared(part: Part) -> Part:
+    return part
 
 
 @dataclass(slots=True, eq=False)
@@ -214,7 +217,7 @@ class InMemoryDriver:
     def _structure(self, size_bytes: int) -> Structure:
         text_bytes, file_bytes = layout(size_bytes - self._sized_head_bytes)
         attached = (Part("2", MEDIA_TYPE, file_bytes, "part2", "base64"),) if file_bytes else ()
-        return Structure(_part("1", "text/plain", text_bytes), attached)
+        return Structure(_shared(Part("1", "text/plain", text_bytes, None, "")), attached)
 
     def _sample(self, initial: Initial) -> MailInMemory:
         """Parse a message of this kind. It is always user 1's: the result does not depend on who needs it first."""
@@ -435,12 +438,19 @@ class InMemoryMailbox:
         (message,) = await self._about("IMAP UID FETCH", (ref,), 50, part.size_bytes + 60)
         text, tag = message.mail.structure.text, message.mail.tag
         is_text = text is not None and part.name == text.name
-        sent = self._system.contents.sent(tag, is_text) if tag and tag.body else ()
-        return next((bytes(each) for each in sent if len(each) == part.size_bytes), _blank(part.size_bytes))
+        if tag and tag.body:
+            contents = self._system.contents
+            for each in contents.sent(tag, is_text):
+                if len(each.body) == part.size_bytes and not contents.is_altered(tag, part, each.body, is_text, False):
+                    return bytes(each.body)
+        return _blank(part.size_bytes)
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
         for message in await self._about("IMAP UID STORE", refs):
             message.flags = message.flags | {flag} if on else message.flags - {flag}
+
+    def keeps(self, flag: str) -> bool:
+        return True
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
         _remove(await self._copy("IMAP UID MOVE", refs, folder))

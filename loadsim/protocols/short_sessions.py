@@ -29,6 +29,9 @@ class PerViewMailbox:
     def messages(self) -> int:
         return self.mailbox.messages
 
+    def keeps(self, flag: str) -> bool:
+        return self.mailbox.keeps(flag)
+
     async def log_on(self) -> None:
         self._begun, self._on = True, False
         try:

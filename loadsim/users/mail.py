@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from loadsim.errors import ServerRefused
 from loadsim.model.draws import draw
-from loadsim.model.message_tag import INITIAL_RUN, MessageTag
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Driver, Header, Observer
+from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Driver, Flag, Header, Observer
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
 from loadsim.users.host import Host
 from loadsim.users.inbox import Inbox, Unread
@@ -67,6 +67,14 @@ class UserMail:
             self.stored.look_for((SENT_ITEMS, DELETED_ITEMS, CALENDAR, *self.folders), names)
         else:
             self.folders = tuple(name for name in self.workload.own_folders(self.number) if name in names)
+
+    def at_start(self, headers: Iterable[Header]) -> Iterator[Header]:
+        """Yield the messages of the Inbox that are read in the start state, with their flag."""
+        old = self.workload.start_state(self.number).get(INBOX, 0) - self.workload.initially_unread(self.number)
+        read = {initial_id(self.number, INBOX, at) for at in range(old)}
+        for header in headers:
+            if header.tag and header.tag.run == INITIAL_RUN and header.tag.id in read:
+                yield header._replace(flags=frozenset([Flag.SEEN]))
 
     def random_folder(self, stream: str, header: Header) -> str:
         """Return the folder that a message goes to: a function of the message. Raises `ServerRefused` without any."""

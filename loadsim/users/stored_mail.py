@@ -121,13 +121,19 @@ class StoredMail:
             raise ServerRefused("folders are missing", f"{len(lacking)} folders, such as {min(lacking)}")
 
     def look(
-        self, name: str, shown: Sequence[Header], newest: int | None, messages: int, known: Iterable[Header] = ()
+        self,
+        name: str,
+        shown: Sequence[Header],
+        newest: int | None,
+        messages: int,
+        known: Iterable[Header] = (),
+        keeps: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """Take a list of the `newest` messages of a folder (None: of all), which holds a number of `messages`.
 
         Raises `ServerRefused` if it lacks or doubles messages, has others' ones, or if some are not whole, or lack
-        flags that they had when the user put them there, or have by what is `known`. All are recorded. A list of all
-        counts itself: no other mail, and no second copy, stands for a message.
+        flags that the folder `keeps` and that they had at the start, when the user put them there, or by what is
+        `known`. All are recorded. A list of all counts itself: no other mail, and no second copy, stands for a message.
         """
         if self._start is None:
             return
@@ -152,7 +158,13 @@ class StoredMail:
             ]
             wanted = [*initial, *folder.put] if is_whole else ()
         flags = {header.tag.id: header.flags for header in known if header.tag} | recent
-        kept = {tag.id for header, tag in own if not {*flags.get(tag.id, ())} - header.flags - {Flag.FORWARDED}}
+        at_start = (Flag.SEEN,) if name != INBOX else ()
+        kept = {
+            tag.id
+            for header, tag in own
+            for needed in [flags.get(tag.id, at_start if tag.run == INITIAL_RUN else ())]
+            if not any(keeps(flag) for flag in {*needed} - header.flags - {Flag.FORWARDED})
+        }
         unflagged = [message for message in dict.fromkeys(tag.id for _, tag in own) if message not in kept]
         others = [] if folder.known else self._others(name, own)
         folder.known = True

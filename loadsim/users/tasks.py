@@ -88,7 +88,7 @@ async def log_on(user: UserMail, _: None) -> bool:
     await user.watch()
     user.find_folders(folders)
     if not user.was_on:
-        user.stored.look(INBOX, headers, newest, mail.messages)
+        user.stored.look(INBOX, headers, newest, mail.messages, user.at_start(headers), mail.keeps)
     return True
 
 
@@ -116,6 +116,8 @@ async def _flag(user: UserMail, header: Header, flag: Flag) -> None:
     folder = user.stored.place(header)
     with user.unless_sure([header], folder):
         await user.mailbox.flag([header.ref], flag)
+    if not user.mailbox.keeps(flag):
+        return
     user.inbox.flagged(header, flag)
     user.record_received(_FLAGGED[flag], header, folder)
 
@@ -313,7 +315,7 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     first = user.workload.choose(user.number, "browse.message", index, len(shown))
     candidates = (shown[(first + further) % len(shown)] for further in range(len(shown)))
     own = list(filter(user.inbox.knows, candidates))  # skips foreign mail
-    user.stored.look(folder, shown, SCREENFUL, user.mailbox.messages)
+    user.stored.look(folder, shown, SCREENFUL, user.mailbox.messages, (), user.mailbox.keeps)
     if not own and len(shown) < SCREENFUL and user.stored.holds(folder):
         raise MailMissing("no message to browse", folder)
     header = user.stored.choose(own, folder)
@@ -372,7 +374,7 @@ async def log_off(user: UserMail, _: None) -> None:
         headers: Sequence[Header] = ()
         try:
             headers = await mail.headers(folder, newest)
-            user.stored.look(folder, headers, newest, mail.messages, user.inbox.known(headers))
+            user.stored.look(folder, headers, newest, mail.messages, user.inbox.known(headers), mail.keeps)
         except ServerRefused as failure:
             user.stored.refused(folder)
             lack = lack or failure

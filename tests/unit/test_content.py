@@ -380,10 +380,27 @@ def test_a_part_with_other_bytes_is_not_as_it_was_sent(message: bytes, contents:
         assert not contents.is_altered(tag, part, data.rstrip(b"\r\n"), **kinds)
         if at == 0:
             as_mapi = encoded_text(decoded(leaves(parse(message))[0]).decode())
-            assert not contents.is_altered(tag, part, as_mapi, **kinds)
+            assert not contents.is_altered(tag, part._replace(encoding=""), as_mapi, **kinds)
+        if contents is CONTENTS:
+            other = "7bit" if part.encoding == "base64" else "BASE64"
+            assert contents.is_altered(tag, part._replace(encoding=other), data, **kinds)
+            assert not contents.is_altered(tag, part._replace(encoding=part.encoding.upper()), data, **kinds)
         for wrong in (data[::-1], bytes([data[0] ^ 1]) + data[1:], data[:-5] + b"x" + data[-4:], data + data[:100]):
             assert contents.is_altered(tag, part, wrong, **kinds)
         assert not contents.is_altered(tag._replace(body=""), part, data[::-1], **kinds)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, spec in KINDS.items() if spec.attached])
+def test_another_file_of_its_kind_is_not_what_was_forwarded(kind: str) -> None:
+    """A server that states its fields otherwise than to the sender, as in capitals, changes nothing."""
+    message, contents = answer("forward", kind)
+    tag, (_, (part, data)) = tagged_parts(message)
+    files = {bytes(each.body) for each in contents.sent(tag, is_text=False)}
+    assert data in files
+    for each in files:
+        assert contents.is_altered(tag, part, each, is_text=False, alone=False) == (each != data)
+    stated = part._replace(content_type=part.content_type.upper(), encoding="BASE64")
+    assert not contents.is_altered(tag, stated, data, is_text=False, alone=False)
 
 
 def test_what_a_message_of_another_seed_has_is_not_known(kind: str = "upsWDatt") -> None:

@@ -230,6 +230,22 @@ def test_mail_that_lost_its_flag_is_a_failure_once() -> None:
     assert stored.missing == ["a"]
 
 
+def test_mail_of_the_start_state_that_lost_its_flag_is_a_failure_once() -> None:
+    """A folder's was read before. That of the Inbox is what the user knows of it."""
+    stored = Stored(2)
+    assert stored.look(stored.initial, unread=stored.initial[:1]) == UNREAD
+    assert stored.look(stored.initial, unread=stored.initial[:1]) == ""
+    assert stored.missing == stored.initial[:1]
+
+
+def test_a_flag_that_the_folder_does_not_keep_is_not_missed() -> None:
+    stored = Stored(1)
+    stored.mail.put(FOLDER, "a", header("a", Flag.ANSWERED))
+    shown = [header(name, Flag.ANSWERED) for name in (*stored.initial, "a")]
+    stored.mail.look(FOLDER, shown, SCREEN, 2, keeps=lambda flag: flag != Flag.SEEN)
+    assert not stored.missing
+
+
 @pytest.mark.parametrize(
     ("found", "kind"),
     [

@@ -169,7 +169,7 @@ class Contents:
         head = head.replace(unsigned.body.encode(), content.digest.encode(), 1)  # of the same length
         return b"".join((head, content.header, b"\r\n", *content.pieces))
 
-    def sent(self, tag: MessageTag, is_text: bool) -> Iterator[bytes | bytearray]:
+    def sent(self, tag: MessageTag, is_text: bool) -> Iterator[templates.Entity]:
         """Yield what the text of a message, or its file, may be by its id; nothing if its size was stated.
 
         Only its sender knows if an answer is a reply or a forward, and which file that has.
@@ -178,36 +178,48 @@ class Contents:
         if tag.id.startswith(ANSWER):
             if is_text:
                 for style in ("answer", "forward"):
-                    yield self._pool.text(style, _ANSWER_TEXT_BYTES, pick(u, _ANSWER_TEXTS)).body
+                    yield self._pool.text(style, _ANSWER_TEXT_BYTES, pick(u, _ANSWER_TEXTS))
             elif kind is not None and kind.attached is not None:
                 for variant in range(kind.attached.variants):
-                    yield self._pool.file(tag.kind, variant).body
+                    yield self._pool.file(tag.kind, variant)
         elif kind is not None and kind.attached is not None:
-            yield self._pool.parts(tag.kind, u)[not is_text].body
+            yield self._pool.parts(tag.kind, u)[not is_text]
         elif kind is not None and is_text:
-            yield self._pool.new(tag.kind, u).pieces[0]
+            content = self._pool.new(tag.kind, u)
+            yield templates.Entity(content.header, content.pieces[0])
 
     def is_altered(self, tag: MessageTag, part: Part, data: bytes | bytearray, is_text: bool, alone: bool) -> bool:
-        """Return whether a part has other bytes than were sent, by the digest in the tag; False if that is not known.
+        """Return whether a part has other bytes, or another encoding, than was sent; False if that is not known.
 
         `alone`: it is the whole body. What takes longer than a comparison is done only if that fails.
         """
-        sent = [*self.sent(tag, is_text)]
-        if not tag.body or data in sent:
+        if not tag.body:
             return False
-        lines = data.rstrip(b"\r\n")
-        if any(lines == each.rstrip(b"\r\n") for each in sent):  # servers may drop the last line's end, or add one
+        sent, lines = [*self.sent(tag, is_text)], data.rstrip(b"\r\n")
+        same = next((each for each in sent if data == each.body), None) or next(
+            (each for each in sent if lines == each.body.rstrip(b"\r\n")), None
+        )  # servers may drop the last line's end, or add one
+        if same and part.encoding and templates.encoded(part.encoding) != same.encoded:
+            return True
+        if same and (is_text or not tag.id.startswith(ANSWER)):
             return False
-        if is_text and templates.quoted_printable(bytes(lines) + b"\r\n") in sent:  # MAPI keeps no transfer encoding
-            return False
+        if is_text and any(templates.quoted_printable(bytes(lines) + b"\r\n") == each.body for each in sent):
+            return False  # MAPI keeps no transfer encoding
         if alone:
             return not has_digest(data, tag.body)
         u = draw(self._seed, 0, "body", tag.id)
         if not tag.id.startswith(ANSWER):
             return tag.kind in templates.KINDS and self._pool.new(tag.kind, u).digest == tag.body
         text = self._pool.text("forward", _ANSWER_TEXT_BYTES, pick(u, _ANSWER_TEXTS))
-        file = forwarded(Attachment.of(part, data))
-        return is_text or templates.enclose("multipart/mixed", tag.id, text, file).digest != tag.body
+
+        def has(body: bytes | bytearray) -> bool:
+            file = forwarded(Attachment.of(part, body))
+            return templates.enclose("multipart/mixed", tag.id, text, file).digest == tag.body
+
+        if is_text or has(data):
+            return is_text
+        # The forwarded file is known by its bytes, or another one was: its fields may have been stated otherwise.
+        return same is None or any(has(each.body) for each in sent if each is not same)
 
     def schedule(
         self,

@@ -72,12 +72,25 @@ KINDS = {
 """LoadSim's message files by name."""
 
 
+ENCODED = ("base64", "quoted-printable")
+"""The transfer encodings that are one: 7bit, 8bit and binary leave bytes as they are (RFC 2045 section 6.2)."""
+
+
+def encoded(encoding: str) -> str:
+    """Return a transfer encoding that is one, in lower case, or ""."""
+    return encoding.lower() if encoding.lower() in ENCODED else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Entity:
     """A MIME entity: its header lines, each with CRLF, and its encoded body."""
 
     header: bytes
     body: bytes | bytearray
+
+    @property
+    def encoded(self) -> str:
+        return next((name for name in ENCODED if f"Encoding: {name}".encode() in self.header), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,15 +82,15 @@ class ImapMailbox:
 
     async def folders(self) -> Sequence[str]:
         """LIST (RFC 9051 section 6.3.9); folders that hold only folders are left out."""
-        names: list[str] = []
+        names: dict[str, None] = {}  # a server may list one twice
         with self.session as connection:
             answer = await connection.send("LIST", b'""', b'"*"')
             self.session.take_listed(answer.data)
             for portion in portions(answer.data):
-                names += [name for entry in portion if (name := self._own_folder(entry)) is not None]
+                names |= {name: None for entry in portion if (name := self._own_folder(entry)) is not None}
                 if answer.data:
                     await asyncio.sleep(0)
-        return names
+        return [*names]
 
     async def open(self, folder: str) -> None:
         """SELECT (RFC 9051 section 6.3.2), unless the folder is open."""

@@ -152,6 +152,9 @@ class SeveralConnections:
     def messages(self) -> int:
         return self._latest.messages
 
+    def keeps(self, flag: str) -> bool:
+        return self._latest.keeps(flag)
+
     def _wait_but_for(self, used: ImapMailbox | None) -> None:
         """Let all connections but this one wait in the folders that they have open."""
         for mailbox in (self._inbox, *self._others):

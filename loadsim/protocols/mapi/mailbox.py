@@ -274,7 +274,7 @@ class MapiMailbox:
         rows = await rows_of(self.session, "OpenMessage", batch, listed.opened, ATTACHMENTS)
         self.session.unused.append(listed.opened)
         self._stream = None if text.failed else text
-        shown = None if text.failed else Part(_TEXT_PART, "text/plain", text.answer // 2)
+        shown = None if text.failed else Part(_TEXT_PART, "text/plain", text.answer // 2, None, "")
         return Structure(shown, tuple(map(part_of, rows)))
 
     async def part(self, ref: Hashable, part: Part) -> bytes:
