@@ -11,7 +11,7 @@ from loadsim.errors import ProtocolError, ServerRefused
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, OF_SERVER, SENT_ITEMS, FolderSettings
 from loadsim.protocols.imap.folder_names import FolderNames, names_of, read_names
 from loadsim.protocols.imap.grammar import parse
-from loadsim.protocols.imap.responses import Namespace, Namespaces, Response
+from loadsim.protocols.imap.responses import ListEntry, Namespace, Namespaces, Response
 
 CYRUS = b'* NAMESPACE (("INBOX." ".")) (("user." ".")) (("" "."))'
 CYRUS_ALT = b'* NAMESPACE (("" "/")) (("Other Users/" "/")) (("Shared Folders/" "/"))'
@@ -177,6 +177,15 @@ def test_a_server_that_refuses_leaves_the_names_to_the_settings() -> None:
     names = asyncio.run(read_names(ask, {"NAMESPACE", "SPECIAL-USE"}, OF_SERVER))
     assert names.on_server(SENT_ITEMS) == SENT_ITEMS
     assert asked == [("NAMESPACE",), ("LIST", '""', '"*"')]
+
+
+@pytest.mark.parametrize("use", ["\\all", "\\flagged", "\\important"])
+def test_a_folder_that_shows_messages_of_others_is_no_folder(use: str) -> None:
+    async def ask(*command: str) -> Sequence[Response]:
+        return [ListEntry(frozenset({use}), "/", "All"), ListEntry(frozenset({"\\archive"}), "/", "Archive")]
+
+    names = asyncio.run(read_names(ask, {"SPECIAL-USE"}, OF_SERVER))
+    assert (names.folder("All"), names.folder("Archive")) == (None, "Archive")
 
 
 def test_nothing_is_asked_that_is_not_offered() -> None:

@@ -28,6 +28,9 @@ ASIDE = "%="
 _SPECIAL_USES = ((SENT_ITEMS, "\\sent"), (DELETED_ITEMS, "\\trash"))
 """The special uses (RFC 6154 section 2) that loadsim's folders have. Users write no drafts."""
 
+_VIEWS = frozenset({"\\all", "\\flagged", "\\important"})
+"""The special uses of folders that show messages of others (RFC 6154 section 2, RFC 8457 section 3)."""
+
 Ask = Callable[..., Awaitable[Sequence[Response]]]
 """Sends a command with its arguments, and returns the untagged data of its answer. Raises `TaskFailed`."""
 
@@ -37,13 +40,15 @@ class FolderNames:
     """The names of one account's folders.
 
     All names on the server but INBOX begin with `prefix`; `separator` is None without a hierarchy. `others` are the
-    prefixes of other users' and of shared folders. `own` has the folders of which the paths differ, with their paths.
+    prefixes of other users' and of shared folders, `views` the names of folders that show messages of others. `own` has
+    the folders of which the paths differ, with their paths.
     """
 
     prefix: str = ""
     separator: str | None = SEPARATOR
     others: tuple[str, ...] = ()
     own: tuple[tuple[str, str], ...] = ()
+    views: frozenset[str] = frozenset()
 
     def on_server(self, folder: str) -> str:
         """Return the server's name. Raises `ServerRefused` for a folder within another without a hierarchy."""
@@ -88,7 +93,7 @@ def _folder_named(names: FolderNames, name: str) -> str | None:
     if name.upper() == INBOX:
         return INBOX
     below = name.removeprefix(names.prefix)
-    if not below or not name.startswith(names.prefix):
+    if name in names.views or not below or not name.startswith(names.prefix):
         return None
     # Of two namespaces, the one with the longer prefix has the folder.
     if any(len(prefix) > len(names.prefix) and name.startswith(prefix) for prefix in names.others):
@@ -104,18 +109,23 @@ async def read_names(ask: Ask, offered: Container[str], settings: FolderSettings
     `offered` are its capabilities. A server that offers neither, or refuses, leaves the names to the settings.
     """
     namespaces: Namespaces | None = None
-    uses: list[tuple[str, str]] = []
+    entries: list[ListEntry] = []
     if "NAMESPACE" in offered:
         with suppress(ServerRefused):
             answer = await ask("NAMESPACE")
             namespaces = next((response for response in answer if isinstance(response, Namespaces)), None)
-    if "SPECIAL-USE" in offered and not all(folder in settings.paths for folder, _ in _SPECIAL_USES):
+    if "SPECIAL-USE" in offered:
         returned = ("RETURN (SPECIAL-USE)",) if "LIST-EXTENDED" in offered else ()
         with suppress(ServerRefused):
             answer = await ask("LIST", '""', '"*"', *returned)
             entries = [entry for entry in answer if isinstance(entry, ListEntry)]
-            uses = uses_in(entries)
-    return names_of(settings, namespaces, tuple(uses))
+    names = names_of(settings, namespaces, tuple(uses_in(entries)))
+    return replace(names, views=views) if (views := views_in(entries)) else names
+
+
+def views_in(entries: Iterable[ListEntry]) -> frozenset[str]:
+    """Return the listed names on the server of folders that show messages of others."""
+    return frozenset(entry.name for entry in entries if entry.attributes & _VIEWS)
 
 
 def uses_in(entries: Iterable[ListEntry]) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from loadsim.protocols.imap.authenticate import log_on
 from loadsim.protocols.imap.commands import mailbox
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.connection_port import ImapConnection, MakeConnection
-from loadsim.protocols.imap.folder_names import PLAIN, Ask, FolderNames, read_names, uses_in, with_uses
+from loadsim.protocols.imap.folder_names import PLAIN, Ask, FolderNames, read_names, uses_in, views_in, with_uses
 from loadsim.protocols.imap.grammar import number_of
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, ListEntry, Response
@@ -188,6 +188,8 @@ class ImapSession:
             self.names = replace(self.names, separator=separator)
         if "SPECIAL-USE" not in self.offered | self.endpoint.ignored and (uses := uses_in(listed)):
             self.names = with_uses(self.names, self.folders, uses)
+        if views := views_in(listed) - self.names.views:
+            self.names = replace(self.names, views=self.names.views | views)
 
     # --- the open folder ---
 
