@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import select
 import signal
 import subprocess
@@ -12,8 +13,6 @@ import keeper
 import pytest
 from paths import ROOT
 from patience import PATIENCE_S
-
-pytestmark = pytest.mark.nightly(part="hosts")
 
 RUN = """
 import os, subprocess, sys, time
@@ -43,6 +42,17 @@ with stack, hosts(1) as [host]:
 """A run that has started a bit of everything, and waits to be killed."""
 
 
+def test_a_run_is_cleared_away_although_its_user_may_not_run_ip(tmp_path: Path) -> None:
+    """As an ordinary user with root's PATH, in which a directory is root's only."""
+    token = secrets.token_hex(4)
+    keeper.place_of(token).mkdir()
+    (tmp_path / "ip").touch(mode=0o600)
+    command = [sys.executable, keeper.__file__, token]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, env={"PATH": str(tmp_path)}, check=False)
+    assert (ended.returncode, keeper.place_of(token).exists()) == (0, False)
+
+
+@pytest.mark.nightly(part="hosts")
 def test_nothing_outlives_a_killed_run() -> None:
     """Servers, also those of benchmarks, a daemon, a process that ignores requests, their files and host are gone."""
     command = [sys.executable, "-c", RUN]
