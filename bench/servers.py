@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +44,18 @@ def document(kept: Path = KEPT) -> str:
     """Return the tables of all servers that are kept."""
     servers = [json.loads(path.read_text()) for path in kept.glob("*.json")]
     servers.sort(key=lambda each: (each["name"], [int(part) for part in re.findall(r"\d+", each["version"])]))
-    offered = {_name(each): frozenset(each["facts"]["imap_capabilities"]) for each in servers}
-    by_all = frozenset.intersection(*offered.values())
-    by_some = {name: features - by_all for name, features in offered.items()}
+    facts = {(each["name"], each["version"]): each["facts"] for each in servers}
+    answers = {server: [each["missing_folder"] or "none"] for server, each in facts.items()}
+    imap = {server: each["imap_capabilities"] for server, each in facts.items()}
+    smtp = {server: [word.partition(" ")[0] for word in each["smtp_extensions"]] for server, each in facts.items()}
     return "\n\n".join(
         [
             table(
                 ["server", "tried", "COPYUID", "announced", "own keywords", "largest", "findings"], map(row, servers)
             ),
-            table(["server", "answer to SELECT of a missing folder"], map(_answer, servers)),
-            f"All offer {', '.join(f'`{name}`' for name in sorted(by_all)) or 'nothing'} after the log-on.",
-            table(["IMAP capability", "offered after the log-on by"], offers(by_some)),
+            table(["server", "answer to SELECT of a missing folder"], shared(answers)),
+            table(["server", "IMAP capabilities after the log-on"], shared(imap)),
+            table(["server", "SMTP extensions after EHLO"], shared(smtp)),
         ]
     )
 
@@ -65,7 +66,7 @@ def row(server: Mapping[str, Any]) -> list[str]:
     own = {*(facts["delivered_keywords"] or ()), *(facts["appended_keywords"] or ())}
     limits = [limit for key in ("append_limit_bytes", "message_limit_bytes") if (limit := facts[key])]
     return [
-        _name(server),
+        f"{server['name']} {server['version']}",
         server["date"],
         facts["copyuid"],
         "not within 3 s" if announced_ms is None else f"{announced_ms:,.0f} ms",
@@ -75,26 +76,28 @@ def row(server: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _answer(server: Mapping[str, Any]) -> list[str]:
-    return [_name(server), f"`{server['facts']['missing_folder'] or 'none'}`"]
+def shared(words: Mapping[tuple[str, str], Iterable[str]]) -> list[list[str]]:
+    """Return a row for each set of servers, by name and version, that share words: the servers, and these words."""
+    having: dict[str, list[tuple[str, str]]] = {}
+    for server, own in words.items():
+        for word in sorted({*own}):
+            having.setdefault(word, []).append(server)
+    rows: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for word, servers in sorted(having.items()):
+        rows.setdefault(tuple(servers), []).append(f"`{word}`")
+    largest_first = sorted(rows.items(), key=lambda row: (-len(row[0]), row[0]))
+    return [[_names(servers, words), ", ".join(own)] for servers, own in largest_first]
 
 
-def offers(features: Mapping[str, frozenset[str]]) -> list[list[str]]:
-    """Return a row for each feature: its name, and the servers that have it, or that lack it if these are fewer."""
-    having: dict[str, list[str]] = {}
-    for server, offered in features.items():
-        for feature in offered:
-            having.setdefault(feature, []).append(server)
-    rows = []
-    for feature, servers in sorted(having.items()):
-        lacking = [server for server in features if server not in servers]
-        shorter = f"all but {', '.join(lacking)}" if len(lacking) < len(servers) else ", ".join(servers)
-        rows.append([f"`{feature}`", shorter])
-    return rows
-
-
-def _name(server: Mapping[str, Any]) -> str:
-    return f"{server['name']} {server['version']}"
+def _names(servers: Sequence[tuple[str, str]], of: Iterable[tuple[str, str]]) -> str:
+    """Return the servers' names, those without all of their versions with the versions."""
+    if len(servers) == len({*of}):
+        return "all"
+    names = []
+    for name in dict.fromkeys(name for name, _ in servers):
+        versions, every = ([version for each, version in pairs if each == name] for pairs in (servers, of))
+        names.append(name if versions == every else f"{name} {', '.join(versions)}")
+    return "; ".join(names)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

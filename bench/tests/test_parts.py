@@ -89,15 +89,13 @@ def test_a_server_that_is_kept_stands_in_the_tables(tmp_path: Path) -> None:
     assert rows[2:4] == [
         [f"Our Server {version}", "now", "", "1,500 ms", "", "", "server-state-wrong"] for version in ("2.9", "2.10-1")
     ]
-    assert rows[-1] == ["`MOVE`", "Our Server 2.10-1"]
-    assert "All offer `IDLE` after the log-on." in servers.document(tmp_path)
+    assert rows[9:11] == [["all", "`IDLE`"], ["Our Server 2.10-1", "`MOVE`"]]
 
 
-@pytest.mark.parametrize(("having", "told"), [("ab", "all but c"), ("c", "c"), ("bc", "all but a")])
-def test_the_shorter_list_is_shown(having: str, told: str) -> None:
-    """Of the servers that offer something, and those that lack it."""
-    features = {each: frozenset(["X"] if each in having else ()) for each in "abc"}
-    assert servers.offers(features) == [["`X`", told]]
+def test_servers_that_share_words_have_one_row() -> None:
+    """With their versions only where others of the same name differ."""
+    words = {("a", "1"): "XYZ", ("a", "2"): "XYZ", ("b", "1"): "XY", ("b", "2"): "XV", ("c", "1"): "XZ"}
+    assert servers.shared(words) == [["all", "`X`"], ["a; b 1", "`Y`"], ["a; c", "`Z`"], ["b 2", "`V`"]]
 
 
 def test_tables_replace_those_in_a_page(tmp_path: Path) -> None:

@@ -139,26 +139,3 @@ def excerpt(lines: Iterable[bytes | int], account: Account, clock: Callable[[int
             texts.append(text if sent_ns is None else f"{clock(sent_ns)} {text}")
         sent_ns = line if isinstance(line, int) else None
     return texts
-
-
-class MoveLines:
-    """Finds the place of COPYUID in the answer to the last MOVE; implements `ports.KeptLines`."""
-
-    def __init__(self) -> None:
-        self.copyuid = ""
-        self._is_sent = self._is_move = self._is_expunged = False
-
-    def append(self, line: bytes | int, /) -> None:
-        if isinstance(line, int):
-            self._is_sent = True
-        elif self._is_sent:
-            self._is_sent, self._is_expunged, self._is_move = False, False, b" UID MOVE " in line
-            self.copyuid = "none" if self._is_move else self.copyuid
-        elif self._is_move and b"[COPYUID " in line.upper():
-            untagged = f"untagged, {'after' if self._is_expunged else 'before'} EXPUNGE"
-            self.copyuid, self._is_move = untagged if line.startswith(b"*") else "tagged", False
-        elif line.upper().endswith(b" EXPUNGE"):
-            self._is_expunged = True
-
-    def __iter__(self) -> Iterator[bytes | int]:
-        return iter(())

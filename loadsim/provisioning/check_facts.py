@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from loadsim.model.ports import RESET_FLAGS, Stored
-from loadsim.protocols.lines import MoveLines
 from loadsim.provisioning.check_folders import CheckPlace
 from loadsim.provisioning.check_mail import Check
-from loadsim.provisioning.check_tasks import CheckObserver
-from loadsim.provisioning.server_report import Observation, ServerFacts
+from loadsim.provisioning.server_report import ServerFacts
 
 _NOT_OF_SERVER = {"\\recent", *map(str.lower, RESET_FLAGS)}
 
 
-class MovingObserver(CheckObserver):
-    """An observer of a session that moves messages."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: MoveLines = MoveLines()
-
-
-class WatchingObserver(CheckObserver):
-    """An observer of a session that watches; it has the time of the first announcement since `begin`."""
-
-    announced_s: float | None = None
-
-    def begin(self) -> None:
-        self.news.clear()
-        self.announced_s = None
-
-    def arrived(self, messages: int) -> None:
-        self.announced_s = self.announced_s or time.monotonic()
-        super().arrived(messages)
+def place_of_copyuid(lines: Iterable[bytes | int]) -> str:
+    """Return the place of COPYUID in the answer to the last MOVE of kept lines; "" without one."""
+    text = b"\0".join(b"" if isinstance(each, int) else each for each in lines).upper()
+    moves = [command for command in text.split(b"\0\0") if b" UID MOVE " in command]
+    if not moves:
+        return ""
+    before, found, _ = moves[-1].partition(b"[COPYUID ")
+    if not before.endswith(b"* OK "):
+        return "tagged" if found else "none"
+    return f"untagged, {'after' if b' EXPUNGE' in before else 'before'} EXPUNGE"
 
 
 def keywords_of(check: Check, stored: Iterable[Stored]) -> tuple[str, ...] | None:
@@ -44,11 +31,10 @@ def keywords_of(check: Check, stored: Iterable[Stored]) -> tuple[str, ...] | Non
     return None if not own else tuple(sorted({flag for each in own for flag in each.flags} - _NOT_OF_SERVER))
 
 
-def facts_of(check: Check, seen: Sequence[Observation]) -> ServerFacts:
-    """Return a check's facts with what the server offers, its limits, and the words of refusals in observations."""
+def facts_of(check: Check) -> ServerFacts:
+    """Return a check's facts with what the server offers, and its limits."""
     place: CheckPlace | None = next(iter(check.places), None)
     offer = place.offer if place is not None else None
-    answers = (each.seen for each in seen if each.finding is not None and "answer" in each.finding.code.fields)
     return replace(
         check.facts,
         imap_capabilities=tuple(sorted(offer.features)) if offer else (),
@@ -57,6 +43,4 @@ def facts_of(check: Check, seen: Sequence[Observation]) -> ServerFacts:
         missing_folder=place.missing_folder if place is not None else "",
         append_limit_bytes=offer.limit("APPENDLIMIT") if offer else None,
         message_limit_bytes=check.smtp.limit("SIZE") if check.smtp else None,
-        quotas=tuple(place.quotas) if place is not None else (),
-        refusals=tuple(dict.fromkeys(answers)),
     )

@@ -14,10 +14,10 @@ from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, Flag, MessageRef, Part, Provisioning, Stored
 from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.check_facts import MovingObserver, WatchingObserver, keywords_of
+from loadsim.provisioning.check_facts import keywords_of, place_of_copyuid
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_mail import Check
-from loadsim.provisioning.check_tasks import FIRST_POLL_S
+from loadsim.provisioning.check_tasks import FIRST_POLL_S, CheckObserver
 from loadsim.provisioning.server_report import Observation, lacking
 from loadsim.provisioning.sessions import preparing_driver
 
@@ -35,7 +35,8 @@ async def try_state(check: Check) -> bool:
 
     Return False if the server refuses a part of that.
     """
-    place, moving, watching = check.own[0], MovingObserver(), WatchingObserver()
+    place, moving, watching = check.own[0], CheckObserver(), CheckObserver()
+    moving.lines = kept = list[bytes | int]()
     driver = open_driver(preparing_driver(check.services), check.services)
     acts, watches = (cast(Provisioning, driver.session(place.account, each).mailbox) for each in (moving, watching))
     try:
@@ -58,7 +59,7 @@ async def try_state(check: Check) -> bool:
             appended_keywords=keywords_of(check, [held[ref] for ref in held.keys() - delivered.keys()]),
         )
         lasting = acts.offer.permanent_flags  # once the Inbox had mail: Dovecot 2.4.5 adds its keywords then
-        check.facts = replace(check.facts, copyuid=moving.lines.copyuid, permanent_flags=lasting)
+        check.facts = replace(check.facts, copyuid=place_of_copyuid(kept), permanent_flags=lasting)
         for mailbox in (acts, watches):
             await mailbox.log_off()
         return True
@@ -78,7 +79,7 @@ async def _held(mailbox: Provisioning, folder: str) -> dict[MessageRef, Stored]:
 
 
 async def _try_once(
-    check: Check, place: CheckPlace, acts: Provisioning, watches: Provisioning, watching: WatchingObserver
+    check: Check, place: CheckPlace, acts: Provisioning, watches: Provisioning, watching: CheckObserver
 ) -> None:
     account, folder = place.account, place.folder
     outgoing = [check.post.compose(account, {account.number: account.address}, kind) for kind in KINDS]
@@ -93,18 +94,16 @@ async def _try_once(
             await own(watches, name)
 
     # New mail.
-    watching.begin()
-    appended_s = 0.0
-    for each in outgoing:
-        await acts.append(INBOX, each.message)
-        appended_s = appended_s or time.monotonic()
+    watching.news.clear()
+    await acts.append(INBOX, outgoing[0].message)
+    appended_s = time.monotonic()
     with suppress(TimeoutError):
         async with asyncio.timeout(FIRST_POLL_S):
             await watching.news.wait()
-    if watching.announced_s is not None:
-        announced_ms = round(1000 * max(0.0, watching.announced_s - appended_s), 1)
-        slowest_ms = max(announced_ms, check.facts.announced_ms or 0.0)
-        check.facts = replace(check.facts, announced_ms=slowest_ms)
+        announced_ms = round(1000 * (time.monotonic() - appended_s), 1)
+        check.facts = replace(check.facts, announced_ms=max(announced_ms, check.facts.announced_ms or 0.0))
+    for each in outgoing[1:]:
+        await acts.append(INBOX, each.message)
     await watches.arrived()
     # Read and mark it.
     refs = await own(acts, INBOX)

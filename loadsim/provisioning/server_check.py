@@ -122,7 +122,7 @@ async def check_server(
         accounts=tuple(account.login for account in check.accounts),
         server=(*offers(check.workload, limited, check.places, check.smtp), *check.server),
         tasks=_merged(check.tasks),
-        facts=facts_of(check, [*check.server, *check.mail, *_failures(check)]),
+        facts=facts_of(check),
         mail=(
             *check.mail,
             *limits(workload, check.places, check.smtp),

@@ -9,7 +9,6 @@ from loadsim.errors import TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Severity
-from loadsim.model.ports import Quota
 from loadsim.provisioning.answers import meaning
 
 
@@ -50,7 +49,7 @@ class ServerFacts:
 
     Keywords are those that the server itself set on mail that was delivered, and appended. `copyuid` is its place in
     the answer to MOVE. `announced_ms` is the time from an APPEND until another session in IDLE got the first EXISTS.
-    `missing_folder` is the answer to SELECT of one. `refusals` are all others that the check met.
+    `missing_folder` is the answer to SELECT of one.
     """
 
     imap_capabilities: tuple[str, ...] = ()
@@ -63,8 +62,6 @@ class ServerFacts:
     missing_folder: str = ""
     append_limit_bytes: int | None = None
     message_limit_bytes: int | None = None
-    quotas: tuple[Quota, ...] = ()
-    refusals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

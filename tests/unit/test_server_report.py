@@ -13,8 +13,8 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
-from loadsim.protocols.lines import MoveLines
 from loadsim.provisioning.answers import meaning
+from loadsim.provisioning.check_facts import place_of_copyuid
 from loadsim.provisioning.check_limits import new_mail, of_size
 from loadsim.provisioning.server_check import checked_users
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
@@ -166,8 +166,7 @@ def test_a_check_has_a_user_of_each_group(sizes: list[int], count: int) -> None:
 )
 def test_the_place_of_copyuid(answer: list[bytes], place: str) -> None:
     """In the answer to MOVE only; the next command ends it."""
-    lines = MoveLines()
-    copied: list[bytes | int] = [1, b"t1 UID COPY 1 x", b"* 1 EXPUNGE", b"t1 OK [COPYUID 1 2 3] done"]
-    for line in [*copied, 2, b"t2 UID MOVE 1 x", *answer, 3, b"t3 UID COPY 1 x", b"t3 OK [COPYUID 1 2 3] done"]:
-        lines.append(line)
-    assert lines.copyuid == place
+    copied = [1, b"t1 UID COPY 1 x\r\n", b"* 1 EXPUNGE", b"t1 OK [COPYUID 1 2 3] done"]
+    after = [3, b"t3 UID COPY 1 x", b"t3 OK [COPYUID 1 2 3] done"]
+    assert place_of_copyuid(copied) == ""
+    assert place_of_copyuid([*copied, 2, b"t2 UID MOVE 1 x\r\n", *answer, *after]) == place
