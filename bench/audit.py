@@ -120,8 +120,8 @@ def _held(user: int, users: int) -> Iterator[HeldCopy]:
     """Yield what a mailbox holds: the user's own messages, and those of the user before."""
     sender = user - 1 or users
     for index in range(EACH):
-        yield HeldCopy(f"n{user}.{index}", SENT_ITEMS, SEEN, whole=True, sender=user)
-        yield HeldCopy(f"n{sender}.{index}", INBOX if index % 2 else FOLDER, SEEN, whole=True, sender=sender)
+        yield HeldCopy(f"n{user}.{index}", SENT_ITEMS, SEEN, sender=user)
+        yield HeldCopy(f"n{sender}.{index}", INBOX if index % 2 else FOLDER, SEEN, sender=sender)
 
 
 def main() -> int:

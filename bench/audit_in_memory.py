@@ -36,4 +36,4 @@ def _held(mailbox: InMemoryMailbox, run: str) -> Iterator[HeldCopy]:
                 header = mailbox.header(folder, uid)
                 if header.tag is not None and header.tag.run in (run, INITIAL_RUN):
                     flags = frozenset(flag.lower() for flag in header.flags)
-                    yield HeldCopy(header.tag.id, name, flags, True, header.tag.sender)
+                    yield HeldCopy(header.tag.id, name, flags, header.tag.sender)

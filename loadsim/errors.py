@@ -7,6 +7,7 @@
       TaskFailed           one task of one user failed: recorded, the user continues
         ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session continues
           MailMissing          it answered, but lacks a stored message or a part of one
+            BareLineFeeds        the CR of its lines
         ServerLost           the connection broke, or could not be made
           ProtocolError        the server sent what its protocol does not allow; the session is closed
         ServerSilent         no answer within the command's time limit; the session is closed
@@ -182,12 +183,12 @@ class ServerRefused(TaskFailed):
     outcome = "refused"
 
 
-BARE_LINE_FEEDS = "FETCH with bare line feeds"
-"""The kind of failure of a part whose lines lack CR (RFC 5322 section 2.3), and which is too short."""
-
-
 class MailMissing(ServerRefused):
     """The server answered as if all were well, but lacks a stored message or a part of one."""
+
+
+class BareLineFeeds(MailMissing):
+    """A part is too short only as its lines lack CR (RFC 5322 section 2.3)."""
 
 
 class ServerLost(TaskFailed):

@@ -16,16 +16,15 @@ from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, USER_FLAGS, Flag
 class HeldCopy(NamedTuple):
     """A message of this run or of the start state in a folder.
 
-    `flags` are in lower case, as `never_kept`, those that its folder keeps for no message. `whole`: its body has the
-    digest that its tag states; None if it cannot be read.
+    `flags` are in lower case, as `never_kept`, those that its folder keeps for no message. `fault`: that of its body.
     """
 
     message: str
     folder: str
     flags: frozenset[str]
-    whole: bool | None
     sender: int
     never_kept: frozenset[str] = frozenset()
+    fault: Code | None = None
 
 
 class Fault(NamedTuple):
@@ -66,11 +65,7 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
     for each in found:
         if expected.knows_start or not each.message.startswith(INITIAL):
             by_message.setdefault(each.message, []).append(each)
-    altered = [
-        Fault(Code.MAIL_LOST if each.whole is None else Code.MAIL_ALTERED, each.message, each.folder)
-        for each in found
-        if not each.whole
-    ]
+    altered = [Fault(each.fault, each.message, each.folder) for each in found if each.fault]
     faults, unknown = _of_schedules(expected, found)
     for message in dict.fromkeys([*expected.messages, *by_message]):
         of, there = expected.messages.get(message) or Expected(strange=True), by_message.get(message, [])

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from loadsim.audit.judged import HeldCopy
 from loadsim.errors import ServerLost, ServerRefused
+from loadsim.findings.catalogue import Code
 from loadsim.model.content.compose import least_bytes
-from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, has_digest, vouched
+from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, has_digest, vouched, with_crlf
 from loadsim.model.ports import USER_FLAGS, Account, MessageRef, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import bounce_status
@@ -35,12 +36,14 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
         for batch in _batches(own):
             texts = await _texts(mailbox, [message.ref for message, _ in batch])
             for message, tag in batch:
-                whole = None
-                if message.ref in texts:
-                    vouches = vouched(tag, message.sender, message.message_id, account.domain)
-                    text = texts[message.ref]  # None: whole, as the mailbox has no MIME
-                    whole = vouches and (text is None or has_digest(text, tag.body))
-                found.append(HeldCopy(tag.id, folder, message.flags, whole, tag.sender, never_kept))
+                fault = None
+                if message.ref not in texts:
+                    fault = Code.MAIL_LOST
+                elif not vouched(tag, message.sender, message.message_id, account.domain):
+                    fault = Code.MAIL_ALTERED
+                elif (text := texts[message.ref]) is not None and not has_digest(text, tag.body):
+                    fault = Code.LINE_ENDS_CHANGED if has_digest(with_crlf(text), tag.body) else Code.MAIL_ALTERED
+                found.append(HeldCopy(tag.id, folder, message.flags, tag.sender, never_kept, fault))
     return found, bounces
 
 

@@ -171,6 +171,10 @@ class Code(Enum):
         "{where}: message {message_id} in {folder} of user {user} is not as it was sent",
         "find out what changes mail: the server's storage, or a filter that is meant to (run.audit_allow)",
     )
+    LINE_ENDS_CHANGED = _missed(
+        "{where}: message {message_id} in {folder} of user {user} has other line ends than CRLF, and is whole",
+        "let the server store or send CRLF (RFC 5322 section 2.3)",
+    )
     MAIL_SHOWN_ALTERED = _missed(
         "{messages:message} had other bytes than were sent when users fetched a text or file, first {message_id} in"
         " {folder} of user {user}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from loadsim.errors import BARE_LINE_FEEDS, ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import BareLineFeeds, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 
@@ -69,7 +69,7 @@ def remedy(failure: TaskFailed, to_list: bool = False) -> str:
 def _meaning(failure: TaskFailed, to_list: bool) -> Code:
     if failure.outcome == "generator":
         return Code.MACHINE_FAILED
-    if failure.kind == BARE_LINE_FEEDS:
+    if isinstance(failure, BareLineFeeds):
         return Code.BARE_LINE_FEEDS
     if isinstance(failure, ProtocolError):
         return Code.PROTOCOL_BROKEN

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.documents.typed import Row, closed, value_of
-from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id, with_crlf
 from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Provisioning, Stored
 from loadsim.model.workload import may_be_made
 from loadsim.provisioning.holder import Holder, Line
@@ -44,8 +43,6 @@ _DATE_US = 1_761_955_200_000_000
 _PURPOSE = b"loadsim manifest 1\n"
 """Prefix of the signed text, so that the key, perhaps a password, signs nothing else of the same form."""
 
-
-_LINE_END = re.compile(rb"\r?\n")
 
 ANOTHER_USERS = "it is that of another user of these accounts, who has this mailbox, too"
 """The reason against the manifest of another account with the same first one."""
@@ -192,11 +189,11 @@ async def _body(mailbox: Provisioning, message: Stored) -> bytes:
         found = (await mailbox.texts([message.ref])).get(message.ref)
     if found is None:
         raise RejectedManifest("expected a body, found none")
-    body = _LINE_END.sub(b"\r\n", found).rstrip(b"\r\n")
+    body = with_crlf(found).rstrip(b"\r\n")
     if len(body) > LARGEST_BYTES:
         raise RejectedManifest(f"expected at most {LARGEST_BYTES} bytes, found {len(body)}")
     assert message.tag is not None
-    if message.tag.body not in (body_digest(body), body_digest(body + b"\r\n")):
+    if not has_digest(body, message.tag.body):
         raise RejectedManifest("its body does not match its tag")
     return body
 

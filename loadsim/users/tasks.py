@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from loadsim.errors import BARE_LINE_FEEDS, MailMissing, ServerRefused
+from loadsim.errors import BareLineFeeds, MailMissing, ServerRefused
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
@@ -140,9 +140,11 @@ async def _part(
     with user.stored.must_be_whole(header):
         data = await user.mailbox.part(header.ref, part)
         stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
-        if len(data) < max(least - len("\r\n"), stated) or (part.size_bytes and not data):  # the last CRLF may lack
-            bare = data.count(b"\n") - data.count(b"\r\n")
-            raise MailMissing(BARE_LINE_FEEDS if bare else "FETCH of a truncated part", f"{len(data)} bytes")
+        wanted = max(least - len("\r\n"), stated)  # the last CRLF may lack
+        if len(data) < wanted or (part.size_bytes and not data):
+            if data and len(data) + data.count(b"\n") - data.count(b"\r\n") >= wanted:
+                raise BareLineFeeds("FETCH with bare line feeds", f"{len(data)} bytes")
+            raise MailMissing("FETCH of a truncated part", f"{len(data)} bytes")
     if tag := header.tag:
         alone = text_of is not None and not text_of.attachments
         is_altered = partial(user.contents.is_altered, tag, part, data, text_of is not None, alone)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lying_proxy import altered, lying_proxy, stores_nothing
+from lying_proxy import altered, bare, lying_proxy, stores_nothing
 from maildirs import DOMAIN, Stored, stored
 from mailservers import StartDovecotPostfix, logged_on
 from provisioning import delivery_report, own_message
@@ -318,12 +318,15 @@ def test_without_a_hold_an_audit_is_not_complete(ended: Ended, at: str) -> None:
     assert audited(ended.out)[0] == 0
 
 
-def test_bodies_that_a_server_alters_are_named(ended: Ended) -> None:
-    """Through a proxy that changes a byte of each."""
-    with lying_proxy(ended.server.services.imap.port, alters=altered) as port:
+@pytest.mark.parametrize(
+    ("how", "code"), [({"alters": altered}, "mail-altered"), ({"rewrites": bare}, "line-ends-changed")]
+)
+def test_bodies_that_a_server_alters_are_named(ended: Ended, how: dict[str, Any], code: str) -> None:
+    """Through a proxy that changes a byte of each, or the line ends of all."""
+    with lying_proxy(ended.server.services.imap.port, **how) as port:
         status, document, _ = audited(ended.out, "--set", f"server.imap.port={port}")
     assert status == 1
-    assert document["counts"] == {"mail-altered": document["messages"]}
+    assert document["counts"] == {code: document["messages"]}
 
 
 def test_a_run_may_allow_what_its_server_alters(harmed: Ended, tmp_path: Path) -> None:

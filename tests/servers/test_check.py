@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from lying_proxy import Answers, Rewrites, lying_proxy
+from lying_proxy import Answers, Rewrites, bare, lying_proxy
 from mailservers import logged_on, numbered_accounts, submit
 from provisioning import FOREIGN, USERS, Lab, Snapshot, lab_maker, own_message, put, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
@@ -637,14 +637,6 @@ def test_messages_that_a_server_puts_in_place_of_copies_are_named(lab: Lab) -> N
     (left,) = [each for each in report.leftovers if lab.accounts[0].login in each]
     more = re.findall(r"more messages than before in ([^:;]+): (\d+)", left)
     assert {folder: int(times) for folder, times in more} == copied
-
-
-def bare(line: bytes, literal: bytes) -> bytes:
-    """Send texts with LF for CRLF, and their size so."""
-    if not (b"BODY[TEXT]" in line or b"BODY[1]" in line):
-        return line + literal
-    text = literal.replace(b"\r\n", b"\n")
-    return re.sub(rb"\{\d+\}", b"{%d}" % len(text), line) + text
 
 
 def altered_digits(line: bytes, literal: bytes) -> bytes:

@@ -56,6 +56,14 @@ def unwritten(line: bytes, literal: bytes) -> bytes:
     return line + literal
 
 
+def bare(line: bytes, literal: bytes) -> bytes:
+    """Send texts with LF for CRLF, and their size so."""
+    if not (b"BODY[TEXT]" in line or b"BODY[1]" in line):
+        return line + literal
+    text = literal.replace(b"\r\n", b"\n")
+    return re.sub(rb"\{\d+\}", b"{%d}" % len(text), line) + text
+
+
 @contextmanager
 def lying_proxy(
     port: int,

@@ -264,11 +264,14 @@ START = [InitialMail("ia", INBOX, seen=False), InitialMail("ib", "Folder 01", se
 
 def judged(events: Sequence[tuple[str, str, str]], found: Iterable[tuple[str, str, str]]) -> list[tuple[Any, ...]]:
     """The faults of a mailbox; of what is found: id, folder, and letters of the flags, `!` for a body that differs."""
+    altered = {True: Code.MAIL_ALTERED, False: None}
     mailbox = ExpectedMail(1, START)
     mailbox.replay(MailEvent(*event, sender=2) for event in events)
     names = {"S": "\\seen", "A": "\\answered", "F": "$forwarded", "D": "\\draft"}
     messages = [
-        HeldCopy(message, folder, frozenset(names[each] for each in flags if each != "!"), "!" not in flags, 2)
+        HeldCopy(
+            *(message, folder, frozenset(names[each] for each in flags if each != "!"), 2), fault=altered["!" in flags]
+        )
         for message, folder, flags in found
     ]
     return [(fault.code, fault.message, fault.folder, fault.wanted) for fault in judge(mailbox, messages).faults]
@@ -364,8 +367,8 @@ def test_a_server_may_save_by_itself_what_its_user_has_not_saved(folder: str, sa
     mailbox = ExpectedMail(1, START)
     mailbox.replay([MailEvent("accepted", "n1", "list", 1), *([MailEvent("saved", "n1", SENT_ITEMS, 1)] * saved)])
     places = (INBOX, folder, *([SENT_ITEMS] * saved))
-    there = [HeldCopy("n1", at, frozenset({"\\seen"} if at == SENT_ITEMS else ()), True, 1) for at in places]
-    start = [HeldCopy(one.message, one.folder, frozenset({"\\seen"} if one.seen else ()), True, 2) for one in START]
+    there = [HeldCopy("n1", at, frozenset({"\\seen"} if at == SENT_ITEMS else ()), 1) for at in places]
+    start = [HeldCopy(one.message, one.folder, frozenset({"\\seen"} if one.seen else ()), 2) for one in START]
     faults = judge(mailbox, [*start, *there]).faults
     assert [fault.code for fault in faults] == [Code.MAIL_DUPLICATED] * (saved or folder != SENT_ITEMS)
 
@@ -373,15 +376,15 @@ def test_a_server_may_save_by_itself_what_its_user_has_not_saved(folder: str, sa
 def test_without_a_known_start_state_only_mail_of_the_run_is_judged() -> None:
     mailbox = ExpectedMail(1, None)
     mailbox.replay([MailEvent("deleted", "ia", DELETED_ITEMS, 2), MailEvent("accepted", "n1", "list", 2)])
-    there = HeldCopy("ib", INBOX, frozenset(), whole=True, sender=2)
+    there = HeldCopy("ib", INBOX, frozenset(), sender=2)
     assert [fault.message for fault in judge(mailbox, [there]).faults] == ["n1"]
 
 
 def test_with_incomplete_records_only_bodies_are_judged() -> None:
     """One that cannot be read is as good as lost."""
-    for whole, code in ((False, Code.MAIL_ALTERED), (None, Code.MAIL_LOST)):
+    for code in (Code.MAIL_ALTERED, Code.LINE_ENDS_CHANGED, Code.MAIL_LOST):
         mailbox = ExpectedMail(1, START)
-        there = HeldCopy("ib", "Folder 01", frozenset(), whole=whole, sender=2)
+        there = HeldCopy("ib", "Folder 01", frozenset(), sender=2, fault=code)
         result = judge(mailbox, [there], complete=False)
         assert [fault.code for fault in result.faults] == [code]
         assert not result.complete
@@ -414,7 +417,7 @@ def test_users_whose_records_are_not_whole_are_not_judged(tmp_path: Path) -> Non
 
 def test_mail_of_senders_whose_records_are_lost_is_not_judged(tmp_path: Path) -> None:
     """It is no mail whose place a failed command made unknown: a lost client is no fault of the server."""
-    there = HeldCopy("n1", INBOX, frozenset(), whole=True, sender=1)
+    there = HeldCopy("n1", INBOX, frozenset(), sender=1)
     for at, events in enumerate(([], [MailEvent("seen", "n1", INBOX, 1)])):
         expected = ExpectedMail(2, None)
         expected.replay(events)
@@ -445,7 +448,7 @@ def test_a_flag_that_a_folder_keeps_for_no_message_is_neither_lost_nor_unexpecte
     """It may last for the session that has set it."""
     never = frozenset({"\\seen", "\\draft"})
     kept = [
-        HeldCopy("ia", INBOX, frozenset({"\\draft"}), whole=True, sender=2, never_kept=never),
-        HeldCopy("ib", "Folder 01", frozenset(), whole=True, sender=2, never_kept=never),
+        HeldCopy("ia", INBOX, frozenset({"\\draft"}), sender=2, never_kept=never),
+        HeldCopy("ib", "Folder 01", frozenset(), sender=2, never_kept=never),
     ]
     assert judge(ExpectedMail(1, START), kept).faults == ()

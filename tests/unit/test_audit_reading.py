@@ -11,13 +11,14 @@ from imap_script import PATIENCE_S, Ear, Peer
 from loadsim.audit.judged import HeldCopy
 from loadsim.audit.reading import read_mailbox
 from loadsim.errors import ServerLost
+from loadsim.findings.catalogue import Code
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.session import ImapSession
 
 ACCOUNT = Account(1, "user1", "user1@example.test", "secret-1")
-BODY = b"text\r\n"
+BODY = b"text\r\n\r\nmore text\r\n"
 MESSAGES = 70  # more than are fetched at once
 
 
@@ -34,12 +35,14 @@ class Server:
         ends: bool = True,
         lasting: bytes | None = rb"\Seen \*",
         most_sessions: int = 1 << 20,
+        body: bytes = BODY,
     ) -> None:
         self.broken = broken
         self.listed = listed
         self.ends = ends
         self.lasting = lasting
         self.most_sessions = most_sessions
+        self.body = body
         self.sessions = 0
         self.serving: list[asyncio.Task[None] | None] = []
 
@@ -80,8 +83,11 @@ class Server:
             lists = b"ENVELOPE" in fetched[2]
             if self.broken in uids and not (lists and self.listed):
                 return None if self.ends else (b" NO cannot read it",)
-            return (*map(listed if lists else read, uids), b" OK")
+            return (*map(listed if lists else self.read_one, uids), b" OK")
         return (b" OK",)
+
+    def read_one(self, uid: int) -> bytes:
+        return b"* %d FETCH (UID %d BODY[TEXT] {%d}\r\n%b)" % (uid, uid, len(self.body), self.body)
 
     def read(self) -> list[HeldCopy]:
         async def reading() -> list[HeldCopy]:
@@ -96,10 +102,6 @@ class Server:
                     await asyncio.gather(*filter(None, self.serving))
 
         return asyncio.run(reading())
-
-
-def read(uid: int) -> bytes:
-    return b"* %d FETCH (UID %d BODY[TEXT] {%d}\r\n%b)" % (uid, uid, len(BODY), BODY)
 
 
 def listed(uid: int) -> bytes:
@@ -121,11 +123,26 @@ def test_a_message_that_cannot_be_read_leaves_no_other_unread(ends: bool, broken
     """One whose header cannot be read either is as good as lost."""
     copies = Server(broken, ends=ends).read()
     assert [copy.message for copy in copies] == [f"n1.{uid}" for uid in range(1, MESSAGES + 1)]
-    assert [copy.message for copy in copies if copy.whole is None] == [f"n1.{broken}"]
-    assert [copy.message for copy in copies if not copy.whole] == [f"n1.{broken}"]
+    assert [(copy.message, copy.fault) for copy in copies if copy.fault] == [(f"n1.{broken}", Code.MAIL_LOST)]
     copies = Server(broken, listed=False, ends=ends).read()
     assert [copy.message for copy in copies] == [f"n1.{uid}" for uid in range(1, MESSAGES + 1) if uid != broken]
-    assert all(copy.whole for copy in copies)
+    assert not any(copy.fault for copy in copies)
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (BODY, None),
+        (BODY.rstrip(), None),  # as servers may drop the last line end, and keep all others
+        (BODY.replace(b"\r\n", b"\n"), Code.LINE_ENDS_CHANGED),
+        (BODY.replace(b"\r\n", b"\n", 1), Code.LINE_ENDS_CHANGED),
+        (BODY.replace(b"\r\n", b"\r").rstrip(), Code.LINE_ENDS_CHANGED),
+        (BODY.replace(b"\r\n\r\n", b"\r\n"), Code.MAIL_ALTERED),
+        (BODY.replace(b"\r\n", b"\n").replace(b"more", b"less"), Code.MAIL_ALTERED),
+    ],
+)
+def test_other_line_ends_are_no_other_text(body: bytes, fault: Code | None) -> None:
+    assert {copy.fault for copy in Server(body=body).read()} == {fault}
 
 
 def test_a_server_that_is_gone_has_no_message_that_cannot_be_read() -> None:

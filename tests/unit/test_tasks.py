@@ -419,6 +419,32 @@ class _Halving(InMemoryMailbox):
         return (await super().part(ref, part))[: part.size_bytes // 2]
 
 
+class _Bare(InMemoryMailbox):
+    """Sends LF for CRLF."""
+
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        return (await super().part(ref, part)).replace(b"\r\n", b"\n")
+
+
+class _BareHalf(_Halving, _Bare):
+    """Sends half of it, with LF for CRLF."""
+
+
+@pytest.mark.parametrize(
+    ("mailbox", "kind"), [(_Bare, "FETCH with bare line feeds"), (_BareHalf, "FETCH of a truncated part")]
+)
+def test_only_a_part_that_lacks_nothing_but_cr_is_not_truncated(
+    tmp_path: Path, mailbox: type[InMemoryMailbox], kind: str
+) -> None:
+    def wrap(module: InMemoryDriver) -> InMemoryDriver:
+        module.mailbox_type = mailbox
+        return module
+
+    new = {"per_day": 20, "recipients": 1, "list_chance": 0}
+    lived = live(scenario_of(tmp_path, (quiet(new_mail=new, process_inbox={"per_day": 20}), 2)), tmp_path, wrap=wrap)
+    assert {task["error"] for task in lived.tasks("READ") if task["outcome"] != "ok"} == {kind}
+
+
 class _Altering(InMemoryMailbox):
     """Sends other bytes of the same number."""
 
