@@ -47,6 +47,7 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> t
         users_without_session=users_without_session(log),
         sessions_lost=reported_at_least(log, "sessions_lost"),
         unannounced=reported_at_least(log, "unannounced"),
+        foreign=reported_at_least(log, "foreign"),
         down_share=down_share(log, window_s, users),
         companions=companions(log),
         ended_early=any(source.facts.ended == "early" for source in log.sources),

@@ -52,7 +52,7 @@ class Facts:
     """The facts that decide the verdict; those of `Figures` have its names.
 
     `late_p95_ms` is the generator's lateness in the window, `own_faults` are its failures. Users found `unannounced`
-    messages when they opened the Inbox again at the end.
+    messages when they opened the Inbox again at the end, and `foreign` ones there that none of them had sent.
 
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
@@ -85,6 +85,7 @@ class Facts:
     users_without_session: int = 0
     sessions_lost: int | None = None
     unannounced: int = 0
+    foreign: int = 0
     down_share: float | None = None
     companions: Companions | None = None
     own_faults: Sequence[Finding] = ()
@@ -421,6 +422,8 @@ def _sessions(facts: Facts) -> list[Finding]:
         found.append(finding(Code.NO_SESSION_AT_END, without=facts.users_without_session, users=facts.users))
     if facts.unannounced:
         found.append(finding(Code.NOT_ANNOUNCED, messages=facts.unannounced))
+    if (foreign := facts.foreign - (sum(facts.audit.bounces.values()) if facts.audit else 0)) > 0:
+        found.append(finding(Code.FOREIGN_MAIL, messages=foreign))
     if facts.delivery.left_out:
         found.append(finding(Code.LISTS_OMIT_SENDER, copies=facts.delivery.left_out))
     return found

@@ -436,6 +436,7 @@ class Engine:
                 "sessions_lost": self.counts.sessions_lost,
                 "sessions_restored": self.counts.sessions_restored,
                 "unannounced": self.counts.unannounced,
+                "foreign": sum([len(user.mail.inbox.foreign) for user in self.users if user.mail.stored.is_known]),
                 "silent_activities": self.counts.silent_activities,
             }
         )

@@ -202,6 +202,10 @@ class Code(Enum):
         "automatic replies to loadsim's mail: {replies}; a run then has mail that no plan has",
         "switch off automatic replies (vacation, out of office) of the accounts",
     )
+    FOREIGN_MAIL = _warning(
+        "users found {messages:message} that none of them had sent (automatic replies, delivery reports, others' mail)",
+        "find out who sends it: switch off automatic replies, and give the accounts no other use",
+    )
     MAIL_NOT_AUDITED = _warning(
         "the mail was not audited: some may be lost, doubled or altered",
         "audit the run (loadsim audit) before others use its mailboxes",

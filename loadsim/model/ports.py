@@ -467,7 +467,7 @@ class Stored(NamedTuple):
     tag: MessageTag | None
     sender: str = ""
     message_id: str = ""
-    in_reply_to: str = ""  # "" by MAPI
+    in_reply_to: str = ""
 
 
 class FolderStatus(NamedTuple):

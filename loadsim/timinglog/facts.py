@@ -97,6 +97,7 @@ class LogFacts(NamedTuple):
     users_given_up: Count | None = None
     undelivered: Count | None = None
     unannounced: Count | None = None
+    foreign: Count | None = None
     silent_activities: Count | None = None
     sessions_lost: Count | None = None
     sessions_restored: Count | None = None

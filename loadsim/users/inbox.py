@@ -28,6 +28,7 @@ class Inbox:
 
     def __init__(self, run_id: str, users: int, limit: int | None, old_mail: bool = False) -> None:
         self.unread: list[Unread] = []
+        self.foreign: set[MessageRef] = set()  # listed, and sent by none of the users
         self.processing = False  # by an activity that has begun and not ended
         self._run_id = run_id
         self._users = users
@@ -66,7 +67,10 @@ class Inbox:
         new = []
         for header, at_ns in zip(headers, stamps, strict=True):
             tag = header.tag
-            if tag is None or not self.knows(header) or header.ref in self._messages or header.ref in self._staying:
+            if tag is None or not self.knows(header):
+                self.foreign.add(header.ref)
+                continue
+            if header.ref in self._messages or header.ref in self._staying:
                 continue
             if tag.run == self._run_id:
                 new.append((tag, at_ns))

@@ -20,9 +20,10 @@ from mailservers import numbered_accounts
 from patience import PATIENCE_S
 from skipping import turns, watched
 
+from loadsim.audit.reading import read_mailbox
 from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, ServerSilent
 from loadsim.model.content.templates import KINDS
-from loadsim.model.message_tag import body_digest
+from loadsim.model.message_tag import AUTOMATIC_REPLY, body_digest
 from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, Endpoint, Flag, Part, Provisioning, Services, Session
 from loadsim.protocols.mapi import objects, tags
 from loadsim.protocols.mapi.session import LONGEST_WAIT_S, PAUSE_S
@@ -32,6 +33,7 @@ from loadsim.servers.embedded_mapi.__main__ import EMSMDB, Request
 from loadsim.servers.embedded_mapi.folders import Answer, Call, Table, query_rows
 from loadsim.servers.embedded_mapi.messages import Stream, read_stream
 from loadsim.servers.embedded_mapi.rops import OPERATIONS
+from loadsim.servers.embedded_mapi.store import Message
 from loadsim.users import tasks
 from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Outgoing
@@ -182,6 +184,23 @@ async def test_messages_of_each_kind_are_read_back() -> None:
         assert headers[0].ref not in await mailbox.texts([headers[0].ref])
         with pytest.raises(MailMissing):
             await mailbox.flag([headers[0].ref], Flag.SEEN)
+        await mailbox.log_off()
+
+
+@watched
+async def test_an_automatic_reply_is_known_by_its_header() -> None:
+    """In-Reply-To is a column; the header is a property of mail that came by SMTP (MS-OXOMSG section 2.2.1.61)."""
+    ours = f"<n1.0.run-1@{OWN.domain}>"
+    header = "From: away@example.test\r\nAuto-Submitted: %s\r\n\r\n"
+    async with faulty_server([OWN], LIMIT_S) as (server, services):
+        mailbox = cast(Provisioning, open_driver("mapi", services).session(OWN, Ear()).mailbox)
+        await mailbox.log_on()
+        inbox = server.store.mailboxes[OWN.login].inbox
+        for answers, submitted in ((ours, "auto-replied"), (ours, "no"), (ours, ""), ("<a@b>", "auto-replied")):
+            head = {tags.TRANSPORT_MESSAGE_HEADERS: header % submitted} if submitted else {}
+            inbox.put(Message(inbox.mailbox.next_number(), {tags.IN_REPLY_TO_ID: answers, **head}))
+        _, bounces = await read_mailbox(OWN, mailbox, "run-1")
+        assert bounces == {AUTOMATIC_REPLY: 1}
         await mailbox.log_off()
 
 

@@ -84,6 +84,15 @@ def test_the_audit_decides_with_the_verdict(place: Path, changes: Any, status: i
     assert audit_in([place], record.run) == record
 
 
+def test_mail_that_the_audit_has_named_is_not_named_again(tmp_path: Path) -> None:
+    """Of 60 messages that no user had sent, 51 were automatic replies and bounces."""
+    place = write_run(tmp_path, "run", facts=ENDED | {"foreign": 60})
+    for bounces, left in (({}, 60), ({"5.1.1": 1, "automatic reply": 50}, 9), ({"automatic reply": 60}, None)):
+        of_run(place, bounces=bounces)
+        found = [one.values for one in summarise([place]).verdict.findings if one.code is Code.FOREIGN_MAIL]
+        assert found == ([{"messages": left}] if left else [])
+
+
 def test_allowed_faults_are_counted_and_shown_but_miss_no_criterion(tmp_path: Path, capsys: Any) -> None:
     place = write_run(tmp_path, "run", audit_allow=["mail-altered", "flag-lost"])
     for counts, status, words in (

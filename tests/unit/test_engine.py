@@ -19,15 +19,17 @@ from virtual_runs import EVERYTHING, LISTS, Lived, Tape, assert_one_at_a_time, c
 
 from bench.misdeeds import EVERY, Hiding, every_tenth, hide
 from loadsim.analysis.delivery import delivery
+from loadsim.analysis.summary import summarise
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import LOG_OFF_LIMIT_S, LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
 from loadsim.model.ports import ALL_TASKS, Session
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission, MailInMemory
+from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission, MailInMemory, parse_mail
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S
 
@@ -243,6 +245,33 @@ def test_mail_that_no_session_learns_of_is_found_at_the_end(tmp_path: Path) -> N
     assert len(lived.mails("seen")) + len(hidden) == len(lived.mails("accepted"))
     assert lived.engine.outstanding == 0
     assert lived.tape.told["unannounced"] == lived.engine.counts.unannounced == len(hidden)
+
+
+AWAY = b"From: away@example.test\r\nIn-Reply-To: <%b>\r\nAuto-Submitted: auto-replied\r\n\r\nI am away.\r\n"
+
+
+@pytest.mark.parametrize("initialise", ["auto", "never"])
+def test_mail_that_no_user_has_sent_is_counted(tmp_path: Path, initialise: str) -> None:
+    """Each automatic reply once, unless it is unknown what was there before."""
+    sent: list[MailInMemory] = []
+
+    def answering(module: InMemoryDriver) -> InMemoryDriver:
+        def post(mail: MailInMemory, users: tuple[int, ...]) -> None:
+            module.arrive(mail, users)
+            sent.append(mail)
+            assert mail.tag is not None
+            module.arrive(parse_mail(AWAY % mail.message_id.strip("<>").encode()), [mail.tag.sender])
+
+        module.post = post
+        return module
+
+    lived = live(scenario_of(tmp_path, (SENDER, 2), initialise=initialise), tmp_path, wrap=answering)
+    found = {one.code: one.values for one in summarise([lived.log]).verdict.warnings}
+    if initialise == "never":
+        assert Code.FOREIGN_MAIL not in found
+    else:
+        assert len(sent) > 10
+        assert found[Code.FOREIGN_MAIL] == {"messages": len(sent)}
 
 
 def test_lists_that_leave_out_the_sender_are_not_waited_for(tmp_path: Path) -> None:

@@ -342,6 +342,7 @@ def test_each_finding_by_its_own_case(
         ),
         (with_facts(users_without_session=3), finding(Code.NO_SESSION_AT_END, without=3, users=100)),
         (with_facts(unannounced=1234), finding(Code.NOT_ANNOUNCED, messages=1234)),
+        (with_facts(foreign=50), finding(Code.FOREIGN_MAIL, messages=50)),
         (with_facts(delivery=replace(FINE.delivery, left_out=30)), finding(Code.LISTS_OMIT_SENDER, copies=30)),
     ],
 )

@@ -41,7 +41,7 @@ from loadsim.protocols.mapi.composition import (
 )
 from loadsim.protocols.mapi.folders import CALENDAR_CLASS, COLUMNS, Folders, read_folders
 from loadsim.protocols.mapi.news import News
-from loadsim.protocols.mapi.objects import TABLE, Row, number, rows_of, stream_of, write_message
+from loadsim.protocols.mapi.objects import TABLE, Row, number, rows_of, stream_of, text, write_message
 from loadsim.protocols.mapi.rop_buffer import CREATED, NEW_MAIL, Notified
 from loadsim.protocols.mapi.rops import NO_HANDLE, Handle, Request
 from loadsim.protocols.mapi.rows import (
@@ -282,6 +282,8 @@ class MapiMailbox:
         with self.session:
             if part.name == _TEXT_PART:
                 return encoded_text(await self._text(ref))
+            if part.name == "HEADER":
+                return (await self._text(ref, tags.TRANSPORT_MESSAGE_HEADERS)).encode()
             if not part.name.isdecimal():
                 raise MailMissing("no such part", part.name)
             return base64_lines(await self._file(ref, part))
@@ -305,11 +307,13 @@ class MapiMailbox:
         self.session.unused += [stream.opened, attachment.opened]
         return data
 
-    async def _text(self, ref: Hashable) -> str:
+    async def _text(self, ref: Hashable, of: int = tags.BODY) -> str:
         batch, message = await self._message_in(ref)
-        stream, self._stream = self._stream, None
-        if stream is None:
-            stream = rops.open_stream(message, tags.BODY)
+        stream = self._stream if of == tags.BODY else None
+        if stream is not None:
+            self._stream = None
+        else:
+            stream = rops.open_stream(message, of)
             batch.append(stream)
         data = await stream_of(self.session, batch, stream)
         self.session.unused.append(stream.opened)
@@ -487,12 +491,12 @@ class MapiMailbox:
             for folder in folders:
                 opening = rops.open_folder(self.session.mailbox, await self._number(folder))
                 listed = rops.get_contents_table(opening.opened, TABLE)
-                columns = (*stored_columns(self.named), tags.CREATION_TIME)
+                columns = (*stored_columns(self.named), tags.IN_REPLY_TO_ID, tags.CREATION_TIME)
                 batch = [opening, listed, rops.set_columns(listed.opened, columns)]
                 rows = await rows_of(self.session, "QueryRows", batch, listed.opened, columns)
                 self.session.unused += [opening.opened, listed.opened]
                 rows.sort(key=lambda row: (number(row[-1]) or 0, counter(row[0])))
-                found[folder] = [stored_of(folder, row) for row in rows]
+                found[folder] = [stored_of(folder, row)._replace(in_reply_to=text(row[-2])) for row in rows]
         return found
 
     def keeps(self, flag: str) -> bool:
