@@ -551,10 +551,10 @@ CRIMES: Sequence[Crime] = (
 
 ACCEPTED: Mapping[str, str] = {
     "stall, 5 s": "no user waits more than 5 s longer, as `response_p95_ms` allows",
-    **dict.fromkeys(
-        (SILENT_END, SLOW_END), "stored mail that no user has looked at may be there: only the audit tells"
-    ),
     LEFT_OUT: "a list may do so: these copies are not expected",
     "48 % of LOAD ATTACHMENT refused": "the task is not scored, and fewer than 1 % of all tasks fail",
 }
 """Crimes that pass, by their titles, and why they may."""
+
+UNSEEN = (SILENT_END, SLOW_END)
+"""Crimes after which only an audit can tell that stored mail is there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,15 @@ def judged(result: Result, ended_early: bool) -> bool:
 
 OF_MAIL = ("delivery.missing", "delivery.duplicates")
 """The criteria that no load is a reason to miss."""
+
+
+def unless_unlisted(results: Sequence[Result], unlisted: float) -> tuple[Result, ...]:
+    """Return the results; what they say of stored mail is not measured if too many messages were `unlisted`."""
+    reasons = (finding(Code.MAIL_NOT_LISTED, messages=unlisted),)
+    return tuple(
+        replace(one, figure=None, reasons=reasons) if one.name in OF_MAIL and one.passed else one for one in results
+    )
+
 
 AUDIT = "audit."
 """The prefix of the criteria of the audit, which are added to those on what users have seen."""

@@ -117,6 +117,13 @@ def _faults(log: TimingLog, event: str) -> int:
     return len({key for mails in found for key in mails[["message", "user", "folder"]].tolist()})
 
 
+def unlisted_share(log: TimingLog) -> float:
+    """Return the share of messages put into folders that their users did not list again."""
+    put = np.isin(EVENTS, ("moved", "copied", "deleted", "saved"))
+    stored = sum(int(np.count_nonzero(put[mails["event"]])) for mails in log.pieces("mails"))
+    return _faults(log, "unlisted") / max(1, stored)
+
+
 def altered_mail(log: TimingLog) -> list[Finding]:
     """Return a finding on the mail of which users saw other bytes than were sent; a warning if the scenario allows it.
 

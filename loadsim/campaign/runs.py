@@ -55,10 +55,10 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
 
     1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
        ends a search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
-    2. If all criteria that are missed have no figure, the run is void: it does not show if the server meets them.
+    2. If all criteria that are missed have no figure, a valid run is void: it does not show if the server meets them.
     3. Any other miss is a failure, and so is a fault (`Verdict.faults`).
-    4. A run passes if it is valid and meets all criteria. A degraded run lacks load, so it might meet them only for
-       that: it is undecided.
+    4. A run passes if it is valid and meets all criteria. A degraded run lacks load, or looks at mail, so it might meet
+       them only for that: it is undecided.
     """
     if verdict.validity == "invalid":
         if Cause.GENERATOR in verdict.causes:
@@ -66,7 +66,7 @@ def judge_run(verdict: Verdict, criteria: Sequence[CriterionResult]) -> Result:
         return FAILED if server_failed(verdict.causes) else VOID
     missed = [one for one in criteria if not one.passed]
     if missed and not verdict.faults and all(one.figure is None for one in missed):
-        return VOID
+        return VOID if verdict.validity == "valid" else UNDECIDED
     if missed or not verdict.passed:
         return FAILED
     return PASSED if verdict.validity == "valid" else UNDECIDED

@@ -153,7 +153,7 @@ class Code(Enum):
     # The criteria.
     CRITERION_MISSED = _missed("{where}: {found}, limit: {limit}", FIND_CAPACITY)
     MAIL_CRITERION_MISSED = _missed("{where}: {found}, limit: {limit}", LOOK_AT_LOG)
-    CRITERION_NOT_MEASURED = _missed("{where} was not measured (reason: {why}), limit: {limit}", REPAIR)
+    CRITERION_NOT_MEASURED = _missed("{where} was not measured (reason: {why}), limit: {limit}", RUN_AGAIN)
     CRITERION_NOT_JUDGED = _missed("not judged, as the run ended early: {where}, {found}, limit: {limit}")
 
     # The audit of the mail after a run.

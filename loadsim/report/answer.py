@@ -160,12 +160,12 @@ def verdict_line(summary: Summary) -> str:
 
 
 def passed_words(summary: Summary) -> str:
-    """Return the result of the criteria; misses that may come from an early end alone are none.
+    """Return the result of the criteria; one without a figure, or that an early end alone may miss, is not judged.
 
     An invalid run misses criteria, but meets none.
     """
     codes = {one.code for one in summary.verdict.missed}
-    if codes == {Code.CRITERION_NOT_JUDGED}:
+    if codes and codes <= {Code.CRITERION_NOT_JUDGED, Code.CRITERION_NOT_MEASURED}:
         return "criteria not judged in full"
     if codes:
         return "criteria missed"

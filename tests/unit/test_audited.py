@@ -12,10 +12,11 @@ from compared_runs import decided, write_run
 from documents import all_tables, listed
 from junit_rules import cases_of
 from small_runs import written
-from timing_samples import ENDED
+from timing_samples import ENDED, event
 
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
+from loadsim.campaign.runs import PASSED, judge_run
 from loadsim.cli import main
 from loadsim.comparison.comparison import compare_runs
 from loadsim.errors import LogError
@@ -82,6 +83,30 @@ def test_the_audit_decides_with_the_verdict(place: Path, changes: Any, status: i
     facts = {row[0] for table in all_tables(describe_answer(summarise([place]))) for row in table.rows}
     assert ("Audit" in facts) == (codes <= {Code.AUTOMATIC_REPLIES})
     assert audit_in([place], record.run) == record
+
+
+@pytest.mark.parametrize(("unlisted", "audited", "measured"), [(1, False, True), (2, False, False), (2, True, True)])
+def test_criteria_on_stored_mail_need_looks_or_an_audit(
+    tmp_path: Path, unlisted: int, audited: bool, measured: bool
+) -> None:
+    """Above 1 % of 100 stored messages that nobody has listed, they are met by none, and accuse nobody."""
+    events = [("saved", number) for number in range(100)] + [("unlisted", number) for number in range(unlisted)]
+    mails = [event(name, f"n1.{number}", 1, number) | {"folder": "Sent Items"} for name, number in events]
+    criteria = {name: {"max": 0} for name in ("delivery.missing", "delivery.duplicates", "sessions_lost")}
+    place = write_run(tmp_path, "run", mails=mails, criteria=criteria, facts=ENDED | {"sessions_lost": 0})
+    if audited:
+        of_run(place)
+    summary = summarise([place])
+    unmeasured = {one.name for one in summary.criteria if one.figure is None}
+    assert unmeasured == (set() if measured else {"delivery.missing", "delivery.duplicates"})
+    assert {one.code for one in summary.verdict.missed} == ({Code.CRITERION_NOT_MEASURED} if unmeasured else set())
+    assert summary.verdict.validity == ("valid" if audited else "degraded")
+    assert summary.exit_status == (0 if measured else 1)
+    assert ("not judged in full" in verdict_words(summary)) == bool(unmeasured)
+    assert (judge_run(summary.verdict, summary.criteria) == PASSED) == audited
+    (tmp_path / "junit.xml").write_text(verdict_junit(summary), encoding="utf-8")
+    cases = cases_of(tmp_path / "junit.xml")
+    assert {cases[f"loadsim.criteria/{name}"][0] for name in unmeasured} <= {"failure"}
 
 
 def test_mail_that_the_audit_has_named_is_not_named_again(tmp_path: Path) -> None:

@@ -407,7 +407,7 @@ def test_a_step_is_judged_by_the_whole_verdict(
     [
         ([], {}, VOID),
         ([], {"score_ms": 1100}, FAILED),
-        ([DEGRADED], {}, VOID),
+        ([DEGRADED], {}, UNDECIDED),
         ([], {"failed_share": 0.02}, FAILED),
         ([LOAD], {}, FAILED),
         ([STATE], {}, FAILED),
