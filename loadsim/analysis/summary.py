@@ -35,11 +35,12 @@ from loadsim.analysis.score import FEW_HITS, DriverFigures, command_statistics
 from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
-from loadsim.analysis.verdict import Facts, Verdict, by_severity, judge, limits_of
+from loadsim.analysis.verdict import Facts, Verdict, by_severity, judge, limits_of, relaxed_limits
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
+from loadsim.findings.severity import Severity
 from loadsim.model.day_shape import factor_of_window
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE
@@ -82,12 +83,8 @@ class Summary:
         validity, passed = self.verdict.validity, self.verdict.passed
         if validity == "invalid" or passed is False:
             return "bad"
-        codes = {one.code for one in self.verdict.findings}
-        return (
-            "doubtful"
-            if validity == "degraded" or codes & {Code.EMBEDDED, Code.LIMITS_RELAXED, Code.MAIL_FAULTS_ALLOWED}
-            else "good"
-        )
+        allowing = {one.code for one in self.verdict.warnings} & {Code.RELAXED, Code.MAIL_FAULTS_ALLOWED}
+        return "doubtful" if validity == "degraded" or self.figures.embedded or allowing else "good"
 
     @property
     def exit_status(self) -> int:
@@ -209,8 +206,11 @@ def _judged(
     if log.audit is None and unlisted_share(log) > MOST_UNKNOWN_SHARE:
         results = unless_unlisted(results, figures.delivery.unlisted)
     results = with_probe_reasons(results, log, figures.probes, window_s) + audit_results(log.audit)
-    changed = {Code.CRITERIA_OFF: switched_off(wanted, figures), Code.CRITERIA_RELAXED: less_strict(wanted, figures)}
-    return facts, figures, results, [finding(code, criteria=names) for code, names in changed.items() if names]
+    changed = [finding(Code.CRITERIA_OFF, criteria=off)] if (off := switched_off(wanted, figures)) else []
+    limits = relaxed_limits(facts, log.header.limits or RunLimits())
+    if relaxed := (*limits, *less_strict(wanted, figures)):
+        changed.append(finding(Code.RELAXED, "", None if limits else Severity.NOTE, settings=relaxed))
+    return facts, figures, results, changed
 
 
 def _results(

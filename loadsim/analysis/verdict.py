@@ -197,20 +197,20 @@ def limits_of(stated: Mapping[str, Any], stress: bool) -> dict[str, Any]:
     return {**Limits().in_header(), **stated} | ({"generator_lateness_p95_ms": None} if stress else {})
 
 
-def _relaxed(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
-    """Return a warning that names the limits that are less strict than the defaults; none for the embedded server."""
+def relaxed_limits(facts: Facts, limits: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the limits that are less strict than the defaults; none for the embedded server."""
+    limits = limits_of(limits, facts.stress)
 
     def is_relaxed(key: str, default: float | None) -> bool:
         if key.startswith("generator_") or key == "lost_users":
             return limits[key] is None or limits[key] > default
         return bool(limits[key] < default)
 
-    relaxed = tuple(
-        f"{key.removesuffix('_s')} {'off' if limits[key] is None else format(limits[key], 'g')}"
+    return tuple(
+        f"limits.{key.removesuffix('_s')} {'off' if limits[key] is None else format(limits[key], 'g')}"
         for key, default in Limits().in_header().items()
-        if (key in OF_STRESS or not facts.stress) and is_relaxed(key, default)
+        if not facts.embedded and (key in OF_STRESS or not facts.stress) and is_relaxed(key, default)
     )
-    return [finding(Code.LIMITS_RELAXED, limits=relaxed)] if relaxed and not facts.embedded else []
 
 
 def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:
@@ -235,7 +235,6 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *_audit(facts, limits["lost_users"]),
         *facts.state,
         *facts.altered,
-        *_relaxed(facts, limits),
         *_refused(facts),
         *_unserved(facts),
         *_sessions(facts),

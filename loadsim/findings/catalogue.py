@@ -222,9 +222,8 @@ class Code(Enum):
     )
 
     # What else ran on the machines.
-    LIMITS_RELAXED = _warning(
-        "limits of a valid run are less strict than the defaults: {limits}",
-        "restore the default limits before you quote a score",
+    RELAXED = _warning(
+        "less strict than the defaults: {settings}", "restore the default limits before you quote a score"
     )
     MEASURED_TOGETHER = _warning(
         "client and server share this limit: the server alone may do more", "run the generator on another machine"
@@ -385,7 +384,6 @@ class Code(Enum):
 
     # What was not judged, and how exact a score is.
     CRITERIA_OFF = _note("the scenario switches these criteria off: {criteria}")
-    CRITERIA_RELAXED = _note("these criteria are less strict than the defaults: {criteria}")
     PROVISIONAL = _note("the score is provisional: fewer than {limit} hits of {tasks}", MORE_HITS)
     NO_INTERVAL = _note(
         "no confidence interval for the score: the window is {window_s} long, at least {limit_s} needed",

@@ -148,8 +148,8 @@ def findings(found: Sequence[Finding], further: Sequence[Item] = ()) -> Iterator
 
 
 def verdict_words(summary: Summary) -> str:
-    codes = {one.code for one in summary.verdict.findings} if not is_invalid(summary) else ()
-    by_limits = " by relaxed limits" if Code.LIMITS_RELAXED in codes else ""
+    codes = {one.code for one in summary.verdict.warnings} if not is_invalid(summary) else ()
+    by_limits = " by relaxed limits" if Code.RELAXED in codes else ""
     allowing = ", some faults allowed" if Code.MAIL_FAULTS_ALLOWED in codes and summary.verdict.passed else ""
     return f"{summary.verdict.validity}{by_limits}, {passed_words(summary)}{allowing}"
 

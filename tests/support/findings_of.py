@@ -18,4 +18,4 @@ def findings_in(score: Mapping[str, Any]) -> list[Finding]:
 
 def warnings_of(summary: Summary) -> tuple[Finding, ...]:
     """The warnings of a run, but that its limits are less strict, as those of small samples are."""
-    return tuple(one for one in summary.verdict.warnings if one.code is not Code.LIMITS_RELAXED)
+    return tuple(one for one in summary.verdict.warnings if one.code is not Code.RELAXED)

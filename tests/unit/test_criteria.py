@@ -23,6 +23,7 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.findings.severity import Severity
 from loadsim.model.criteria import DEFAULT, SCORES, documents, figures, planned_tasks
 from loadsim.model.documents.yaml_reader import known
 from loadsim.model.profile import load_profile
@@ -550,14 +551,18 @@ def test_criteria_that_are_off_are_named(
         ({"score_ms": {"max": 1000, "min": 1}}, None),
     ],
 )
+@pytest.mark.parametrize(("limits", "severity"), [((), Severity.NOTE), (("limits.hits 1",), Severity.WARNING)])
 def test_criteria_that_are_less_strict_than_the_default_are_named(
-    tmp_path: Path, own: dict[str, Any], named: str | None
+    tmp_path: Path, own: dict[str, Any], named: str | None, limits: tuple[str, ...], severity: Severity
 ) -> None:
-    log = sample_log(tmp_path / "a.tlog", [done("READ", 1, 5)], header={"criteria": documents(DEFAULT) | own})
-    found = [one for one in summarise([log]).verdict.findings if one.code is Code.CRITERIA_RELAXED]
-    assert found == ([finding(Code.CRITERIA_RELAXED, criteria=(named,))] if named else [])
+    """In one finding with the limits, which make a run valid that by the defaults is not."""
+    header = {"criteria": documents(DEFAULT) | own, "limits": {"hits": 1} if limits else {}}
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 1, 5)], header=header)
+    found = [one for one in summarise([log]).verdict.findings if one.code is Code.RELAXED]
+    settings = (*limits, *([named] if named else []))
+    assert found == ([finding(Code.RELAXED, "", severity, settings=settings)] if settings else [])
     log = sample_log(tmp_path / "b.tlog", [], header={"criteria": own, "embedded": True})
-    assert Code.CRITERIA_RELAXED not in {one.code for one in summarise([log]).verdict.findings}
+    assert Code.RELAXED not in {one.code for one in summarise([log]).verdict.findings}
 
 
 def test_scored_tasks_of_several_client_modules_are_asked_each(tmp_path: Path) -> None:
