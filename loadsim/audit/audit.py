@@ -95,7 +95,9 @@ async def audit(
             file.forget()
             raise ConfigError(f"another loadsim has worked on the mailboxes: {hold.lost}")
         totals = file.settle(auditor.unsure_senders)
-        record = record_of(run, scenario, totals, file)._replace(allowed=log.header.audit_allow)
+        by_plugins = min(int(auditor.by_plugins.sum()), totals.unjudged)
+        record = record_of(run, scenario, totals, file)
+        record = record._replace(allowed=log.header.audit_allow, by_plugins=by_plugins)
         least = log.audit.mailboxes if log.audit else 0 if log.header.audited else 1
         if record.mailboxes >= least:
             _write_all(directory / "audit.csv", run, scenario, file)
@@ -143,11 +145,16 @@ class Auditor:
             complete = np.full(len(users), len(good) == len(engines) and users_present(self._log) >= len(users) - 1)
         else:
             complete = in_any(users, good)
-        if self._workload.scenario.plugin_tasks:  # which may do anything, unrecorded
-            tasks = self._workload.scenario.plugin_tasks
-            for user in users[1:]:
-                complete[user] &= self._workload.population.group(int(user)).profile.tasks.keys().isdisjoint(tasks)
-        return complete
+        return complete & ~self.by_plugins
+
+    @cached_property
+    def by_plugins(self) -> NDArray[np.bool_]:
+        """For each user, whether they do tasks of plug-ins, which may do anything, unrecorded."""
+        scenario, group = self._workload.scenario, self._workload.population.group
+        tasks, users = scenario.plugin_tasks, range(1, scenario.users + 1)
+        return np.array(
+            [False, *(bool(tasks) and not group(user).profile.tasks.keys().isdisjoint(tasks) for user in users)]
+        )
 
 
 def start_of(workload: Workload, user: int) -> Iterator[InitialMail]:

@@ -158,7 +158,7 @@ class Code(Enum):
 
     # The audit of the mail after a run.
     MAIL_FAULTS = _missed(
-        "the mail of {accounts:account} is not as it must be: {faults}", "read audit.csv in the run directory"
+        "of the mail of {accounts:account}, not all is as it must be: {faults}", "read audit.csv in the run directory"
     )
     MAIL_FAULTS_ALLOWED = _warning(
         "the scenario allows faults of mail (run.audit_allow): {faults}", "read audit.csv in the run directory"

@@ -60,10 +60,10 @@ class AuditRecord(NamedTuple):
     """The result of the audit of a run, which has read this number of `mailboxes` with these `messages`.
 
     `unread` are the mailboxes that it could not read. Of those that it has read, `unjudged` are of users whose records
-    are not whole. `unknown` messages of the others are in one of the folders where they may be.
-    `bounces` are delivery reports about loadsim's messages by their status (RFC 3463), or `unknown`, and automatic
-    replies to them. `counts` has the number of faults by code, `findings` the first of each code. Faults that the run's
-    scenario has `allowed` miss no criterion.
+    are not whole, or, `by_plugins`, who do tasks of plug-ins. `unknown` messages of the others are in one of the
+    folders where they may be. `bounces` are delivery reports about loadsim's messages by their status (RFC 3463), or
+    `unknown`, and automatic replies to them. `counts` has the number of faults by code, `findings` the first of each
+    code. Faults that the run's scenario has `allowed` miss no criterion.
     """
 
     run: str
@@ -76,6 +76,7 @@ class AuditRecord(NamedTuple):
     findings: tuple[Annotated[Finding, Reads(_finding)], ...]
     bounces: Annotated[Mapping[str, Count], _statuses] = {}
     allowed: tuple[str, ...] = ()
+    by_plugins: Count = 0
 
     @property
     def document(self) -> dict[str, Any]:
@@ -87,13 +88,17 @@ class AuditRecord(NamedTuple):
         `most_lost` is the share of users whose loss only degrades a run.
         """
         found = []
-        if left := self.unread + self.unjudged:
+        unjudged = self.unjudged - self.by_plugins
+        if left := self.unread + unjudged:
             whys = (str(one.values["why"]) for one in self.findings if one.code is Code.MAILBOX_UNREAD)
             why = next(whys, "the records of their users are not whole")
             values: dict[str, Value] = {"left": left, "accounts": self.mailboxes + self.unread, "why": why}
-            incomplete = self.unread or self.unjudged / max(1, self.mailboxes) > most_lost
+            incomplete = self.unread or unjudged / max(1, self.mailboxes) > most_lost
             severity = None if incomplete else Severity.DEGRADED
             found.append(finding(Code.AUDIT_INCOMPLETE, "", severity, **values))
+        if self.by_plugins:
+            values = {"left": self.by_plugins, "accounts": self.mailboxes, "why": "their users do tasks of plug-ins"}
+            found.append(finding(Code.AUDIT_INCOMPLETE, "", Severity.NOTE, **values))
         if replies := self.bounces.get(AUTOMATIC_REPLY):
             found.append(finding(Code.AUTOMATIC_REPLIES, replies=replies))
         if missed := self.missed:

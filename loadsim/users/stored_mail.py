@@ -196,12 +196,6 @@ class StoredMail:
             left.pop(initial_id(self._number, name, at), None)
         return [*left]
 
-    def refused(self, name: str) -> None:
-        """Record the messages of a folder that its user has put there, and that the server refuses to list."""
-        recent, self._folder(name).recent = self._folder(name).recent, {}
-        for message in recent:
-            self.lacks(name, message)
-
     def end(self) -> None:
         """Record the messages that their user has put into folders and not listed since: they may be there."""
         for name in self.unlooked:

@@ -378,7 +378,6 @@ async def log_off(user: UserMail, _: None) -> None:
             headers = await mail.headers(folder, newest)
             user.stored.look(folder, headers, newest, mail.messages, user.inbox.known(headers), mail.keeps)
         except ServerRefused as failure:
-            user.stored.refused(folder)
             lack = lack or failure
         own = [header for header in headers if header.tag] if newest is None else []
         if own:

@@ -373,6 +373,15 @@ def test_a_server_may_save_by_itself_what_its_user_has_not_saved(folder: str, sa
     assert [fault.code for fault in faults] == [Code.MAIL_DUPLICATED] * (saved or folder != SENT_ITEMS)
 
 
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_server_may_save_sent_mail_by_itself_once(copies: int) -> None:
+    mailbox = ExpectedMail(1, START)
+    mailbox.replay([MailEvent("accepted", "n1", "individual", 1)])
+    there = [HeldCopy("n1", at, frozenset(), 1) for at in (INBOX, *[SENT_ITEMS] * copies)]
+    faults = [fault.folder for fault in judge(mailbox, there).faults if fault.message == "n1"]
+    assert faults == [SENT_ITEMS] * (copies - 1)
+
+
 def test_without_a_known_start_state_only_mail_of_the_run_is_judged() -> None:
     mailbox = ExpectedMail(1, None)
     mailbox.replay([MailEvent("deleted", "ia", DELETED_ITEMS, 2), MailEvent("accepted", "n1", "list", 2)])

@@ -65,6 +65,8 @@ def place(tmp_path: Path) -> Path:
         ({"unjudged": 1}, 3, {Code.AUDIT_INCOMPLETE}),
         ({"unjudged": 1, "mailboxes": 100}, 0, {Code.AUDIT_INCOMPLETE}),
         ({"unjudged": 2, "mailboxes": 100}, 3, {Code.AUDIT_INCOMPLETE}),
+        ({"unjudged": 9, "by_plugins": 9}, 0, {Code.AUDIT_INCOMPLETE}),
+        ({"unjudged": 9, "by_plugins": 8}, 3, {Code.AUDIT_INCOMPLETE}),
         ({"unjudged": 1, "mailboxes": 100, "counts": {"mail-lost": 1}}, 1, {Code.AUDIT_INCOMPLETE, Code.MAIL_FAULTS}),
         ({"mailboxes": 0, "unread": 9, "messages": 0}, 3, {Code.AUDIT_INCOMPLETE}),
         ({"counts": {"mail-lost": 1}, "findings": (LOST,)}, 1, {Code.MAIL_FAULTS}),
