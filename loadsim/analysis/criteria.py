@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,15 +86,6 @@ def judged(result: Result, ended_early: bool) -> bool:
 OF_MAIL = ("delivery.missing", "delivery.duplicates")
 """The criteria that no load is a reason to miss."""
 
-
-def unless_unlisted(results: Sequence[Result], unlisted: float) -> tuple[Result, ...]:
-    """Return the results; what they say of stored mail is not measured if too many messages were `unlisted`."""
-    reasons = (finding(Code.MAIL_NOT_LISTED, messages=unlisted),)
-    return tuple(
-        replace(one, figure=None, reasons=reasons) if one.name in OF_MAIL and one.passed else one for one in results
-    )
-
-
 AUDIT = "audit."
 """The prefix of the criteria of the audit, which are added to those on what users have seen."""
 
@@ -135,7 +126,8 @@ def _missed(result: Result, ended_early: bool) -> Finding:
     if not judged(result, ended_early):
         return finding(Code.CRITERION_NOT_JUDGED, result.name, found=result.found, limit=result.wanted)
     if result.figure is None:
-        why = tuple(reason.words for reason in result.reasons)
+        unseen = ("too little of the stored mail was looked at",) if result.name in OF_MAIL else ()
+        why = tuple(reason.words for reason in result.reasons) or unseen
         return finding(Code.CRITERION_NOT_MEASURED, result.name, why=why or None, limit=result.wanted)
     code = Code.MAIL_CRITERION_MISSED if result.name in OF_MAIL else Code.CRITERION_MISSED
     return finding(code, result.name, found=result.found, limit=result.wanted)

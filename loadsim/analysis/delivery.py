@@ -20,6 +20,7 @@ from loadsim.findings.severity import Severity
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.records import BY_LIST, EVENTS
 from loadsim.model.terms import Window
+from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE
 from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import WHOLE_RECORDS, TimingLog
@@ -54,9 +55,9 @@ class Delivery:
     """Accepted messages of the whole run that did not arrive by its end."""
     duplicates: float
     """In the whole run: copies beyond the first, also of stored messages, and copies in the mailbox of another user."""
-    missing: float
+    missing: float | None
     """In the whole run: stored messages found missing, or without a part or flag ([what must be
-    there](tasks.md#what-must-be-there))."""
+    there](tasks.md#what-must-be-there)); `null` if, without an audit, `unlisted` is more than 1 % of what was stored."""
     unlisted: float
     """In the whole run: stored messages that their users did not list again before its end; they may be there."""
     altered: float
@@ -97,14 +98,15 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     early_us = -all_us[all_us < 0]
     undelivered = counts["accepted"] - counts["delivered"] - counts["unwatched"]
     counts["duplicates"] += _faults(log, "doubled")
+    unlisted = _faults(log, "unlisted")
     return Delivery(
         **counts,
         undelivered=undelivered,
         early=len(early_us),
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
         clock_error_ms=clock_error_us / 1000 if clock.compared else None,
-        missing=_faults(log, "missing"),
-        unlisted=_faults(log, "unlisted"),
+        missing=_missing(log, unlisted),
+        unlisted=unlisted,
         altered=_faults(log, "altered"),
         left_out=left_out(log),
         took=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
@@ -117,11 +119,12 @@ def _faults(log: TimingLog, event: str) -> int:
     return len({key for mails in found for key in mails[["message", "user", "folder"]].tolist()})
 
 
-def unlisted_share(log: TimingLog) -> float:
-    """Return the share of messages put into folders that their users did not list again."""
+def _missing(log: TimingLog, unlisted: int) -> int | None:
+    """Return the number of messages found missing; None for none, if users and audit looked at too few."""
     put = np.isin(EVENTS, ("moved", "copied", "deleted", "saved"))
     stored = sum(int(np.count_nonzero(put[mails["event"]])) for mails in log.pieces("mails"))
-    return _faults(log, "unlisted") / max(1, stored)
+    unseen = log.audit is None and unlisted > MOST_UNKNOWN_SHARE * stored
+    return _faults(log, "missing") or (None if unseen else 0)
 
 
 def altered_mail(log: TimingLog) -> list[Finding]:

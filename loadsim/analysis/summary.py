@@ -18,9 +18,7 @@ from loadsim.analysis.criteria import (
     judge_each,
     less_strict,
     switched_off,
-    unless_unlisted,
 )
-from loadsim.analysis.delivery import unlisted_share
 from loadsim.analysis.figures import Figures, GeneratorFigures, Lateness, Totals
 from loadsim.analysis.generator.health import EngineHealth
 from loadsim.analysis.generator.lateness import late_at_most
@@ -43,7 +41,6 @@ from loadsim.findings.next_step import next_step
 from loadsim.findings.severity import Severity
 from loadsim.model.day_shape import factor_of_window
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE
 from loadsim.timinglog.header import RunLimits
 from loadsim.timinglog.merge import check_window, find_logs, merge, window_of, with_audit
 from loadsim.timinglog.reader import TimingLog, read_each
@@ -203,8 +200,6 @@ def _judged(
         in_time = _results(late_at_most(log, most_ms / 1000), weights, window_s, wanted)[-1]
     late = _missed_late(results, in_time, facts.engines, figures.generator.lag_limit_ms)
     facts = replace(facts, missed_late=late)
-    if log.audit is None and unlisted_share(log) > MOST_UNKNOWN_SHARE:
-        results = unless_unlisted(results, figures.delivery.unlisted)
     results = with_probe_reasons(results, log, figures.probes, window_s) + audit_results(log.audit)
     changed = [finding(Code.CRITERIA_OFF, criteria=off)] if (off := switched_off(wanted, figures)) else []
     limits = relaxed_limits(facts, log.header.limits or RunLimits())

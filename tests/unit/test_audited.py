@@ -100,7 +100,7 @@ def test_criteria_on_stored_mail_need_looks_or_an_audit(
         of_run(place)
     summary = summarise([place])
     unmeasured = {one.name for one in summary.criteria if one.figure is None}
-    assert unmeasured == (set() if measured else {"delivery.missing", "delivery.duplicates"})
+    assert unmeasured == (set() if measured else {"delivery.missing"})
     assert {one.code for one in summary.verdict.missed} == ({Code.CRITERION_NOT_MEASURED} if unmeasured else set())
     assert summary.verdict.validity == ("valid" if audited else "degraded")
     assert summary.exit_status == (0 if measured else 1)
