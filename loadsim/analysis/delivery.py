@@ -57,7 +57,7 @@ class Delivery:
     """In the whole run: copies beyond the first, also of stored messages, and copies in the mailbox of another user."""
     missing: float | None
     """In the whole run: stored messages found missing, or without a part or flag ([what must be
-    there](tasks.md#what-must-be-there)); `null` if, without an audit, `unlisted` is more than 1 % of what was stored."""
+    there](tasks.md#what-must-be-there)); `null` if, without an audit, `unlisted` is above 1 % of what was stored."""
     unlisted: float
     """In the whole run: stored messages that their users did not list again before its end; they may be there."""
     altered: float

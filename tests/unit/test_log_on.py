@@ -194,18 +194,22 @@ def offering(driver: str, *log_ons: Sequence[tuple[str, str, str]]) -> tuple[str
     return "* OK ready" if imap else "220 mail", steps
 
 
-@pytest.mark.parametrize("driver", EACH)
-@pytest.mark.parametrize("proved", [False, True])
+def proving(driver: str, refused: str) -> tuple[tuple[str, str, str], Step]:
+    """A SCRAM log-on that gets a challenge, and the refusal of its proof."""
+    return ("SCRAM-SHA-256", ".*", plus(driver, "r=noncex,s=c2FsdA==,i=4096")), (r"\S+", refused)
+
+
+@pytest.mark.parametrize(("driver", "proved"), [*((each, False) for each in EACH), *((each, True) for each in IMAP)])
 def test_a_server_that_keeps_no_secrets_for_its_strongest_method(driver: str, proved: bool, monkeypatch: Any) -> None:
-    """mailutils 3.21 refuses SCRAM after the proof, Dovecot before. From then on, PLAIN is the first."""
+    """mailutils 3.21 refuses SCRAM after the proof, without a code; Dovecot before. Then, PLAIN is the first."""
     monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
-    refused, done = end(driver, False), end(driver, True)
-    challenge = plus(driver, "r=noncex,s=c2FsdA==,i=4096")
-    scram = ("SCRAM-SHA-256", ".*", challenge if proved else refused)
-    plain = ("PLAIN", PLAIN, done)
-    greeting, steps = offering(driver, [scram, plain], [plain], [plain])
+    scram, proof = ("SCRAM-SHA-256", ".*", end(driver, False)), None
     if proved:
-        steps.insert(2, (r"\S+", refused))
+        scram, proof = proving(driver, "%t NO AUTHENTICATE SCRAM-SHA-256 authentication failed|")
+    plain = ("PLAIN", PLAIN, end(driver, True))
+    greeting, steps = offering(driver, [scram, plain], [plain], [plain])
+    if proof:
+        steps.insert(2, proof)
 
     async def session() -> list[str]:
         async with served(greeting, steps) as services:
@@ -217,8 +221,18 @@ def test_a_server_that_keeps_no_secrets_for_its_strongest_method(driver: str, pr
 
 
 @pytest.mark.parametrize("driver", EACH)
+def test_a_wrong_password_is_tried_once_if_it_was_compared(driver: str, monkeypatch: Any) -> None:
+    """A server that has refused a proof as Dovecot does has a secret: a further method could lock the account."""
+    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
+    scram, proof = proving(driver, end(driver, False))
+    greeting, steps = offering(driver, [scram])
+    failure = log_on(driver, greeting, [*steps, proof])
+    assert isinstance(failure, ServerRefused) and failure.line.startswith("(scram-sha-256)")
+
+
+@pytest.mark.parametrize("driver", EACH)
 def test_a_wrong_password_is_tried_once_more(driver: str) -> None:
-    """Once for each user, so that no account is locked for it; the error names both methods."""
+    """Before a proof, once for each user, so that no account is locked for it; the error names both methods."""
     scram, plain = (("SCRAM-SHA-256", ".*", end(driver, False)), ("PLAIN", PLAIN, end(driver, False)))
     greeting, steps = offering(driver, [scram, plain], [scram], [scram, plain])
 

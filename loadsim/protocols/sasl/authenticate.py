@@ -29,6 +29,14 @@ _NAMED = frozenset(("plain", "login", LOGIN_COMMAND))
 _DENIED = re.compile(r"(NO|BAD) (\[(AUTHENTICATIONFAILED|other)\] )?AUTHENTICATE|5(04|34|35) AUTH")
 """The kinds of refusals of a method or of its secret (RFC 5530, RFC 4954 section 4). Others are of limits, say."""
 
+_COMPARED = re.compile(r"NO \[AUTHENTICATIONFAILED\] |535 ")
+"""Refusals of a password; of GNU imap4d, which offers SCRAM without secrets for it, the answer has no code."""
+
+
+class _ProofRefused(ServerRefused):
+    """The server has compared a SCRAM proof with a secret: another method would spend a try of the account."""
+
+
 Perform = Callable[[Exchange | None], Awaitable[None]]
 """Sends the messages of an exchange, or the command LOGIN for None. Raises `ServerRefused` for a refusal."""
 
@@ -46,7 +54,8 @@ async def log_on(
     try:
         await _log_on_by(method, endpoint, account, perform)
     except ServerRefused as first:
-        other = choice.second(endpoint, account, offer, method) if _DENIED.fullmatch(first.kind) else None
+        denied = _DENIED.fullmatch(first.kind) and not isinstance(first, _ProofRefused)
+        other = choice.second(endpoint, account, offer, method) if denied else None
         if other is None:
             raise
         try:
@@ -80,7 +89,9 @@ async def _log_on_by(method: str, endpoint: Endpoint, account: Account, perform:
         reasons = [method, exchange.reason(), tokens.expiry_note(token)]
         if method in _NAMED and not exchange.reason():
             raise
-        raise ServerRefused(refusal.kind, f"({': '.join(filter(None, reasons))}) {refusal.line}") from None
+        proved = isinstance(exchange, Scram) and exchange.proved and _COMPARED.match(refusal.kind)
+        kind = _ProofRefused if proved else ServerRefused
+        raise kind(refusal.kind, f"({': '.join(filter(None, reasons))}) {refusal.line}") from None
     exchange.succeed()
 
 

@@ -91,9 +91,8 @@ def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
 def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> str | None:
     """Return the method to try after `auto` was refused by this one; None for none.
 
-    A server may offer SCRAM and CRAM-MD5, and keep no secrets for them: its refusal is that of a wrong password. By
-    the second method it gets the password itself. To spare accounts a lock-out, it is tried once for each user: a
-    server may keep these secrets of some users only.
+    A server may offer SCRAM and CRAM-MD5, and keep no secrets for them, or of some users only: its refusal may be that
+    of a wrong password. By the second method, which is tried once for each user, it gets the password itself.
     """
     tried = _so_far().seconds.get((endpoint.host, endpoint.port, account.number))
     if endpoint.methods or refused not in _BY_STORED_SECRET or tried is False:

@@ -101,6 +101,10 @@ class Scram:
             return b""
         raise surplus(self.mechanism)
 
+    @property
+    def proved(self) -> bool:
+        return self._stage > 0
+
     def succeed(self) -> None:
         """Raise `ProtocolError` unless the server has proved that it knows the password."""
         if self._stage < 2 or self._refusal:
