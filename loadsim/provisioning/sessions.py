@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
-from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.documents.scenario_server import Server
 from loadsim.model.host_port import is_loopback
 from loadsim.model.population import Population
@@ -240,10 +240,10 @@ def no_access(service: str, services: Services, account: Account, failure: TaskF
         advice = "; is server.mapi.url right?"
     elif service == "mapi" and failure.kind.endswith(" ResolveNames"):
         advice = "; is domain right?"
-    elif failure.kind in _ABOUT_TLS or (
-        endpoint.tls == "none" and isinstance(failure, ServerSilent) and not failure.line
-    ):
+    elif failure.kind in _ABOUT_TLS:
         advice = f"; is tls: {endpoint.tls} right for this port?"
+    elif failure.kind.lower() == "no answer to connect" and endpoint.tls == "none" and not failure.line:
+        advice = "; is the server overloaded, or does this port begin with TLS (tls: implicit)?"
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"
     elif failure.kind == REFUSED:

@@ -379,6 +379,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, SSLCo
 
 
 RIGHT = "is tls: {} right for this port?"
+SILENT = "; is the server overloaded, or does this port begin with TLS (tls: implicit)?"
 TRUST = "; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
 
 
@@ -392,7 +393,7 @@ TRUST = "; set server.{service}.ca_file to the authority that signed it, and hos
         ("starttls", "ours", None, "TLS certificate: self-signed certificate" + TRUST),
         ("starttls", "another", "another", "certificate is not valid for '127.0.0.1'." + TRUST),
         ("starttls", None, "ours", RIGHT.format("starttls")),
-        ("none", "ours", None, RIGHT.format("none")),
+        ("none", "ours", None, SILENT),
     ],
 )
 def test_wrong_tls(
@@ -425,10 +426,10 @@ def test_wrong_tls(
 @pytest.mark.parametrize(
     ("service", "handler", "says"),
     [
-        ("imap", silent, ": no answer to connect; " + RIGHT.format("none")),
+        ("imap", silent, ": no answer to connect" + SILENT),
         ("imap", hangs_up, ": connection lost"),
         ("imap", smtp, " an SMTP server (IMAP syntax: "),
-        ("smtp", silent, ": no answer to CONNECT; " + RIGHT.format("none")),
+        ("smtp", silent, ": no answer to CONNECT" + SILENT),
         ("smtp", hangs_up, ": lost at CONNECT"),
         ("smtp", imap, " an IMAP server (no SMTP at CONNECT: "),
     ],
@@ -440,6 +441,18 @@ def test_what_is_no_mail_server(capsys: Capture, service: str, handler: Handler,
         line = refusal(capsys, "run", on(*ports, limits={"command": "500ms" if handler is silent else "10s"}))
     where = f"127.0.0.1:{ports[service == 'smtp']}"
     assert line.startswith(f"loadsim: server: {service}: expected a mail server at {where}, found{says}")
+
+
+async def stalls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Greets, and answers nothing."""
+    writer.write(b"* OK ready\r\n")
+    await reader.read()
+
+
+def test_a_server_that_has_greeted_has_the_right_port(capsys: Capture) -> None:
+    with serving((stalls, None), (smtp, None)) as ports:
+        line = refusal(capsys, "run", on(*ports, limits={"command": "500ms"}))
+    assert line.endswith(", found: no answer to CAPABILITY")
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
