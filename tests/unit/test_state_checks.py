@@ -235,6 +235,16 @@ def test_a_violation_has_its_place_and_no_contents() -> None:
     assert "secret" not in found.excerpt and found.excerpt.isprintable()
 
 
+def test_an_expunge_too_many_tells_other_sessions_nothing() -> None:
+    """GreenMail 2.1 sends it to the session in IDLE only: no UID is used again when another session lists the message."""
+    idling = ["BC: SELECT INBOX", *(line.replace("S:", "BS:") for line in OPEN[1:])]
+    idling += [line.replace("C:", "BC:").replace("S:", "BS:") for line in LIST] + ["BC: IDLE"]
+    removed = [*OPEN, *LIST, "C: UID EXPUNGE 2", "BS: * 1 EXPUNGE", "BS: * 1 EXPUNGE", "S: * 1 EXPUNGE", "S: OK"]
+    again = ["C: SELECT INBOX", "S: * 2 EXISTS", *OPEN[2:], *LIST[:1], *LIST[2:]]
+    again = [re.sub(r"\* (\d) F", lambda found: f"* {int(found[1]) - 1} F", line) for line in again]
+    assert Dialogue().play([*idling, *removed, *again]) == ["expunge-not-asked"]
+
+
 def test_the_first_user_and_a_share_of_the_others_are_checked() -> None:
     def checked(share: float) -> list[int]:
         checks = StateChecks(share, seed=1)

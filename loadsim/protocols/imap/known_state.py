@@ -246,7 +246,8 @@ class KnownSession:
             self.before -= 1
         if uid:
             view.gone.add(uid)
-            view.mailbox.gone.setdefault(uid, self.known.tick)
+            if uid in view.mailbox.asked:  # else the rule `expunge-not-asked` is broken: other sessions learn nothing
+                view.mailbox.gone.setdefault(uid, self.known.tick)
             view.known.discard(uid)
         last, highest = view.highest
         if number < last:
