@@ -196,6 +196,8 @@ async def test_a_password_that_the_server_echoes_is_masked(pipelines: bool) -> N
         peer.say(b"250-mail", b"250 AUTH PLAIN")
         await peer.packet()
         peer.say(b"535-bad password " + password, b"535 in AUTH PLAIN " + plain + b" " + b64encode(password))
+        await peer.packet()
+        peer.say(b"221 bye")
         await peer.end()
 
     async with playing(script) as target:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from signal import SIGINT
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from tempfile import TemporaryDirectory
@@ -99,13 +100,18 @@ def test_a_report_is_made_again_from_the_recording(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out == answer
 
 
-def test_a_recording_that_was_cut_is_an_unfinished_test(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert storage("backup", "storage-quickstart", "--out", str(out)) == 0
-    recording = out / RECORDING
-    recording.write_bytes(recording.read_bytes()[:-5])
-    assert read_recording(out).end is None
-    assert main(["storage", "report", str(out)]) == 3
+@pytest.fixture(scope="module")
+def recorded() -> str:
+    """The recording of a backup."""
+    with TemporaryDirectory(dir="/var/tmp") as out:
+        assert storage("backup", "storage-quickstart", "--out", out) == 0
+        return (Path(out) / RECORDING).read_text()
+
+
+def test_a_recording_that_was_cut_is_an_unfinished_test(recorded: str, tmp_path: Path) -> None:
+    (tmp_path / RECORDING).write_text(recorded[:-5])
+    assert read_recording(tmp_path).end is None
+    assert main(["storage", "report", str(tmp_path)]) == 3
 
 
 def lost(lines: list[str]) -> None:
@@ -130,23 +136,20 @@ def altered(lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("change", [lost, repeated, exchanged, ended_again, altered])
-def test_a_recording_that_is_not_whole_is_refused(change: Any, tmp_path: Path) -> None:
+def test_a_recording_that_is_not_whole_is_refused(change: Any, recorded: str, tmp_path: Path) -> None:
     """What it lacks may be what failed."""
-    assert storage("backup", "storage-quickstart", "--out", str(tmp_path)) == 0
-    lines = (tmp_path / RECORDING).read_text().splitlines(keepends=True)
+    lines = recorded.splitlines(keepends=True)
     change(lines)
     (tmp_path / RECORDING).write_text("".join(lines))
     assert main(["storage", "report", str(tmp_path)]) == 2
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
-def test_a_recording_with_a_number_that_no_test_has_is_refused(number: str, tmp_path: Path) -> None:
+def test_a_recording_with_a_number_that_no_test_has_is_refused(number: str, recorded: str, tmp_path: Path) -> None:
     """No comparison with NaN is true: no limit would be exceeded."""
-    assert storage("backup", "storage-quickstart", "--out", str(tmp_path)) == 0
-    recording = tmp_path / RECORDING
-    changed = re.sub(r'"took_s": [\d.]+', f'"took_s": {number}', recording.read_text(), count=1)
-    assert changed != recording.read_text()
-    recording.write_text(changed)
+    changed = re.sub(r'"took_s": [\d.]+', f'"took_s": {number}', recorded, count=1)
+    assert changed != recorded
+    (tmp_path / RECORDING).write_text(changed)
     assert main(["storage", "report", str(tmp_path)]) == 2
 
 
@@ -310,10 +313,18 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def recovered() -> Iterator[Path]:
+    """A directory with a store of one database, whose log is empty."""
+    with TemporaryDirectory(dir="/var/tmp") as directory:
+        assert storage("recover", *on(directory, "databases=1"), f"{directory}/out") == 0
+        yield Path(directory)
+
+
 @pytest.mark.parametrize("damage", [*DAMAGES, "removed"])
-def test_any_damage_of_a_database_fails_every_test(damage: str, tmp_path: Path) -> None:
+def test_any_damage_of_a_database_fails_every_test(damage: str, recovered: Path, tmp_path: Path) -> None:
     given = on(tmp_path, "databases=1")
-    assert storage("recover", *given, str(tmp_path / "filled")) == 0  # its log is empty then
+    copytree(recovered / ROOT, tmp_path / ROOT)
     name, damaged = DAMAGES.get(damage, (DATABASE, bytes))
     path = tmp_path / ROOT / "db-001" / name
     path.write_bytes(damaged(path.read_bytes()))
