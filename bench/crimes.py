@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.audit_in_memory import audit_in_memory
-from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, DROPPED, NONE, Command, Crime
+from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, NONE, Command, Crime
 from bench.table import put_into, table
 from loadsim.analysis.summary import summarise, summary_of
 from loadsim.audit.audit import record_of
@@ -210,10 +210,9 @@ def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
 
 
 def document(rows: Iterable[Row]) -> str:
-    """The table as Markdown. Dropped connections have the verdicts of refused ones, and no rows."""
-    shown = (row for row in rows if row.crime.name != DROPPED)
+    """The table as Markdown."""
     head = ["crime", "score, ms", "response score, ms", "validity, criteria", "with an audit", "why"]
-    return table(head, map(_cells, shown))
+    return table(head, map(_cells, rows))
 
 
 def _cells(row: Row) -> list[str]:

@@ -289,7 +289,7 @@ def _late_for_one(module: InMemoryDriver) -> Post:
     return post
 
 
-SILENT_END, SLOW_END = "silent from the end of the day on", "20 s more for each command from the end of the day on"
+SILENT_END = "silent from the end of the day on"
 LEFT_OUT = "lists leave out the sender"
 
 
@@ -404,11 +404,6 @@ class _Altering(InMemoryMailbox):
         return (await super().part(ref, part))[::-1]
 
 
-class _AlteringFiles(_Altering):
-    async def part(self, ref: MessageRef, part: Part) -> bytes:
-        return await (InMemoryMailbox if part.content_type.startswith("text/") else _Altering).part(self, ref, part)
-
-
 class _TruncatingSent(InMemoryMailbox):
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
         stored: Any = await super().append(folder, message, flags)
@@ -494,7 +489,7 @@ NONE = Crime("none: a healthy server")
 
 CRIMES: Sequence[Crime] = (
     NONE,
-    *(make(length_s) for make in LASTING.values() for length_s in LENGTHS_S),
+    *(make(length_s) for name, make in LASTING.items() if name != DROPPED for length_s in LENGTHS_S),
     of_a_tenth(60.0),
     of_submission(25.0),
     half_refused("SEND", "SMTP DATA"),
@@ -517,7 +512,6 @@ CRIMES: Sequence[Crime] = (
     Crime("bodies truncated", mailbox_type=_Truncating),
     Crime("attachments truncated", mailbox_type=_TruncatingFiles),
     Crime("bodies with other bytes", mailbox_type=_Altering),
-    Crime("attachments with other bytes", mailbox_type=_AlteringFiles),
     Crime("Sent Items truncated", mailbox_type=_TruncatingSent),
     Crime("flags not kept", mailbox_type=_Unflagging),
     Crime("MOVE puts messages nowhere", mailbox_type=_Moving),
@@ -525,7 +519,6 @@ CRIMES: Sequence[Crime] = (
     Crime("APPEND without effect", mailbox_type=_Appending),
     Crime("APPEND to Sent Items without effect, SELECT refused", mailbox_type=_HidingSent),
     Crime(SILENT_END, takes_s=lambda at_s, service_s: math.inf if at_s >= DAY_S else service_s),
-    Crime(SLOW_END, takes_s=lambda at_s, service_s: service_s + 20.0 * (at_s >= DAY_S)),
     Crime("half of the own folders lost, half doubled", strikes=_double),
     Crime("APPEND to the calendar without effect", mailbox_type=_AppendingMail),
     Crime("APPEND stores twice", mailbox_type=_Doubling),
@@ -556,5 +549,5 @@ ACCEPTED: Mapping[str, str] = {
 }
 """Crimes that pass, by their titles, and why they may."""
 
-UNSEEN = (SILENT_END, SLOW_END)
+UNSEEN = (SILENT_END,)
 """Crimes after which only an audit can tell that stored mail is there."""
