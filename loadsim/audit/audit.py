@@ -61,10 +61,12 @@ async def audit(
     loadsim works on the accounts, or has done so since the run.
     """
     other_load = log.header.scenario_digest not in (None, scenario.digest())  # other users, or another start state
-    if other_load or scenario.audit_allow != log.header.audit_allow:
+    others = log.header.accounts_digest not in (None, scenario.accounts_digest())  # or in another order
+    if other_load or others or scenario.audit_allow != log.header.audit_allow:
         raise ConfigError(
-            f"{directory}: expected the scenario of its run, found one of another load, or that allows other faults:"
-            " give no --set but of accounts and of the server's addresses, and the profiles and plug-ins as they were"
+            f"{directory}: expected the scenario of its run, found one of another load, of other accounts, or that"
+            " allows other faults: give no --set but of passwords and the server's addresses, and the accounts in their"
+            " order, the profiles and plug-ins as they were"
         )
     accounts = accounts_on_server(scenario)
     run = log.sources[0].run

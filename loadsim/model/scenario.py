@@ -212,6 +212,11 @@ class Scenario:
         }
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
 
+    def accounts_digest(self) -> str:
+        """Return SHA-256 over the log-on names and addresses of all users, in their order."""
+        accounts = map(self.account, range(1, self.users + 1))
+        return sha256("".join(f"{each.login}\n{each.address}\n" for each in accounts).encode()).hexdigest()
+
     def to_yaml(self) -> str:
         """Return this scenario as a file that `load_scenario` reads, with passwords masked and absolute paths."""
         return write_yaml(_document(self))

@@ -88,6 +88,7 @@ def run_header(
         **({"plugins": plugins} if (plugins := scenario.plugins) else {}),
         "mode": scenario.run.mode,
         "scenario_digest": scenario.digest(),
+        "accounts_digest": scenario.accounts_digest(),
         "plan_digest": plan,
         "planned_load": load and asdict(load),
         "load_unknown": load is None,

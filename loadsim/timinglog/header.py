@@ -139,6 +139,7 @@ class LogHeader(NamedTuple):
     log_on: str | None = None
     plugins: Mapping[str, str] | None = None
     scenario_digest: str | None = None
+    accounts_digest: str | None = None
     plan_digest: str | None = None
     start_state_digest: str | None = None
     profiles: tuple[str, ...] | None = None

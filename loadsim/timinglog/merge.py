@@ -40,7 +40,7 @@ OF_NO_ENGINE: Mapping[str, Any] = {
 SAME = (
     *("mode", "submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest"),
     *("criteria", "limits", "weights", "window_s", "day_s", "night_s", "day_shape", "compression"),
-    *("software", "start_state_digest", "duration_s", "audit_allow"),
+    *("software", "accounts_digest", "start_state_digest", "duration_s", "audit_allow"),
 )
 """Header keys that must be equal in all logs of a run: the load, and the terms of score and verdict."""
 

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -197,6 +197,22 @@ def test_an_audit_after_another_use_of_the_accounts_is_refused(harmed: Ended) ->
     assert (status, shown) == (2, "")
     assert "was the last to use it, found loadsim init on" in errors
     assert (harmed.out / "audit.json").read_bytes() == before
+
+
+def test_an_audit_of_other_accounts_is_refused(ended: Ended) -> None:
+    """Those of the run in another order, of which the first is the same: users have each other's mail there."""
+    rows = [f"user{user:05},secret-{user}" for user in range(1, 7)]
+    table = ended.files / "accounts.csv"
+    table.touch(0o600)
+
+    def of(order: Sequence[str]) -> int:
+        table.write_text("\n".join(["user,password", *order]))
+        return called("audit", ended.out, "--set", f"accounts={{csv: {table}}}")[0]
+
+    assert of(rows) == 0
+    before = (ended.out / "audit.json").read_bytes()
+    assert of([*rows[:4], rows[5], rows[4]]) == 2
+    assert (ended.out / "audit.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("of_run", [True, False])
