@@ -27,8 +27,9 @@ from loadsim.runs.check import check_scenario
 from loadsim.runs.quick_load import quick_load
 
 LACKS = 1
-"""The exit status if the scenario cannot run on the server, or if the server contradicts itself."""
+"""The exit status if the scenario cannot run on the server, or if the server contradicts itself or alters mail."""
 
+ENDED = "This check ended early, and judges no mail."
 CAN_RUN, CANNOT_RUN = "This scenario can run on this server", "This scenario cannot run on this server"
 
 LONGEST_GREETING = 120
@@ -62,20 +63,24 @@ def _check(args: argparse.Namespace, scenario: Scenario, write_junit: Callable[[
         if sys.stderr.isatty():
             print(f"loadsim: check: {step}", file=sys.stderr, flush=True)
 
-    name, greetings, report = check_scenario(scenario, progress, float(args.wait))
+    def show(name: str, report: ServerReport, greetings: Mapping[str, Any] = {}, found: Sequence[Finding] = ()) -> None:
+        why = refusal(found)
+        verdict = _verdict(report, why)
+        if args.json:
+            own = (*report.lacks, *report.wrong, *found)
+            ends = {"can_run": report.can_run, "verdict": verdict, "findings": to_json(own)}
+            facts = {"server": name, **greetings, **to_json(report), **ends, "next_step": next_step(own)}
+            print(json.dumps(facts, indent=2))
+        else:
+            tone: Tone = "bad" if not report.can_run or report.wrong else "doubtful" if why else "good"
+            blocks = tuple(described(name, greetings, report, found))
+            print(shown(Document(name, "", verdict, tone, (Section("Findings", blocks, brief=True),), label="")))
+
+    name, greetings, report = check_scenario(scenario, progress, float(args.wait), show)
     with shown_share("Planning a run, to warn beforehand") as planning:
         load = quick_load(scenario, planning)
     found = (*forecast(scenario, load), *(one for one in scenario.findings if one.code is Code.NO_LISTS))
-    why = refusal(found)
-    verdict = _verdict(report, why)
-    if args.json:
-        own = (*report.lacks, *report.wrong, *found)
-        ends = {"can_run": report.can_run, "verdict": verdict, "findings": to_json(own), "next_step": next_step(own)}
-        print(json.dumps({"server": name, **greetings, **to_json(report), **ends}, indent=2))
-    else:
-        tone: Tone = "bad" if not report.can_run or report.wrong else "doubtful" if why else "good"
-        blocks = tuple(described(name, greetings, report, found))
-        print(shown(Document(name, "", verdict, tone, (Section("Findings", blocks, brief=True),), label="")))
+    show(name, report, greetings, found)
     if args.junit:
         write_junit(_junit(report))
     return 0 if report.can_run and not report.wrong else LACKS
@@ -122,9 +127,11 @@ def described(
 
 def _verdict(report: ServerReport, why: str) -> str:
     """Return if the scenario can run, and `why` a run cannot become valid, or ""."""
+    if report.ended:
+        return ENDED
     if not report.can_run:
         return f"{CANNOT_RUN}."
-    why = why or ("the server contradicts itself" if report.wrong else "")
+    why = "the server contradicts itself, or alters mail" if report.wrong else why
     return f"{CAN_RUN}; but {why}." if why else f"{CAN_RUN}."
 
 
@@ -142,7 +149,8 @@ def _rows(observations: Iterable[Observation]) -> list[str]:
 
 def _task(task: TriedTask) -> str:
     if task.failure is not None:
-        return f"{task.task}: LACKS: {task.failure.subject.partition(', ')[2]}: {task.failure.seen}"
+        lacks = "LACKS: " if task.failure.is_fault else ""
+        return f"{task.task}: {lacks}{task.failure.subject.partition(', ')[2]}: {task.failure.seen}"
     return f"{task.task}: {task.seconds:.3f} s, {', '.join(task.commands) or 'nothing to send'}"
 
 

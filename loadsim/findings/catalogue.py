@@ -552,6 +552,10 @@ class Code(Enum):
     LIST_NOT_DELIVERED = _refused(
         "mail to {address} reached {reached} of {members:member} within {wait_s}", CREATE_LIST
     )
+    INBOX_SHARED = _refused(
+        "{where}: expected that a message of this check stays alone in the Inbox, found {found}",
+        "end mail programs and filters there, give each user a mailbox; or the server changes mail by itself",
+    )
     MAIL_ANNOUNCED_LATE = _note(
         "the server announced {announced} of {messages:message} within {wait_s}: waiting users answer mail later, and a"
         " run of some minutes may make too little load"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
-from loadsim.errors import ConfigError, TaskFailed
+from loadsim.errors import TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
 from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Probing, Provisioning, ServerOffer, Services
 from loadsim.model.workload import Workload
@@ -52,6 +53,8 @@ class Check:
     """Automatic replies to messages of the check, which were removed."""
     overdue: set[str] = field(default_factory=set)
     """The ids of messages that were waited for, and did not arrive."""
+    others: set[int] = field(default_factory=set)
+    """The users whose Inbox is not theirs alone."""
 
     @property
     def own(self) -> list[CheckPlace]:
@@ -94,12 +97,12 @@ async def expunge_replies(check: Check, account: Account, mailbox: Provisioning)
         await mailbox.expunge(found)
 
 
-async def refuse_others(check: Check) -> None:
-    """Raise `ConfigError` if an Inbox is not one user's alone: a message in it changes, or it has another user's.
+async def find_others(check: Check) -> None:
+    """Note the users whose Inbox is not theirs alone: a message in it changes, or it has another user's.
 
     For a check that is about to accuse the server: a filter or a mail program may work on an empty Inbox, too.
     """
-    accounts = [place.account for place in check.own]
+    accounts = accounts_on_server(check.workload.scenario, sorted(check.touched))
     probes = {account.number: check.post.compose(account, {account.number: account.address}) for account in accounts}
 
     async def work(account: Account, mailbox: Provisioning) -> str:
@@ -120,10 +123,16 @@ async def refuse_others(check: Check) -> None:
 
     for account, found in zip(accounts, await visit(accounts, check.services, work, lambda *_: None), strict=True):
         if found and isinstance(found, str):
-            raise ConfigError(
-                f"{name_of(account)}: {INBOX}: expected that a message of this check stays alone, found {found}: end"
-                " mail programs and filters there, give each user a mailbox; or the server changes mail by itself"
-            )
+            check.others.add(account.number)
+            shared = finding(Code.INBOX_SHARED, name_of(account), found=found)
+            check.server.append(Observation(f"Inbox, {account.login}", f"a message of this check: {found}", shared))
+
+
+def fair(check: Check, ended: bool, seen: Observation) -> Observation:
+    """Return what was seen, without a finding if others use its mailboxes, or the check ended before it knew that."""
+    if seen.finding is None or not seen.users or not (ended or check.others.intersection(seen.users)):
+        return seen
+    return replace(seen, seen=f"not judged: {seen.seen}", finding=None)
 
 
 async def check_mail(check: Check) -> None:
@@ -135,7 +144,13 @@ async def check_mail(check: Check) -> None:
     for task in lost:
         if not any(each.failure for each in task.tried):
             missing = finding(Code.MAIL_NOT_DELIVERED, address=task.user.account.address, wait_s=check.wait_s)
-            check.mail.append(Observation("to a user", "accepted, and not arrived", missing))
+            check.mail.append(Observation("to a user", "accepted, and not arrived", missing, (task.user.number,)))
+    if altered := check.host.recorder.altered:
+        _, first, user, _, _, folder = altered[0]
+        severity = Severity.WARNING if Code.MAIL_ALTERED.id in check.workload.scenario.audit_allow else None
+        values = {"messages": len(altered), "message_id": first, "folder": folder, "user": user}
+        wrong = finding(Code.MAIL_SHOWN_ALTERED, "", severity, **values)
+        check.mail.append(Observation("content", f"{len(altered)} texts and files are not as they were sent", wrong))
     await _list(check)
 
 
@@ -201,4 +216,4 @@ async def _list(check: Check) -> None:
         check.overdue.add(outgoing.id)
         values = {"reached": reached, "members": len(accounts), "wait_s": check.wait_s}
         missing = finding(Code.LIST_NOT_DELIVERED, address=address, **values)
-    check.mail.append(Observation("to a list", seen, missing))
+    check.mail.append(Observation("to a list", seen, missing, tuple(members)))

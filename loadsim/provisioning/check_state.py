@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import cast
 
 from loadsim.errors import ServerRefused, TaskFailed
+from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Flag, MessageRef, Part, Provisioning, Stored
 from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.registry import open_driver
@@ -64,7 +65,7 @@ async def try_state(check: Check) -> bool:
             await mailbox.log_off()
         return True
     except TaskFailed as failure:
-        check.server.append(lacking("state", failure, sender=place.account.address))
+        check.server.append(lacking("state", failure, place.account.number, sender=place.account.address))
         return False
     finally:
         acts.abandon()
@@ -85,9 +86,9 @@ async def _try_once(
     outgoing = [check.post.compose(account, {account.number: account.address}, kind) for kind in KINDS]
     ids = {each.id for each in outgoing}
 
-    async def own(mailbox: Provisioning, name: str) -> list[MessageRef]:
+    async def own(mailbox: Provisioning, name: str) -> dict[MessageRef, MessageTag]:
         headers, run = await mailbox.headers(name, NEWEST), check.host.run_id
-        return [each.ref for each in headers if each.tag and each.tag.run == run and each.tag.id in ids]
+        return {each.ref: each.tag for each in headers if each.tag and each.tag.run == run and each.tag.id in ids}
 
     async def watch(name: str) -> None:
         with suppress(ServerRefused):  # a server may refuse what the other session has just removed (RFC 2180)
@@ -106,11 +107,13 @@ async def _try_once(
         await acts.append(INBOX, each.message)
     await watches.arrived()
     # Read and mark it.
-    refs = await own(acts, INBOX)
-    for ref in refs:
+    refs = [*(tags := await own(acts, INBOX))]
+    for ref, tag in tags.items():
         structure = await acts.structure(ref)
-        if structure.text is not None:
-            await acts.part(ref, structure.text)
+        if (text := structure.text) is not None:
+            shown = await acts.part(ref, text)
+            if check.host.contents.is_altered(tag, text, shown, True, True):
+                check.host.recorder.mail(("altered", tag.id, account.number, account.number, 0, INBOX))
     put = [await acts.part(ref, WHOLE) for ref in refs]
     await acts.flag(refs, Flag.SEEN)
     await watch(INBOX)
@@ -122,7 +125,7 @@ async def _try_once(
         await watch(name)
         await own(acts, name)
     # Compare it. Unmark and remove it.
-    moved = await own(acts, folder)
+    moved = [*await own(acts, folder)]
     copies = [await acts.part(ref, WHOLE) for ref in moved]
     _compare(check, place, Counter([*put, *put[:-1]]), Counter(copies))
     await acts.flag(moved, Flag.SEEN, False)
@@ -149,7 +152,7 @@ def state_of(checks: StateChecks, others: Sequence[int] = (), completed: bool = 
     """
     broken = [each for each in checks.violations.values() if each.user not in others]
     for each in broken:
-        yield Observation("state", each.rule, each.finding)
+        yield Observation("state", each.rule, each.finding, (each.user,))
     if others:
         users = ", ".join(map(str, others))
         yield Observation("state", f"not judged by others' mail in the Inbox of user {users}")

@@ -34,13 +34,20 @@ FIRST_POLL_S = 3.0
 """The longest wait for the server's announcement, before the server is asked."""
 
 
-class NullRecorder:
-    """Ignores measurements: a check is no run."""
+class FaultRecorder:
+    """Ignores measurements: a check is no run. `altered` are the records of mail with other bytes than were sent."""
+
+    def __init__(self) -> None:
+        self.altered: list[tuple[Any, ...]] = []
 
     def ignore(self, *_: object) -> None:
         """Ignore a record: the observer has the commands."""
 
-    task = mail = command = ignore
+    task = command = ignore
+
+    def mail(self, record: tuple[Any, ...]) -> None:
+        if record[0] == "altered":
+            self.altered.append(record)
 
 
 @dataclass(slots=True)
@@ -55,7 +62,7 @@ class CheckHost:
     counts: SessionCounts = field(default_factory=SessionCounts)
     log_on_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
     log_off_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
-    recorder: NullRecorder = field(default_factory=NullRecorder)
+    recorder: FaultRecorder = field(default_factory=FaultRecorder)
     now_ns: Callable[[], int] = time.monotonic_ns
 
     @property
@@ -348,6 +355,7 @@ class TaskCheck:
         except Exception as error:  # noqa: BLE001  an error of ours is no finding about the server
             self._failed(task, internal(error), time.monotonic() - since)
             return None
+        self.user.compare_shown()
         if keep:
             used = tuple(dict.fromkeys(self.observer.commands))
             self.tried.append(TriedTask(self.module, task, used, time.monotonic() - since))
@@ -359,6 +367,7 @@ class TaskCheck:
         failed = lacking(
             f"{task}, {account.login}",
             failure,
+            self.user.number,
             sender=sender or account.address,
             recipient=recipient or self.partner.address,
         )

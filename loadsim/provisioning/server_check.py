@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
@@ -25,7 +26,16 @@ from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_facts import facts_of
 from loadsim.provisioning.check_folders import CheckPlace, count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
-from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, expunge_replies, probe, refuse_others
+from loadsim.provisioning.check_mail import (
+    POLL_S,
+    Check,
+    check_mail,
+    expunge,
+    expunge_replies,
+    fair,
+    find_others,
+    probe,
+)
 from loadsim.provisioning.check_state import state_of, try_state
 from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
 from loadsim.provisioning.manifest import AccountTaken
@@ -69,11 +79,16 @@ def checked_users(workload: Workload) -> list[int]:
 
 
 async def check_server(
-    workload: Workload, services: Services, progress: Callable[[str], None], wait_s: float = WAIT_S
+    workload: Workload,
+    services: Services,
+    progress: Callable[[str], None],
+    wait_s: float = WAIT_S,
+    ended: Callable[[ServerReport], object] = lambda _: None,
 ) -> ServerReport:
     """Check a server, and remove what the check put there, also if it fails or is cancelled.
 
-    Raises `ConfigError` if the server does not answer, an account cannot log on, or is not that of one user alone.
+    Then `ended` gets what was seen, and what may remain. Raises `ConfigError` if the server does not answer, an account
+    cannot log on, or another loadsim or user has it.
     """
     began = time.monotonic()
     checks = StateChecks(1.0)
@@ -81,56 +96,60 @@ async def check_server(
     host = CheckHost(workload, Contents(workload.seed), f"check-{secrets.token_hex(6)}")
     host.plugin_tasks = load_tasks(workload.scenario)
     check = Check(workload, limited, checked_users(workload), wait_s, host, Post(host))
-    removed: list[str | ConfigError] = []
+    removed: list[str | ConfigError] = ["all that this check put into the accounts"]
     completed = False
-    try:
-        progress("log on")
-        await check_submission(workload, limited, check.users)
-        first, second, *_ = check.accounts
-        if limited.smtp is not None:
-            with suppress(TaskFailed):  # the tasks send to this user, too, and report it
-                check.smtp = await probe(limited, first).ask(first.address, second.address)
-        await check_accounts(workload.scenario, limited)
-        await _sessions_at_once(check)
-        tried = await user_connections(workload.population, limited, check.users)
-        check.server += [connections for _, connections in tried]
-        progress("folders")
-        await _make_folders(check)
-        progress("tasks")
-        await _do_tasks(check)
-        if checks.users and check.own:
-            progress("state")
-            completed = await try_state(check)
-        progress("mail")
-        await check_mail(check)
-        if checks.violations or any(each.lacks for each in (*check.server, *check.mail, *_failures(check))):
-            progress("other programs")
-            await refuse_others(check)
-        await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
-    finally:
-        progress("remove")
-        removed = await _remove(check)
-    for each in removed:
-        if isinstance(each, AccountTaken):
-            raise each
-    if check.replies:
-        seen = f"{check.replies} came, and were removed"
-        check.mail.append(
-            Observation("automatic replies", seen, finding(Code.AUTOMATIC_REPLIES, replies=check.replies))
+
+    def report(why_ended: str = "") -> ServerReport:
+        others = [place.account.number for place in check.places if place.others]
+        mail = (*check.mail, *limits(workload, check.places, check.smtp), *state_of(checks, others, completed))
+        judge = partial(fair, check, bool(why_ended))
+        return ServerReport(
+            accounts=tuple(account.login for account in check.accounts),
+            server=(*offers(workload, limited, check.places, check.smtp), *map(judge, check.server)),
+            tasks=tuple(replace(each, failure=each.failure and judge(each.failure)) for each in _merged(check.tasks)),
+            facts=facts_of(check),
+            mail=tuple(map(judge, mail)),
+            seconds=time.monotonic() - began,
+            leftovers=tuple(str(each) for each in removed if each),
+            ended=why_ended,
         )
-    return ServerReport(
-        accounts=tuple(account.login for account in check.accounts),
-        server=(*offers(check.workload, limited, check.places, check.smtp), *check.server),
-        tasks=_merged(check.tasks),
-        facts=facts_of(check),
-        mail=(
-            *check.mail,
-            *limits(workload, check.places, check.smtp),
-            *state_of(checks, [place.account.number for place in check.places if place.others], completed),
-        ),
-        seconds=time.monotonic() - began,
-        leftovers=tuple(str(each) for each in removed if each),
-    )
+
+    # Nothing is on the server yet.
+    progress("log on")
+    await check_submission(workload, limited, check.users)
+    first, second, *_ = check.accounts
+    if limited.smtp is not None:
+        with suppress(TaskFailed):  # the tasks send to this user, too, and report it
+            check.smtp = await probe(limited, first).ask(first.address, second.address)
+    await check_accounts(workload.scenario, limited)
+    await _sessions_at_once(check)
+    tried = await user_connections(workload.population, limited, check.users)
+    check.server += [connections for _, connections in tried]
+    try:
+        try:
+            progress("folders")
+            await _make_folders(check)
+            progress("tasks")
+            await _do_tasks(check)
+            if checks.users and check.own:
+                progress("state")
+                completed = await try_state(check)
+            progress("mail")
+            await check_mail(check)
+            if checks.violations or any(each.lacks for each in (*check.server, *check.mail, *_failures(check))):
+                progress("other programs")
+                await find_others(check)
+            await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
+        finally:
+            progress("remove")
+            removed = await _remove(check)
+        for each in removed:
+            if isinstance(each, AccountTaken):
+                raise each
+    except BaseException as failure:
+        ended(report(str(failure) or "interrupted"))
+        raise
+    return report()
 
 
 async def _sessions_at_once(check: Check) -> None:
@@ -263,4 +282,8 @@ async def _remove(check: Check) -> list[str | ConfigError]:
             await restore_folders(place, account, mailbox, existing)
         return f"{name_of(account)}: {'; '.join(remains)}" if remains else ""
 
-    return await visit(accounts, check.services, work, lambda *_: None)
+    removed = await visit(accounts, check.services, work, lambda *_: None)
+    if check.replies:
+        of_replies = finding(Code.AUTOMATIC_REPLIES, replies=check.replies)
+        check.mail.append(Observation("automatic replies", f"{check.replies} came, and were removed", of_replies))
+    return removed

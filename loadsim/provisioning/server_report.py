@@ -14,11 +14,15 @@ from loadsim.provisioning.answers import meaning
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A subject, and what was seen of it. An invalid `finding` keeps the scenario from running."""
+    """A subject, and what was seen of it. An invalid `finding` keeps the scenario from running.
+
+    The finding rests on mailboxes of these `users`, which must be theirs alone.
+    """
 
     subject: str
     seen: str
     finding: Finding | None = None
+    users: tuple[int, ...] = ()
 
     @property
     def lacks(self) -> bool:
@@ -68,7 +72,7 @@ class ServerFacts:
 class ServerReport:
     """Everything that a check found. `accounts` are the log-on names of the accounts that it used.
 
-    `monitors` is about those of the scenario.
+    `monitors` is about those of the scenario; `ended` says why the check ended early.
     """
 
     accounts: tuple[str, ...]
@@ -79,6 +83,7 @@ class ServerReport:
     leftovers: tuple[str, ...] = ()
     monitors: tuple[Observation, ...] = ()
     facts: ServerFacts = field(default_factory=ServerFacts)
+    ended: str = ""
 
     @property
     def lacks(self) -> Sequence[Finding]:
@@ -100,10 +105,10 @@ class ServerReport:
 
     @property
     def can_run(self) -> bool:
-        return not self.lacks
+        return not self.lacks and not self.ended
 
 
 def lacking(
-    subject: str, failure: TaskFailed, *, sender: str = "", recipient: str = "", to_list: bool = False
+    subject: str, failure: TaskFailed, *users: int, sender: str = "", recipient: str = "", to_list: bool = False
 ) -> Observation:
-    return Observation(subject, str(failure), meaning(failure, sender, recipient, to_list))
+    return Observation(subject, str(failure), meaning(failure, sender, recipient, to_list), users)

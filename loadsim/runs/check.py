@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,12 @@ from loadsim.users.plugin_tasks import check_plugin_tasks
 
 
 def check_scenario(
-    scenario: Scenario, progress: Callable[[str], None], wait_s: float = WAIT_S
+    scenario: Scenario,
+    progress: Callable[[str], None],
+    wait_s: float = WAIT_S,
+    ended: Callable[[str, ServerReport], object] = lambda *_: None,
 ) -> tuple[str, Mapping[str, Any], ServerReport]:
-    """Return the name of the server, its greetings, and what the check found.
+    """Return the name of the server, its greetings, and what the check found; `ended` gets this of one that fails.
 
     Raises `ConfigError` for bad input, a server that does not answer, and a refused log-on.
     """
@@ -42,7 +46,7 @@ def check_scenario(
         server_under_test(scenario, Path(directory)) as (services, name),
     ):
         check_drivers(scenario, services)
-        report = run(check_server(workload, services, progress, wait_s))
+        report = run(check_server(workload, services, progress, wait_s, partial(ended, name)))
         if scenario.monitors:
             progress("monitors")
             report = replace(report, monitors=run(_try_monitors(scenario.monitors, Path(directory))))
