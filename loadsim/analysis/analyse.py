@@ -66,8 +66,7 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> t
         own_faults=generator_failures(log),
         audit=log.audit,
         audited=log.header.audited,
-        state=_broken_rules(log),
-        altered=altered_mail(log),
+        broken=[*_broken_rules(log), *altered_mail(log)],
     )
     return facts, late_ms
 

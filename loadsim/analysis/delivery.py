@@ -123,8 +123,7 @@ def _missing(log: TimingLog, unlisted: int) -> int | None:
     """Return the number of messages found missing; None for none, if users and audit looked at too few."""
     put = np.isin(EVENTS, ("moved", "copied", "deleted", "saved"))
     stored = sum(int(np.count_nonzero(put[mails["event"]])) for mails in log.pieces("mails"))
-    unseen = log.audit is None and unlisted > MOST_UNKNOWN_SHARE * stored
-    return _faults(log, "missing") or (None if unseen else 0)
+    return _faults(log, "missing") or (None if log.audit is None and unlisted > MOST_UNKNOWN_SHARE * stored else 0)
 
 
 def altered_mail(log: TimingLog) -> list[Finding]:

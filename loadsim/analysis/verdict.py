@@ -57,8 +57,8 @@ class Facts:
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
     `incomplete` has a finding for each log that is damaged or has no end, and `unsteady` those of the window's
-    trends. `audit` is that of its mail, if there was one, `state` has the rules that the server has broken, and
-    `altered` the mail that users saw with other bytes. `stress`: the run was a closed loop, without a plan or a
+    trends. `audit` is that of its mail, if there was one, `broken` has the rules that the server has broken, and
+    the mail that users saw with other bytes. `stress`: the run was a closed loop, without a plan or a
     score. `load` is None if it is not compared with the plan; `load_unknown`: it should be, but there is no plan.
     `missed_late` has the criteria that are missed only as the generator was late. `unserved` is None in a closed
     loop, and without a scored task.
@@ -93,8 +93,7 @@ class Facts:
     unserved: Unserved | None = None
     audit: AuditRecord | None = None
     audited: bool | None = None
-    state: Sequence[Finding] = ()
-    altered: Sequence[Finding] = ()
+    broken: Sequence[Finding] = ()
 
     @property
     def log_ons(self) -> Totals:
@@ -233,8 +232,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *facts.incomplete,
         *missed_criteria(criteria, facts.ended_early),
         *_audit(facts, limits["lost_users"]),
-        *facts.state,
-        *facts.altered,
+        *facts.broken,
         *_refused(facts),
         *_unserved(facts),
         *_sessions(facts),

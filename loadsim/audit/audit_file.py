@@ -32,7 +32,7 @@ CREATE TABLE bounce (user INTEGER, status TEXT, times INTEGER);
 CREATE TABLE fault (user INTEGER, code TEXT, message BLOB, folder TEXT, wanted TEXT, sender INTEGER, under_way INTEGER);
 """
 
-_USED = [event not in ("missing", "doubled", "unlisted", "altered") for event in EVENTS]
+_USED = [event not in ("missing", "doubled", "unlisted", "altered") for event in EVENTS]  # the mailbox itself is read
 
 
 class AuditTotals(NamedTuple):

@@ -11,8 +11,6 @@ Each event changes the copies of a message, a copy being a folder and the flags 
     expunged            `folder` has a copy less
     read, answered ...  a copy in `folder` has this flag
     unsure              from now on, a copy may also be in `folder`; after `left`, one may be gone
-    missing, doubled,
-    unlisted, altered   nothing: the mailbox itself is read
 """
 
 from __future__ import annotations
@@ -112,8 +110,6 @@ class ExpectedMail:
 
     def _apply(self, event: str, message: str, folder: str, sender: int) -> None:
         left, self._left = self._left, INBOX
-        if event in ("missing", "doubled", "unlisted", "altered"):
-            return
         if event == "unsure" and folder == CALENDAR:
             self.schedules |= {message, *self.in_calendar}
             return

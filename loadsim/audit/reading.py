@@ -9,7 +9,7 @@ from loadsim.audit.judged import HeldCopy
 from loadsim.errors import ServerLost, ServerRefused
 from loadsim.findings.catalogue import Code
 from loadsim.model.content.compose import least_bytes
-from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, has_digest, vouched, with_crlf
+from loadsim.model.message_tag import INITIAL, INITIAL_RUN, MessageTag, has_digest, vouched
 from loadsim.model.ports import USER_FLAGS, Account, MessageRef, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import bounce_status
@@ -36,13 +36,12 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
         for batch in _batches(own):
             texts = await _texts(mailbox, [message.ref for message, _ in batch])
             for message, tag in batch:
-                fault = None
-                if message.ref not in texts:
-                    fault = Code.MAIL_LOST
-                elif not vouched(tag, message.sender, message.message_id, account.domain):
+                fault = None if message.ref in texts else Code.MAIL_LOST
+                if not fault and not vouched(tag, message.sender, message.message_id, account.domain):
                     fault = Code.MAIL_ALTERED
-                elif (text := texts[message.ref]) is not None and not has_digest(text, tag.body):
-                    fault = Code.LINE_ENDS_CHANGED if has_digest(with_crlf(text), tag.body) else Code.MAIL_ALTERED
+                if not fault and (text := texts[message.ref]) is not None and not has_digest(text, tag.body):
+                    with_crlf = b"\r\n".join([*text.splitlines(), b""])
+                    fault = Code.LINE_ENDS if has_digest(with_crlf, tag.body) else Code.MAIL_ALTERED
                 found.append(HeldCopy(tag.id, folder, message.flags, tag.sender, never_kept, fault))
     return found, bounces
 

@@ -33,6 +33,8 @@ OTHER_WARM_UP = "use a longer warm-up (run.warm_up)"
 CREATE_LIST = "create it with its members (loadsim topology export writes all lists), or set lists.count: 0"
 SMALLER_MESSAGES = "raise the largest message size of the server, or send smaller kinds of messages in the profile"
 FASTER_DISKS = "use more or faster disks, or fewer mailboxes on them"
+STORE_CRLF = "let the server store or send CRLF (RFC 5322 section 2.3)"
+FIND_CAUSE = "find out what changes mail: the server's storage, or a filter that is meant to (run.audit_allow)"
 LOOK_AT_LOG = "look for the reason in the server's log"
 
 Entry = tuple[Severity, Cause | None, str, str]
@@ -167,18 +169,12 @@ class Code(Enum):
         "{where}: message {message_id} is missing in {folder} of user {user}, or cannot be read", LOOK_AT_LOG
     )
     MAIL_DUPLICATED = _missed("{where}: message {message_id} is in {folder} of user {user} once too often", LOOK_AT_LOG)
-    MAIL_ALTERED = _missed(
-        "{where}: message {message_id} in {folder} of user {user} is not as it was sent",
-        "find out what changes mail: the server's storage, or a filter that is meant to (run.audit_allow)",
-    )
-    LINE_ENDS_CHANGED = _missed(
-        "{where}: message {message_id} in {folder} of user {user} has other line ends than CRLF, and is whole",
-        "let the server store or send CRLF (RFC 5322 section 2.3)",
-    )
+    MAIL_ALTERED = _missed("{where}: message {message_id} in {folder} of user {user} is not as it was sent", FIND_CAUSE)
+    LINE_ENDS = _missed("{where}: message {message_id} in {folder} of user {user} has lines without CRLF", STORE_CRLF)
     MAIL_SHOWN_ALTERED = _missed(
         "{messages:message} had other bytes than were sent when users fetched a text or file, first {message_id} in"
         " {folder} of user {user}",
-        "find out what changes mail: the server's storage, or a filter that is meant to (run.audit_allow)",
+        FIND_CAUSE,
     )
     MAIL_MISDELIVERED = _missed(
         "{where}: message {message_id} is in {folder} of user {user}, and was for others", LOOK_AT_LOG
@@ -222,9 +218,7 @@ class Code(Enum):
     )
 
     # What else ran on the machines.
-    RELAXED = _warning(
-        "less strict than the defaults: {settings}", "restore the default limits before you quote a score"
-    )
+    RELAXED = _warning("less strict than the defaults: {settings}", "restore the defaults before you quote a score")
     MEASURED_TOGETHER = _warning(
         "client and server share this limit: the server alone may do more", "run the generator on another machine"
     )
@@ -520,9 +514,7 @@ class Code(Enum):
         "the server forbids mail from {sender} to {recipient}: {answer}",
         "let accounts send as their own addresses, and to the domain of the scenario",
     )
-    BARE_LINE_FEEDS = _refused(
-        "the server sends lines that end in LF without CR: {answer}", "let it store or send CRLF (RFC 5322 section 2.3)"
-    )
+    BARE_LINE_FEEDS = _refused("the server sends lines that end in LF without CR: {answer}", STORE_CRLF)
     PROTOCOL_BROKEN = _refused("the server broke the protocol: {answer}", "report this response to the server's makers")
     ANSWER_UNKNOWN = _refused("the server answered: {answer}", LOOK_AT_LOG)
     MACHINE_FAILED = _refused("this machine failed: {answer}")

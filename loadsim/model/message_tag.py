@@ -33,8 +33,6 @@ _RECORDED_ID = re.compile(r"[!-~]{1,20}")
 _KIND = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*")
 """The kinds that the header of an answer can repeat."""
 
-_LINE_END = re.compile(rb"\r\n?|\n")
-
 _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
 _TWO_DIGITS = [high + low for high in _DIGITS for low in _DIGITS]
 
@@ -50,11 +48,6 @@ def has_digest(body: bytes | bytearray, digest: str) -> bool:
         return True
     lines = body.rstrip(b"\r\n")
     return digest in (body_digest(lines), body_digest(lines + b"\r\n"))
-
-
-def with_crlf(body: bytes | bytearray) -> bytes:
-    """Return a body whose lines end in CRLF (RFC 5322 section 2.3), which servers may have changed."""
-    return _LINE_END.sub(b"\r\n", body)
 
 
 def new_mail_id(sender: int, index: int) -> str:

@@ -46,12 +46,6 @@ RECEIVED, SAVED, COPIED, SCHEDULES, EMPTIED = STORED = ("received", "saved", "co
 """The causes for which mailboxes grow or, the last, shrink: a schedule replaces the one before it."""
 
 FaultOnPurpose = Literal[
-    "mail-altered",
-    "line-ends-changed",
-    "mail-duplicated",
-    "mail-misfiled",
-    "flag-lost",
-    "flag-unexpected",
-    "mail-unexpected",
+    "mail-altered", "line-ends", "mail-duplicated", "mail-misfiled", "flag-lost", "flag-unexpected", "mail-unexpected"
 ]
 """The code of a fault of mail that a server may cause on purpose: none loses mail, or gives it to others."""

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.documents.typed import Row, closed, value_of
-from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id, with_crlf
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id
 from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Provisioning, Stored
 from loadsim.model.workload import may_be_made
 from loadsim.provisioning.holder import Holder, Line
@@ -189,7 +189,7 @@ async def _body(mailbox: Provisioning, message: Stored) -> bytes:
         found = (await mailbox.texts([message.ref])).get(message.ref)
     if found is None:
         raise RejectedManifest("expected a body, found none")
-    body = with_crlf(found).rstrip(b"\r\n")
+    body = b"\r\n".join(found.splitlines()).rstrip(b"\r\n")
     if len(body) > LARGEST_BYTES:
         raise RejectedManifest(f"expected at most {LARGEST_BYTES} bytes, found {len(body)}")
     assert message.tag is not None

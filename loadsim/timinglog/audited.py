@@ -25,7 +25,7 @@ MOST_UNKNOWN_SHARE = 0.01
 """The share of messages in unknown places, by commands that failed, above which a run fails: that of failed tasks."""
 
 AUDITED = (
-    *(Code.MAIL_LOST, Code.MAIL_DUPLICATED, Code.MAIL_ALTERED, Code.LINE_ENDS_CHANGED, Code.MAIL_MISDELIVERED),
+    *(Code.MAIL_LOST, Code.MAIL_DUPLICATED, Code.MAIL_ALTERED, Code.LINE_ENDS, Code.MAIL_MISDELIVERED),
     *(Code.MAIL_MISFILED, Code.FLAG_LOST, Code.FLAG_UNEXPECTED, Code.MAIL_UNEXPECTED),
 )
 """The codes of faults."""

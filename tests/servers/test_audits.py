@@ -334,9 +334,7 @@ def test_without_a_hold_an_audit_is_not_complete(ended: Ended, at: str) -> None:
     assert audited(ended.out)[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("how", "code"), [({"alters": altered}, "mail-altered"), ({"rewrites": bare}, "line-ends-changed")]
-)
+@pytest.mark.parametrize(("how", "code"), [({"alters": altered}, "mail-altered"), ({"rewrites": bare}, "line-ends")])
 def test_bodies_that_a_server_alters_are_named(ended: Ended, how: dict[str, Any], code: str) -> None:
     """Through a proxy that changes a byte of each, or the line ends of all."""
     with lying_proxy(ended.server.services.imap.port, **how) as port:

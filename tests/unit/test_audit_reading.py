@@ -134,9 +134,9 @@ def test_a_message_that_cannot_be_read_leaves_no_other_unread(ends: bool, broken
     [
         (BODY, None),
         (BODY.rstrip(), None),  # as servers may drop the last line end, and keep all others
-        (BODY.replace(b"\r\n", b"\n"), Code.LINE_ENDS_CHANGED),
-        (BODY.replace(b"\r\n", b"\n", 1), Code.LINE_ENDS_CHANGED),
-        (BODY.replace(b"\r\n", b"\r").rstrip(), Code.LINE_ENDS_CHANGED),
+        (BODY.replace(b"\r\n", b"\n"), Code.LINE_ENDS),
+        (BODY.replace(b"\r\n", b"\n", 1), Code.LINE_ENDS),
+        (BODY.replace(b"\r\n", b"\r").rstrip(), Code.LINE_ENDS),
         (BODY.replace(b"\r\n\r\n", b"\r\n"), Code.MAIL_ALTERED),
         (BODY.replace(b"\r\n", b"\n").replace(b"more", b"less"), Code.MAIL_ALTERED),
     ],

@@ -29,9 +29,6 @@ _NAMED = frozenset(("plain", "login", LOGIN_COMMAND))
 _DENIED = re.compile(r"(NO|BAD) (\[(AUTHENTICATIONFAILED|other)\] )?AUTHENTICATE|5(04|34|35) AUTH")
 """The kinds of refusals of a method or of its secret (RFC 5530, RFC 4954 section 4). Others are of limits, say."""
 
-_COMPARED = re.compile(r"NO \[AUTHENTICATIONFAILED\] |535 ")
-"""Refusals of a password; of GNU imap4d, which offers SCRAM without secrets for it, the answer has no code."""
-
 
 class _ProofRefused(ServerRefused):
     """The server has compared a SCRAM proof with a secret: another method would spend a try of the account."""
@@ -54,7 +51,7 @@ async def log_on(
     try:
         await _log_on_by(method, endpoint, account, perform)
     except ServerRefused as first:
-        denied = _DENIED.fullmatch(first.kind) and not isinstance(first, _ProofRefused)
+        denied = _DENIED.fullmatch(first.kind) and type(first) is ServerRefused
         other = choice.second(endpoint, account, offer, method) if denied else None
         if other is None:
             raise
@@ -89,8 +86,9 @@ async def _log_on_by(method: str, endpoint: Endpoint, account: Account, perform:
         reasons = [method, exchange.reason(), tokens.expiry_note(token)]
         if method in _NAMED and not exchange.reason():
             raise
-        proved = isinstance(exchange, Scram) and exchange.proved and _COMPARED.match(refusal.kind)
-        kind = _ProofRefused if proved else ServerRefused
+        # GNU imap4d, which offers SCRAM without secrets, refuses proofs without a code.
+        compared = refusal.kind.startswith(("NO [AUTHENTICATIONFAILED]", "535"))
+        kind = _ProofRefused if isinstance(exchange, Scram) and exchange.stage and compared else ServerRefused
         raise kind(refusal.kind, f"({': '.join(filter(None, reasons))}) {refusal.line}") from None
     exchange.succeed()
 

@@ -74,7 +74,7 @@ class Scram:
     mechanism: str
     account: Account
     nonce: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    _stage: int = 0
+    stage: int = 0  # the responses
     _parameters: _Parameters | None = None
     _signature: bytes = b""
     _refusal: str = ""
@@ -84,7 +84,7 @@ class Scram:
 
     def work(self, challenge: bytes) -> Callable[[], object] | None:
         """Return the calculation of the keys, unless it was done for an earlier log-on."""
-        if self._stage != 0:
+        if self.stage != 0:
             return None
         nonce, salt, iterations = self._parameters = self._server_first(challenge)
         del nonce
@@ -93,21 +93,17 @@ class Scram:
 
     def respond(self, challenge: bytes) -> bytes:
         """Return client-final-message, and then the empty response to server-final-message."""
-        self._stage += 1
-        if self._stage == 1:
+        self.stage += 1
+        if self.stage == 1:
             return self._prove(challenge)
-        if self._stage == 2:
+        if self.stage == 2:
             self._verify(challenge)
             return b""
         raise surplus(self.mechanism)
 
-    @property
-    def proved(self) -> bool:
-        return self._stage > 0
-
     def succeed(self) -> None:
         """Raise `ProtocolError` unless the server has proved that it knows the password."""
-        if self._stage < 2 or self._refusal:
+        if self.stage < 2 or self._refusal:
             raise ProtocolError(
                 f"{self.mechanism} without a signature", "the server did not prove that it is the server"
             )
