@@ -237,7 +237,7 @@ def load_figures(
 
 
 def delivery_figures(
-    mails: Sequence[Row], begin_us: int, end_us: int
+    mails: Sequence[Row], begin_us: int, end_us: int, audited: bool
 ) -> tuple[Figures, Mapping[Key, float], Mapping[Key, int]]:
     """Return what became of the messages that were accepted, each counted once per recipient.
 
@@ -271,6 +271,7 @@ def delivery_figures(
     def faults(event: str) -> int:
         return len({(row["message"], row["user"], row["folder"]) for row in mails if row["event"] == event})
 
+    stored = sum(row["event"] in ("moved", "copied", "deleted", "saved") for row in mails)
     lost = [key for key in accepted_us if key not in first]
     took_us = {key: max(came.get(key, INF), 0) for key in asked}
     figures = {
@@ -281,7 +282,7 @@ def delivery_figures(
         "unwatched": 0,
         "undelivered_at_end": len(lost),
         "duplicates": sum(extra) + faults("doubled"),
-        "missing": faults("missing"),
+        "missing": faults("missing") or (None if faults("unlisted") > stored / 100 and not audited else 0),
         "unlisted": faults("unlisted"),
         "altered": faults("altered"),
         "left_out": len(left_out),
@@ -477,7 +478,7 @@ def recompute(run: Exports) -> Figures:
             machines[row["client"]].append(row)
     counts = counts_of(counted)
     achieved_per_s = sum(row["outcome"] == "ok" for row in counted) / window_s
-    delivered, *mail = delivery_figures(run.mails, begin_us, end_us)
+    delivered, *mail = delivery_figures(run.mails, begin_us, end_us, run.audit is not None)
     figures = {
         **score,
         **counts,
