@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -173,12 +173,8 @@ def compare_runs(
             )
         terms = Terms(max_regression, looks, wider, alternate(began))
         all_times = [one for some in times for one in some]
-        decisions = [
-            *by_times(all_times, failed_more, terms),
-            *_not_measured(runs, all_times),
-            *by_shares(shares(runs, scored), terms),
-            by_criteria(missed, terms),
-        ]
+        decisions = [*by_times(all_times, failed_more, terms), *by_shares(shares(runs, scored), terms)]
+        decisions += [*_not_measured(runs, {one.name for one in decisions}), by_criteria(missed, terms)]
         decision = together(decisions)
         repeats = more_repeats(decisions, all_times, terms) if decision == "undecided" else None
 
@@ -258,12 +254,13 @@ def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
-def _not_measured(runs: Sides, times: Sequence[Sampled]) -> list[Decided]:
-    """Return an undecided one for each time that only some runs have."""
-    entries = [run.entry for run in of_both(runs)]
-    names = (name for one in entries for name in (*one.scores_ms, *one.response_scores_ms, *one.further_ms))
-    known = {one.name for one in times}
-    return [Decided(name, "time", "undecided") for name in dict.fromkeys(names) if name not in known]
+def _not_measured(runs: Sides, known: Collection[str]) -> list[Decided]:
+    """Return an undecided one for each time, and for each criterion, that some or all runs have not measured."""
+    names: dict[str, None] = {}
+    for run in of_both(runs):
+        names |= dict.fromkeys((*run.entry.scores_ms, *run.entry.response_scores_ms, *run.entry.further_ms))
+        names |= {one.name: None for one in run.recorded.summary.criteria if one.figure is None}
+    return [Decided(name, "unmeasured", "undecided") for name in names if name not in known]
 
 
 def _regression(decisions: Sequence[Decided], most: float | None) -> list[Finding]:

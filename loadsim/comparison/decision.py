@@ -41,12 +41,12 @@ _WORST_FIRST: tuple[Decision, ...] = ("failed", "undecided", "passed")
 class Decided:
     """The decision on a figure, by the interval of its change from base to new and the largest change allowed.
 
-    The change of a `time` is a ratio, that of a `share` a difference; `criteria` have none. `low` and `high` are None
-    if unknown, `limit` also if base has a higher failure rate.
+    The change of a `time` is a ratio, that of a `share` a difference; `criteria` and what is `unmeasured` have none.
+    `low` and `high` are None if unknown, `limit` also if base has a higher failure rate.
     """
 
     name: str
-    kind: Literal["time", "share", "criteria"]
+    kind: Literal["time", "share", "criteria", "unmeasured"]
     decision: Decision
     low: float | None = None
     high: float | None = None
@@ -168,12 +168,12 @@ _FINITE = {name: {"below": math.inf} for name in ("response_score_ms", "delivery
 def misses(runs: Sides) -> Missed:
     """Return what the runs miss: criteria, and further findings by their codes; a degraded run misses `validity`.
 
-    Infinite times miss those of `_FINITE` even if they are switched off.
+    Infinite times miss those of `_FINITE` even if they are switched off. What was not measured is not missed.
     """
 
     def missed(summary: Summary) -> list[str]:
-        finite = (one for one in judge_each(_FINITE, summary.figures) if one.figure is not None)
-        names = dict.fromkeys(one.name for one in (*summary.criteria, *finite) if not one.passed)
+        results = (*summary.criteria, *judge_each(_FINITE, summary.figures))
+        names = dict.fromkeys(one.name for one in results if one.figure is not None and not one.passed)
         names |= {one.code.id: None for one in summary.verdict.faults}
         return [*names, *(["validity"] if summary.verdict.validity == "degraded" else [])]
 

@@ -302,7 +302,8 @@ def change_words(one: Decided) -> str | None:
 
 def _limit(one: Decided) -> Cell:
     if one.limit is None:
-        return "-" if one.kind == "criteria" else "not judged: base has a higher failure rate"
+        words = {"criteria": "-", "unmeasured": "not measured in every run"}
+        return words.get(one.kind, "not judged: base has a higher failure rate")
     return f"{one.limit:g}" if one.kind == "time" else f"{one.limit * 100:.3g} %"
 
 

@@ -29,6 +29,7 @@ def write_run(
     facts: Mapping[str, Any] | None = None,
     tasks: list[dict[str, Any]] | None = None,
     mails: Iterable[Mapping[str, Any]] = (),
+    health: Iterable[Mapping[str, Any]] = (),
     **header: Any,
 ) -> Path:
     """A run directory in which each READ and each SEND took the same time; the run has the directory's name."""
@@ -36,7 +37,8 @@ def write_run(
         tasks = [done("READ", 1000 * at, read_ms) for at in range(1, 6)]
         tasks += [done("SEND", 1000 * at, send_ms) for at in range(1, 4) if send_ms is not None]
     own = {"run": name, "wall_clock_start": f"2026-01-05T{hour:02d}:00:00+00:00"}
-    write_sample(place / name / "logs" / "c1.0.tlog", tasks, mails, header=HEADER | own | header, facts=facts)
+    log = place / name / "logs" / "c1.0.tlog"
+    write_sample(log, tasks, mails, header=HEADER | own | header, facts=facts, health=health)
     return place / name
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from compared_runs import HEADER, decided, write_run
-from timing_samples import LOGGED_ON, done, event
+from timing_samples import LOGGED_ON, done, event, ms
 
 from loadsim.analysis.statistics.comparison import Sampled, larger_share_p
 from loadsim.comparison.compared_run import DELIVERY, LEAST_DELIVERY_MS, RESPONSE_SCORE, SCORE, kind_of
@@ -92,6 +92,25 @@ def test_a_time_that_some_run_lacks_is_no_pass(tmp_path: Path) -> None:
     base, new = side(tmp_path, "base", [20] * 3), side(tmp_path, "new", [20] * 2)
     new.append(write_run(tmp_path, "new-2", tasks=[done(task, 1000, 100) for task in ("READ", "SEND")], hour=5))
     assert decided(compare_runs(base, new, max_regression=0.05))[DELIVERY] == "undecided"
+
+
+@pytest.mark.parametrize("measured", [(), ("base",), ("new",), ("base", "new")])
+def test_what_was_not_measured_is_neither_missed_nor_passed(tmp_path: Path, measured: Sequence[str]) -> None:
+    """On one side or on both; the figure has no other decision than that of the runs that miss it."""
+    name = "probes.postfix.active_messages.p95"
+
+    def runs(of: str) -> list[Path]:
+        found = [{"at_ns": ms(1000 * at), "probe": "postfix", "figures": {"active_messages": 5.0}} for at in range(101)]
+        health = found if of in measured else []
+        turns = ((0, 3, 4, 7, 8), (1, 2, 5, 6, 9))[of == "new"]
+        return [
+            write_run(tmp_path, f"{of}-{at}", hour=at, health=health, criteria={name: {"max": 100}}) for at in turns
+        ]
+
+    found = compare_runs(runs("base"), runs("new"), max_regression=0.05)
+    decisions = {name: "undecided"} if len(measured) < 2 else {}
+    assert {each: decision for each, decision in decided(found).items() if decision != "passed"} == decisions
+    assert found.document["missed_more"] == []
 
 
 @pytest.mark.parametrize(
