@@ -95,6 +95,12 @@ class ComparedRun:
         return self.recorded.figures
 
     @property
+    def state_checked(self) -> bool:
+        """True if the server was held against its earlier responses (`client.check_state`)."""
+        checks = (source.facts.state_checks for source in self.recorded.log.sources)
+        return any(each.users for each in checks if each)
+
+    @property
     def tasks(self) -> dict[str, TaskFigures]:
         """The tasks by name, with the driver if there are several."""
         modules = self.figures.by_protocol

@@ -174,7 +174,8 @@ def compare_runs(
         terms = Terms(max_regression, looks, wider, alternate(began))
         all_times = [one for some in times for one in some]
         decisions = [*by_times(all_times, failed_more, terms), *by_shares(shares(runs, scored), terms)]
-        decisions += [*_not_measured(runs, {one.name for one in decisions}), by_criteria(missed, terms)]
+        decisions += _not_measured(runs, {one.name for one in decisions}, across_drivers)
+        decisions.append(by_criteria(missed, terms))
         decision = together(decisions)
         repeats = more_repeats(decisions, all_times, terms) if decision == "undecided" else None
 
@@ -254,12 +255,17 @@ def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
-def _not_measured(runs: Sides, known: Collection[str]) -> list[Decided]:
-    """Return an undecided one for each time, and for each criterion, that some or all runs have not measured."""
+def _not_measured(runs: Sides, known: Collection[str], across_drivers: bool) -> list[Decided]:
+    """Return an undecided one for each time and criterion that some or all runs have not measured.
+
+    State checks, which not all drivers have, are one if only one side has made some.
+    """
     names: dict[str, None] = {}
     for run in of_both(runs):
         names |= dict.fromkeys((*run.entry.scores_ms, *run.entry.response_scores_ms, *run.entry.further_ms))
         names |= {one.name: None for one in run.recorded.summary.criteria if one.figure is None}
+    if not across_drivers and len({any(run.state_checked for run in of_side) for of_side in runs.values()}) > 1:
+        names["state checks"] = None
     return [Decided(name, "unmeasured", "undecided") for name in names if name not in known]
 
 

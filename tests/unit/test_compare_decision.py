@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from compared_runs import HEADER, decided, write_run
-from timing_samples import LOGGED_ON, done, event, ms
+from timing_samples import ENDED, LOGGED_ON, done, event, ms
 
 from loadsim.analysis.statistics.comparison import Sampled, larger_share_p
 from loadsim.comparison.compared_run import DELIVERY, LEAST_DELIVERY_MS, RESPONSE_SCORE, SCORE, kind_of
@@ -111,6 +111,25 @@ def test_what_was_not_measured_is_neither_missed_nor_passed(tmp_path: Path, meas
     decisions = {name: "undecided"} if len(measured) < 2 else {}
     assert {each: decision for each, decision in decided(found).items() if decision != "passed"} == decisions
     assert found.document["missed_more"] == []
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "across", "expected"),
+    [(40, 0, False, 4), (0, 40, False, 4), (40, 0, True, 0), (40, 1, False, 0), (0, 0, False, 0)],
+)
+def test_state_checks_of_one_side_only_are_no_pass(
+    tmp_path: Path, base: int, new: int, across: bool, expected: int
+) -> None:
+    """Unless they are not of the same driver: only `imap` has them."""
+
+    def runs(users: int, turns: Sequence[int]) -> list[Path]:
+        facts = {**ENDED, "state_checks": {"users": users, "violations": []}}
+        return [write_run(tmp_path, f"run-{at}", hour=at, facts=facts) for at in turns]
+
+    sides = runs(base, (0, 3, 4, 7, 8)), runs(new, (1, 2, 5, 6, 9))
+    found = compare_runs(*sides, max_regression=0.05, across_drivers=across)
+    assert found.exit_status == expected
+    assert decided(found).get("state checks") == ("undecided" if expected else None)
 
 
 @pytest.mark.parametrize(
