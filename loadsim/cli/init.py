@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _initialise(workload: Workload, services: Services, progress: Progress) -> Initialised:
     scenario = workload.scenario
-    async with held(accounts_on_server(scenario), services, "init"):
-        return await initialise(workload, services, scenario.initialise, progress)
+    async with held(accounts_on_server(scenario), services, "init") as hold:
+        return await initialise(workload, services, scenario.initialise, hold.noting(progress))
 
 
 def run_init(args: argparse.Namespace) -> int:

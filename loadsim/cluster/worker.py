@@ -83,7 +83,7 @@ async def check(assigned: WorkerAssignment) -> None:
 # --- mailboxes ---
 
 
-async def prepare(assigned: WorkerAssignment, controller: ControllerLink, control: RemoteControl) -> None:
+async def prepare(assigned: WorkerAssignment, controller: ControllerLink, control: RemoteControl, hold: Hold) -> None:
     """Prepare the mailboxes of our users, in step with the other clients, and wait until the load is to begin.
 
     Raises `ConfigError` if a mailbox cannot be prepared, and `Released`.
@@ -127,7 +127,7 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
         report()
         control.send(Inspected())
         await change.wait()
-        prepared = await restore(workload, services, mode, inspected, visited)
+        prepared = await restore(workload, services, mode, inspected, hold.noting(visited))
 
         # Wait for the other clients.
         report()
@@ -264,7 +264,7 @@ async def _run_first(directory: Path, controller: ControllerLink, lock: int) -> 
         accounts = accounts_on_server(assigned.scenario, assigned.assignment)
         async with held(accounts, assigned.services, "run", assigned.header["run"]) as hold:
             if isinstance(first, PrepareMailboxes):
-                await prepare(assigned, controller, control)
+                await prepare(assigned, controller, control, hold)
             else:
                 await check(assigned)
             made_load = True

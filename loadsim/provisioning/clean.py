@@ -16,7 +16,7 @@ from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning import manifest
 from loadsim.provisioning.hold import held
-from loadsim.provisioning.initialise import delete_empty
+from loadsim.provisioning.initialise import INSPECT, delete_empty
 from loadsim.provisioning.inspect import FolderState, MailboxState, inspect_mailbox, list_own
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
 
@@ -51,8 +51,9 @@ async def clean(scenario: Scenario, services: Services, dry_run: bool, progress:
         return await clean_mailbox(account, mailbox, dry_run)
 
     accounts = accounts_on_server(scenario)
-    async with held([] if dry_run else accounts, services, "clean", create=False):
-        results = await visit(accounts, services, work, partial(progress, "inspect" if dry_run else "clean"))
+    async with held([] if dry_run else accounts, services, "clean", create=False) as hold:
+        step = INSPECT if dry_run else "clean"
+        results = await visit(accounts, services, work, partial(hold.noting(progress), step))
     if all(isinstance(result, ConfigError) for result in results):
         all_done(results)
     return [

@@ -1,8 +1,8 @@
 """The hold on accounts: while a process works on them, the manifest of the first one names it, and no other may begin.
 
 Of two that write their names at the same time, the first message decides. A hold is renewed, so that a crash of its
-process on another machine does not block the accounts for ever; on this machine, a crash is noticed. The last holder
-stays named, so that an audit knows if others have used the accounts since its run.
+process on another machine does not block the accounts for ever; on this machine, a crash is noticed. The last one that
+has used the accounts stays named, so that an audit knows if that was its run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from loadsim.errors import ServerRefused
 from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.provisioning import manifest
 from loadsim.provisioning.holder import LEASE_S, Holder
-from loadsim.provisioning.initialise import delete_empty
-from loadsim.provisioning.sessions import name_of, visit
+from loadsim.provisioning.initialise import INSPECT, delete_empty
+from loadsim.provisioning.sessions import Progress, name_of, visit
 
 RENEW_S = LEASE_S / 3
 
@@ -28,14 +28,15 @@ CHANGE_LIMIT_S = 10.0
 class Hold:
     """The hold of this process on the first of these accounts, and so on all.
 
-    `used`: its run has begun its load. `lost` is what was found in place of the hold. `failure` is why the account was
-    not reached the last time: it is unknown then who works on it.
+    `used`: mailboxes may have changed, or the run has begun its load. `lost` is what was found in place of the hold.
+    `failure` is why the account was not reached the last time: it is unknown then who works on it.
     """
 
     def __init__(self, accounts: Sequence[Account], services: Services, work: str, run: str) -> None:
         self._accounts = accounts[:1]
         self._services = services
         self._holder = Holder.this(work, run)
+        self._before: Holder | None = None
         self._held = False
         self._replacing = asyncio.Lock()
         self.used = False
@@ -58,6 +59,7 @@ class Hold:
                 self.used = True
             if not (found or create):
                 return
+            self._before = manifest.holder_in(found)
             with suppress(ServerRefused):  # it may exist
                 await mailbox.create(manifest.FOLDER)
             await _put(account, mailbox, found, self._holder)
@@ -82,11 +84,20 @@ class Hold:
         await self._replace(replace(self._holder, until_s=Holder.this("").until_s), limit_s)
 
     async def release(self) -> None:
-        """End the hold. Unless a run has used the accounts, remove what `take` created for it."""
-        await self._replace(replace(self._holder, until_s=0), CHANGE_LIMIT_S)
+        """End the hold. Unless the accounts were used, name the holder before it, and remove what `take` created."""
+        await self._replace(replace(self._holder, until_s=0) if self.used else self._before, CHANGE_LIMIT_S)
         self._held = False
 
-    async def _replace(self, holder: Holder, limit_s: float | None) -> None:
+    def noting(self, progress: Progress) -> Progress:
+        """Return `progress` that also notes the first step that changes mailboxes."""
+
+        def noted(step: str, done: int, of: int) -> None:
+            self.used |= step != INSPECT
+            progress(step, done, of)
+
+        return noted
+
+    async def _replace(self, holder: Holder | None, limit_s: float | None) -> None:
         reached = False
 
         async def work(account: Account, mailbox: Provisioning) -> None:
@@ -95,9 +106,9 @@ class Hold:
             other = manifest.holder_in(found)
             if other != self._holder:
                 self.lost = f"{name_of(account)}: expected the hold of this process, found {other or 'it removed'}"
-            elif holder.until_s or self.used or manifest.names_in(found) or manifest.record_in(found):
+            elif holder or manifest.names_in(found) or manifest.record_in(found):
                 await _put(account, mailbox, found, holder)
-                self._holder = holder
+                self._holder = holder or self._holder
             else:
                 await mailbox.expunge([each.message.ref for each in found])
                 await delete_empty(mailbox, manifest.FOLDER)
@@ -123,7 +134,9 @@ async def _manifests(account: Account, mailbox: Provisioning) -> list[manifest.M
     return (await manifest.read(mailbox, account, (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]))[0]
 
 
-async def _put(account: Account, mailbox: Provisioning, found: Sequence[manifest.Manifest], holder: Holder) -> None:
+async def _put(
+    account: Account, mailbox: Provisioning, found: Sequence[manifest.Manifest], holder: Holder | None
+) -> None:
     await manifest.replace(mailbox, account, found, manifest.names_in(found), manifest.record_in(found), holder)
 
 

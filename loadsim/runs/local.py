@@ -166,7 +166,7 @@ class _LocalRun:
 
     async def _prepare_and_record(self, probes: tuple[OpenedProbe, ...], hold: Hold) -> None:
         """Bring the mailboxes to their start state, and make the load. Raises `ConfigError` if it cannot begin."""
-        mode, progress = self.scenario.initialise, self.watcher.prepared
+        mode, progress = self.scenario.initialise, hold.noting(self.watcher.prepared)
         prepared = await initialise(self.workload, self.services, mode, progress)
         self.watcher.message(prepared.describe())
         if monitors := self.scenario.monitors:

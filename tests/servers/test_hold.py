@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from lying_proxy import lying_proxy
 from mailservers import logged_on
-from provisioning import USERS, WANTED_FOLDERS, Lab, MakeLab, Snapshot, Wrapped, quiet, quoted, with_steps
+from provisioning import USERS, WANTED_FOLDERS, Lab, MakeLab, Snapshot, Wrapped, own_message, quiet, quoted, with_steps
 
 from loadsim.cli import main
 from loadsim.model.ports import INBOX, Account, Provisioning, Services
@@ -130,6 +130,7 @@ def test_a_hold_is_written_and_removed(make_lab: MakeLab) -> None:
     async def hold(create: bool) -> bool:
         async with held(lab.accounts, lab.services, "run", create=create) as holding:
             await initialise(lab.workload, lab.services, "never" if create else "auto", quiet)
+            holding.used = create
             taken = await asyncio.to_thread(lambda: b'"work": "run"' in contents(lab)[0]["LoadSim"][0])
         assert holding.lost is None
         return taken
@@ -150,8 +151,8 @@ def test_an_audit_comes_before_any_other_use(lab: Lab, later: str) -> None:
     """An audit of the run that used the accounts last may hold them, also once more, and also if that run crashed."""
 
     async def use(work: str, run: str = "", *, after: bool = False) -> None:
-        async with held(lab.accounts, lab.services, work, run, after=after):
-            pass
+        async with held(lab.accounts, lab.services, work, run, after=after) as hold:
+            hold.used = True
 
     asyncio.run(use("run", "run-1"))
     for _ in range(2):
@@ -161,9 +162,20 @@ def test_an_audit_comes_before_any_other_use(lab: Lab, later: str) -> None:
     if later == "run":
         asyncio.run(use("run", "run-2"))
     else:
-        assert main([later, str(lab.path)]) == 0
+        assert main([later, str(lab.path), "--set", "initialise=always"]) == 0
     with pytest.raises(manifest.AccountTaken, match="expected that run run-1 was the last"):
         asyncio.run(use("audit", "run-1", after=True))
+
+
+def test_a_run_that_is_refused_leaves_the_audit_of_the_run_before_it(lab: Lab) -> None:
+    """So does an `init` that finds nothing to change: the manifest is as it was."""
+    given_to(lab, replace(OTHER, until_s=1, run="run-1"))
+    before = contents(lab)
+    assert main(["init", str(lab.path)]) == 0
+    assert contents(lab) == before
+    lab.put(2, INBOX, own_message(1).replace(b"X-LoadSim", b"X-Other"))
+    assert main(["run", "--even-invalid", str(lab.path), "--set", "lists.count=0"]) == 2
+    assert contents(lab)[0] == before[0]
 
 
 def test_a_run_on_mailboxes_without_folders_of_ours_stays_named(make_lab: MakeLab) -> None:
