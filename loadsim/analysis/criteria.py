@@ -126,7 +126,7 @@ def _missed(result: Result, ended_early: bool) -> Finding:
     if not judged(result, ended_early):
         return finding(Code.CRITERION_NOT_JUDGED, result.name, found=result.found, limit=result.wanted)
     if result.figure is None:
-        unseen = ("too little of the stored mail was looked at",) if result.name in OF_MAIL else ()
+        unseen = (finding(Code.MAIL_UNSEEN).words,) if result.name in OF_MAIL else ()
         why = tuple(reason.words for reason in result.reasons) or unseen
         return finding(Code.CRITERION_NOT_MEASURED, result.name, why=why or None, limit=result.wanted)
     code = Code.MAIL_CRITERION_MISSED if result.name in OF_MAIL else Code.CRITERION_MISSED

@@ -148,6 +148,7 @@ class Code(Enum):
         "{messages:stored message} could not be looked at before the end: log-offs took too long, or failed",
         "raise limits.command, or find out why the last commands of sessions are slow",
     )
+    MAIL_UNSEEN = _note("too little of the stored mail was looked at")
     LOAD_UNKNOWN = _degraded(
         "the plan is missing, or has too few parts for the window, so it is unknown how much of its load was made"
     )
