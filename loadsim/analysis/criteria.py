@@ -19,7 +19,7 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import SCALES, shown, unit_of
 from loadsim.model.criteria import DEFAULT, DELIVERY, OF_THE_PLAN, SCORED, SCORES, Bound, documents, read_criteria
 from loadsim.model.documents.yaml_reader import read_document
-from loadsim.model.terms import UNSCORED
+from loadsim.model.terms import SENDING, UNSCORED
 from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE, AuditRecord
 
 Limits = Mapping[str, float]
@@ -161,9 +161,12 @@ def judge_each(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple
     """Judge each criterion that is switched on.
 
     A criterion of a task or a score without a driver holds for each of several drivers. A closed loop has no score and
-    no plan, and no criteria of them.
+    no plan, and no criteria of them. The default of delivery needs mail in the window, unless the plan has none there.
     """
     results = []
+    sent = figures.load is None or any(figures.load.tasks[task].planned for task in SENDING & figures.load.tasks.keys())
+    if not (sent or figures.delivery.accepted) and criteria.get(DELIVERY) == DEFAULT[DELIVERY].document():
+        criteria = {**criteria, DELIVERY: None}
     for name, limits in criteria.items():
         if limits is None or (figures.stress and name.rpartition(".")[2] in OF_THE_PLAN):
             continue

@@ -395,6 +395,26 @@ def test_what_was_not_measured_is_missed_and_says_so(tmp_path: Path) -> None:
             assert (missed.code, missed.where) == (Code.CRITERION_NOT_MEASURED, name)
 
 
+@pytest.mark.parametrize(
+    ("planned", "limits", "results"),
+    [
+        ({"READ": [5], "SEND": [0]}, {"below": 60_000.0}, []),
+        ({"READ": [5]}, {"below": 60_000.0}, []),
+        ({"READ": [5]}, {"below": 60_001.0}, [False]),
+        ({"READ": [5], "REPLY": [1]}, {"below": 60_000.0}, [False]),
+        (None, {"below": 60_000.0}, [False]),
+    ],
+)
+def test_delivery_is_not_asked_of_a_window_without_mail_by_the_plan(
+    tmp_path: Path, planned: dict[str, list[int]] | None, limits: dict[str, float], results: list[bool]
+) -> None:
+    """Unless the scenario has a limit of its own; mail that was due and never accepted is missed."""
+    header = {"criteria": {"delivery.p95_ms": limits}}
+    header |= {"planned_load": {"duration_s": 100.0, "tasks": planned}} if planned else {}
+    summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", at, 5) for at in range(5)], header=header)])
+    assert [one.passed for one in summary.criteria if one.name == "delivery.p95_ms"] == results
+
+
 def test_several_client_modules_are_each_asked(tmp_path: Path) -> None:
     """Where a log's criteria name none; a module that they name is asked alone."""
     of_one = of_one_read(tmp_path)
