@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import sqrt
 
 from loadsim.analysis.score import FEW_HITS
@@ -22,8 +23,8 @@ def forecast(scenario: Scenario, load: PlannedLoad | None) -> tuple[Finding, ...
     """Return why a run cannot become valid, by its window and its planned load (None: unknown); what its score lacks.
 
     These are the limits of the verdict (`analysis.verdict`) that the plan alone misses. With several drivers, which the
-    verdict judges one by one, only tasks that are too few for all together are named. A score that is not provisional
-    may still become so by a few hits: users may do a few tasks more or less than planned.
+    verdict judges one by one, only tasks that are too few for all together are named. Users may do a few tasks more or
+    less than planned: a warning names tasks that chance may leave with too few; a score may still become provisional.
     """
     run, limits = scenario.run, scenario.limits
     planned = {} if load is None or run.mode == STRESS else _scored_in_window(scenario, load)
@@ -33,6 +34,8 @@ def forecast(scenario: Scenario, load: PlannedLoad | None) -> tuple[Finding, ...
     if few := _fewer(planned, limits.hits):
         found.append(_few(Code.FEW_PLANNED, few, limits.hits))
     valid = not found
+    if valid and (near := _fewer(planned, limits.hits + MARGIN * sqrt(limits.hits))):
+        found.append(replace(_few(Code.FEW_PLANNED, near, limits.hits), severity=Severity.WARNING))
     if valid and (few := _fewer(planned, FEW_HITS)):
         found.append(_few(Code.EXPECT_PROVISIONAL, few, FEW_HITS))
     if none := tuple(task for task, count in planned.items() if not count):
@@ -55,7 +58,7 @@ def _scored_in_window(scenario: Scenario, load: PlannedLoad) -> dict[str, int]:
     return {task: count for task, count in planned.items() if scenario.weights.get(task) and any(load.tasks[task])}
 
 
-def _fewer(planned: Mapping[str, int], needed: int) -> dict[str, int]:
+def _fewer(planned: Mapping[str, int], needed: float) -> dict[str, int]:
     return {task: count for task, count in planned.items() if 0 < count < needed}
 
 

@@ -126,7 +126,7 @@ class Code(Enum):
     NOTHING_DUE = _too_small("no scored task was due: there is no score")
     SHORT_WINDOW = _too_small("the window is {window_s} long, at least {limit_s} needed")
     FEW_PLANNED = _too_small(
-        "the plan has too few hits in the window: {tasks}; each scored task needs {limit:hit} (limits.hits);"
+        "the plan has few hits in the window: {tasks}; each scored task needs {limit:hit} (limits.hits);"
         " {factor} times the users or days would be enough"
     )
     CUT_SHORT = _invalid(Cause.ABORTED, "too few tasks were due before the run was aborted: {hits:hit}")

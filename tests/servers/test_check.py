@@ -374,7 +374,7 @@ def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> N
     document = json.loads(capsys.readouterr().out)
     assert document["can_run"] is True
     assert document["verdict"] == f"{CAN_RUN}."
-    assert [one["code"] for one in document["findings"]] == ["expect-provisional", "no-lists"]
+    assert [one["code"] for one in document["findings"]] == ["few-planned", "expect-provisional", "no-lists"]
     assert {task["task"]: task["commands"] for task in document["tasks"]}["MOVE"] == ["UID MOVE"]
 
 

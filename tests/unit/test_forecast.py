@@ -47,6 +47,14 @@ def test_too_few_tasks_are_counted_in_the_window() -> None:
         assert found == ([finding(Code.FEW_PLANNED, tasks=("19 SEND",), limit=20, factor=1.8)] if few else [])
 
 
+def test_tasks_that_chance_may_leave_with_too_few_are_warned_of() -> None:
+    """By the margin of the load that is recommended; the run is made."""
+    for inside, few in ((19, Severity.INVALID), (20, Severity.WARNING), (33, Severity.WARNING), (34, None)):
+        load = PlannedLoad(100.0, {"READ": (99,) * 100, "SEND": (0,) * 20 + (1,) * inside + (0,) * (80 - inside)})
+        found = [one.severity for one in forecast(scenario(), load) if one.code is Code.FEW_PLANNED]
+        assert found == ([few] if few else [])
+
+
 def test_a_window_below_the_limit_is_named_without_a_plan() -> None:
     """Also if the load is unknown; in stress mode only the window counts."""
     assert invalid(None, "limits.window=41s") == [finding(Code.SHORT_WINDOW, window_s=40, limit_s=41)]
