@@ -206,6 +206,7 @@ def less_strict(criteria: Mapping[str, Limits | None], figures: Figures) -> tupl
         f"{name} {Result(name, limits, None).wanted}"
         for name, limits in criteria.items()
         if limits is not None and (of := default(name)) and Bound(**limits).is_less_strict_than(of)
+        if not (of.max == 0 and limits == {"below": 1})  # the same, of whole numbers
     )
 
 

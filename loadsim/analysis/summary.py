@@ -203,7 +203,8 @@ def _judged(
     results = with_probe_reasons(results, log, figures.probes, window_s) + audit_results(log.audit)
     changed = [finding(Code.CRITERIA_OFF, criteria=off)] if (off := switched_off(wanted, figures)) else []
     limits = relaxed_limits(facts, log.header.limits or RunLimits())
-    if relaxed := (*limits, *less_strict(wanted, figures)):
+    zero = [task for task, weight in weights.items() if not (weight or facts.embedded) and task in default_weights()]
+    if relaxed := (*limits, *less_strict(wanted, figures), *(f"weights.{task} 0" for task in zero)):
         changed.append(finding(Code.RELAXED, "", None if limits else Severity.NOTE, settings=relaxed))
     return facts, figures, results, changed
 

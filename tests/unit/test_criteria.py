@@ -569,6 +569,8 @@ def test_criteria_that_are_off_are_named(
         ({"tasks.READ.done_share": {"min": 0.99}}, None),
         ({"tasks.READ.p95_ms": {"max": 90_000}}, None),  # which replaces none
         ({"score_ms": {"max": 1000, "min": 1}}, None),
+        ({"delivery.missing": {"below": 1}}, None),
+        ({"delivery.missing": {"below": 2}}, "delivery.missing below 2"),
     ],
 )
 @pytest.mark.parametrize(("limits", "severity"), [((), Severity.NOTE), (("limits.hits 1",), Severity.WARNING)])
@@ -583,6 +585,15 @@ def test_criteria_that_are_less_strict_than_the_default_are_named(
     assert found == ([finding(Code.RELAXED, "", severity, settings=settings)] if settings else [])
     log = sample_log(tmp_path / "b.tlog", [], header={"criteria": own, "embedded": True})
     assert Code.RELAXED not in {one.code for one in summarise([log]).verdict.findings}
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_scored_tasks_without_a_weight_are_named(tmp_path: Path, embedded: bool) -> None:
+    """No criterion of each scored task holds for them."""
+    header = {"weights": {"READ": 10, "SEND": 0, "EVICT": 0}, "embedded": embedded}
+    found = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 1, 5)], header=header)]).verdict.findings
+    (settings,) = [one.values["settings"] for one in found if one.code is Code.RELAXED] or [()]
+    assert ("weights.SEND 0" in settings, "weights.EVICT 0" in settings) == (not embedded, False)
 
 
 def test_scored_tasks_of_several_client_modules_are_asked_each(tmp_path: Path) -> None:
