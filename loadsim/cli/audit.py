@@ -11,11 +11,13 @@ from pathlib import Path
 
 from loadsim.analysis.recorded_run import SCENARIO
 from loadsim.audit.audit import audit
+from loadsim.cli import BAD_INPUT
 from loadsim.cli.live.progress import shown_progress
+from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_set
 from loadsim.cli.report_file import REPORT_NAME
-from loadsim.cli.run import report_on
+from loadsim.cli.run import REPORT_MADE, report_on
 from loadsim.cli.shown_answer import shown
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
@@ -25,7 +27,6 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.audit import describe_audit
 from loadsim.runs.result import write_summary
-from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.merge import read_logs
 
 VARIABLE = "LOADSIM_PASSWORD"
@@ -50,13 +51,14 @@ def run_audit(args: argparse.Namespace) -> int:
     services = services_of(scenario)
     with shown_progress() as progress:
         record = run(audit(directory, log, scenario, services, progress))
-    write_summary(directory, SILENT)  # what the run has written does not know of it
-    if (directory / REPORT_NAME).exists():
-        report_on(directory)
+    written = write_summary(directory, Warnings()).written  # what the run has written does not know of it
+    if (directory / REPORT_NAME).exists() and not (line := report_on(directory)).startswith(REPORT_MADE):
+        print_line(line)
+        written = False
     most_lost = scenario.limits.lost_users
     document = json.dumps(record.document, indent=2) if args.json else shown(describe_audit(record, most_lost))
     print_line(document, sys.stdout)
-    return record.exit_status(most_lost)
+    return max(record.exit_status(most_lost), 0 if written else BAD_INPUT)
 
 
 def _scenario(path: Path, overrides: Sequence[str]) -> Scenario:

@@ -11,6 +11,7 @@ from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 
+from loadsim.cli import BAD_INPUT
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
 from loadsim.cli.live.figures import LiveRun
@@ -63,13 +64,15 @@ def run_scenario(args: argparse.Namespace) -> int:
             write_junit(verdict_junit(result.summary))
             live.done(result.summary, result.directory)
             try:
-                _show(result, args)
+                has_report = _show(result, args)
             finally:
                 hand_over(result.directory)
-    return result.exit_status
+    return max(result.exit_status, 0 if has_report else BAD_INPUT)
 
 
-def _show(result: RunResult, args: argparse.Namespace) -> None:
+def _show(result: RunResult, args: argparse.Namespace) -> bool:
+    """Print the answer, and make the report unless it is off; return False if it could not be made."""
+    made = True
     text = f"{shown(describe_answer(result.summary), wide=args.wide)}\n\nRun directory: {result.directory}"
     print_line(json.dumps(result.summary.score, indent=2) if args.json else text, sys.stdout)
     if not args.no_report:
@@ -80,6 +83,7 @@ def _show(result: RunResult, args: argparse.Namespace) -> None:
             print_line(line, sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
         print_line(f"All figures: {program_name()} log answer --wide {result.directory}", sys.stdout)
+    return made
 
 
 REPORT_MADE = "Report: "

@@ -17,10 +17,11 @@ from loadsim.runs.watcher import Watcher
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The directory of a run, and the summary of its logs."""
+    """The directory of a run, and the summary of its logs; `written` if its files are there."""
 
     directory: Path
     summary: Summary
+    written: bool = True
 
     @property
     def score_ms(self) -> float | None:
@@ -29,8 +30,8 @@ class RunResult:
 
     @property
     def exit_status(self) -> int:
-        """The exit status of the verdict: 0 pass, 1 criteria missed, 3 invalid or ended early."""
-        return self.summary.exit_status
+        """The exit status of the verdict: 0 pass, 1 criteria missed, 3 invalid; at least 2 if a file is missing."""
+        return max(self.summary.exit_status, 0 if self.written else 2)
 
 
 def write_summary(directory: Path, watcher: Watcher) -> RunResult:
@@ -44,16 +45,19 @@ def write_summary(directory: Path, watcher: Watcher) -> RunResult:
             summary = summarise([directory])
         except LogError as failure:
             raise RunInvalid(f"the run has ended, but its logs cannot be read: {failure}") from None
-        write_whole(directory / "score.json", json.dumps(summary.score, indent=2), watcher)
-        write_whole(directory / "answer.txt", to_text(describe_answer(summary), whole=True), watcher)
-    return RunResult(directory, summary)
+        score, answer = json.dumps(summary.score, indent=2), to_text(describe_answer(summary), whole=True)
+        written = write_whole(directory / "score.json", score, watcher)
+        written &= write_whole(directory / "answer.txt", answer, watcher)
+    return RunResult(directory, summary, written)
 
 
-def write_whole(path: Path, text: str, watcher: Watcher) -> None:
-    """Write a file; if the disk does not take all of it, remove it and warn."""
+def write_whole(path: Path, text: str, watcher: Watcher) -> bool:
+    """Write a file; if the disk does not take all of it, remove it, warn, and return False."""
     try:
         path.write_text(text + "\n", encoding="utf-8")
+        return True
     except OSError as failure:
         with suppress(OSError):
             path.unlink()
         watcher.warning(f"{path} not written: {failure.strerror}")
+        return False

@@ -256,6 +256,27 @@ def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly(part="runs")
+def test_a_report_that_cannot_be_written_is_no_success(tmp_path: Path) -> None:
+    """The verdict is printed and stays; the name is a directory's here."""
+    path, out = written(tmp_path / "small.yaml", criteria=PATIENT_CRITERIA), tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if re.match(AT_WORK, line):
+                (out / "report.html").mkdir(exist_ok=True)
+        assert process.wait(PATIENCE_S) == 2
+    assert any(line.startswith("No report.html: ") for line in lines)
+    assert json.loads((out / "score.json").read_text())["verdict"]["passed"]
+
+
+@pytest.mark.nightly(part="runs")
 def test_a_run_goes_on_when_nobody_listens(tmp_path: Path) -> None:
     """With the other end of both outputs gone after the first line, score and verdict are there."""
     path = written(tmp_path / "small.yaml")

@@ -30,6 +30,8 @@ from loadsim.report.document import Table
 from loadsim.report.junit import verdict_junit
 from loadsim.report.one_run import describe_run
 from loadsim.runs.log_header import is_audited
+from loadsim.runs.result import write_summary
+from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.audited import AuditRecord, audit_in, write_audit
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.planned_load import PlannedLoad
@@ -368,3 +370,17 @@ def test_an_audit_renews_the_results_of_its_run(tmp_path: Path) -> None:
         (place / name).write_text("valid, criteria met")
     assert main(["audit", str(place), "--set", "accounts.password=another"]) == 3
     assert all(Code.AUDIT_INCOMPLETE.id in (place / name).read_text() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("taken", "criteria", "expected"),
+    [(None, {}, 0), ("score.json", {}, 2), ("answer.txt", {}, 2), ("score.json", {"score_ms": {"max": 1}}, 2)],
+)
+def test_a_result_that_cannot_be_written_is_no_success(
+    tmp_path: Path, taken: str | None, criteria: dict[str, Any], expected: int
+) -> None:
+    """Whoever goes by the status would read no score, or an old one."""
+    run = write_run(tmp_path, "run", criteria=criteria)
+    if taken:
+        (run / taken).mkdir()
+    assert write_summary(run, SILENT).exit_status == expected
