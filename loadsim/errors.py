@@ -6,6 +6,7 @@
         LogError             a timing log is empty, damaged at its head, or no timing log at all
       TaskFailed           one task of one user failed: recorded, the user continues
         ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session continues
+          InboxRenumbered      all messages of the Inbox have got new references
           MailMissing          it answered, but lacks a stored message or a part of one
             BareLineFeeds        the CR of its lines
         ServerLost           the connection broke, or could not be made
@@ -181,6 +182,10 @@ class ServerRefused(TaskFailed):
     """The server rejected a command: IMAP NO or BAD, SMTP 4xx or 5xx."""
 
     outcome = "refused"
+
+
+class InboxRenumbered(ServerRefused):
+    """The references of the Inbox's messages are void: the user lists it from the beginning."""
 
 
 class MailMissing(ServerRefused):

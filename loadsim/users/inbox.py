@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -35,7 +35,8 @@ class Inbox:
         self._limit = limit
         self._old_mail = old_mail
         self._messages: dict[MessageRef, Header] = {}  # oldest first
-        self._staying: set[MessageRef] = set()  # no longer among these, and perhaps in the Inbox
+        self._staying: dict[MessageRef, Header] = {}  # no longer among these, and perhaps in the Inbox
+        self._renumbered: Counter[str] = Counter()  # copies by id, from before their references were void
         self._announced: deque[tuple[int, int]] = deque()  # messages not listed since, and when: earliest first
 
     @property
@@ -73,7 +74,10 @@ class Inbox:
             if header.ref in self._messages or header.ref in self._staying:
                 continue
             if tag.run == self._run_id:
-                new.append((tag, at_ns))
+                if self._renumbered[tag.id]:
+                    self._renumbered[tag.id] -= 1
+                else:
+                    new.append((tag, at_ns))
             elif tag.run != INITIAL_RUN:
                 continue  # of an earlier run: ids repeat, and so would those of answers to it
             elif header.seen and self._old_mail:
@@ -126,7 +130,14 @@ class Inbox:
 
     def may_stay(self, headers: Iterable[Header]) -> None:
         """Note messages that the server may not have removed: they are not new if the Inbox is listed again."""
-        self._staying.update(header.ref for header in headers)
+        self._staying.update((header.ref, header) for header in headers)
+
+    def renumber(self) -> None:
+        """Forget the references of all messages, which are listed again: those that are known are not new then."""
+        known = (*self._messages.values(), *self._staying.values())
+        self._renumbered += Counter(header.tag.id for header in known if header.tag)
+        for each in (self.unread, self.foreign, self._messages, self._staying):
+            each.clear()
 
     def excess(self) -> list[Header]:
         """Return the oldest messages above the limit, without unread ones."""

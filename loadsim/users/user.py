@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from loadsim.errors import GeneratorFailed, PluginFailed, TaskFailed
+from loadsim.errors import GeneratorFailed, InboxRenumbered, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver, KeptLines
 from loadsim.model.records import GENERATOR, NO_SESSION
@@ -447,6 +447,9 @@ class User:
         """Return the failure for an exception; our own, if an error of ours ended the session (`_break_session`)."""
         if not isinstance(raised, TaskFailed):
             return self.host.internal_error(raised, task, self.number)
+        if isinstance(raised, InboxRenumbered):
+            self.mail.inbox.renumber()
+            self.arrived(1)
         return self._broken or raised
 
     def _session_failed(self, failure: TaskFailed) -> None:

@@ -16,9 +16,10 @@ from imap_script import PATIENCE_S, Ear, Peer, Script, playing
 from mailservers import SITES, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from provisioning import SERVERS_FLAGS
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import InboxRenumbered, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import INBOX, SENT_ITEMS, Account, Flag, Part
+from loadsim.model.state_checks import Violation
 from loadsim.protocols.imap.grammar import MOST_SECTIONS
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
@@ -439,19 +440,22 @@ async def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
         await peer.answer(rb"SELECT Other", *peer.opened(0, 1))
         await peer.inbox(exists=1, uid_next=2, validity=8)
         await peer.answer(rb"NOOP")
-        await peer.answer(rb"FETCH 1:\* .*", header_line(1, 1))
+        await peer.answer(rb"UID FETCH 1:\* .*", header_line(1, 1))
         await peer.answer(rb"UID STORE 1 \+FLAGS.SILENT \(\\Seen\)")
         await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 2:\* .*", header_line(1, 1))
 
+    named: list[Violation] = []
     async with scripted(script) as (box, _):
+        box.session.broken = named.append
         (old,) = await box.headers(INBOX, 50)
         await box.open("Other")
-        for _ in range(2):
+        for error in (InboxRenumbered, ServerRefused):
             with pytest.raises(ServerRefused) as caught:
                 await box.structure(old.ref)
-            assert (caught.value.kind, caught.value.line) == ("UIDVALIDITY changed", INBOX)
-        (new,) = await box.headers(INBOX, 50)
+            assert (type(caught.value), caught.value.kind, caught.value.line) == (error, "UIDVALIDITY changed", INBOX)
+        assert [(each.rule, each.user, each.folder) for each in named] == [("uidvalidity-changed", 1, INBOX)]
+        (new,) = await box.arrived()
         await box.flag([new.ref], Flag.SEEN)
         assert await box.arrived() == []
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,11 +16,14 @@ from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, sample_log
 from loadsim.analysis.summary import summarise
 from loadsim.campaign.runs import CampaignRun
 from loadsim.findings.catalogue import Code
+from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.known_state import MOST_MESSAGES, Known
 from loadsim.protocols.imap.state_rules import RULES, SessionCheck, UserCheck
+from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_state import state_of
+from loadsim.provisioning.sessions import NullObserver
 
 OPEN = ["C: SELECT INBOX", "S: * 3 EXISTS", "S: * OK [UIDVALIDITY 7] .", "S: * OK [UIDNEXT 10] .", "S: OK done"]
 SENT = ['C: SELECT "Sent Items"', "S: * 1 EXISTS", "S: * OK [UIDVALIDITY 8] .", "S: * OK [UIDNEXT 5] .", "S: OK done"]
@@ -254,6 +258,17 @@ def test_the_first_user_and_a_share_of_the_others_are_checked() -> None:
     assert checked(1.0) == list(range(1, 2001))
     assert checked(0.1) == checked(0.1) and checked(0.1)[0] == 1
     assert 150 < len(checked(0.1)) < 250
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-9])
+def test_new_uids_are_named_for_users_that_are_not_checked(share: float) -> None:
+    """Unless no user is."""
+    checks = StateChecks(share, seed=1)
+    at = Endpoint("127.0.0.1", 1)
+    driver = open_driver("imap", Services(at, at, state_checks=checks))
+    session: Any = driver.session(Account(2, "b", "b@example.test", "secret"), NullObserver())
+    session.mailbox.session.broken(Violation("uidvalidity-changed", "9051 2.3.1.1", 2, "INBOX", "1, then 2"))
+    assert bool(checks.violations) == bool(share)
 
 
 def test_others_mail_excuses_a_server_in_that_mailbox_only() -> None:

@@ -338,6 +338,22 @@ def test_foreign_mail_uses_up_its_announcement() -> None:
     assert [each.header.ref for each in inbox.unread] == ["y", "a"]
 
 
+def test_an_inbox_with_new_uids_is_listed_again() -> None:
+    """What was known is not new, copy by copy; what came meanwhile is, also a second copy. Old references are void."""
+    inbox = Inbox("run-1", 2, None)
+    moved, a, b = header("moved"), header("a"), header("b")
+    inbox.take_in([moved, a, b, header("x", ours=False)], [1, 1, 1, 1])
+    inbox.gone([moved, b])
+    inbox.may_stay([b])
+    inbox.renumber()
+    again = [each._replace(ref=f"new {each.ref}") for each in (a, b, a, header("c"), header("x", ours=False))]
+    again[2] = again[2]._replace(ref="new second a")
+    assert [(each.id, at) for each, at in inbox.take_in(again, [2, 3, 4, 5, 6])] == [("a", 4), ("c", 5)]
+    assert [each.header.ref for each in inbox.unread] == ["new a", "new b", "new second a", "new c"]
+    assert inbox.foreign == {"new x"}
+    assert inbox.known([a]) == [a]
+
+
 def test_mail_that_no_answer_can_quote_is_answered(tmp_path: Path) -> None:
     """A Message-ID that breaks the rules fails no task, and does not show up in the events."""
     profile = quiet(process_inbox={"per_day": 4}, start_state={"inbox": 2}, after_reading={"reply": "100%"})

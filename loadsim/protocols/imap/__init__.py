@@ -52,6 +52,8 @@ def open_driver(services: Services) -> Driver:
         )
         if checks is not None:
             session.check = checks.of(account.number, lambda: UserCheck(Known(checks, account.number), _later, _now_s))
+            if session.check is None and checks.share:
+                session.broken = checks.broken
         cache = HeaderCache() if requests.flags else None
         return ImapMailbox(session, requests, cache, MessageStore() if requests.message else None)
 

@@ -52,6 +52,6 @@ class NewMailAnnouncements:
         self._expected = max(self._expected or 1, self.next_uid)
 
     def renumbered(self, uid_next: int | None) -> None:
-        """Begin again at the end of the Inbox: all messages have got new UIDs (RFC 9051 section 2.3.1.1)."""
-        self.next_uid = self.first_uid = uid_next or 1
-        self._expected = self.next_uid
+        """Begin again: all messages have got new UIDs (RFC 9051 section 2.3.1.1)."""
+        self.next_uid = self.first_uid = 1
+        self._expected = uid_next or 1

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import InboxRenumbered, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, OF_SERVER, Account, Endpoint, FolderSettings, Observer
+from loadsim.model.state_checks import Violation
 from loadsim.protocols.error_mapping import again
 from loadsim.protocols.imap.authenticate import log_on
 from loadsim.protocols.imap.commands import mailbox
@@ -48,6 +49,7 @@ class ImapSession:
     idle_again_s: float = IDLE_AGAIN_S  # also of NOOP without an open folder
     make: MakeConnection = Connection
     check: UserCheck | None = None  # of all sessions of the user
+    broken: Callable[[Violation], object] = lambda _: None  # takes another UIDVALIDITY, if there is no `check`
     connection: ImapConnection | None = field(default=None, init=False)
     offered: frozenset[str] = field(default=frozenset(), init=False)
     names: FolderNames = field(default=PLAIN, init=False)  # the server's from the first log-on on
@@ -234,6 +236,9 @@ class ImapSession:
         self.validity[folder] = validity
         if known is not None and known != validity:
             self._renumbered = folder
+            if known and validity:
+                was = f"UIDVALIDITY was {known}, and is {validity}"
+                self.broken(Violation("uidvalidity-changed", "RFC 9051 2.3.1.1", self.account.number, folder, was))
             if folder == INBOX:
                 self.arrivals.renumbered(uid_next)
         if select != self._selects:
@@ -249,7 +254,7 @@ class ImapSession:
         """Raise `ServerRefused` once if a folder's messages have got new UIDs."""
         folder, self._renumbered = self._renumbered, None
         if folder is not None:
-            raise ServerRefused("UIDVALIDITY changed", folder)
+            raise (InboxRenumbered if folder == INBOX else ServerRefused)("UIDVALIDITY changed", folder)
 
     def leave(self) -> None:
         if self.open == INBOX:
