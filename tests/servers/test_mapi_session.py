@@ -257,7 +257,7 @@ async def test_a_stream_is_read_to_the_size_that_it_states(
         lines = b"".join([b"%06d\r\n" % number for number in range(5000)])
         await mailbox.append(INBOX, b"To: user2@example.test\r\n\r\n" + lines)
         (header,) = await mailbox.headers(INBOX, None)
-        part = Part("1", "text/plain", len(lines))
+        part = Part("1", "text/plain", len(lines), None, "")
         if known:
             assert (await mailbox.structure(header.ref)).text == part
         if is_whole:
