@@ -14,6 +14,7 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import add_wide, shown
 from loadsim.errors import LogError, printable
 from loadsim.files import read_text
+from loadsim.findings.catalogue import Code
 from loadsim.model.documents.yaml_reader import read_yaml
 from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.exports import CSV_KINDS, export_csv
@@ -124,7 +125,7 @@ def run_answer(args: argparse.Namespace) -> int:
 
 
 def run_export_csv(args: argparse.Namespace) -> int:
-    """Print the records. Return 0 if the logs are complete, 1 if not."""
+    """Print the records, and what logs lack. Return 0 if none is damaged or has no end, else 1."""
     from loadsim.analysis.analyse import incomplete  # not for other verbs
 
     log = read_logs(args.logs)
@@ -132,7 +133,7 @@ def run_export_csv(args: argparse.Namespace) -> int:
     found = incomplete(log)
     for each in found:
         print(f"loadsim: {printable(each.text)}", file=sys.stderr)
-    return DAMAGED if found else 0
+    return DAMAGED if any(each.code is not Code.LOGS_MISSING for each in found) else 0
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:

@@ -106,7 +106,7 @@ class Hold:
             other = manifest.holder_in(found)
             if other != self._holder:
                 self.lost = f"{name_of(account)}: expected the hold of this process, found {other or 'it removed'}"
-            elif holder or manifest.names_in(found) or manifest.record_in(found):
+            elif (holder and (holder.until_s or holder.run)) or manifest.names_in(found) or manifest.record_in(found):
                 await _put(account, mailbox, found, holder)
                 self._holder = holder or self._holder
             else:
