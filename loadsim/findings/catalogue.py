@@ -545,6 +545,10 @@ class Code(Enum):
     LIST_NOT_DELIVERED = _refused(
         "mail to {address} reached {reached} of {members:member} within {wait_s}", CREATE_LIST
     )
+    HEADER_CHANGED = _refused(
+        "{where}: {messages:message} of this check arrived with another From or Message-ID: foreign mail to a run",
+        "let the mail server deliver headers of the test domain as they are",
+    )
     INBOX_SHARED = _refused(
         "{where}: expected that a message of this check stays alone in the Inbox, found {found}",
         "end mail programs and filters there, give each user a mailbox; or the server changes mail by itself",

@@ -13,7 +13,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
-from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Probing, Provisioning, ServerOffer, Services
+from loadsim.model.ports import INBOX, RESET_FLAGS, Account, MessageRef, Probing, Provisioning, ServerOffer, Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
@@ -54,7 +54,7 @@ class Check:
     overdue: set[str] = field(default_factory=set)
     """The ids of messages that were waited for, and did not arrive."""
     others: set[int] = field(default_factory=set)
-    """The users whose Inbox is not theirs alone."""
+    """The users whose Inbox is not theirs alone, or whose mail has other headers than were sent."""
 
     @property
     def own(self) -> list[CheckPlace]:
@@ -81,6 +81,17 @@ async def expunge(check: Check, mailbox: Provisioning, folder: str, only: str | 
             found[header.ref] = tag.id
     if found:
         await mailbox.expunge([*found])
+    return set(found.values())
+
+
+async def expunge_changed(check: Check, mailbox: Provisioning, folders: Sequence[str]) -> set[str]:
+    """Expunge this check's messages whose From or Message-ID was changed. Return their ids."""
+    found: dict[MessageRef, str] = {}
+    for listed in (await mailbox.listing(folders)).values():
+        own = {each.ref: each.tag.id for each in listed if each.tag and each.tag.run == check.host.run_id}
+        if own:
+            await mailbox.expunge([*own])
+        found |= own
     return set(found.values())
 
 

@@ -31,6 +31,7 @@ from loadsim.provisioning.check_mail import (
     Check,
     check_mail,
     expunge,
+    expunge_changed,
     expunge_replies,
     fair,
     find_others,
@@ -270,6 +271,11 @@ async def _remove(check: Check) -> list[str | ConfigError]:
         while late - check.overdue and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
             late -= await expunge(check, mailbox, INBOX)
+        if late and (changed := await expunge_changed(check, mailbox, folders)):
+            late -= changed
+            check.others.add(account.number)
+            found = finding(Code.HEADER_CHANGED, name_of(account), messages=len(changed))
+            check.server.append(Observation(f"Inbox, {account.login}", "mail with another From or Message-ID", found))
         remains = [f"{len(late)} messages accepted for it have not arrived"] if late else []
         if place is not None:
             more = await _more(mailbox, place, folders)

@@ -702,6 +702,20 @@ def test_content_that_is_not_as_it_was_sent_is_named(lab: Lab, allowed: bool) ->
     assert report.can_run and report.leftovers == ()
 
 
+def test_mail_that_arrives_with_another_sender_is_named_and_removed(lab: Lab) -> None:
+    """As by a server that writes a public domain into headers: it has arrived, and is no mail of others."""
+
+    def rewritten(line: bytes, literal: bytes) -> bytes:
+        return (line.replace(b"example.test", b"public.example") if b"ENVELOPE (" in line else line) + literal
+
+    before = lab.snapshots()
+    lab = lab.with_settings(*NO_LISTS)
+    report = through(lab, rewritten, lambda services: check_server(lab.workload, services, silent, 3.0))
+    assert {one.code for one in report.lacks} == {Code.HEADER_CHANGED}
+    assert report.leftovers == ()
+    assert lab.snapshots() == before
+
+
 def test_a_server_that_sends_bare_line_feeds(lab: Lab) -> None:
     """`check` names it, and `clean` reads the manifest: it removes the folders that `init` created."""
     report = through(lab, bare, lambda services: check_server(lab.workload, services, silent, 5.0))
