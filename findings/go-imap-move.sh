@@ -1,6 +1,6 @@
 #!/bin/sh
-# go-imap v2.0.0-beta.8 (Go), in-memory server: MOVE announces twice as many EXPUNGE as messages were moved.
-# RFC 6851, section 3.3, and RFC 3501, section 7.4.1: one EXPUNGE for each.
+# go-imap v2.0.0-beta.8 (Go), in-memory server: MOVE announces twice as many EXPUNGE as messages were moved, also of
+# number 0. RFC 6851, section 3.3: one EXPUNGE for each. RFC 3501, section 9: its number is not zero.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -51,15 +51,17 @@ with subprocess.Popen("./server", stdout=subprocess.PIPE, text=True) as server:
     imap = imaplib.IMAP4("127.0.0.1", int(server.stdout.readline()))
     imap.login("anna", "secret")
     message = b"From: bert@example.test\r\nDate: Mon, 2 Mar 2026 10:00:00 +0000\r\n\r\ntext\r\n"
-    for _ in range(5):
-        imap.append("INBOX", None, None, message)
-    imap.select()
-    imap.xatom("MOVE", "1:2", "Archive")
-    announced = [number.decode() for number in imap.response("EXPUNGE")[1]]
+    announced = []
+    for count, moved in ((1, "1"), (5, "1:2")):
+        for _ in range(count):
+            imap.append("INBOX", None, None, message)
+        imap.select()
+        imap.xatom("MOVE", moved, "Archive")
+        announced.append([int(number) for number in imap.response("EXPUNGE")[1]])
     left = imap.uid("SEARCH", "ALL")[1][0].decode()
     imap.logout()
     server.terminate()
-print("expected: MOVE 1:2 of 5 messages: 2 EXPUNGE, UIDs 3 4 5 are left")
-print(f"seen:     EXPUNGE {', '.join(announced)}; UIDs {left} are left")
-sys.exit(len(announced) != 4 or left != "3 4 5")
+print("expected: MOVE 1 of 1 message: EXPUNGE 1; MOVE 1:2 of 5 messages: 2 EXPUNGE; UIDs 4 5 6 are left")
+print(f"seen:     EXPUNGE {announced[0]}; EXPUNGE {announced[1]}; UIDs {left} are left")
+sys.exit((announced, left) != ([[0, 1], [4, 3, 2, 1]], "4 5 6"))
 EOF
