@@ -24,7 +24,7 @@ run: $(VENV)/.installed ## simulate 20 users for one compressed day on a server 
 	$(BIN)/loadsim run quickstart
 
 # The order is that of tests/support/suite.py: the files with long tests first.
-PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 INSTALL = sh tests/install-mail-servers.sh
 
 test: $(VENV)/.installed-dev ## run the tests, as root; on Debian, install Dovecot and Postfix for them first
