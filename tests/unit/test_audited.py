@@ -379,7 +379,7 @@ def test_an_audit_renews_the_results_of_its_run(tmp_path: Path) -> None:
 def test_a_result_that_cannot_be_written_is_no_success(
     tmp_path: Path, taken: str | None, criteria: dict[str, Any], expected: int
 ) -> None:
-    """Whoever goes by the status would read no score, or an old one."""
+    """A script that reads the status alone must not take an old score, or none, for this one."""
     run = write_run(tmp_path, "run", criteria=criteria)
     if taken:
         (run / taken).mkdir()

@@ -339,7 +339,7 @@ def test_foreign_mail_uses_up_its_announcement() -> None:
 
 
 def test_an_inbox_with_new_uids_is_listed_again() -> None:
-    """What was known is not new, copy by copy; what came meanwhile is, also a second copy. Old references are void."""
+    """A known copy is not new, and a second or later one is. The old references are void."""
     inbox = Inbox("run-1", 2, None)
     moved, a, b = header("moved"), header("a"), header("b")
     inbox.take_in([moved, a, b, header("x", ours=False)], [1, 1, 1, 1])
