@@ -48,6 +48,7 @@ def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> t
         sessions_lost=reported_at_least(log, "sessions_lost"),
         unannounced=reported_at_least(log, "unannounced"),
         foreign=reported_at_least(log, "foreign"),
+        flags_not_kept=sorted({flag for source in log.sources for flag in source.facts.flags_not_kept or ()}),
         down_share=down_share(log, window_s, users),
         companions=companions(log),
         ended_early=any(source.facts.ended == "early" for source in log.sources),

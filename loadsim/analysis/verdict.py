@@ -86,6 +86,7 @@ class Facts:
     sessions_lost: int | None = None
     unannounced: int = 0
     foreign: int = 0
+    flags_not_kept: Sequence[str] = ()
     down_share: float | None = None
     companions: Companions | None = None
     own_faults: Sequence[Finding] = ()
@@ -298,6 +299,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
         found.append(finding(Code.LOAD_UNKNOWN))
     if facts.delivery.unlisted and facts.audit is None:  # an audit has looked at it
         found.append(finding(Code.MAIL_NOT_LISTED, messages=facts.delivery.unlisted))
+    if facts.flags_not_kept:
+        found.append(finding(Code.FLAGS_NOT_KEPT, flags=", ".join(facts.flags_not_kept)))
     early_ms = facts.delivery.earliest_ms or 0.0
     if facts.delivery.clock_error_ms is None and early_ms > EARLY_MS:
         found.append(finding(Code.CLOCKS_NOT_COMPARED, early_ms=early_ms))

@@ -148,6 +148,10 @@ class Code(Enum):
         "{messages:stored message} could not be looked at before the end: log-offs took too long, or failed",
         "raise limits.command, or find out why the last commands of sessions are slow",
     )
+    FLAGS_NOT_KEPT = _degraded(
+        "folders do not keep {flags}, as the server states (PERMANENTFLAGS): a loss of them goes unseen",
+        "let the server keep what users have read and answered",
+    )
     MAIL_UNSEEN = _note("too little of the stored mail was looked at")
     LOAD_UNKNOWN = _degraded(
         "the plan is missing, or has too few parts for the window, so it is unknown how much of its load was made"
@@ -200,8 +204,9 @@ class Code(Enum):
         "switch off automatic replies (vacation, out of office) of the accounts",
     )
     FOREIGN_MAIL = _warning(
-        "users found {messages:message} that none of them had sent (automatic replies, delivery reports, others' mail)",
-        "find out who sends it: switch off automatic replies, and give the accounts no other use",
+        "users found {messages:message} that no user sent so (automatic replies, delivery reports, others' mail, or"
+        " another From or Message-ID)",
+        "find out who sends or changes it (loadsim check): switch that off, and give the accounts no other use",
     )
     MAIL_NOT_AUDITED = _warning(
         "the mail was not audited: some may be lost, doubled or altered",

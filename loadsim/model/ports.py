@@ -38,6 +38,7 @@ class Flag(StrEnum):
 RESET_FLAGS = (*Flag, "\\Flagged", "\\Deleted", "\\Draft")
 """The flags that a start state has or lacks. Others are the server's own: Dovecot 2.4.5 sets some at APPEND."""
 
+SYSTEM_FLAGS = tuple(flag for flag in Flag if flag.startswith("\\"))
 USER_FLAGS = tuple(str(flag) for flag in RESET_FLAGS if flag != "\\Deleted")
 """The flags by which users see what was done with a message that is there."""
 

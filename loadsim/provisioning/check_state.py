@@ -11,8 +11,10 @@ from dataclasses import replace
 from typing import cast
 
 from loadsim.errors import ServerRefused, TaskFailed
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import finding
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import INBOX, Flag, MessageRef, Part, Provisioning, Stored
+from loadsim.model.ports import INBOX, SYSTEM_FLAGS, Flag, MessageRef, Part, Provisioning, Stored
 from loadsim.model.state_checks import StateChecks, Violation
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_facts import keywords_of, place_of_copyuid
@@ -49,6 +51,9 @@ async def try_state(check: Check) -> bool:
             return False
         for mailbox in (acts, watches):
             await mailbox.headers(INBOX, NEWEST)
+        if lacking_flags := [flag for flag in SYSTEM_FLAGS if not acts.keeps(flag)]:
+            found = finding(Code.FLAGS_NOT_KEPT, flags=", ".join(lacking_flags))
+            check.server.append(Observation("flags", "some are not kept", found))
         delivered = await _held(acts, place.folder)  # copied and moved by tasks
         for _ in range(ROUNDS):
             await watches.watch()

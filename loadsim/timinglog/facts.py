@@ -98,6 +98,7 @@ class LogFacts(NamedTuple):
     undelivered: Count | None = None
     unannounced: Count | None = None
     foreign: Count | None = None
+    flags_not_kept: tuple[str, ...] | None = None
     silent_activities: Count | None = None
     sessions_lost: Count | None = None
     sessions_restored: Count | None = None

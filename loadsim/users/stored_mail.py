@@ -14,7 +14,7 @@ from functools import lru_cache
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
-from loadsim.model.ports import INBOX, Flag, Header, MessageRef, flags_among
+from loadsim.model.ports import INBOX, SYSTEM_FLAGS, Flag, Header, MessageRef, flags_among
 
 DECODED = 57 / 78
 """The size of a file by its size in lines of base64: some servers state the sizes of messages from decoded parts."""
@@ -53,6 +53,7 @@ class StoredMail:
         self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
         self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
         self._tried: set[tuple[str, str]] = set()  # folder and id of the start state's that a task may have put there
+        self.not_kept: set[Flag] = set()  # by a folder, as the server states
         self._unlisted: set[str] = set()
         self._place: dict[MessageRef, str] = {}  # of messages that are browsed; others are in the Inbox
 
@@ -137,6 +138,7 @@ class StoredMail:
         """
         if self._start is None:
             return
+        self.not_kept |= {flag for flag in SYSTEM_FLAGS if not keeps(flag)}
         folder = self._folder(name)
         recent, folder.recent = folder.recent, {}
         # Count copies: of all messages, or at the end of the folder, where recent ones are, perhaps twice.

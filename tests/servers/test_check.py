@@ -649,6 +649,15 @@ def test_a_flag_that_the_folder_does_not_keep_is_not_sent(lab: Lab) -> None:
     assert [each.flags for each in lab.snapshots()[0]["INBOX"]] == [{"\\seen"}]
 
 
+def test_read_marks_that_the_inbox_does_not_keep_are_named(lab: Lab) -> None:
+    def rewrite(line: bytes, literal: bytes) -> bytes:
+        return re.sub(rb"\[PERMANENTFLAGS [^]]*\]", rb"[PERMANENTFLAGS (\\Answered \\Deleted \\*)]", line) + literal
+
+    report = through(lab, rewrite, lambda services: check_server(lab.workload, services, silent))
+    assert finding(Code.FLAGS_NOT_KEPT, flags="\\Seen") in [each.finding for each in report.server]
+    assert report.can_run and report.leftovers == ()
+
+
 def test_messages_that_a_server_puts_in_place_of_copies_are_named(lab: Lab) -> None:
     """As pymap's maildir, which stores empty ones. They stay, since no tag says that they are the check's."""
     copied: dict[str, int] = Counter()

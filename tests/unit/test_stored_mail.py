@@ -244,6 +244,7 @@ def test_a_flag_that_the_folder_does_not_keep_is_not_missed() -> None:
     shown = [header(name, Flag.ANSWERED) for name in (*stored.initial, "a")]
     stored.mail.look(FOLDER, shown, SCREEN, 2, keeps=lambda flag: flag != Flag.SEEN)
     assert not stored.missing
+    assert stored.mail.not_kept == {Flag.SEEN}
 
 
 @pytest.mark.parametrize(

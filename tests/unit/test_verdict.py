@@ -156,6 +156,11 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
     (with_load(planned=1000, made=1500), "valid", ()),
     (with_load(planned=0, made=0), "valid", ()),
     (with_facts(load_unknown=True), "degraded", (finding(Code.LOAD_UNKNOWN),)),
+    (
+        with_facts(flags_not_kept=["\\Answered", "\\Seen"]),
+        "degraded",
+        (finding(Code.FLAGS_NOT_KEPT, flags="\\Answered, \\Seen"),),
+    ),
     (with_facts(incomplete=(CUT,)), "degraded", (CUT,)),
     (
         with_facts(incomplete=(CUT,), lost_users=3),

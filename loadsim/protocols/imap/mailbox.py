@@ -170,12 +170,12 @@ class ImapMailbox:
     # --- changing ---
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
-        """UID STORE (RFC 9051 section 6.4.6) of a flag that the folder keeps: Exchange refuses others."""
+        """UID STORE (RFC 9051 section 6.4.6), but of no keyword that the folder does not keep: Exchange refuses it."""
         if not refs:
             return
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
-            if not self.keeps(flag):
+            if not flag.startswith("\\") and not self.keeps(flag):
                 return
             item = b"+FLAGS.SILENT" if on else b"-FLAGS.SILENT"
             await self._over_sets(connection, "UID STORE", uids, item, _flags([flag]))
