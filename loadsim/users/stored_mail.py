@@ -52,7 +52,7 @@ class StoredMail:
         self._folders: dict[str, _KnownFolder] = {}
         self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
         self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
-        self._tried: set[tuple[str, str]] = set()  # folder and id of the start state's that a task may have put there
+        self._tried: Counter[tuple[str, str]] = Counter()  # folder and id, for each task that may have put it there
         self.not_kept: set[Flag] = set()  # by a folder, as the server states
         self._unlisted: set[str] = set()
         self._place: dict[MessageRef, str] = {}  # of messages that are browsed; others are in the Inbox
@@ -93,7 +93,7 @@ class StoredMail:
 
     def tries(self, headers: Iterable[Header], folder: str) -> None:
         """Note messages that the server is asked to put into a folder: from now on they may be there."""
-        self._tried.update((folder, tag.id) for header in headers if (tag := header.tag) and tag.run == INITIAL_RUN)
+        self._tried.update((folder, tag.id) for header in headers if (tag := header.tag))
 
     def leaves(self, headers: Iterable[Header]) -> None:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
@@ -155,9 +155,8 @@ class StoredMail:
         wanted: Iterable[str] = recent if is_whole else ()
         if doubled or (is_whole and messages < folder.held):
             initial = self._initial(name)
-            doubled = [
-                message for message in doubled if copies[message] > max(1, folder.put[message] + (message in initial))
-            ]
+            more = {message: max(folder.put[message], self._tried[name, message]) for message in doubled}
+            doubled = [message for message in doubled if copies[message] > max(1, more[message] + (message in initial))]
             wanted = [*initial, *folder.put] if is_whole else ()
         flags = {header.tag.id: header.flags for header in known if header.tag} | recent
         at_start = (Flag.SEEN,) if name != INBOX else ()

@@ -141,6 +141,16 @@ def test_mail_of_another_user_or_folder_is_a_failure(other: str) -> None:
         assert stored.missing == ([] if tried else [other])
 
 
+def test_a_copy_whose_answer_was_lost_may_be_there() -> None:
+    """One for each such command, and no more."""
+    stored = Stored(1)
+    stored.mail.tries([header("a")], FOLDER)
+    stored.put("a")
+    for copies, kind in ((1, ""), (2, ""), (3, DOUBLES)):
+        stored.mail.tries([header("a")] if copies == 2 else [], FOLDER)
+        assert stored.look([*stored.initial, *["a"] * copies]) == kind
+
+
 def test_a_copy_that_the_user_made_is_no_fault() -> None:
     """Of a message in its own folder, and of one that was delivered twice and moved twice."""
     stored = Stored(2)
