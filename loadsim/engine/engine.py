@@ -362,9 +362,11 @@ class Engine:
         before = self.outstanding
         waiting = self._in_transit.recipients
         listing = [user for user in self.users if user.number in waiting and user.list_unannounced()]
-        await self._until(
-            self._limits.grace_s, lambda: not any(user.listing_unannounced for user in listing), self._stopping
-        )
+
+        def listed() -> int:
+            return sum(not user.listing_unannounced for user in listing)
+
+        await self._while_growing(listed, len(listing), lambda: self._limits.grace_s, self._stopping)
         if self.outstanding < before:
             self._events.write("found unannounced", messages=before - self.outstanding)
 

@@ -286,9 +286,9 @@ class User:
     async def _sync(self, due_ns: int) -> None:
         self._sync_due_ns = None
         await self._perform(due_ns, Step(tasks.SYNC, self.listing_unannounced))
-        self.listing_unannounced = False
+        self.listing_unannounced &= self._ended.outcome != "ok"
         self._pending.mail_shown(self._free_ns)
-        if self.mail.inbox.announced and self._sync_due_ns is None and self.is_on:
+        if (self.mail.inbox.announced or self.listing_unannounced) and self._sync_due_ns is None and self.is_on:
             self._sync_due_ns = self.now() + round(SYNC_AGAIN_S * 1e9)
 
     async def _log_on(self, due_ns: int) -> None:

@@ -26,7 +26,7 @@ from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
-from loadsim.model.ports import ALL_TASKS, Session
+from loadsim.model.ports import ALL_TASKS, Header, Session
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission, MailInMemory, parse_mail
@@ -231,11 +231,24 @@ def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path
     assert lived.snapshots[-1].accepted_undelivered == lived.engine.outstanding == 0
 
 
-def test_mail_that_no_session_learns_of_is_found_at_the_end(tmp_path: Path) -> None:
-    """Once each, also if later mail was listed before. It is counted, and not lost."""
+class BusyOnce(Hiding):
+    """Refuses the first look for mail that was not announced."""
+
+    looks = 0
+
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
+        self.looks += reopen
+        if reopen and self.looks == 1:
+            raise ServerRefused("NO [INUSE] SELECT")
+        return await super().arrived(reopen)
+
+
+@pytest.mark.parametrize("mailbox", [Hiding, BusyOnce])
+def test_mail_that_no_session_learns_of_is_found_at_the_end(tmp_path: Path, mailbox: type[Hiding]) -> None:
+    """Once each, also if later mail was listed before. It is counted, and not lost; a refused look is made again."""
 
     def hiding(module: InMemoryDriver) -> InMemoryDriver:
-        module.mailbox_type, module.post = Hiding, every_tenth(module, hide)
+        module.mailbox_type, module.post = mailbox, every_tenth(module, hide)
         return module
 
     lived = live(day_of(tmp_path, (SENDER, 10)), tmp_path, wrap=hiding)
