@@ -9,19 +9,15 @@ from dataclasses import dataclass
 from loadsim.errors import ServerRefused
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Provisioning, Quota, ServerOffer
 from loadsim.provisioning import manifest
-from loadsim.provisioning.holder import Holder
 from loadsim.provisioning.initialise import delete_empty
 
 NEWEST = 200
 """The newest messages of a folder among which those of a check are looked for."""
 
-Before = tuple[frozenset[str], manifest.Record | None]
-"""The names and the record in the manifest of an account before a check."""
-
 
 @dataclass(slots=True)
 class CheckPlace:
-    """An account's mailbox in a check: folders of the check, and the manifest as it was before.
+    """An account's mailbox in a check: folders of the check, and the manifests as they were before.
 
     `others`: its Inbox has mail that is not loadsim's, so that others may use it. `held` has the number of messages in
     each folder to which the check adds some, before it does.
@@ -30,8 +26,7 @@ class CheckPlace:
     account: Account
     folder: str
     others: bool
-    before: Before | None
-    holder: Holder | None
+    before: Sequence[manifest.Manifest]
     made_manifest_folder: bool
     offer: ServerOffer
     quotas: Sequence[Quota]
@@ -51,8 +46,7 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
     folder = next(name for name in own if name not in existing)
     missing = tuple(name for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, folder) if name not in existing)
     new_folder = manifest.FOLDER not in existing
-    found = [] if new_folder else await manifest.accepted_in(mailbox, account)
-    before = (manifest.names_in(found), manifest.record_in(found)) if found else None
+    before = [] if new_folder else await manifest.accepted_in(mailbox, account)
     quotas: Sequence[Quota] = ()
     with suppress(ServerRefused):
         quotas = await mailbox.quotas()
@@ -65,16 +59,13 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
     except ServerRefused as failure:
         missing_folder = failure.line if failure.line.startswith(("NO", "BAD")) else failure.kind
     others = any(header.tag is None for header in await mailbox.headers(INBOX, NEWEST))
-    holder = manifest.holder_in(found)
     held = dict.fromkeys(missing, 0) | await count_messages(mailbox, {INBOX, *names} & existing)
-    place = CheckPlace(
-        account, folder, others, before, holder, new_folder, mailbox.offer, quotas, names, missing_folder, held
-    )
+    place = CheckPlace(account, folder, others, before, new_folder, mailbox.offer, quotas, names, missing_folder, held)
     places.append(place)
     # The manifest names the folders before they exist.
     if new_folder:
         await mailbox.create(manifest.FOLDER)
-    await manifest.write(mailbox, account, {*missing, *(before[0] if before else ())})
+    await manifest.write(mailbox, account, {*missing, *manifest.names_in(before)})
     place.created = missing
     for name in missing:
         await mailbox.create(name)
@@ -98,15 +89,14 @@ async def restore_folders(place: CheckPlace, account: Account, mailbox: Provisio
     if manifest.FOLDER in existing:
         stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
         found, _ = await manifest.read(mailbox, account, stored)
-        manifest.refuse_other(account, found, place.holder)  # before a folder that another process may need is deleted
+        # Before a folder that it may need is deleted.
+        manifest.refuse_other(account, found, manifest.holder_in(place.before))
     kept = [name for name in place.created if name in existing and not await delete_empty(mailbox, name)]
     if manifest.FOLDER not in existing:
         return
-    if place.before is not None:
-        names, record = place.before
-        await manifest.write(mailbox, account, {*names, *kept}, None if kept else record)
-    elif kept:
-        await manifest.write(mailbox, account, kept)
+    if place.before or kept:
+        names = {*manifest.names_in(place.before), *kept}
+        await manifest.write(mailbox, account, names, None if kept else manifest.record_in(place.before))
     else:
         ours = [each.message.ref for each in found]
         if place.made_manifest_folder and await mailbox.message_count(manifest.FOLDER) == len(ours):

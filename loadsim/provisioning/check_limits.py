@@ -82,21 +82,13 @@ def limits(workload: Workload, places: Sequence[CheckPlace], smtp_offer: ServerO
         return found
     planned = largest_message_bytes(workload)
     offer = places[0].offer
-    sizes = {"APPENDLIMIT": offer.limit("APPENDLIMIT")}
-    if smtp_offer is not None:
-        sizes["SIZE"] = smtp_offer.limit("SIZE")
-    for name, limit in sizes.items():
-        if limit is not None:
+    for name, of in (("APPENDLIMIT", offer), ("SIZE", smtp_offer)):
+        if of is not None and (limit := of.limit(name)) is not None:
             found.append(of_size(name, limit, planned))
-    full = [(place, quota) for place in places for quota in place.quotas]
-    if not full and not offer.features:  # MAPI states no capabilities
-        return found
-    if not full:
-        stated = "none stated" if "QUOTA" in offer.features else "not offered"
-        return [*found, Observation("quota", stated)]
-    for place, quota in full:
-        found.append(_of_quota(workload, place.account, quota))
-    return [*{each.seen: each for each in found}.values()]
+    quotas = [_of_quota(workload, place.account, quota) for place in places for quota in place.quotas]
+    if not quotas and offer.features:  # MAPI states no capabilities
+        quotas.append(Observation("quota", "none stated" if "QUOTA" in offer.features else "not offered"))
+    return [*{(each.subject, each.seen): each for each in (*found, *quotas)}.values()]
 
 
 def sends_to_lists(workload: Workload) -> bool:

@@ -13,7 +13,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
-from loadsim.model.ports import INBOX, RESET_FLAGS, Account, MessageRef, Probing, Provisioning, ServerOffer, Services
+from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Probing, Provisioning, ServerOffer, Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
@@ -72,26 +72,14 @@ def probe(services: Services, account: Account) -> Probing:
     return cast(Probing, session.submission)
 
 
-async def expunge(check: Check, mailbox: Provisioning, folder: str, only: str | None = None) -> set[str]:
-    """Expunge the messages of this check in a folder, or one of them. Return their ids."""
-    found = {}
-    for header in await mailbox.headers(folder, NEWEST):
-        tag = header.tag
-        if tag is not None and tag.run == check.host.run_id and only in (None, tag.id):
-            found[header.ref] = tag.id
-    if found:
-        await mailbox.expunge([*found])
-    return set(found.values())
-
-
-async def expunge_changed(check: Check, mailbox: Provisioning, folders: Sequence[str]) -> set[str]:
-    """Expunge this check's messages whose From or Message-ID was changed. Return their ids."""
-    found: dict[MessageRef, str] = {}
-    for listed in (await mailbox.listing(folders)).values():
-        own = {each.ref: each.tag.id for each in listed if each.tag and each.tag.run == check.host.run_id}
-        if own:
-            await mailbox.expunge([*own])
-        found |= own
+async def expunge(
+    check: Check, mailbox: Provisioning, folder: str, only: str | None = None, changed: bool = False
+) -> set[str]:
+    """Expunge the messages of this check in a folder, or one of them; also with a `changed` From. Return their ids."""
+    listed = (await mailbox.listing([folder]))[folder] if changed else await mailbox.headers(folder, NEWEST)
+    own = {each.ref: each.tag.id for each in listed if each.tag is not None and each.tag.run == check.host.run_id}
+    found = {ref: message for ref, message in own.items() if only in (None, message)}
+    await mailbox.expunge([*found])
     return set(found.values())
 
 
@@ -104,8 +92,7 @@ async def expunge_replies(check: Check, account: Account, mailbox: Provisioning)
         and await bounce_status(account, mailbox, each) == AUTOMATIC_REPLY
     ]
     check.replies += len(found)
-    if found:
-        await mailbox.expunge(found)
+    await mailbox.expunge(found)
 
 
 async def find_others(check: Check) -> None:
@@ -188,9 +175,7 @@ async def _list(check: Check) -> None:
     others = [each for each in check.accounts if each.number not in members]
     sender = accounts[0] if len(accounts) > 1 or not others else others[0]
     outgoing = check.post.compose(sender, dict.fromkeys(members, address))
-    submission = (
-        open_driver(preparing_driver(check.services), check.services).session(sender, NullObserver()).submission
-    )
+    submission = probe(check.services, sender)
     try:
         await submission.send(sender.address, [address], outgoing.message)
     except TaskFailed as failure:

@@ -155,10 +155,6 @@ class Post:
         """Return a message to these users, by their addresses. With `answers`, it answers that message."""
         self._last += 1
         message_id = f"c{sender.number}.{self._last}"
-        answered = None
-        if answers is not None:
-            header, _, how = answers
-            answered = Answered.of(header, how)
         addresses = list(dict.fromkeys(to.values()))
         message = self.host.contents.compose(
             run=self.host.run_id,
@@ -169,11 +165,10 @@ class Post:
             kind=kind,
             sent_us=self.host.wall_clock_us(),
             domain=self.host.workload.scenario.domain,
-            answers=answered,
+            answers=answers and Answered.of(answers[0], answers[2]),
             attachment=attachment,
         )
-        flagged = None if answers is None else answers[:2]
-        return Outgoing(message, message_id, addresses, set(to), tuple(to), flagged)
+        return Outgoing(message, message_id, addresses, set(to), tuple(to), answers and answers[:2])
 
     def sent(self, outgoing: Outgoing) -> None:
         for user in outgoing.reached:

@@ -24,14 +24,13 @@ from loadsim.model.state_checks import StateChecks
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_facts import facts_of
-from loadsim.provisioning.check_folders import CheckPlace, count_messages, make_folders, restore_folders
+from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import (
     POLL_S,
     Check,
     check_mail,
     expunge,
-    expunge_changed,
     expunge_replies,
     fair,
     find_others,
@@ -137,7 +136,8 @@ async def check_server(
                 completed = await try_state(check)
             progress("mail")
             await check_mail(check)
-            if checks.violations or any(each.lacks for each in (*check.server, *check.mail, *_failures(check))):
+            failures = [tried.failure for task in check.tasks for tried in task.tried if tried.failure is not None]
+            if checks.violations or any(each.lacks for each in (*check.server, *check.mail, *failures)):
                 progress("other programs")
                 await find_others(check)
             await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
@@ -223,10 +223,6 @@ async def _do_tasks(check: Check) -> None:
             group.create_task(one(user, partner))
 
 
-def _failures(check: Check) -> list[Observation]:
-    return [tried.failure for task in check.tasks for tried in task.tried if tried.failure is not None]
-
-
 def _merged(checks: Iterable[TaskCheck]) -> tuple[TriedTask, ...]:
     """Return one entry for each driver and task that all its users did, with the longest time; all failures apart."""
     done: dict[tuple[str, str], TriedTask] = {}
@@ -241,12 +237,6 @@ def _merged(checks: Iterable[TaskCheck]) -> tuple[TriedTask, ...]:
             used = tuple(dict.fromkeys((*done[key].commands, *tried.commands)))
             done[key] = TriedTask(*key, used, max(done[key].seconds, tried.seconds))
     return (*done.values(), *failed)
-
-
-async def _more(mailbox: Provisioning, place: CheckPlace, folders: Iterable[str]) -> dict[str, int]:
-    """Return how many messages more than before the check each of these folders has."""
-    counts = await count_messages(mailbox, [each for each in folders if each in place.held])
-    return {folder: count - place.held[folder] for folder, count in counts.items()}
 
 
 async def _remove(check: Check) -> list[str | ConfigError]:
@@ -271,20 +261,20 @@ async def _remove(check: Check) -> list[str | ConfigError]:
         while late - check.overdue and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
             late -= await expunge(check, mailbox, INBOX)
-        if late and (changed := await expunge_changed(check, mailbox, folders)):
+        changed = set[str]().union(*[await expunge(check, mailbox, each, changed=True) for each in folders if late])
+        if changed:
             late -= changed
             check.others.add(account.number)
             found = finding(Code.HEADER_CHANGED, name_of(account), messages=len(changed))
             check.server.append(Observation(f"Inbox, {account.login}", "mail with another From or Message-ID", found))
         remains = [f"{len(late)} messages accepted for it have not arrived"] if late else []
         if place is not None:
-            more = await _more(mailbox, place, folders)
-            if more.get(INBOX, 0) > 0:
+            counts = await count_messages(mailbox, folders)
+            if counts.get(INBOX, 0) > place.held.get(INBOX, 0):
                 await expunge_replies(check, account, mailbox)
-                more |= await _more(mailbox, place, [INBOX])
-            remains += [
-                f"more messages than before in {folder}: {count}" for folder, count in more.items() if count > 0
-            ]
+                counts |= await count_messages(mailbox, [INBOX])
+            more = {name: count - place.held.get(name, count) for name, count in counts.items()}
+            remains += [f"more messages than before in {name}: {count}" for name, count in more.items() if count > 0]
             await restore_folders(place, account, mailbox, existing)
         return f"{name_of(account)}: {'; '.join(remains)}" if remains else ""
 
