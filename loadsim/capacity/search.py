@@ -91,7 +91,9 @@ class Found:
 def next_step(steps: Sequence[CampaignRun], settings: Settings, refused: Collection[int] = ()) -> int | Found:
     """Return the next number to measure, or the end. No runs can be made with the numbers `refused`."""
     # 1. A number that is not decided yet.
-    results = _by_users(steps)
+    results: dict[int, list[Result]] = {}
+    for step in steps:
+        results.setdefault(step.users, []).append(step.result)
     state = _State.of(results, settings, refused)
     full = len(steps) >= settings.most_steps
     again = next((users for users, own in results.items() if decision(own) is None), None)
@@ -188,13 +190,6 @@ def established(steps: Sequence[CampaignRun], users: int, wanted: int = EVIDENCE
     equal = [step for step in own if step.result == result]
     needed = wanted if len(equal) == len(own) else wanted + EVIDENCE_OF_MIXED - EVIDENCE
     return result in (PASSED, FAILED) and len(equal) >= needed
-
-
-def _by_users(steps: Sequence[CampaignRun]) -> dict[int, list[Result]]:
-    found: dict[int, list[Result]] = {}
-    for step in steps:
-        found.setdefault(step.users, []).append(step.result)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 from loadsim.engine.latency_histogram import about_ms
 from loadsim.model.records import FAILURES, GENERATOR
-from loadsim.model.run_times import RunTimes
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine, in order."""
@@ -44,10 +43,6 @@ class LiveSnapshot:
     lag_max_ms: float | None = None
     cpu_share: float | None = None
     rss_bytes: int | None = None
-
-    def phase_of(self, run: RunTimes) -> str:
-        """Return the phase, of the work the part that lasts: warm-up, window, or work for a rest."""
-        return run.part_at(self.at_s or 0.0) if self.phase == "work" else self.phase
 
     def ended(self, *outcomes: str) -> int:
         """Return the number of tasks with one of these outcomes."""

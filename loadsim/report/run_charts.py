@@ -36,7 +36,7 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
     axis = Axis(
         title=f"{unit} from the common start",
         kind="time",
-        positions=tuple((bins.middles_s / unit_s).tolist()),
+        positions=tuple(((bins.starts_s + bins.lengths_s / 2) / unit_s).tolist()),
         column=Column("From (s)", 0),
         cells=tuple(bins.starts_s.tolist()),
         span=(bins.begin_s / unit_s, bins.end_s / unit_s),

@@ -43,7 +43,8 @@ def y_scale(panel: Panel) -> Scale:
         return _scale(math.log10, low, high, _named(panel, _decimals(low, high, of_decade)))
     if panel.scale == "symlog":
         high = max([*shown, 0]) * 1.6 or 1.0
-        return _scale(_symmetric, 0, high, _named(panel, [0, *_decimals(1, high, (1,))] if high > 1 else [0, high / 2]))
+        ticks = _named(panel, [0, *_decimals(1, high, (1,))] if high > 1 else [0, high / 2])
+        return _scale(lambda value: value if value <= 1 else 1 + math.log10(value), 0, high, ticks)
     high = max([*shown, 0]) * 1.08 or 1.0
     return _scale(float, 0, high, _named(panel, _round_figures(0, high)))
 
@@ -52,11 +53,6 @@ def _scale(by: Callable[[float], float], low: float, high: float, ticks: Iterabl
     begin, end = by(low), by(high)
     length = end - begin or 1.0
     return Scale(lambda value: (by(max(value, low)) - begin) / length, tuple(ticks))
-
-
-def _symmetric(value: float) -> float:
-    """Return a figure that grows linearly up to 1, and logarithmically above."""
-    return value if value <= 1 else 1 + math.log10(value)
 
 
 def _decimals(low: float, high: float, of_decade: Sequence[int]) -> list[float]:

@@ -111,9 +111,10 @@ def start_dovecot_postfix(
         def await_greeting(port: int, greeting: bytes) -> Callable[[Master], None]:
             return lambda master: master.await_greeting(address, port, b"" if tls == "implicit" else greeting)
 
+        dovecot = [DOVECOT, "-F", "-c", str(layout.dovecot_conf)]
         masters = start_masters(
             (
-                (lambda: start_dovecot(layout), await_greeting(imap_port, b"* OK")),
+                (lambda: Master("dovecot", dovecot, layout.dovecot_log), await_greeting(imap_port, b"* OK")),
                 (postfix.start, await_greeting(smtp_port, b"220")),
             )
         )
@@ -198,7 +199,3 @@ def prepare_directory(layout: Layout, postfix: Postfix) -> None:
         ),
         sockets=(layout.lmtp_socket, layout.auth_socket),
     )
-
-
-def start_dovecot(layout: Layout) -> Master:
-    return Master("dovecot", [DOVECOT, "-F", "-c", str(layout.dovecot_conf)], layout.dovecot_log)

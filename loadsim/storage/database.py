@@ -83,7 +83,7 @@ class DatabaseStore:
                 found.set_busy_timeout(LONGEST_BUSY_MS)
                 found.wal_autocheckpoint(0)
                 found.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                # A commit writes to the log; `Log.commit` brings it to the device.
+                # A commit writes to the log; `Log.sync` brings it to the device.
                 found.execute("PRAGMA synchronous = NORMAL")
             self._local.connection = found
             self._connections.append(found)
@@ -116,7 +116,7 @@ class DatabaseStore:
                     connection.execute("ROLLBACK")
                 raise
         if durable:
-            self._log.commit()
+            self._log.sync(Io.LOG_WRITE)
 
     @property
     def warm_share(self) -> float:

@@ -100,18 +100,12 @@ class Log:
         self.written_bytes += len(content)
         self._writing_ns += time.perf_counter_ns() - began_ns
 
-    def commit(self) -> None:
-        """Return when the device has all that was written before the call."""
-        self._sync(Io.LOG_WRITE)
+    def sync(self, kind: Io = Io.SYNC) -> None:
+        """Return when the device has all that was written before the call.
 
-    def sync(self) -> None:
-        """Sync the log for SQLite: before pages are written, and when it begins again, with the write lock held.
-
-        No durable change waits for what it has to sync, so that it says nothing about those.
+        SQLite syncs before it writes pages, and when the log begins again, with the write lock held. No durable change
+        waits for that, so that it says nothing about those.
         """
-        self._sync(Io.SYNC)
-
-    def _sync(self, kind: Io) -> None:
         wanted = self.written_bytes
         with self._lock:
             if self._synced_bytes >= wanted:

@@ -82,10 +82,6 @@ class Bins:
     def lengths_s(self) -> Floats:
         return np.asarray(np.minimum(self.width_s, self.end_s - self.starts_s))
 
-    @property
-    def middles_s(self) -> Floats:
-        return np.asarray(self.starts_s + self.lengths_s / 2)
-
     def of(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of the bin of each instant; -1 outside of all."""
         bins = (instants_us - round(self.begin_s * 1e6)) // round(self.width_s * 1e6)

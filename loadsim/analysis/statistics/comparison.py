@@ -115,7 +115,8 @@ def compare(samples: Sequence[Sampled], looks: int = 1, stretch: float = 1.0) ->
     if not samples:
         return ()
     base, new = (_logarithms([getattr(sample, side) for sample in samples]) for side in ("base_ms", "new_ms"))
-    means = [tuple(map(_without_rounding_error, np.exp(side.mean(axis=-1)))) for side in (base, new)]
+    # Without the error of logarithms: the mean of a single run is then shown as the run's own figure.
+    means = [[float(f"{mean_ms:.12g}") for mean_ms in np.exp(side.mean(axis=-1))] for side in (base, new)]
     plain = [
         Difference(sample.name, base_ms, new_ms, 0.0, 1.0)
         if new_ms == base_ms
@@ -237,11 +238,6 @@ def not_more_p(found: tuple[int, int], runs: tuple[int, int], more: float) -> fl
 def enough_runs(more: float, alpha: float) -> int:
     """Return the fewest runs of each set that exclude such a share (`not_more_p`) if it is in none of them."""
     return next(runs for runs in range(1, MOST_REPEATS) if not_more_p((0, 0), (runs, runs), more) <= alpha)
-
-
-def _without_rounding_error(mean_ms: float) -> float:
-    """Return a mean without the error of logarithms: that of a single run is then shown as the run's own figure."""
-    return float(f"{mean_ms:.12g}")
 
 
 def _logarithms(times_ms: Sequence[Sequence[float]]) -> Floats:

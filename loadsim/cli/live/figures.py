@@ -88,7 +88,9 @@ class LiveFigures:
             return "done"
         if self.stage != "load":
             return self.stage
-        return "log-on" if self.load is None else self.load.phase_of(self.times)
+        if self.load is None:
+            return "log-on"
+        return self.times.part_at(self.load.at_s or 0.0) if self.load.phase == "work" else self.load.phase
 
 
 class View:

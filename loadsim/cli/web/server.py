@@ -105,11 +105,10 @@ class PageServer(ThreadingHTTPServer):
         """Wait until all open pages have the last state, or a signal."""
         now_s, signals = time.monotonic(), list[bool]()
         with handled_by(signals.append, even_if_ignored=True):
-            while not signals and time.monotonic() < now_s + LAST_WORD_S and self._waiting_pages(now_s):
+            while not signals and time.monotonic() < now_s + LAST_WORD_S:
+                if all(at_s <= now_s - LONGEST_WAIT_S - LAST_WORD_S for at_s in [*self.awaited.values()]):
+                    break
                 time.sleep(0.02)
-
-    def _waiting_pages(self, now_s: float) -> bool:
-        return any(at_s > now_s - LONGEST_WAIT_S - LAST_WORD_S for at_s in [*self.awaited.values()])
 
 
 @contextmanager

@@ -51,10 +51,6 @@ def _zipf(count: int) -> list[float]:
     return list(accumulate(1.0 / rank for rank in range(1, count + 1)))
 
 
-def _participle(verb: str) -> str:
-    return _PARTICIPLES.get(verb) or verb + ("d" if verb.endswith("e") else "ed")
-
-
 @cache
 def _pieces(pattern: str) -> tuple[str, ...]:
     """Split a pattern: literal text at even indices, names of slots at odd ones."""
@@ -119,7 +115,7 @@ class Writer:
 _SLOTS: dict[str, Callable[[Writer], str]] = {
     "first": lambda w: w.name(WORDS["first"]),
     "last": lambda w: w.name(WORDS["last"]),
-    "participle": lambda w: _participle(w.word(WORDS["verb"])),
+    "participle": lambda w: _PARTICIPLES.get(verb := w.word(WORDS["verb"])) or verb + "ed"[verb.endswith("e") :],
     "weekday": lambda w: w.any(_WEEKDAYS),
     "month": lambda w: w.any(_MONTHS),
     "date": lambda w: f"{1 + w.below(28)} {w.any(_MONTHS)}",

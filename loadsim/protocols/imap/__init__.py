@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from functools import partial
 
 from loadsim.model.mail_program import PER_VIEW
@@ -51,7 +50,7 @@ def open_driver(services: Services) -> Driver:
             imap, context, account, observer, limit_s, folders, poll_s=program.poll_s, idles=program.idle
         )
         if checks is not None:
-            session.check = checks.of(account.number, lambda: UserCheck(Known(checks, account.number), _later, _now_s))
+            session.check = checks.of(account.number, lambda: _check(Known(checks, account.number)))
             if session.check is None and checks.share:
                 session.broken = checks.broken
         cache = HeaderCache() if requests.flags else None
@@ -66,9 +65,6 @@ def open_driver(services: Services) -> Driver:
     return MailDriver("imap", services, mailbox, takes_programs=True)
 
 
-def _later(call: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_soon(call)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
+def _check(known: Known) -> UserCheck:
+    loop = asyncio.get_running_loop()
+    return UserCheck(known, loop.call_soon, loop.time)
