@@ -8,27 +8,18 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-
-@contextmanager
-def _hidden_user() -> Iterator[None]:
-    """Hide settings of Dask from its import, which fails if it cannot read them."""
-    environment = dict(os.environ)
-    for name in environment:
-        if name.startswith("DASK_"):
-            del os.environ[name]
-    os.environ.update(HOME=os.devnull, DASK_ROOT_CONFIG=os.devnull)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(environment)
-
-
-with _hidden_user():
+# Settings of Dask are hidden from its import, which fails if it cannot read them.
+_environment = dict(os.environ)
+for _name in _environment:
+    if _name.startswith("DASK_"):
+        del os.environ[_name]
+os.environ.update(HOME=os.devnull, DASK_ROOT_CONFIG=os.devnull)
+try:
     import dask
+finally:
+    os.environ.clear()
+    os.environ.update(_environment)
 
 SETTINGS = {
     "distributed.worker.profile.enabled": False,
@@ -48,30 +39,20 @@ SETTINGS = {
 dask.config.refresh(paths=[], env={})  # without the files of the installation, too
 dask.config.set(SETTINGS)
 
-from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin  # noqa: E402
-from distributed.comm.addressing import get_address_host  # noqa: E402
-from distributed.comm.core import Comm, connect  # noqa: E402
-from distributed.core import Status, send_recv  # noqa: E402
-from distributed.security import Security  # noqa: E402
+from distributed import Client as Client  # noqa: E402
+from distributed import Scheduler as Scheduler  # noqa: E402
+from distributed import SchedulerPlugin as SchedulerPlugin  # noqa: E402
+from distributed import Worker as Worker  # noqa: E402
+from distributed import WorkerPlugin as WorkerPlugin  # noqa: E402
+from distributed.comm.addressing import get_address_host as get_address_host  # noqa: E402
+from distributed.comm.core import Comm as Comm  # noqa: E402
+from distributed.comm.core import connect as connect  # noqa: E402
+from distributed.core import Status as Status  # noqa: E402
+from distributed.core import send_recv as send_recv  # noqa: E402
+from distributed.security import Security as Security  # noqa: E402
 
 PAGES_ADDRESS = "127.0.0.1:0"
 """The `dashboard_address` of every scheduler and worker: Dask's port without pages is on loopback."""
-
-__all__ = [
-    "PAGES_ADDRESS",
-    "Client",
-    "Comm",
-    "Scheduler",
-    "SchedulerPlugin",
-    "Security",
-    "Status",
-    "Worker",
-    "WorkerPlugin",
-    "connect",
-    "get_address_host",
-    "send_recv",
-    "silence_dask",
-]
 
 LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
 """The loggers for which Dask sets a level; their children inherit it."""
