@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from loadsim.errors import TaskFailed, printable
+from loadsim.errors import ProtocolError, TaskFailed, printable
 from loadsim.model.ports import Account, KeptLines
 from loadsim.protocols.sasl.masking import MASK, without_password
 
@@ -73,7 +73,9 @@ def unfinished(line: bytes, asked: Asked, account: Account) -> str:
 
 def quoting(failure: TaskFailed, line: bytes, asked: Asked, account: Account) -> TaskFailed:
     """Return a failure with the response (IMAP) that was malformed; b"" if none was."""
-    return type(failure)(failure.kind, f"{failure.line}: {received(line, asked, account)}") if line else failure
+    if not line or not isinstance(failure, ProtocolError):
+        return failure
+    return ProtocolError(failure.kind, f"{failure.line}: {received(line, asked, account)}")
 
 
 def received(line: bytes, asked: Asked, account: Account, *, is_cut: bool = False) -> str:

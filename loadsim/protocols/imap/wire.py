@@ -48,7 +48,7 @@ class ImapWire:
     taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
     taken_responses: int = field(default=0, init=False)
     held_bytes: int = field(default=0, init=False)  # behind the last response that was yielded
-    malformed: bytes = field(default=b"", init=False)  # the beginning of the response that did not parse
+    malformed: bytes = field(default=b"", init=False)  # the response that is read, or did not parse
     _held: bytearray = field(default_factory=bytearray, init=False)  # the beginning of an incomplete response
     _searched: int = field(default=0, init=False)  # the offset in it before which no line ends
     _line: int = field(default=0, init=False)  # the offset of its present line
@@ -81,11 +81,9 @@ class ImapWire:
             whole = data[:-2]
             if self.keep is not None:
                 self.keep(whole[:KEPT_BYTES])
-            try:
-                response = self.read(whole)
-            except ProtocolError:
-                self.malformed = whole[:KEPT_BYTES]
-                raise
+            self.malformed = whole
+            response = self.read(whole)
+            self.malformed = b""
             return () if response is None else (response,)
         return self._responses(data)
 
@@ -115,11 +113,9 @@ class ImapWire:
             self.held_bytes = length - begin
             if self.keep is not None:
                 self.keep(whole[:KEPT_BYTES])
-            try:
-                response = self.read(whole)
-            except ProtocolError:
-                self.malformed = whole[:KEPT_BYTES]
-                raise
+            self.malformed = whole
+            response = self.read(whole)
+            self.malformed = b""
             if response is not None:
                 yield response
         if stream is data:
