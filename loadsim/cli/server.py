@@ -21,7 +21,7 @@ from loadsim.files import locked
 from loadsim.findings.formats import count
 from loadsim.model.documents.scenario_server import mapi_url
 from loadsim.model.population import distribution_lists, further_connections
-from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.registry import check_protocols
 from loadsim.runs.server import embedded_server
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
@@ -112,15 +112,11 @@ async def _serve_until_signal(start: Callable[[], RunningServer], directory: Pat
         for note in getattr(server, "notes", ()):
             print(f"# {note}")
         print("# In the scenario:")
-        print(scenario_lines(server.services), end="")
+        block = {"server": {name: _lines(name, each) for name, each in server.services.endpoints.items()}}
+        print(yaml.safe_dump(block, sort_keys=False, default_flow_style=None, width=200), end="")
         print("# Ctrl-C stops it.", flush=True)
         await stop.wait()
         print("# Stopping: with full mailboxes, this may take a minute.", flush=True)
-
-
-def scenario_lines(services: Services) -> str:
-    block = {"server": {service: _lines(service, each) for service, each in services.endpoints.items()}}
-    return yaml.safe_dump(block, sort_keys=False, default_flow_style=None, width=200)
 
 
 def _lines(service: str, endpoint: Endpoint) -> dict[str, str | int]:
@@ -137,21 +133,6 @@ def _add_dovecot_postfix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s")
 
 
-def _start_dovecot_postfix(
-    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
-) -> RunningServer:
-    return start_dovecot_postfix(
-        accounts,
-        lists,
-        directory,
-        imap_port=args.imap_port,
-        smtp_port=args.smtp_port,
-        address=args.listen,
-        tls=args.tls,
-        further=args.further,
-    )
-
-
 KINDS = (
     ServerKind(
         "embedded",
@@ -163,6 +144,13 @@ KINDS = (
         "dovecot-postfix",
         "run a private instance of Debian's Dovecot and Postfix, as root",
         (add_private_ports, _add_dovecot_postfix),
-        _start_dovecot_postfix,
+        lambda args, *about: start_dovecot_postfix(
+            *about,
+            imap_port=args.imap_port,
+            smtp_port=args.smtp_port,
+            address=args.listen,
+            tls=args.tls,
+            further=args.further,
+        ),
     ),
 )

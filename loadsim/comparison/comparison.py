@@ -185,6 +185,7 @@ def compare_runs(
     first = runs[BASE][0].figures
     conditions = unequal_conditions(runs, wider)
     conditions += [finding(Code.RUNS_ALTERNATE)] if alternate(began) else []
+    failed = tuple(one.name for one in decisions if one.decision == "failed")
     figures = ComparisonFigures(
         base=[run.entry for run in runs[BASE]],
         new=[run.entry for run in runs[NEW]],
@@ -219,7 +220,7 @@ def compare_runs(
                     if one.more and name not in compared
                 ),
                 *_too_few(runs, looks, decision, repeats),
-                *_regression(decisions, max_regression),
+                *([finding(Code.REGRESSION, figures=failed, limit_share=max_regression)] if failed else []),
             ]
         ),
         of_runs=shared([run.verdict.warnings for run in of_both(runs)]),
@@ -267,11 +268,6 @@ def _not_measured(runs: Sides, known: Collection[str], across_drivers: bool) -> 
     if not across_drivers and len({any(run.state_checked for run in of_side) for of_side in runs.values()}) > 1:
         names["state checks"] = None
     return [Decided(name, "unmeasured", "undecided") for name in names if name not in known]
-
-
-def _regression(decisions: Sequence[Decided], most: float | None) -> list[Finding]:
-    failed = tuple(one.name for one in decisions if one.decision == "failed")
-    return [finding(Code.REGRESSION, figures=failed, limit_share=most)] if failed else []
 
 
 def _too_few(runs: Sides, looks: int, decision: Decision | None, more: int | None) -> list[Finding]:

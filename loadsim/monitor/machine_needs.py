@@ -137,7 +137,8 @@ def busiest_per_s(tasks: Sequence[float], duration_s: float) -> float:
 def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resources:
     """Return the resources of this machine for a run with its logs in `directory`, which need not exist yet."""
     cores = usable_cores()
-    at_once = min(engines, max(1, cores // 2) if _server_is_here(scenario) else cores)
+    shared = all(_is_here(each.host) for each in _endpoints(scenario))  # as far as hosts say without a name server
+    at_once = min(engines, max(1, cores // 2) if shared else cores)
     tasks_per_s = at_once * ENGINE_TASKS_PER_S
     memory_bytes, available_bytes = _memory()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -151,11 +152,6 @@ def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resource
         disk_free_bytes=shutil.disk_usage(existing).free,
         embedded=scenario.server == EMBEDDED,
     )
-
-
-def _server_is_here(scenario: Scenario) -> bool:
-    """Return whether the server shares this machine, as far as its host says without a name server."""
-    return all(map(_is_here, (each.host for each in _endpoints(scenario))))
 
 
 def _endpoints(scenario: Scenario) -> Collection[Endpoint]:

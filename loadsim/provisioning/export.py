@@ -149,9 +149,11 @@ def export(
             )
     try:
         for name, (text, _) in files.items():
-            if _holds_else(directory / name, text):
+            path = directory / name
+            same = path.is_file() and path.read_bytes() == text.encode()
+            if path.is_symlink() or (path.exists() and not same):
                 raise ConfigError(
-                    f"{directory / name}: expected a new file, or one with the same contents, found other contents;"
+                    f"{path}: expected a new file, or one with the same contents, found other contents;"
                     " choose another directory (--out), or delete it"
                 )
         directory.mkdir(parents=True, exist_ok=True)
@@ -159,13 +161,6 @@ def export(
     except OSError as error:
         where = error.filename or directory
         raise ConfigError(f"{where}: expected to write a table there, found: {error.strerror}") from None
-
-
-def _holds_else(path: Path, text: str) -> bool:
-    """Return whether a path exists and is no regular file with exactly this text."""
-    if path.is_symlink():
-        return True
-    return path.exists() and not (path.is_file() and path.read_bytes() == text.encode())
 
 
 def write_table(path: Path, text: str, mode: int) -> Path:

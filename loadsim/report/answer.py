@@ -56,7 +56,9 @@ def describe_answer(
     )
     return Document(
         title=f"{figures.name or 'A run'}: {headline(figures, verdict.validity)}",
-        subtitle=_subtitle(summary, begun),
+        subtitle="; ".join(
+            filter(None, (figures.run and f"Run {figures.run}", begun and f"begun {begun}", figures.server))
+        ),
         verdict=verdict_line(summary),
         tone=summary.tone,
         sections=(*sections, *of_log),
@@ -67,17 +69,8 @@ def _all_mail_is_well(summary: Summary) -> bool:
     """Return True if an audit has judged all mail, and found no fault that the scenario does not allow."""
     results = [one for one in summary.criteria if one.name.startswith(AUDIT)]
     doubts = {Code.AUDIT_INCOMPLETE, Code.MAIL_FAULTS_ALLOWED, Code.MAIL_UNKNOWN}
-    return (
-        bool(results)
-        and all(one.passed for one in results)
-        and doubts.isdisjoint({one.code for one in summary.verdict.findings})
-    )
-
-
-def _subtitle(summary: Summary, begun: str) -> str:
-    figures = summary.figures
-    parts = (figures.run and f"Run {figures.run}", begun and f"begun {begun}", figures.server)
-    return "; ".join(filter(None, parts))
+    well = bool(results) and all(one.passed for one in results)
+    return well and doubts.isdisjoint({one.code for one in summary.verdict.findings})
 
 
 def _score(summary: Summary) -> Iterator[Block]:

@@ -44,7 +44,9 @@ def further_facts(figures: Figures) -> list[Fact]:
     modules = figures.by_protocol
     submission = f"; submission by {figures.submission}" if figures.submission else ""
     clients = f"{count(figures.clients, 'client')} with {count(figures.engines, 'engine')}"
-    stress = figures.throughput is not None
+    stress, load, made = figures.throughput is not None, figures.load, None
+    if load is not None and load.share is not None:
+        made = f"{load.made:,} of {load.planned:,} planned tasks ({percent(load.share)})"
     return [
         (f"Driver{'' if len(modules) == 1 else 's'}", f"{', '.join(modules)}{submission}"),
         ("Load from", f"{clients}; {count(figures.users, 'session')}"),
@@ -52,7 +54,7 @@ def further_facts(figures: Figures) -> list[Fact]:
         *_same_task_rate(figures),
         ("Plan", figures.plan_digest or "unknown"),
         *([] if stress else _of_drivers(figures, "Score covers", _covers)),
-        *_load_made(figures),
+        *([] if made is None else [("Load made", made)]),
         *([("Companions", _parts(figures.companions, *COMPANIONS))] if figures.companions else []),
         *([] if stress else _of_drivers(figures, "Inbox", _inbox)),
         *_lateness(figures),
@@ -163,13 +165,6 @@ def _tasks(figures: Figures) -> str:
         f"{tasks.planned:,} due, {tasks.done:,} ended ({tasks.failed:,} failed), {tasks.unfinished:,} unfinished,"
         f" {tasks.skipped:,} skipped{own}"
     )
-
-
-def _load_made(figures: Figures) -> list[Fact]:
-    load = figures.load
-    if load is None or load.share is None:
-        return []
-    return [("Load made", f"{load.made:,} of {load.planned:,} planned tasks ({percent(load.share)})")]
 
 
 def _failures(figures: Figures) -> list[Fact]:

@@ -49,7 +49,8 @@ def markers() -> str:
 
 def drawn(chart: Chart) -> str:
     """Return the panels of a chart with their legends, and the title of their common axis."""
-    have_one = _have_one_legend(chart.panels)
+    names = [[line.name for line in panel.lines] for panel in chart.panels]
+    have_one = len(names) > 1 and all(each == names[0] for each in names)
     across = min(chart.across, len(chart.panels))
     size = f"across-{across}" + (" alone" if len(chart.panels) == 1 else "")
     panels = "\n".join(_panel(panel, chart, not have_one) for panel in chart.panels)
@@ -82,11 +83,6 @@ def _range(panel: Panel, line: Line) -> str:
 
 def _shown(panel: Panel, value: float) -> str:
     return duration(value) if panel.is_time else f"{value:,.{panel.digits}f}"
-
-
-def _have_one_legend(panels: Sequence[Panel]) -> bool:
-    names = [[line.name for line in panel.lines] for panel in panels]
-    return len(panels) > 1 and all(each == names[0] for each in names)
 
 
 def _legend(lines: Sequence[Line], limits: Sequence[Limit] = ()) -> str:

@@ -19,7 +19,7 @@ from loadsim.report.test_environment import disclosure_table, scenario_table
 
 def describe_run(run: RecordedRun) -> Document:
     bins = bins_of(run.log)
-    probes = probe_series(run.log, bins)
+    probes, scenario = probe_series(run.log, bins), (scenario_table(run.scenario),) if run.scenario else ()
     charts = [run_charts.server_and_generator(run, bins, probes), run_charts.further_probes(run, bins, probes)]
     return describe_answer(
         run.summary,
@@ -41,7 +41,7 @@ def describe_run(run: RecordedRun) -> Document:
             Section("Delivery of mail", mail_blocks(run, bins)),
             Section("Audit of the mail", audit_blocks(run.log.audit)),
             Section("Errors", _errors(run)),
-            Section("Disclosure", _disclosure(run)),
+            Section("Disclosure", (disclosure_table(run), *probe_tables(run), *scenario)),
         ),
     )
 
@@ -65,8 +65,3 @@ def _errors(run: RecordedRun) -> tuple[Block, ...]:
         ("First line from the server", None, lambda one: one.line or None),
     )
     return (found,) if found.rows else ("Nothing failed.",)
-
-
-def _disclosure(run: RecordedRun) -> tuple[Block, ...]:
-    tables = disclosure_table(run), *probe_tables(run)
-    return (*tables, scenario_table(run.scenario)) if run.scenario else tables

@@ -262,7 +262,8 @@ class User:
             elif self._in_view:
                 await self._end_view()
             elif next_ns is not None and next_ns <= now_ns:
-                await (self._look_first() if self._looks_first() else self._do_next())
+                looks_first = self._poll_ns is not None and not self._looked and self._pending.opens_inbox
+                await (self._look_first() if looks_first else self._do_next())
             elif not self.mail.watching and self._poll_ns is None:
                 await self._watch()
             else:
@@ -313,9 +314,6 @@ class User:
                 return
             self._session.failed_log_ons += 1
             self._forget_session()
-
-    def _looks_first(self) -> bool:
-        return self._poll_ns is not None and not self._looked and self._pending.opens_inbox
 
     async def _look_first(self) -> None:
         """Look for new mail before a processing of the Inbox, as users see it when they open their Inbox.

@@ -202,7 +202,8 @@ def _microseconds(date: str) -> int:
 
 def _appointment(text: str, named: NamedTags) -> list[tuple[int, Value]]:
     """Return the properties of the schedule's first appointment (MS-OXOCAL section 2.2.1); its text is the body."""
-    times = {name: _icalendar_us(at) for name, at in reversed(_ICALENDAR_TIME.findall(text))}
+    found = {name: datetime.strptime(at, "%Y%m%dT%H%M%S") for name, at in reversed(_ICALENDAR_TIME.findall(text))}
+    times = {name: round(at.replace(tzinfo=UTC).timestamp()) * 1_000_000 for name, at in found.items()}
     texts = dict(reversed(_ICALENDAR_TEXT.findall(text)))
     begin_us = times.get("DTSTART", 0)
     end_us = max(begin_us, times.get("DTEND", begin_us))
@@ -222,11 +223,6 @@ def _appointment(text: str, named: NamedTags) -> list[tuple[int, Value]]:
         (named["recurs"], False),
         (named["reminds"], False),
     ]
-
-
-def _icalendar_us(at: str) -> int:
-    """Return a date and time of iCalendar (RFC 5545 section 3.3.5), in UTC."""
-    return round(datetime.strptime(at, "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
 _MARK = re.compile(r"; mark=([\w.+-]{1,40})\Z")
