@@ -44,7 +44,5 @@ def criteria_tables(results: Sequence[Result], ended_early: bool = False, valid:
 
 def _distance(result: Result) -> tuple[bool, bool, float]:
     """Return a key that is larger for a figure that is worse: first those that miss, and unmeasured ones first."""
-    figure = result.figure
-    if figure is None:
-        return (not result.passed, True, 0.0)
-    return (not result.passed, False, -figure if "min" in result.limits else figure)
+    figure = result.figure or 0.0
+    return not result.passed, result.figure is None, -figure if "min" in result.limits else figure

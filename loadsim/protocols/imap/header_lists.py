@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -95,7 +95,7 @@ class HeaderLists:
         validity, domain, read = self.session.validity[folder], self.session.account.domain, self.requests.read
         headers: dict[int, Header] = {}
         last_uid, ascending = 0, True
-        for portion in portions(answer.data):
+        async for portion in portions(answer.data):
             for fetched in portion:
                 if isinstance(fetched, Fetched) and fetched.uid is not None:
                     header = read(fetched, Ref(folder, validity, fetched.uid), domain)
@@ -103,8 +103,6 @@ class HeaderLists:
                         headers[fetched.uid] = header
                         ascending = ascending and fetched.uid >= last_uid
                         last_uid = fetched.uid
-            if answer.data:
-                await asyncio.sleep(0)
         return headers if ascending else dict(sorted(headers.items()))
 
     async def _compared(self, connection: ImapConnection, folder: str, newest: int | None) -> Sequence[Header]:
@@ -143,17 +141,15 @@ class HeaderLists:
         by_number = b"UID" in items and not by_uid
         answer = await connection.send("FETCH" if by_number else "UID FETCH", numbers, items)
         flags: dict[int, frozenset[Flag]] = {}
-        for portion in portions(answer.data):
+        async for portion in portions(answer.data):
             for fetched in portion:
                 if isinstance(fetched, Fetched) and fetched.uid is not None and fetched.flags is not None:
                     flags[fetched.uid] = flags_among(fetched.flags)
-            if answer.data:
-                await asyncio.sleep(0)
         return dict(sorted(flags.items()))
 
 
-def portions(data: list[Response]) -> Iterator[list[Response]]:
-    """Yield an answer's responses in their order, in portions for one turn of the loop each.
+async def portions(data: list[Response]) -> AsyncIterator[list[Response]]:
+    """Yield an answer's responses in their order, in portions, with a turn of the loop for other work in between.
 
     It empties the list: to free a hundred thousand responses at once would take long, too.
     """
@@ -162,3 +158,5 @@ def portions(data: list[Response]) -> Iterator[list[Response]]:
         portion = data[: -RESPONSES_A_TURN - 1 : -1]
         del data[-RESPONSES_A_TURN:]
         yield portion
+        if data:
+            await asyncio.sleep(0)

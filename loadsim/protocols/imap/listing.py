@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused
@@ -64,7 +63,7 @@ async def _listed(session: ImapSession, folder: str, numbers: bytes, items: byte
         answer = await connection.send("UID FETCH", numbers, items)
     validity = session.validity[folder]
     listed = []
-    for portion in portions(answer.data):
+    async for portion in portions(answer.data):
         for fetched in portion:
             if not isinstance(fetched, Fetched) or fetched.uid is None:
                 continue
@@ -73,6 +72,4 @@ async def _listed(session: ImapSession, folder: str, numbers: bytes, items: byte
                 listed.append(
                     Stored(Ref(folder, validity, fetched.uid), flags, evidence_of(fetched), *origin_of(fetched))
                 )
-        if answer.data:
-            await asyncio.sleep(0)
     return listed

@@ -86,10 +86,8 @@ class ImapMailbox:
         with self.session as connection:
             answer = await connection.send("LIST", b'""', b'"*"')
             self.session.take_listed(answer.data)
-            for portion in portions(answer.data):
+            async for portion in portions(answer.data):
                 names |= {name: None for entry in portion if (name := self._own_folder(entry)) is not None}
-                if answer.data:
-                    await asyncio.sleep(0)
         return [*names]
 
     async def open(self, folder: str) -> None:
@@ -119,17 +117,14 @@ class ImapMailbox:
                 await self._prefetch(connection, headers)
         return headers
 
-    async def watch(self) -> None:
-        """IDLE (RFC 2177), or NOOP in intervals; the session renews both until the next call."""
-        with self.session as connection:
-            await self.session.select(connection, INBOX)
-            if self.session.waits_by_idle:
-                await connection.idle()
-        self.session.keep_watching()
+    async def watch(self, inbox: bool = True) -> None:
+        """IDLE (RFC 2177), or NOOP in intervals; the session renews both until the next call.
 
-    async def watch_open_folder(self) -> None:
-        """Wait as `watch` does, in the open folder; without one, send NOOP in intervals to keep the connection."""
+        Without `inbox`, it waits in the open folder; without one, NOOPs keep the connection.
+        """
         with self.session as connection:
+            if inbox:
+                await self.session.select(connection, INBOX)
             if self.session.waits_by_idle:
                 await connection.idle()
         self.session.keep_watching()
@@ -430,9 +425,7 @@ class ImapMailbox:
 
     def _own_folder(self, entry: Response) -> str | None:
         """Return the folder in an answer to LIST; None if it is not the user's, or holds only folders."""
-        if not isinstance(entry, ListEntry):
-            return None
-        if entry.attributes & {"\\noselect", "\\nonexistent"}:
+        if not isinstance(entry, ListEntry) or entry.attributes & {"\\noselect", "\\nonexistent"}:
             return None
         return self.session.names.folder(entry.name)
 

@@ -82,7 +82,7 @@ class SeveralConnections:
         if self._broken is None:
             for mailbox in (self._inbox, *self._others):
                 if mailbox not in self._waiting:
-                    await (mailbox.watch() if mailbox is self._inbox else mailbox.watch_open_folder())
+                    await mailbox.watch(inbox=mailbox is self._inbox)
                     self._waiting.add(mailbox)
         if self._broken is not None:  # before, or while another began to wait
             self._observer.lost(self._broken)
