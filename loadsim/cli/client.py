@@ -39,12 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_client(args: argparse.Namespace) -> int:
     """Join the cluster until Ctrl-C. Workers continue without this process."""
     access = cluster_access(args, args.cluster)
-    from loadsim.cluster.own_dask import silence_dask
-
     name = args.name or socket.gethostname().partition(".")[0]
     if CLIENT_NAME.fullmatch(name) is None:
         raise ConfigError(f"--name: expected letters, digits and hyphens, at most 63, found {name!r}")
-    silence_dask()
     with _own_directory(args.runs) as runs:
         run(_join_until_signal(access, name, runs))
         from loadsim.cluster.agent import run_directories

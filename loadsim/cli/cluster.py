@@ -79,11 +79,7 @@ def _runs_table(runs_of: Mapping[str, Mapping[str, bool]]) -> list[str]:
 
 def run_up(args: argparse.Namespace) -> int:
     """Run the controller. Print its address, and a line for each client that joins or leaves."""
-    access = cluster_access(args, args.listen, "--listen", listens=True)
-    from loadsim.cluster.own_dask import silence_dask
-
-    silence_dask()
-    return run(_up(access))
+    return run(_up(cluster_access(args, args.listen, "--listen", listens=True)))
 
 
 async def _up(access: Access) -> int:

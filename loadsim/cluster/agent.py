@@ -19,7 +19,7 @@ from typing import Any
 
 from loadsim.cluster.address import RUN_NAME
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.cluster.own_dask import PAGES_ADDRESS, Comm, Security, Status, Worker, WorkerPlugin
+from loadsim.cluster.own_dask import PAGES_ADDRESS, Comm, Security, Status, Worker, WorkerPlugin, silence_dask
 from loadsim.cluster.worker_directory import connect, in_use, left_files, start_worker
 from loadsim.control_groups import usable_cores
 from loadsim.engine.control import LONGEST_LINE_OF_A_MEMBER_BYTES
@@ -222,6 +222,7 @@ async def serve(
     `joined` is called on registration, and `until_back` when the scheduler is lost: until it returns, the agent still
     answers those who know its address. Raises `RuntimeError`, Dask's, if the registration fails.
     """
+    silence_dask()
     async with _LastingWorker(
         scheduler,
         name=name,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from loadsim.analysis.generator.per_client import by_number
 from loadsim.cluster.address import CLIENT_NAME
 from loadsim.cluster.agent import DESCRIBE
-from loadsim.cluster.own_dask import Client, Comm, Security, connect, get_address_host, send_recv
+from loadsim.cluster.own_dask import Client, Comm, Security, connect, get_address_host, send_recv, silence_dask
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.security import Access
 from loadsim.errors import ConfigError
@@ -82,6 +82,7 @@ async def cluster_at(access: Access, enter_limit_s: float = ENTER_LIMIT_S) -> As
 
     Raises `ConfigError` if it does not answer at first.
     """
+    silence_dask()
     try:
         await reach(access)
     except ConnectionError as failure:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from loadsim.cluster.address import ControlAddress
-from loadsim.cluster.own_dask import PAGES_ADDRESS, Scheduler, SchedulerPlugin
+from loadsim.cluster.own_dask import PAGES_ADDRESS, Scheduler, SchedulerPlugin, silence_dask
 from loadsim.cluster.security import Access
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import bracketed
@@ -36,6 +36,7 @@ async def scheduler_at(access: Access, report: Callable[[str], None]) -> AsyncIt
 
     Raises `ConfigError` if it cannot listen there.
     """
+    silence_dask()
     address = access.address
     scheduler = Scheduler(
         protocol=address.protocol,

@@ -15,7 +15,6 @@ from typing import Any
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
 from loadsim.cluster.collect import collect
 from loadsim.cluster.controller import MISSES, Cluster, cluster_at
-from loadsim.cluster.own_dask import silence_dask
 from loadsim.cluster.placement import (
     Fingerprints,
     PrepareMailboxes,
@@ -122,7 +121,6 @@ class _ClusterRun:
         """
         services = services_of(self.scenario)
         check_drivers(self.scenario, services)
-        silence_dask()
         async with cluster_at(self.access) as cluster:
             users = await self._assign_users(cluster)
             assignments = await asyncio.to_thread(self._assignments, services, users)

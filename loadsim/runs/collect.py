@@ -7,7 +7,6 @@ from pathlib import Path
 
 from loadsim.cluster.collect import check_run, collect
 from loadsim.cluster.controller import cluster_at
-from loadsim.cluster.own_dask import silence_dask
 from loadsim.cluster.security import Access
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, RunInvalid
@@ -18,7 +17,6 @@ from loadsim.runs.watcher import SILENT, Watcher
 
 def runs_on_clients(access: Access) -> dict[str, dict[str, bool]]:
     """Return by client the runs of which it has logs, and if each still runs. Raises `ConfigError`."""
-    silence_dask()
     return run(_runs(access))
 
 
@@ -30,7 +28,6 @@ def collect_run(access: Access, run_id: str, out: Path | None = None, *, watcher
     """
     out = out or Path("runs") / path_component(run_id)
     created = make_directories(out)
-    silence_dask()
     try:
         return run(_collect(access, run_id, out, watcher))
     finally:

@@ -12,7 +12,6 @@ from typing import Any
 
 from loadsim.cluster.agent import TEST_STORAGE
 from loadsim.cluster.controller import Cluster, cluster_at
-from loadsim.cluster.own_dask import silence_dask
 from loadsim.cluster.placement import fit_clients
 from loadsim.cluster.security import Access
 from loadsim.engine.event_loop import background_tasks, calls_on_signal, run, task_group
@@ -37,7 +36,6 @@ def test_together(
     """
 
     async def make() -> list[Path]:
-        silence_dask()
         async with cluster_at(access) as cluster:
             names = [each.name for each in fit_clients(await cluster.joined(clients, tell))]
             made = [create_directory(out / name, name, RECORDING) for name in names]
