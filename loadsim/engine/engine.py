@@ -294,16 +294,10 @@ class Engine:
         def limit_s() -> float:
             return max(0.0, (ramped_ns - self.now_ns()) * 1e-9) + LOG_ON_LIMIT_S
 
-        most = len(self.users) + len(self._companions)
-        await self._while_growing(self._settled, most, limit_s, self._stopping)
+        # A refused companion does not delay the start: the verdict counts its time without a session.
+        most, counts = len(self.users) + len(self._companions), self.counts
+        await self._while_growing(lambda: counts.users_ever_on + counts.companions.tried, most, limit_s, self._stopping)
         return not self._stopping.is_set()
-
-    def _settled(self) -> int:
-        """Return the number of users that have logged on, and of companions whose first log-on has ended.
-
-        A refused companion does not delay the start: the verdict counts its time without a session.
-        """
-        return self.counts.users_ever_on + self.counts.companions.tried
 
     async def _work(self) -> str:
         """Run from the common start to the end of the last day. Return "completed", or "early" after `stop`."""

@@ -150,14 +150,13 @@ def _of_probes(probes: Mapping[str, Mapping[str, float]]) -> list[Chart]:
         (
             printable(f"{panel.title} ({probe})"),
             panel.unit,
-            [(printable(name), _finite(probes[probe][figure] * panel.factor)) for name, figure in chosen[:MOST_LINES]],
+            [
+                (printable(name), value if isfinite(value := probes[probe][figure] * panel.factor) else None)
+                for name, figure in chosen[:MOST_LINES]
+            ],
         )
         for probe, panel, chosen in sorted(found, key=lambda each: not each[1].chief)[:MOST_CHARTS]
     ]
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
 
 
 def _cut(text: str) -> str:
