@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, unique
-from functools import cached_property, partial
+from functools import cached_property
 from string import Formatter
 from typing import NamedTuple
 
@@ -40,31 +40,26 @@ LOOK_AT_LOG = "look for the reason in the server's log"
 Entry = tuple[Severity, Cause | None, str, str]
 
 
-def _entry(severity: Severity, cause: Cause | None, sentence: str, remedy: str = "") -> Entry:
-    return severity, cause, sentence, remedy
-
-
-_invalid = partial(_entry, Severity.INVALID)
-_refused = partial(_entry, Severity.INVALID, None)
-"""For a comparison that says nothing, and for a server or machine with which the scenario cannot run: no run failed."""
-
-_degraded = partial(_entry, Severity.DEGRADED, None)
-_missed = partial(_entry, Severity.MISSED, None)
-_warning = partial(_entry, Severity.WARNING, None)
-_note = partial(_entry, Severity.NOTE, None)
-
-
-def _invalid_by(cause: Cause, usual_remedy: str) -> Callable[..., Entry]:
+def _entries(severity: Severity, cause: Cause | None = None, usual_remedy: str = "") -> Callable[..., Entry]:
     def entry(sentence: str, remedy: str = usual_remedy) -> Entry:
-        return Severity.INVALID, cause, sentence, remedy
+        return severity, cause, sentence, remedy
 
     return entry
 
 
-_fault = _invalid_by(Cause.FAULT, RUN_AGAIN)
-_too_slow = _invalid_by(Cause.GENERATOR, MORE_GENERATOR)
-_overload = _invalid_by(Cause.LOAD, LESS_LOAD)
-_too_small = _invalid_by(Cause.TERMS, MORE_HITS)
+_refused = _entries(Severity.INVALID)
+"""For a comparison that says nothing, and for a server or machine with which the scenario cannot run: no run failed."""
+
+_degraded = _entries(Severity.DEGRADED)
+_missed = _entries(Severity.MISSED)
+_warning = _entries(Severity.WARNING)
+_note = _entries(Severity.NOTE)
+_aborted = _entries(Severity.INVALID, Cause.ABORTED)
+_ended = _entries(Severity.INVALID, Cause.ENDED)
+_fault = _entries(Severity.INVALID, Cause.FAULT, RUN_AGAIN)
+_too_slow = _entries(Severity.INVALID, Cause.GENERATOR, MORE_GENERATOR)
+_overload = _entries(Severity.INVALID, Cause.LOAD, LESS_LOAD)
+_too_small = _entries(Severity.INVALID, Cause.TERMS, MORE_HITS)
 
 
 @unique
@@ -72,8 +67,8 @@ class Code(Enum):
     """A thing that loadsim can find out. Its name in outputs is that of the member, in small letters with hyphens."""
 
     # The run ended early, or its end is unknown.
-    ABORTED = _invalid(Cause.ABORTED, "abort_on ended the run early: {why}", "use fewer users, or fix the server")
-    STOPPED = _invalid(Cause.ENDED, "the run was stopped by hand before its end", "let the run reach its end")
+    ABORTED = _aborted("abort_on ended the run early: {why}", "use fewer users, or fix the server")
+    STOPPED = _ended("the run was stopped by hand before its end", "let the run reach its end")
     FAULT_ENDED = _fault("the run was ended early: {why}")
     FAULT_AT_END = _fault("{why}")
     NO_END = _fault(
@@ -129,7 +124,7 @@ class Code(Enum):
         "the plan has few hits in the window: {tasks}; each scored task needs {limit:hit} (limits.hits);"
         " {factor} times the users or days would be enough"
     )
-    CUT_SHORT = _invalid(Cause.ABORTED, "too few tasks were due before the run was aborted: {hits:hit}")
+    CUT_SHORT = _aborted("too few tasks were due before the run was aborted: {hits:hit}")
     NO_TASKS = _fault("the logs hold no task: there is no score")
 
     # Something is missing.
