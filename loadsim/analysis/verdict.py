@@ -406,24 +406,17 @@ def _unserved(facts: Facts) -> list[Finding]:
 
 def _sessions(facts: Facts) -> list[Finding]:
     """Return warnings of lost sessions, failed log-ons and log-offs, also of companions, and of unlike servers."""
-    found = []
-    if facts.sessions_lost:
-        found.append(finding(Code.SESSIONS_LOST, sessions=facts.sessions_lost, down_share=facts.down_share))
-    if facts.companions and facts.companions.sessions_lost:
-        found.append(finding(Code.COMPANION_SESSIONS_LOST, sessions=facts.companions.sessions_lost))
-    if facts.log_ons.failed:
-        found.append(finding(Code.LOG_ONS_FAILED, failed=facts.log_ons.failed, tried=facts.log_ons.planned))
-    if facts.companions and (failed_of := facts.companions.log_ons_failed):
-        found.append(finding(Code.COMPANION_LOG_ONS_FAILED, failed=failed_of, tried=facts.companions.log_ons))
-    log_offs = Totals.of(facts.drivers, LOGOFF)
-    if not_done := log_offs.failed + log_offs.unfinished:
-        found.append(finding(Code.LOG_OFFS_NOT_DONE, not_done=not_done, tried=log_offs.planned))
-    if facts.users_without_session:
-        found.append(finding(Code.NO_SESSION_AT_END, without=facts.users_without_session, users=facts.users))
-    if facts.unannounced:
-        found.append(finding(Code.NOT_ANNOUNCED, messages=facts.unannounced))
-    if (foreign := facts.foreign - (sum(facts.audit.bounces.values()) if facts.audit else 0)) > 0:
-        found.append(finding(Code.FOREIGN_MAIL, messages=foreign))
-    if facts.delivery.left_out:
-        found.append(finding(Code.LISTS_OMIT_SENDER, copies=facts.delivery.left_out))
-    return found
+    of, log_ons, log_offs = facts.companions, facts.log_ons, Totals.of(facts.drivers, LOGOFF)
+    known = sum(facts.audit.bounces.values()) if facts.audit else 0
+    counted: tuple[tuple[Code, dict[str, Value]], ...] = (
+        (Code.SESSIONS_LOST, {"sessions": facts.sessions_lost, "down_share": facts.down_share}),
+        (Code.COMPANION_SESSIONS_LOST, {"sessions": of.sessions_lost if of else 0}),
+        (Code.LOG_ONS_FAILED, {"failed": log_ons.failed, "tried": log_ons.planned}),
+        (Code.COMPANION_LOG_ONS_FAILED, {"failed": of.log_ons_failed, "tried": of.log_ons} if of else {"failed": 0}),
+        (Code.LOG_OFFS_NOT_DONE, {"not_done": log_offs.failed + log_offs.unfinished, "tried": log_offs.planned}),
+        (Code.NO_SESSION_AT_END, {"without": facts.users_without_session, "users": facts.users}),
+        (Code.NOT_ANNOUNCED, {"messages": facts.unannounced}),
+        (Code.FOREIGN_MAIL, {"messages": max(0, facts.foreign - known)}),
+        (Code.LISTS_OMIT_SENDER, {"copies": facts.delivery.left_out}),
+    )
+    return [finding(code, **values) for code, values in counted if next(iter(values.values()))]

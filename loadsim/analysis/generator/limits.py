@@ -61,16 +61,8 @@ def unobserved(observed: Sequence[MachineHealth | EngineHealth]) -> list[Finding
             begin_s, end_s = max(machine.unobserved_s, key=lambda gap: gap[1] - gap[0])
             length_s = sum(end_s - begin_s for begin_s, end_s in machine.unobserved_s)
             severity = None if end_s - begin_s > MOST_UNOBSERVED_S else Severity.DEGRADED
-            found.append(
-                finding(
-                    Code.NOT_OBSERVED,
-                    machine.name,
-                    severity,
-                    length_s=round(length_s),
-                    begin_s=round(begin_s),
-                    end_s=round(end_s),
-                )
-            )
+            values = {"length_s": round(length_s), "begin_s": round(begin_s), "end_s": round(end_s)}
+            found.append(finding(Code.NOT_OBSERVED, machine.name, severity, **values))
     return found
 
 
