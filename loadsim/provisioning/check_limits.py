@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from loadsim.findings.catalogue import Code
@@ -70,7 +69,7 @@ def new_mail(scenario: Scenario, offered: Collection[str]) -> Observation:
     if not look_s:
         return Observation("new mail", "IDLE")
     limit = scenario.criteria.get(DELIVERY)
-    in_time = limit is None or 1000 * look_s < min(limit.max or math.inf, limit.below or math.inf)
+    in_time = limit is None or 1000 * look_s < limit.most
     seldom = None if in_time else finding(Code.SELDOM_LOOKS, look_s=look_s)
     return Observation("new mail", f"users look for it every {length(look_s)}", seldom)
 
