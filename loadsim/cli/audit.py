@@ -17,7 +17,7 @@ from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_set
 from loadsim.cli.report_file import REPORT_NAME
-from loadsim.cli.run import REPORT_MADE, report_on
+from loadsim.cli.run import report_on
 from loadsim.cli.shown_answer import shown
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
@@ -52,13 +52,13 @@ def run_audit(args: argparse.Namespace) -> int:
     with shown_progress() as progress:
         record = run(audit(directory, log, scenario, services, progress))
     written = write_summary(directory, Warnings()).written  # what the run has written does not know of it
-    if (directory / REPORT_NAME).exists() and not (line := report_on(directory)).startswith(REPORT_MADE):
+    made, line = report_on(directory) if (directory / REPORT_NAME).exists() else (True, "")
+    if not made:
         print_line(line)
-        written = False
     most_lost = scenario.limits.lost_users
     document = json.dumps(record.document, indent=2) if args.json else shown(describe_audit(record, most_lost))
     print_line(document, sys.stdout)
-    return max(record.exit_status(most_lost), 0 if written else BAD_INPUT)
+    return max(record.exit_status(most_lost), 0 if written and made else BAD_INPUT)
 
 
 def _scenario(path: Path, overrides: Sequence[str]) -> Scenario:

@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from loadsim.campaign.quiet_down import PAUSE_S, SETTLING_S
-from loadsim.campaign.runner import Runner
 from loadsim.capacity.document import describe_capacity
 from loadsim.capacity.runs import Wanted, find_capacity
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
-from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
+from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_engines, add_scenario, duration, given_scenario, whole
 from loadsim.errors import ConfigError
@@ -70,7 +69,9 @@ def _pause(text: str) -> float:
 def run_capacity(args: argparse.Namespace) -> int:
     """Search, with a line for each run, and print the answer. Return 0, 1, 3 or 4."""
     scenario = given_scenario(args)  # warns of exposed passwords once, not for each run
-    runner = _runner(args, scenario)
+    runner = cluster_runner(args, scenario)
+    if runner and args.clients is None:
+        raise ConfigError("--clients: expected the number of clients, as all runs need the same ones, found none")
     wanted = Wanted(
         first=args.first,
         most=args.most,
@@ -91,14 +92,3 @@ def run_capacity(args: argparse.Namespace) -> int:
         return ENDED_EARLY
     view.answer(capacity, describe_capacity(capacity, ()))
     return capacity.exit_status
-
-
-def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
-    """Return what makes the runs on a cluster; None for this machine. Raises `ConfigError`."""
-    if args.cluster is None:
-        refuse_cluster_options(args)
-        return None
-    on_cluster = cluster_runner(args, scenario)
-    if args.clients is None:
-        raise ConfigError("--clients: expected the number of clients, as all runs need the same ones, found none")
-    return on_cluster

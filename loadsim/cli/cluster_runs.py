@@ -26,11 +26,14 @@ def refuse_cluster_options(args: argparse.Namespace) -> None:
             raise ConfigError(f"--{option}: expected --cluster, too, found none")
 
 
-def cluster_runner(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
-    """Return `run_on_cluster` with the access and the clients of the options.
+def cluster_runner(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult] | None:
+    """Return `run_on_cluster` with the access and the clients of the options; None without `--cluster`.
 
-    Raises `ConfigError` for options of one machine, and for a scenario that machines cannot share.
+    Raises `ConfigError` for options that do not fit that, and for a scenario that machines cannot share.
     """
+    if args.cluster is None:
+        refuse_cluster_options(args)
+        return None
     for option in ("engines", "pin"):
         if getattr(args, option):
             raise ConfigError(f"--{option}: expected a run of one machine, found --cluster")

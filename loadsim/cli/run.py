@@ -6,13 +6,12 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 
 from loadsim.cli import BAD_INPUT
-from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
+from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner
 from loadsim.cli.junit import junit_file
 from loadsim.cli.live.figures import LiveRun
 from loadsim.cli.live.progress import shown_work
@@ -52,11 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_scenario(args: argparse.Namespace) -> int:
     with junit_file(args.junit, "run") as write_junit:
         scenario = given_scenario(args)
-        if args.cluster is None:
-            refuse_cluster_options(args)
-            make: Callable[..., RunResult] = partial(run_locally, engines=args.engines, pin=args.pin)
-        else:
-            make = cluster_runner(args, scenario)
+        make = cluster_runner(args, scenario) or partial(run_locally, engines=args.engines, pin=args.pin)
         with published_metrics(args, scenario) as metrics, shown_page(args, scenario) as page:
             with closing(RunView(quiet=args.quiet)) as view:
                 live = LiveRun(scenario, metrics, page, view)
@@ -72,13 +67,12 @@ def run_scenario(args: argparse.Namespace) -> int:
 
 def _show(result: RunResult, args: argparse.Namespace) -> bool:
     """Print the answer, and make the report unless it is off; return False if it could not be made."""
-    made = True
+    made, line = True, ""
     text = f"{shown(describe_answer(result.summary), wide=args.wide)}\n\nRun directory: {result.directory}"
     print_line(json.dumps(result.summary.score, indent=2) if args.json else text, sys.stdout)
     if not args.no_report:
         with nullcontext() if args.quiet else shown_work("Drawing the report"):
-            line = report_on(result.directory)
-        made = line.startswith(REPORT_MADE)
+            made, line = report_on(result.directory)
         if not (made and args.quiet):
             print_line(line, sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
@@ -86,11 +80,8 @@ def _show(result: RunResult, args: argparse.Namespace) -> bool:
     return made
 
 
-REPORT_MADE = "Report: "
-
-
-def report_on(out: Path) -> str:
-    """Make the report of a run. Return the line that says where it is, or why there is none.
+def report_on(out: Path) -> tuple[bool, str]:
+    """Make the report of a run. Return True, and the line that says where it is; or False, and why there is none.
 
     A separate process makes it: a crash there cannot affect the verdict.
     """
@@ -107,10 +98,10 @@ def report_on(out: Path) -> str:
             check=False,
         )
     except KeyboardInterrupt:
-        return f"No {REPORT_NAME}: interrupted; loadsim report {out} makes it"
+        return False, f"No {REPORT_NAME}: interrupted; loadsim report {out} makes it"
     except OSError as failure:
-        return f"No {REPORT_NAME}: {failure}"
+        return False, f"No {REPORT_NAME}: {failure}"
     if made.returncode:
         why = (made.stderr.strip().splitlines() or ["no message"])[-1]
-        return f"No {REPORT_NAME}: {why.removeprefix('loadsim: ')}"
-    return f"{REPORT_MADE}{out / REPORT_NAME}"
+        return False, f"No {REPORT_NAME}: {why.removeprefix('loadsim: ')}"
+    return True, f"Report: {out / REPORT_NAME}"

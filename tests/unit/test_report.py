@@ -743,7 +743,9 @@ def test_where_a_report_goes(
 def test_a_run_outlives_its_report(tmp_path: Path) -> None:
     """Where none can be made, there is a line instead; where one can, the line says where it is."""
     (tmp_path / "none").mkdir()
-    assert report_on(tmp_path / "none").startswith(f"No report.html: {tmp_path / 'none'}: expected ")
+    made, line = report_on(tmp_path / "none")
+    assert not made
+    assert line.startswith(f"No report.html: {tmp_path / 'none'}: expected ")
     run = write_two_clients(tmp_path / "run")
-    assert report_on(run) == f"Report: {run / 'report.html'}"
+    assert report_on(run) == (True, f"Report: {run / 'report.html'}")
     assert (run / "report.html").exists()
