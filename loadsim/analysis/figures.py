@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.delivery import Delivery
@@ -55,12 +54,9 @@ class GeneratorFigures:
     def of(
         cls, engines: Sequence[EngineHealth], lag_limit_ms: float | None, lateness_limit_ms: float | None
     ) -> GeneratorFigures:
-
-        def most(name: str) -> Any:
-            return max((found for engine in engines if (found := getattr(engine, name)) is not None), default=None)
-
         names = ("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "cpu_share", "rss_bytes", "open_files", "gc_max_ms")
-        worst = {name: most(name) for name in names}
+        found = {name: [getattr(engine, name) for engine in engines] for name in names}
+        worst = {name: max((one for one in each if one is not None), default=None) for name, each in found.items()}
         steps = None if worst["lag_p99_ms"] is None else sum(len(engine.clock_steps) for engine in engines)
         return cls(**worst, lag_limit_ms=lag_limit_ms, lateness_limit_ms=lateness_limit_ms, clock_steps=steps)
 

@@ -238,7 +238,7 @@ class DriverFigures:
         planned = {task.task for task in tasks if task.planned}
         unscored = [name for name, weight in weights.items() if weight > 0 and name not in {one.task for one in scored}]
         return cls(
-            score_ms=weighted_score(tasks),
+            score_ms=weighted_average((task.weight, task.service.p95_ms) for task in tasks),
             response_score_ms=weighted_average((task.weight, task.response.p95_ms) for task in tasks),
             score_interval_ms=within.score if all(task.interval_ms for task in scored) else None,
             provisional=bool(few_hits),
@@ -270,11 +270,6 @@ def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | N
     if not covered:
         return None
     return math.fsum(weight * figure for weight, figure in covered) / math.fsum(weight for weight, _ in covered)
-
-
-def weighted_score(tasks: Iterable[TaskFigures]) -> float | None:
-    """Return the weighted average of percentiles (ms) over the tasks with a weight and hits; lower is better."""
-    return weighted_average((task.weight, task.service.p95_ms) for task in tasks)
 
 
 def command_statistics(log: TimingLog, window_s: Window) -> Sequence[CommandFigures]:

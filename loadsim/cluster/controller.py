@@ -77,7 +77,7 @@ def deepest(failure: BaseException) -> str:
 
 
 @asynccontextmanager
-async def cluster_at(access: Access, enter_limit_s: float = ENTER_LIMIT_S) -> AsyncIterator[Cluster]:
+async def cluster_at(access: Access) -> AsyncIterator[Cluster]:
     """Yield the cluster of a controller, which may go and come back while the block lasts.
 
     Raises `ConfigError` if it does not answer at first.
@@ -95,7 +95,7 @@ async def cluster_at(access: Access, enter_limit_s: float = ENTER_LIMIT_S) -> As
         timeout=RECONNECT_LIMIT_S,
     )
     try:
-        async with asyncio.timeout(enter_limit_s):
+        async with asyncio.timeout(ENTER_LIMIT_S):
             await dask_client
     except TimeoutError:
         await dask_client.close()

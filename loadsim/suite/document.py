@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loadsim.analysis.recorded_run import RecordedRun
@@ -10,7 +10,7 @@ from loadsim.analysis.summary import Tone
 from loadsim.campaign.tables import Place, of_runs, results_of, runs_table
 from loadsim.comparison import document as compare_report
 from loadsim.comparison.compared_run import read_run
-from loadsim.comparison.differences import Facts, facts_of, same_table, what_differs
+from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.comparison.document import findings_of, task_blocks, verdict_line
 from loadsim.findings.formats import count
 from loadsim.report.answer import NO_MEASUREMENT
@@ -40,16 +40,11 @@ def describe_suite(figures: SuiteFigures, runs: Sequence[RecordedRun], place: Pl
             *(_comparison(one) for one in figures.comparisons or ()),
             Section("Runs", (runs_table("The runs, in their order", figures.runs, place),)),
             *results_of(figures.runs),
-            *_differences(facts, cells),
+            *([Section("What differs between the cells", (what_differs(facts, cells, "Cell"),))] if facts else []),
+            *([Section("Disclosure", (same_table(facts),))] if facts else []),
         ),
         label=f"Suite {figures.terms.name}",
     )
-
-
-def _differences(facts: Facts, cells: Sequence[str]) -> Iterator[Section]:
-    if facts:
-        yield Section("What differs between the cells", (what_differs(facts, cells, "Cell"),))
-        yield Section("Disclosure", (same_table(facts),))
 
 
 def _summary(figures: SuiteFigures) -> Iterable[Block]:

@@ -13,7 +13,7 @@ from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.figures import Totals
 from loadsim.analysis.load import Load, TaskLoad
-from loadsim.analysis.score import Coverage, DriverFigures, FailureCount, TaskFigures, Times, weighted_score
+from loadsim.analysis.score import Coverage, DriverFigures, FailureCount, TaskFigures, Times, weighted_average
 from loadsim.analysis.statistics.intervals import NoInterval
 from loadsim.analysis.verdict import Facts, judge, relaxed_limits
 from loadsim.findings.catalogue import Code
@@ -46,7 +46,7 @@ def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **c
 
 def driver(*tasks: TaskFigures, name: str = "imap") -> dict[str, DriverFigures]:
     figures = DriverFigures(
-        score_ms=weighted_score(tasks),
+        score_ms=weighted_average((task.weight, task.service.p95_ms) for task in tasks),
         response_score_ms=None,
         score_interval_ms=None,
         provisional=False,

@@ -78,6 +78,11 @@ PLAIN = FolderNames()
 
 
 @lru_cache(maxsize=4096)
+def canonical(folder: str) -> str:
+    """Return the folder's name; INBOX alone is case-insensitive (RFC 9051 section 5.1)."""
+    return INBOX if folder.upper() == INBOX else folder
+
+
 def _name_on_server(names: FolderNames, folder: str) -> str:
     if folder == INBOX:
         return INBOX

@@ -24,7 +24,7 @@ from loadsim.model.ports import (
 )
 from loadsim.protocols.imap.commands import Argument, Literal, date_time, number_sets
 from loadsim.protocols.imap.connection_port import ImapConnection
-from loadsim.protocols.imap.folder_names import SEPARATOR
+from loadsim.protocols.imap.folder_names import SEPARATOR, canonical
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.header_lists import HeaderCache, HeaderLists, Ref, portions
 from loadsim.protocols.imap.listing import EVERY, FLAGS_ITEMS, list_folder
@@ -551,11 +551,6 @@ def _instead(answers: Iterable[Answer]) -> str:
 
 def _fetched(answers: Iterable[Answer]) -> Iterator[Fetched]:
     return (response for answer in answers for response in answer.data if isinstance(response, Fetched))
-
-
-def canonical(folder: str) -> str:
-    """Return the folder's name; INBOX alone is case-insensitive (RFC 9051 section 5.1)."""
-    return INBOX if folder.upper() == INBOX else folder
 
 
 def _flags(flags: Iterable[str]) -> bytes:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from loadsim.errors import ServerLost, ServerRefused
 from loadsim.model.ports import INBOX, Flag, Header, KeptLines, Observer, Part, Structure
+from loadsim.protocols.imap.folder_names import canonical
 from loadsim.protocols.imap.header_lists import Ref
-from loadsim.protocols.imap.mailbox import ImapMailbox, canonical
+from loadsim.protocols.imap.mailbox import ImapMailbox
 
 
 @dataclass(slots=True, frozen=True, eq=False)

@@ -27,7 +27,7 @@ from loadsim.model.ports import (
     Stored,
     Structure,
 )
-from loadsim.protocols.imap.folder_names import SEPARATOR
+from loadsim.protocols.imap.folder_names import SEPARATOR, canonical
 from loadsim.protocols.mapi import rops, tags
 from loadsim.protocols.mapi.address_book import AddressBook
 from loadsim.protocols.mapi.composition import (
@@ -523,10 +523,6 @@ class MapiMailbox:
         with self.session:
             await self._mark_read(refs, Flag.SEEN in flags)
             await self._mark(refs, _verb_among(flags))
-
-
-def canonical(folder: str) -> str:
-    return INBOX if folder.upper() == INBOX else folder
 
 
 def _verb_among(flags: Sequence[Flag]) -> Flag | None:
