@@ -18,8 +18,6 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
 from loadsim.model.documents.typed import value_of
 
-CellVerdict = Literal["met", "missed", "incomplete"]
-
 Outcome = Literal["failed", "undecided", "refused", "passed"]
 """The outcomes of a comparison with a limit, the worst first. Without a limit, `refused` is the only one."""
 
@@ -42,7 +40,7 @@ class CellFigures:
     failed: int
     degraded: int
     passed: int
-    verdict: CellVerdict
+    verdict: Literal["met", "missed", "incomplete"]
     score_ms: Spread | None
     no_score: Finding | None
     tasks_per_s: float | None
