@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +11,9 @@ from loadsim.audit.expected import Expected, ExpectedMail
 from loadsim.findings.catalogue import Code
 from loadsim.model.message_tag import INITIAL
 from loadsim.model.ports import CALENDAR, INBOX, SENT_ITEMS, USER_FLAGS, Flag
+
+DELETED = "\\deleted"
+"""The flag of a copy that is marked for deletion: it counts as gone, until it must be removed."""
 
 
 class HeldCopy(NamedTuple):
@@ -61,12 +64,15 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
 
     If the records of its user are not `complete`, only the bodies are judged.
     """
+    marked = [each for each in found if DELETED in each.flags]
+    found = [each for each in found if DELETED not in each.flags]
     by_message: dict[str, list[HeldCopy]] = {}
     for each in found:
         if expected.knows_start or not each.message.startswith(INITIAL):
             by_message.setdefault(each.message, []).append(each)
     altered = [Fault(each.fault, each.message, each.folder) for each in found if each.fault]
     faults, unknown = _of_schedules(expected, found)
+    faults += _not_removed(expected, marked)
     for message in dict.fromkeys([*expected.messages, *by_message]):
         of, there = expected.messages.get(message) or Expected(strange=True), by_message.get(message, [])
         if message in expected.schedules:
@@ -89,6 +95,15 @@ def judge(expected: ExpectedMail, found: Sequence[HeldCopy], complete: bool = Tr
     if not complete:
         return Judged(len(found), tuple(altered), 0, complete=False)
     return Judged(len(found), (*altered, *faults), unknown)
+
+
+def _not_removed(expected: ExpectedMail, marked: Iterable[HeldCopy]) -> Iterator[Fault]:
+    """Yield copies that are marked for deletion where the records, without a doubt, have none left."""
+    for each in marked:
+        of = expected.messages.get(each.message)
+        doubtful = of is None or of.strange or of.places or each.message in expected.schedules
+        if of and not doubtful and all(folder != each.folder for folder, _ in of.copies):
+            yield Fault(Code.MAIL_UNEXPECTED, each.message, each.folder)
 
 
 def _of_schedules(expected: ExpectedMail, found: Sequence[HeldCopy]) -> tuple[list[Fault], int]:

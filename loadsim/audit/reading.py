@@ -66,12 +66,12 @@ async def _texts(
 
 
 def _is_own(account: Account, message: Stored, run: str) -> bool:
-    """Return whether a message is of this run, or of the start state, and not marked for deletion.
+    """Return whether a message is of this run, or of the start state.
 
     Those of the start state must be vouched, as ids of other scenarios may be the same.
     """
     tag = message.tag
-    if tag is None or "\\deleted" in message.flags or manifest.is_manifest(message):
+    if tag is None or manifest.is_manifest(message):
         return False
     if tag.id.startswith(INITIAL) != (tag.run == INITIAL_RUN):
         return False

@@ -267,7 +267,7 @@ def judged(events: Sequence[tuple[str, str, str]], found: Iterable[tuple[str, st
     altered = {True: Code.MAIL_ALTERED, False: None}
     mailbox = ExpectedMail(1, START)
     mailbox.replay(MailEvent(*event, sender=2) for event in events)
-    names = {"S": "\\seen", "A": "\\answered", "F": "$forwarded", "D": "\\draft"}
+    names = {"S": "\\seen", "A": "\\answered", "F": "$forwarded", "D": "\\draft", "X": "\\deleted"}
     messages = [
         HeldCopy(
             *(message, folder, frozenset(names[each] for each in flags if each != "!"), 2), fault=altered["!" in flags]
@@ -315,6 +315,15 @@ UNSURE_EXPUNGE = [("left", "n1", DELETED_ITEMS), ("unsure", "n1", DELETED_ITEMS)
             [*KEPT, ("n1", "Folder 02", "S"), ("n1", DELETED_ITEMS, "S")],
             [(Code.MAIL_UNEXPECTED, "n1", DELETED_ITEMS, "")],
         ),
+        # What an EXPUNGE was to remove, or a MOVE: marked, and still there. Marked mail that must be there is lost.
+        ([*N1, ("deleted", "n1", DELETED_ITEMS), ("expunged", "n1", DELETED_ITEMS)],
+         [*KEPT, ("n1", DELETED_ITEMS, "SX")], [(Code.MAIL_UNEXPECTED, "n1", DELETED_ITEMS, "")]),
+        ([*N1, ("moved", "n1", "Folder 02")], [*KEPT, ("n1", "Folder 02", "S"), ("n1", INBOX, "SX")],
+         [(Code.MAIL_UNEXPECTED, "n1", INBOX, "")]),
+        (N1, [*KEPT, ("n1", INBOX, "SX")], [(Code.MAIL_LOST, "n1", INBOX, "")]),
+        ([*N1, ("deleted", "n1", DELETED_ITEMS), *UNSURE_EXPUNGE], [*KEPT, ("n1", DELETED_ITEMS, "SX")], []),
+        ([("saved", "s1", CALENDAR), ("saved", "s2", CALENDAR)], [*KEPT, ("s2", CALENDAR, "S"), ("s1", CALENDAR, "X")],
+         [(Code.MAIL_UNEXPECTED, "s1", CALENDAR, "")]),
         # A copy that the server has made, and that its user has removed again.
         ([*N1, ("seen", "n1", INBOX), ("deleted", "n1", DELETED_ITEMS)],
          [*KEPT, ("n1", INBOX, "S"), ("n1", DELETED_ITEMS, "S")], [(Code.MAIL_DUPLICATED, "n1", INBOX, "")]),
