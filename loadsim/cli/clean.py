@@ -11,12 +11,8 @@ from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, printable
 from loadsim.provisioning.clean import Cleaned, clean, describe
-from loadsim.provisioning.manifest import FOLDER
 from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.sessions import services_of
-
-KEPT = 1
-"""The exit status if something was kept that loadsim may have created."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_clean(args: argparse.Namespace) -> int:
     """Clean all accounts. Print a line for each that held anything or failed, and the total.
 
-    Return `KEPT` if it keeps a manifest that it does not accept, perhaps with folders of loadsim. Raises `ConfigError`
-    if an account fails.
+    Raises `ConfigError` if an account fails.
     """
     scenario = given_scenario(args)
     services = services_of(scenario)
@@ -38,12 +33,12 @@ def run_clean(args: argparse.Namespace) -> int:
         cleaned = run(clean(scenario, services, args.dry_run, progress))
     failures = [one.failure for one in cleaned if one.failure]
     for one in cleaned:
-        if one or one.foreign or one.kept or one.failure:
+        if one or one.foreign or one.failure:
             print_line(printable(_line(one, args.dry_run)), sys.stdout)
     print_line(describe(cleaned, args.dry_run), sys.stdout)
     if failures:
         raise ConfigError(f"{len(failures)} of {len(cleaned)} accounts failed, such as {failures[0]}")
-    return KEPT if any(one.kept for one in cleaned) else 0
+    return 0
 
 
 def _line(one: Cleaned, dry_run: bool) -> str:
@@ -53,7 +48,4 @@ def _line(one: Cleaned, dry_run: bool) -> str:
     line = f"{one.account.login}: {'would remove' if dry_run else 'removed'} {messages} messages, {folders} folders"
     if one.foreign:
         line += "; not created by loadsim: " + ", ".join(f"{name} {count}" for name, count in one.foreign.items())
-    if one.kept:
-        what = "a manifest" if len(one.kept) == 1 else f"{len(one.kept)} manifests"
-        line += f"; kept {what} in {FOLDER}: {one.kept[0]}"
     return line

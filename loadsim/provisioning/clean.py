@@ -25,16 +25,13 @@ from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done
 class Cleaned:
     """Messages and folders that were removed from one account (or would be), and others' mail that stays, by folder.
 
-    The manifest counts as a message, its folder as a folder. `kept` has the reasons why messages that claim to be
-    manifests are not accepted: they stay, with all folders that only they name. `failure` is the error that ended the
-    visit early, or "".
+    The manifest counts as a message, its folder as a folder. `failure` is the error that ended the visit early, or "".
     """
 
     account: Account
     messages: dict[str, int]
     folders: tuple[str, ...]
     foreign: dict[str, int]
-    kept: tuple[str, ...] = ()
     failure: str = ""
 
     def __bool__(self) -> bool:
@@ -72,7 +69,7 @@ async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) 
     messages = {name: folder.ours for name, folder in state.folders.items() if folder.ours}
     deletable = _deletable(state)
     if dry_run:
-        return Cleaned(account, messages, deletable, state.foreign, state.kept)
+        return Cleaned(account, messages, deletable, state.foreign)
     deleted = []
     for name, folder in state.folders.items():
         if name not in deletable and name != manifest.FOLDER:
@@ -89,7 +86,7 @@ async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) 
     if await _remove_manifest(mailbox, state):
         deleted.append(manifest.FOLDER)
     gone = tuple(name for name in deletable if name in deleted)
-    return Cleaned(account, messages, gone, state.foreign, state.kept)
+    return Cleaned(account, messages, gone, state.foreign)
 
 
 async def _expunge_own(account: Account, mailbox: Provisioning, name: str, folder: FolderState) -> None:
@@ -114,7 +111,7 @@ def _deletable(state: MailboxState) -> tuple[str, ...]:
     """
     ours = [name for name in deepest_first(state.created) if name in state.folders and not state.folders[name].foreign]
     at_end = state.folders.get(manifest.FOLDER)
-    if at_end is not None and not state.kept and not at_end.foreign:
+    if at_end is not None and not state.shared and not at_end.foreign:
         ours.append(manifest.FOLDER)
     return tuple(ours)
 
@@ -146,7 +143,6 @@ def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
     messages = sum(sum(one.messages.values()) for one in cleaned)
     folders = sum(len(one.folders) for one in cleaned)
     foreign = sum(sum(one.foreign.values()) for one in cleaned)
-    kept = sum(len(one.kept) for one in cleaned)
     touched = sum(map(bool, cleaned))
     if not touched:
         done = f"Nothing of loadsim's on {read} accounts"
@@ -154,6 +150,5 @@ def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
         verb = "Would remove" if dry_run else "Removed"
         done = f"{verb} {messages} messages and {folders} folders from {touched} of {read} accounts"
     stayed = f"{foreign} messages not created by loadsim {'would be' if dry_run else 'were'} left untouched"
-    manifests = f"; {kept} manifest{'s' * (kept > 1)} not accepted" if kept else ""
     left = f"; {failed} accounts failed, and may hold more" if failed else ""
-    return f"{done}; {stayed}{manifests}{left}."
+    return f"{done}; {stayed}{left}."

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from loadsim.errors import ServerRefused
+from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.provisioning import manifest
 from loadsim.provisioning.holder import LEASE_S, Holder
@@ -62,12 +63,12 @@ class Hold:
             self._before = manifest.holder_in(found)
             with suppress(ServerRefused):  # it may exist
                 await mailbox.create(manifest.FOLDER)
-            await _put(account, mailbox, found, self._holder)
-            found = await _manifests(account, mailbox)
+            tag = await _put(account, mailbox, found, self._holder)
             try:
-                manifest.refuse_taken(account, found)
+                manifest.refuse_taken(account, found := await _manifests(account, mailbox))
             except manifest.AccountTaken:
-                await mailbox.expunge([each.message.ref for each in found if each.body.holder == self._holder])
+                stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
+                await mailbox.expunge([each.ref for each in stored if each.tag == tag])
                 raise
             self._held |= manifest.holder_in(found) == self._holder  # else the server keeps no mail, which a run judges
 
@@ -102,8 +103,12 @@ class Hold:
 
         async def work(account: Account, mailbox: Provisioning) -> None:
             nonlocal reached
-            found, reached = await _manifests(account, mailbox), True
-            other = manifest.holder_in(found)
+            try:
+                found = await _manifests(account, mailbox)
+            except manifest.AccountTaken as taken:
+                self.lost, reached = str(taken), True
+                return
+            other, reached = manifest.holder_in(found), True
             if other != self._holder:
                 self.lost = f"{name_of(account)}: expected the hold of this process, found {other or 'it removed'}"
             elif (holder and (holder.until_s or holder.run)) or manifest.names_in(found) or manifest.record_in(found):
@@ -136,8 +141,8 @@ async def _manifests(account: Account, mailbox: Provisioning) -> list[manifest.M
 
 async def _put(
     account: Account, mailbox: Provisioning, found: Sequence[manifest.Manifest], holder: Holder | None
-) -> None:
-    await manifest.replace(mailbox, account, found, manifest.names_in(found), manifest.record_in(found), holder)
+) -> MessageTag:
+    return await manifest.replace(mailbox, account, found, manifest.names_in(found), manifest.record_in(found), holder)
 
 
 @asynccontextmanager

@@ -59,11 +59,7 @@ _EVIDENCE = f"\r\n{HEADER}: ".encode()
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """Counts of the changes in all mailboxes. `start_state` is the digest of their state now; None if unknown.
-
-    `kept` counts messages that claim to be manifests and are not accepted; `first_kept` is the place of the first, and
-    the reason.
-    """
+    """Counts of the changes in all mailboxes. `start_state` is the digest of their state now; None if unknown."""
 
     accounts: int
     changed: int = 0
@@ -73,17 +69,9 @@ class Initialised:
     removed: int = 0
     reflagged: int = 0
     start_state: str | None = None
-    kept: int = 0
-    first_kept: str = ""
 
     def describe(self) -> str:
-        """Return one line for users, and a second one if manifests are not accepted."""
-        if not self.kept:
-            return self._done()
-        what = "1 manifest is" if self.kept == 1 else f"{self.kept} manifests are"
-        return f"{self._done()}\n{what} not accepted, and left in place: {self.first_kept}"
-
-    def _done(self) -> str:
+        """Return one line for users."""
         if self.start_state is None:
             return f"Inspected {self.accounts} mailboxes; their start state was left as it is."
         if not self.changed:
@@ -236,12 +224,10 @@ async def change_mailbox(state: MailboxState, start: StoredState, user: int, fro
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The number of mailboxes, and those to be changed; `kept` as in `Initialised`."""
+    """The number of mailboxes, and those to be changed."""
 
     accounts: int
     to_change: Sequence[Account]
-    kept: int = 0
-    first_kept: str = ""
 
 
 async def inspect(
@@ -270,10 +256,7 @@ async def inspect(
     if mode == "never":
         _refuse_missing_folders(start, states)
     to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
-    kept = [
-        f"{name_of(account)}: folder {manifest.FOLDER}: {reason}" for account, state in states for reason in state.kept
-    ]
-    return Inspection(len(accounts), to_change, len(kept), kept[0] if kept else "")
+    return Inspection(len(accounts), to_change)
 
 
 def _refuse_missing_folders(start: StoredState, mailboxes: Sequence[tuple[Account, MailboxState]]) -> None:
@@ -308,13 +291,7 @@ async def restore(
         return await restore_mailbox(account, mailbox, start, mode == "always")
 
     done = all_done(await visit(inspected.to_change, services, change, partial(progress, INITIALISE)))
-    return replace(
-        total(done),
-        accounts=inspected.accounts,
-        start_state=start_state_after(workload, mode),
-        kept=inspected.kept,
-        first_kept=inspected.first_kept,
-    )
+    return replace(total(done), accounts=inspected.accounts, start_state=start_state_after(workload, mode))
 
 
 async def initialise(
@@ -341,11 +318,7 @@ def total(done: Sequence[Initialised]) -> Initialised:
     """Return the sum of the counts. All must have the same start state."""
     counts = [each.name for each in fields(Initialised) if each.type == "int"]
     summed = {name: sum(getattr(one, name) for one in done) for name in counts}
-    return Initialised(
-        **summed,
-        start_state=done[0].start_state if done else None,
-        first_kept=next((one.first_kept for one in done if one.first_kept), ""),
-    )
+    return Initialised(**summed, start_state=done[0].start_state if done else None)
 
 
 async def restore_mailbox(
@@ -386,7 +359,7 @@ async def restore_mailbox(
     if change or not state.holds(digest):
         status = await mailbox.status()
         record = await _record(account, mailbox, start, status, digest)
-        if manifest.FOLDER in status and not state.kept:
+        if manifest.FOLDER in status:
             await manifest.write(mailbox, account, created - frozenset(deleted), record)
     return Initialised(
         accounts=1,

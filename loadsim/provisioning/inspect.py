@@ -58,13 +58,12 @@ class FolderState:
 class MailboxState:
     """All folders of one account by name, with their status, and its manifests.
 
-    `kept` has the reasons why messages that claim to be manifests are not accepted. Those messages count neither as
-    ours nor as others': they are kept, and the account may be used.
+    `shared`: the mailbox is also that of another user, whose manifest stays.
     """
 
     folders: dict[str, FolderState]
     manifests: tuple[Manifest, ...] = ()
-    kept: tuple[str, ...] = ()
+    shared: bool = False
     status: Mapping[str, FolderStatus | None] = field(default_factory=dict)
 
     @property
@@ -82,7 +81,7 @@ class MailboxState:
 
         Without `modseq` flags may have changed: those of the Inbox were listed.
         """
-        record = None if self.kept else record_in(self.manifests)
+        record = None if self.shared else record_in(self.manifests)
         contents = {name: status for name, status in self.status.items() if name != manifest.FOLDER}
         return record is not None and record.digest == digest and record.status == contents
 
@@ -97,25 +96,25 @@ async def inspect_mailbox(
     # Read the manifest.
     status = await mailbox.status()
     accepted: list[Manifest] = []
-    kept: list[str] = []
+    shared = False
     folders: dict[str, FolderState] = {}
     if manifest.FOLDER in status:
         stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
         state = await _folder_state(account, mailbox, stored)
-        accepted, kept = await manifest.read(mailbox, account, state.own)
+        accepted, shared = await manifest.read(mailbox, account, stored)
         manifest.refuse_taken(account, accepted)
         ours = {each.message.ref for each in accepted}
         own = tuple(each for each in state.own if each.ref in ours or not manifest.is_manifest(each))
         folders[manifest.FOLDER] = FolderState(own, state.foreign)
 
     # Take what is unchanged from its record, and list the rest.
-    record = None if kept else record_in(accepted)
+    record = None if shared else record_in(accepted)
     if record is not None and trusted(record):
         for name in record.unchanged(status):
             folders[name] = FolderState((), 0, recorded=record.status[name].messages)
     for name, stored in (await mailbox.listing([name for name in status if name not in folders])).items():
         folders[name] = await _folder_state(account, mailbox, stored)
-    return MailboxState({name: folders[name] for name in status}, tuple(accepted), tuple(kept), status)
+    return MailboxState({name: folders[name] for name in status}, tuple(accepted), shared, status)
 
 
 async def _folder_state(account: Account, mailbox: Provisioning, stored: Sequence[Stored]) -> FolderState:
@@ -207,7 +206,8 @@ async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping
 def refuse_foreign(states: Sequence[tuple[Account, MailboxState]]) -> None:
     """Raise `ConfigError` if any of these mailboxes holds others' mail, or is also that of another user."""
     for account, state in states:
-        manifest.refuse_shared(account, state.kept)
+        if state.shared:
+            raise manifest.shared_by_users(account)
     rejected = [(account, state.foreign) for account, state in states if state.foreign]
     if not rejected:
         return

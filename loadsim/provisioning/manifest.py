@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.documents.typed import Row, closed, value_of
-from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id, vouched
 from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Provisioning, Stored
 from loadsim.model.workload import may_be_made
 from loadsim.provisioning.holder import Holder, Line
@@ -42,10 +42,6 @@ _DATE_US = 1_761_955_200_000_000
 
 _PURPOSE = b"loadsim manifest 1\n"
 """Prefix of the signed text, so that the key, perhaps a password, signs nothing else of the same form."""
-
-
-ANOTHER_USERS = "it is that of another user of these accounts, who has this mailbox, too"
-"""The reason against the manifest of another account with the same first one."""
 
 
 class RejectedManifest(Exception):
@@ -124,14 +120,12 @@ def refuse_taken(account: Account, manifests: Sequence[Manifest]) -> None:
         raise AccountTaken(f"{name_of(account)}: expected that no other loadsim uses it, found {holder}")
 
 
-def refuse_shared(account: Account, reasons: Collection[str]) -> None:
-    """Raise `ConfigError` if one of these reasons against a manifest is that another user has this mailbox, too."""
-    if ANOTHER_USERS in reasons:
-        raise ConfigError(
-            f"{name_of(account)}: folder {FOLDER}: expected a mailbox for each user, found the manifest of another one:"
-            " `loadsim clean` these accounts, then give each user their own (do log-on names, a master user, or the"
-            " server's home directories lead to the same one?)"
-        )
+def shared_by_users(account: Account) -> ConfigError:
+    return ConfigError(
+        f"{name_of(account)}: folder {FOLDER}: expected a mailbox for each user, found the manifest of another one:"
+        " `loadsim clean` these accounts, then give each user their own (do log-on names, a master user, or the"
+        " server's home directories lead to the same one?)"
+    )
 
 
 def refuse_used(account: Account, manifests: Sequence[Manifest], run: str) -> None:
@@ -159,26 +153,35 @@ def is_manifest(message: Stored) -> bool:
     return tag is not None and tag.run == INITIAL_RUN and tag.kind == KIND
 
 
-async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -> tuple[list[Manifest], list[str]]:
-    """Return the manifests among these messages, and the reasons why others are not accepted."""
+async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -> tuple[list[Manifest], bool]:
+    """Return the manifests of the account among these messages, and whether another user has this mailbox, too.
+
+    Raises `AccountTaken` for one that is not accepted: who has put it there, and works on the account, is unknown.
+    """
     accepted: list[Manifest] = []
-    reasons: list[str] = []
+    shared = False
     for message in filter(is_manifest, own):
+        assert message.tag is not None
+        if not vouched(message.tag, message.sender, message.message_id, account.domain):
+            continue
         try:
-            accepted.append(Manifest(message, parse(await _body(mailbox, message), account, mailbox.folder_at)))
+            body = parse(await _body(mailbox, message), account, mailbox.folder_at)
         except RejectedManifest as reason:
-            reasons.append(str(reason))
-    return accepted, reasons
+            raise AccountTaken(f"{name_of(account)}: folder {FOLDER}: a manifest is not accepted: {reason}") from None
+        shared |= body is None
+        accepted += [Manifest(message, body)] if body else []
+    return accepted, shared
 
 
 async def accepted_in(mailbox: Provisioning, account: Account) -> list[Manifest]:
-    """Return the accepted manifests in their folder, which must exist.
+    """Return the manifests in their folder, which must exist.
 
     Raises `AccountTaken`, and `ConfigError` if it has another user's.
     """
-    accepted, reasons = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
+    accepted, shared = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
     refuse_taken(account, accepted)
-    refuse_shared(account, reasons)
+    if shared:
+        raise shared_by_users(account)
     return accepted
 
 
@@ -198,8 +201,10 @@ async def _body(mailbox: Provisioning, message: Stored) -> bytes:
     return body
 
 
-def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) -> Body:
-    """Return the contents of a manifest's body. Raises `RejectedManifest` for anything else.
+def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) -> Body | None:
+    """Return the contents of a manifest's body; None if it is that of another account with the same first one.
+
+    Raises `RejectedManifest` for anything else.
 
     `folder_at` returns the folder with a path; the manifest has paths.
     """
@@ -216,7 +221,7 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
         )
     del document["signature"]
     if form.account != account.address.lower() and form.first_account == _first_account(account):
-        raise RejectedManifest(ANOTHER_USERS)
+        return None
     if form.account != account.address.lower() or not hmac.compare_digest(
         form.signature.encode(errors="replace"), _signature(account, document).encode()
     ):
@@ -248,8 +253,8 @@ def _signature(account: Account, content: Mapping[str, Any]) -> str:
 async def write(mailbox: Provisioning, account: Account, names: Iterable[str], record: Record | None = None) -> None:
     """Replace the accepted manifests by one of these names with the same holder. The manifest's folder must exist.
 
-    A first manifest is read back: of two users of one mailbox who write at once, the later one finds both. Raises as
-    `accepted_in`, and `ConfigError` if it does not read as it was written: `clean` could not delete its folders.
+    A first manifest is read back: of two users of one mailbox who write at once, the later one finds both. Raises
+    `AccountTaken`, and `ConfigError` if it does not read as it was written: `clean` could not delete its folders.
     """
     accepted = await accepted_in(mailbox, account)
     await replace(mailbox, account, accepted, names, record, holder_in(accepted))
@@ -267,7 +272,8 @@ async def replace(
     names: Iterable[str],
     record: Record | None,
     holder: Holder | None,
-) -> None:
+) -> MessageTag:
+    """Put another manifest in the place of the accepted ones. Return its tag."""
     paths = [mailbox.path(name) for name in names]
     tag, message = compose(account, paths, record and record.at(mailbox.path), holder)
     old = [each.message for each in accepted]
@@ -276,6 +282,7 @@ async def replace(
     replaced = [each.ref for each in old if each.tag != tag]
     if replaced:
         await mailbox.expunge(replaced)
+    return tag
 
 
 def compose(
