@@ -521,6 +521,10 @@ class Code(Enum):
     MACHINE_FAILED = _refused("this machine failed: {answer}")
 
     # What else a check of a server finds.
+    MAILBOX_NOT_EMPTY = _refused(
+        "{where} has {messages:message} that loadsim did not put there: a run refuses the account",
+        "use empty test accounts",
+    )
     FEW_SESSIONS = _refused(
         "{on} of {tried:session} can be open at once: {answer}",
         "raise the server's limit on connections per address, or on processes, above the number of users",

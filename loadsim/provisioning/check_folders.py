@@ -10,6 +10,7 @@ from loadsim.errors import ServerRefused
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Provisioning, Quota, ServerOffer
 from loadsim.provisioning import manifest
 from loadsim.provisioning.initialise import delete_empty
+from loadsim.provisioning.inspect import inspect_mailbox
 
 NEWEST = 200
 """The newest messages of a folder among which those of a check are looked for."""
@@ -19,13 +20,13 @@ NEWEST = 200
 class CheckPlace:
     """An account's mailbox in a check: folders of the check, and the manifests as they were before.
 
-    `others`: its Inbox has mail that is not loadsim's, so that others may use it. `held` has the number of messages in
-    each folder to which the check adds some, before it does.
+    `foreign` has the number of messages in each folder that are not loadsim's: others may use the account. `held` has
+    the number of messages in each folder to which the check adds some, before it does.
     """
 
     account: Account
     folder: str
-    others: bool
+    foreign: Mapping[str, int]
     before: Sequence[manifest.Manifest]
     made_manifest_folder: bool
     offer: ServerOffer
@@ -41,12 +42,14 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
 
     Raises `ConfigError` if another process uses the account, or another user of the scenario has this mailbox, too.
     """
-    existing = set(await mailbox.folders())
+    state = await inspect_mailbox(account, mailbox, lambda record: True)
+    if state.shared:
+        raise manifest.shared_by_users(account)
+    existing = state.folders.keys()
     own = (f"Folder {number}" for number in range(99, 9, -1))
     folder = next(name for name in own if name not in existing)
     missing = tuple(name for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, folder) if name not in existing)
     new_folder = manifest.FOLDER not in existing
-    before = [] if new_folder else await manifest.accepted_in(mailbox, account)
     quotas: Sequence[Quota] = ()
     with suppress(ServerRefused):
         quotas = await mailbox.quotas()
@@ -58,9 +61,9 @@ async def make_folders(places: list[CheckPlace], account: Account, mailbox: Prov
         await mailbox.open(f"{folder} missing")
     except ServerRefused as failure:
         missing_folder = failure.line if failure.line.startswith(("NO", "BAD")) else failure.kind
-    others = any(header.tag is None for header in await mailbox.headers(INBOX, NEWEST))
     held = dict.fromkeys(missing, 0) | await count_messages(mailbox, {INBOX, *names} & existing)
-    place = CheckPlace(account, folder, others, before, new_folder, mailbox.offer, quotas, names, missing_folder, held)
+    offer, before = mailbox.offer, state.manifests
+    place = CheckPlace(account, folder, state.foreign, before, new_folder, offer, quotas, names, missing_folder, held)
     places.append(place)
     # The manifest names the folders before they exist.
     if new_folder:

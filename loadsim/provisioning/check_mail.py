@@ -59,7 +59,7 @@ class Check:
     @property
     def own(self) -> list[CheckPlace]:
         """The places whose mailbox has no other users, as far as its Inbox shows."""
-        return [place for place in self.places if not place.others]
+        return [place for place in self.places if not place.foreign]
 
     @property
     def accounts(self) -> list[Account]:

@@ -160,7 +160,7 @@ def state_of(checks: StateChecks, others: Sequence[int] = (), completed: bool = 
         yield Observation("state", each.rule, each.finding, (each.user,))
     if others:
         users = ", ".join(map(str, others))
-        yield Observation("state", f"not judged by others' mail in the Inbox of user {users}")
+        yield Observation("state", f"not judged by others' mail in the mailbox of user {users}")
     elif not checks.users:
         yield Observation("state", "not judged: only the driver imap compares responses")
     elif completed and not broken:

@@ -101,7 +101,7 @@ async def inspect_mailbox(
     if manifest.FOLDER in status:
         stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
         state = await _folder_state(account, mailbox, stored)
-        accepted, shared = await manifest.read(mailbox, account, stored)
+        accepted, shared = await manifest.read(mailbox, account, state.own)
         manifest.refuse_taken(account, accepted)
         ours = {each.message.ref for each in accepted}
         own = tuple(each for each in state.own if each.ref in ours or not manifest.is_manifest(each))

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.documents.typed import Row, closed, value_of
-from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id, vouched
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id
 from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Provisioning, Stored
 from loadsim.model.workload import may_be_made
 from loadsim.provisioning.holder import Holder, Line
@@ -106,6 +106,10 @@ class AccountTaken(ConfigError):
     """Another process is at work on an account, or it was prepared with other accounts."""
 
 
+class UnknownManifest(AccountTaken):
+    """A manifest is not accepted."""
+
+
 def refuse_taken(account: Account, manifests: Sequence[Manifest]) -> None:
     """Raise `AccountTaken` unless these manifests of an account leave it to this process.
 
@@ -156,18 +160,16 @@ def is_manifest(message: Stored) -> bool:
 async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -> tuple[list[Manifest], bool]:
     """Return the manifests of the account among these messages, and whether another user has this mailbox, too.
 
-    Raises `AccountTaken` for one that is not accepted: who has put it there, and works on the account, is unknown.
+    Raises `UnknownManifest` for one that is not accepted: who has put it there, and works on the account, is unknown.
     """
     accepted: list[Manifest] = []
     shared = False
     for message in filter(is_manifest, own):
-        assert message.tag is not None
-        if not vouched(message.tag, message.sender, message.message_id, account.domain):
-            continue
         try:
             body = parse(await _body(mailbox, message), account, mailbox.folder_at)
         except RejectedManifest as reason:
-            raise AccountTaken(f"{name_of(account)}: folder {FOLDER}: a manifest is not accepted: {reason}") from None
+            where = f"{name_of(account)}: folder {FOLDER}"
+            raise UnknownManifest(f"{where}: a manifest is not accepted: {reason}") from None
         shared |= body is None
         accepted += [Manifest(message, body)] if body else []
     return accepted, shared
@@ -258,7 +260,10 @@ async def write(mailbox: Provisioning, account: Account, names: Iterable[str], r
     """
     accepted = await accepted_in(mailbox, account)
     await replace(mailbox, account, accepted, names, record, holder_in(accepted))
-    if not accepted and not await accepted_in(mailbox, account):
+    if not accepted:
+        with suppress(UnknownManifest):
+            accepted = await accepted_in(mailbox, account)
+    if not accepted:
         raise ConfigError(
             f"{name_of(account)}: folder {FOLDER}: expected the manifest that was just put there, found none that reads"
             " as it was written: the server, or a filter before it, loses or alters mail"

@@ -100,7 +100,7 @@ async def check_server(
     completed = False
 
     def report(why_ended: str = "") -> ServerReport:
-        others = [place.account.number for place in check.places if place.others]
+        others = [place.account.number for place in check.places if place.foreign]
         mail = (*check.mail, *limits(workload, check.places, check.smtp), *state_of(checks, others, completed))
         judge = partial(fair, check, bool(why_ended))
         return ServerReport(
@@ -186,6 +186,9 @@ async def _make_folders(check: Check) -> None:
     async def work(account: Account, mailbox: Provisioning) -> None:
         try:
             await make_folders(check.places, account, mailbox)
+            if foreign := sum(check.places[-1].foreign.values()):
+                found = finding(Code.MAILBOX_NOT_EMPTY, name_of(account), messages=foreign)
+                check.server.append(Observation(f"mail, {account.login}", "others' mail", found))
         except ServerRefused as failure:
             check.server.append(lacking(f"folders, {account.login}", failure, sender=account.address))
 
