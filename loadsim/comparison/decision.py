@@ -129,7 +129,10 @@ def _counted(run: ComparedRun) -> dict[str, Counts]:
 
 
 def _counts(criterion: Result, figures: Figures) -> Counts | None:
-    """Return a share or a count as a number of events, those that are worse; None if it was not measured."""
+    """Return a share or a count as a number of events, those that are worse; None if it was not measured.
+
+    Of a count with `min` it is unknown how many more there could have been: only who misses the criterion decides.
+    """
     group, _, last = criterion.name.rpartition(".")
     if last in ("failed_share", "done_share", "attempted_share"):
         of = figure(figures, f"{group}.planned".lstrip("."))
@@ -139,8 +142,11 @@ def _counts(criterion: Result, figures: Figures) -> Counts | None:
         of = figures.users if last.endswith("share") else figures.totals.planned
     if criterion.figure is None or not of or not math.isfinite(criterion.figure):
         return None
-    count = criterion.figure * of if last.endswith("share") else criterion.figure
-    return Counts(of, count if criterion.limits.keys() & {"max", "below"} else of - count)
+    is_share, has_most = last.endswith("share"), bool(criterion.limits.keys() & {"max", "below"})
+    if not (is_share or has_most):
+        return None
+    count = criterion.figure * of if is_share else criterion.figure
+    return Counts(of, count if has_most else of - count)
 
 
 def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:

@@ -113,6 +113,15 @@ def test_what_was_not_measured_is_neither_missed_nor_passed(tmp_path: Path, meas
     assert found.document["missed_more"] == []
 
 
+def test_a_count_with_a_lower_limit_is_decided_by_who_misses_it(tmp_path: Path) -> None:
+    """It has no number of failures: messages to lists may be more than the tasks."""
+    name, turns = "delivery.accepted", ((0, 3, 4, 7, 8), (1, 2, 5, 6, 9))
+    sides = [
+        [write_run(tmp_path, f"run-{at}", hour=at, criteria={name: {"min": 1}}) for at in of_side] for of_side in turns
+    ]
+    assert name not in decided(compare_runs(*sides, max_regression=0.05))
+
+
 @pytest.mark.parametrize(
     ("base", "new", "across", "expected"),
     [(40, 0, False, 4), (0, 40, False, 4), (40, 0, True, 0), (40, 1, False, 0), (0, 0, False, 0)],
