@@ -38,6 +38,7 @@ from loadsim.provisioning.check_mail import (
 )
 from loadsim.provisioning.check_state import state_of, try_state
 from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
+from loadsim.provisioning.hold import held
 from loadsim.provisioning.manifest import AccountTaken
 from loadsim.provisioning.preflight import check_accounts, check_submission, log_off, nothing, user_connections
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
@@ -125,25 +126,27 @@ async def check_server(
     await _sessions_at_once(check)
     tried = await user_connections(workload.population, limited, check.users)
     check.server += [connections for _, connections in tried]
+    accounts = accounts_on_server(workload.scenario)
     try:
-        try:
-            progress("folders")
-            await _make_folders(check)
-            progress("tasks")
-            await _do_tasks(check)
-            if checks.users and check.own:
-                progress("state")
-                completed = await try_state(check)
-            progress("mail")
-            await check_mail(check)
-            failures = [tried.failure for task in check.tasks for tried in task.tried if tried.failure is not None]
-            if checks.violations or any(each.lacks for each in (*check.server, *check.mail, *failures)):
-                progress("other programs")
-                await find_others(check)
-            await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
-        finally:
-            progress("remove")
-            removed = await _remove(check)
+        async with held(accounts, replace(limited, state_checks=None), "check"):
+            try:
+                progress("folders")
+                await _make_folders(check)
+                progress("tasks")
+                await _do_tasks(check)
+                if checks.users and check.own:
+                    progress("state")
+                    completed = await try_state(check)
+                progress("mail")
+                await check_mail(check)
+                failures = [tried.failure for task in check.tasks for tried in task.tried if tried.failure is not None]
+                if checks.violations or any(each.lacks for each in (*check.server, *check.mail, *failures)):
+                    progress("other programs")
+                    await find_others(check)
+                await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
+            finally:
+                progress("remove")
+                removed = await _remove(check)
         for each in removed:
             if isinstance(each, AccountTaken):
                 raise each

@@ -558,7 +558,7 @@ def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
 
 def test_a_server_with_one_session_for_each_account_can_be_loaded(lab: Lab) -> None:
     """The session that only watches is refused: the scenario needs none."""
-    report = check_refusing(lab, FIRST_AND_LAST + 3 * USERS)
+    report = check_refusing(lab, FIRST_AND_LAST + 3 * USERS + 1)  # after that of the hold
     assert (report.can_run, report.wrong, report.leftovers) == (True, [], ())
     assert "state" in {each.subject for each in report.server}
     assert "state" not in {each.subject for each in report.mail}  # as nothing was held against it
@@ -716,7 +716,8 @@ def test_mail_that_arrives_with_another_sender_is_named_and_removed(lab: Lab) ->
     """As by a server that writes a public domain into headers: it has arrived, and is no mail of others."""
 
     def rewritten(line: bytes, literal: bytes) -> bytes:
-        return (line.replace(b"example.test", b"public.example") if b"ENVELOPE (" in line else line) + literal
+        is_mail = b"ENVELOPE (" in line and b"Folders that loadsim created" not in line
+        return (line.replace(b"example.test", b"public.example") if is_mail else line) + literal
 
     before = lab.snapshots()
     lab = lab.with_settings(*NO_LISTS)
