@@ -104,7 +104,13 @@ def _difference(key: str, one: ComparedRun, another: ComparedRun) -> str | None:
     """Return the difference of the headers of two runs in a key, in words; None if there is none."""
     values_of = [run.header.by_key().get(key) for run in (one, another)]
     if key == LIMITS:
-        values_of = [{**Limits().in_header(), **(stated or {})} for stated in values_of]
+        values_of = [
+            {
+                name: "off" if limit is None else limit
+                for name, limit in {**Limits().in_header(), **(stated or {})}.items()
+            }
+            for stated in values_of
+        ]
     found = []
     for name, *values in differences({key: values_of[0]}, {key: values_of[1]}, (key,)):
         entry = name.partition(".")[2]

@@ -325,7 +325,7 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
         (
             {"limits": {"hits": 1, "generator_lag_share": None, "window_s": 60}},
             Code.COMPARED_UNLIKE,
-            "limits.generator_lag_share: 0.1 in b1, the default in n2; limits.window_s: 30 s in b1, 1 min in n2",
+            "limits.generator_lag_share: 0.1 in b1, off in n2; limits.window_s: 30 s in b1, 1 min in n2",
         ),
     ],
 )
