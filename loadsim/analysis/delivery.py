@@ -98,7 +98,7 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     early_us = -all_us[all_us < 0]
     undelivered = counts["accepted"] - counts["delivered"] - counts["unwatched"]
     counts["duplicates"] += _faults(log, "doubled")
-    unlisted = _faults(log, "unlisted")
+    unlisted = _faults(log, "unlisted") + len(_unlooked(log))
     return Delivery(
         **counts,
         undelivered=undelivered,
@@ -267,10 +267,16 @@ def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
         unwatched = ~in_any(accepted.users, survived)
     else:
         unwatched = in_any(accepted.users, others)
+    unwatched |= np.isin(accepted.users, _unlooked(log))
     for source in engines:
         if source.assignment is not None and source.watched_long_us is not None:
             unwatched |= in_any(accepted.users, [source.assignment]) & (accepted.at_us > source.watched_long_us)
     return unwatched
+
+
+def _unlooked(log: TimingLog) -> list[int]:
+    """Return the users whose last look at the Inbox the server refused, or did not answer in time."""
+    return [user for source in log.sources for user in source.facts.unlooked or ()]
 
 
 def in_any(users: NDArray[Any], assignments: Iterable[Assignment | None]) -> NDArray[np.bool_]:

@@ -361,6 +361,7 @@ class Engine:
             return sum(not user.listing_unannounced for user in listing)
 
         await self._while_growing(listed, len(listing), lambda: self._limits.grace_s, self._stopping)
+        self.recorder.facts({"unlooked": [user.number for user in listing if user.listing_unannounced]})
         if self.outstanding < before:
             self._events.write("found unannounced", messages=before - self.outstanding)
 

@@ -99,6 +99,7 @@ class LogFacts(NamedTuple):
     unannounced: Count | None = None
     foreign: Count | None = None
     flags_not_kept: tuple[str, ...] | None = None
+    unlooked: tuple[Count, ...] | None = None
     silent_activities: Count | None = None
     sessions_lost: Count | None = None
     sessions_restored: Count | None = None

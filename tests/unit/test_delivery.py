@@ -115,6 +115,16 @@ def test_mail_under_way_when_a_run_is_ended_early_is_infinite(tmp_path: Path) ->
     assert summary.score["verdict"]["validity"] == "invalid"
 
 
+@pytest.mark.parametrize(("unlooked", "counts"), [([], (0, 1, 0)), ([3], (0, 1, 1)), ([2], (1, 0, 1))])
+def test_mail_of_users_whose_inbox_was_not_looked_at_is_not_undelivered(
+    tmp_path: Path, unlooked: list[int], counts: tuple[int, ...]
+) -> None:
+    mails = [event("accepted", "n1.0", 2, 100)]
+    write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)], mails, facts=ENDED | {"unlooked": unlooked})
+    found = summarise([tmp_path / "a.tlog"]).figures.delivery
+    assert (found.unwatched, found.undelivered_at_end, found.unlisted) == counts
+
+
 def test_a_report_says_which_times_are_infinite(tmp_path: Path) -> None:
     """In its table, and in the chart's figures, where mail never came."""
     mails = [event("accepted", "n1.0", 2, 100), event("accepted", "n1.1", 2, 1100), event("found", "n1.1", 2, 1900)]

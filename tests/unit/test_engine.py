@@ -260,6 +260,28 @@ def test_mail_that_no_session_learns_of_is_found_at_the_end(tmp_path: Path, mail
     assert lived.tape.told["unannounced"] == lived.engine.counts.unannounced == len(hidden)
 
 
+class Busy(Hiding):
+    """Refuses all looks for mail that was not announced."""
+
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
+        if reopen:
+            raise ServerRefused("NO [INUSE] SELECT")
+        return await super().arrived(reopen)
+
+
+def test_users_whose_last_look_is_refused_are_named(tmp_path: Path) -> None:
+    def hiding(module: InMemoryDriver) -> InMemoryDriver:
+        module.mailbox_type, module.post = Busy, every_tenth(module, hide)
+        return module
+
+    lived = live(day_of(tmp_path, (SENDER, 10)), tmp_path, wrap=hiding)
+    hidden = {mail["user"] for mail in lived.mails("accepted")} - {0}
+    assert lived.engine.outstanding > 0
+    assert lived.tape.told["unlooked"] and {*lived.tape.told["unlooked"]} <= hidden
+    found = delivery(lived.log, Window(0, 3600))
+    assert found.undelivered_at_end == 0 and found.unwatched == lived.engine.outstanding
+
+
 AWAY = b"From: away@example.test\r\nIn-Reply-To: <%b>\r\nAuto-Submitted: auto-replied\r\n\r\nI am away.\r\n"
 
 
