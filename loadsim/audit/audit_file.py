@@ -18,6 +18,7 @@ from loadsim.audit.expected import MailEvent
 from loadsim.audit.judged import Fault, Judged
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
+from loadsim.model.message_tag import INITIAL
 from loadsim.model.ports import INBOX
 from loadsim.model.records import EVENTS
 from loadsim.timinglog.reader import TimingLog
@@ -122,11 +123,12 @@ class AuditFile:
             # 2. Messages whose senders are not judged.
             sql.executemany("INSERT INTO unsure VALUES (?)", [(user,) for user in unsure_senders])
             sql.execute("DELETE FROM settled WHERE stray AND sender IN (SELECT user FROM unsure)")
-            # 3. Messages that the records name, in one pass over the records: some may be delivered, though unanswered.
+            # 3. Messages of another user's start state, and those that the records name, in one pass over the records:
+            # some may be delivered, though unanswered.
             sql.execute(
-                "UPDATE settled SET code = ?, stray = 0 WHERE stray AND message IN"
-                " (SELECT message FROM mail WHERE event IN (?, ?, ?))",
-                (misdelivered, EVENT["accepted"], EVENT["saved"], EVENT["unsure"]),
+                "UPDATE settled SET code = ?, stray = 0 WHERE stray AND (substr(message, 1, 1) = ? OR message IN"
+                " (SELECT message FROM mail WHERE event IN (?, ?, ?)))",
+                (misdelivered, INITIAL.encode(), EVENT["accepted"], EVENT["saved"], EVENT["unsure"]),
             )
         boxes = sql.execute(
             "SELECT sum(why IS NULL), sum(why IS NOT NULL), sum(NOT complete), sum(messages), sum(unknown) FROM box"

@@ -54,7 +54,9 @@ class InitialMail(NamedTuple):
 class Expected:
     """The copies of a message that a mailbox must hold, and the folders from which one was `expunged`.
 
-    `surplus` of them were made by the server, as the records show. A message that is `strange` was never put there.
+    `surplus` of them were made by the server, as the records show; `filed` has the folders that should have
+    had none of these, where the server may have put one that is missing elsewhere. A message that is `strange` was
+    never put there.
     After a command that failed, the copies may be in other folders, `places`, and have other flags, but none is lost.
     `arrived`: its user has seen it, or it was there before. `given` are the flags that a copy has ever had.
     """
@@ -62,6 +64,7 @@ class Expected:
     copies: list[tuple[str, Flags]] = field(default_factory=list)
     expunged: tuple[str, ...] = ()
     surplus: int = 0
+    filed: tuple[str, ...] = ()
     strange: bool = False
     places: frozenset[str] = frozenset()
     arrived: bool = False
@@ -76,6 +79,7 @@ class Expected:
                 self.copies.remove(moved)
             elif folder not in self.places:  # the server has made a copy that its user has found
                 self.surplus += not self.strange
+                self.filed += () if self.strange else (folder,)
             return NONE
         taken = common(there)
         others = [copy for copy in self.copies if copy[0] != folder]

@@ -19,7 +19,8 @@ DELETED = "\\deleted"
 class HeldCopy(NamedTuple):
     """A message of this run or of the start state in a folder.
 
-    `flags` are in lower case, as `never_kept`, those that its folder keeps for no message. `fault`: that of its body.
+    `flags` are in lower case, as `never_kept`, those that a folder of the mailbox keeps for no message. `fault` is that
+    of its body.
     """
 
     message: str
@@ -150,9 +151,12 @@ def _misplaced(message: str, of: Expected, wanted: Counter[str], have: Counter[s
     both = min(len(missing), len(extra))
     for folder, place in zip(extra, missing, strict=False):
         yield Fault(Code.MAIL_MISFILED, message, folder, place)
+    filed = of.filed[: min(of.surplus, len(missing) - both)]
+    for folder, place in zip(filed, missing[both:], strict=False):
+        yield Fault(Code.MAIL_MISFILED, message, folder, place)
     for folder in missing[both + of.surplus :]:  # a copy too many may be gone again
         yield Fault(Code.MAIL_LOST, message, folder, under_way=folder == INBOX and not of.arrived)
-    for _ in range(of.surplus):
+    for _ in range(of.surplus - len(filed)):
         yield Fault(Code.MAIL_DUPLICATED, message, next(iter(have), INBOX))
     for folder in extra[both:]:
         again = not of.copies or folder in of.expunged

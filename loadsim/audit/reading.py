@@ -23,11 +23,12 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
     """Return the messages of a mailbox that is logged on, and the number of bounces by status. It is left as it is."""
     found: list[HeldCopy] = []
     bounces: Counter[str] = Counter()
+    never_kept: set[str] = set()  # by a folder: any message may have been there
     for folder in await mailbox.folders():
         if folder == manifest.FOLDER:
             continue
         stored = (await mailbox.listing([folder]))[folder]
-        never_kept = frozenset(flag.lower() for flag in USER_FLAGS if not mailbox.keeps(flag))
+        never_kept |= {flag.lower() for flag in USER_FLAGS if not mailbox.keeps(flag)}
         for message in stored:
             status = await bounce_status(account, mailbox, message)
             if status is not None:
@@ -42,8 +43,8 @@ async def read_mailbox(account: Account, mailbox: Provisioning, run: str) -> tup
                 if not fault and (text := texts[message.ref]) is not None and not has_digest(text, tag.body):
                     with_crlf = b"\r\n".join([*text.splitlines(), b""])
                     fault = Code.LINE_ENDS if has_digest(with_crlf, tag.body) else Code.MAIL_ALTERED
-                found.append(HeldCopy(tag.id, folder, message.flags, tag.sender, never_kept, fault))
-    return found, bounces
+                found.append(HeldCopy(tag.id, folder, message.flags, tag.sender, fault=fault))
+    return [each._replace(never_kept=frozenset(never_kept)) for each in found], bounces
 
 
 async def _texts(

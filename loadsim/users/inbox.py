@@ -36,6 +36,7 @@ class Inbox:
         self._old_mail = old_mail
         self._messages: dict[MessageRef, Header] = {}  # oldest first
         self._staying: dict[MessageRef, Header] = {}  # no longer among these, and perhaps in the Inbox
+        self._taken: set[str] = set()  # ids of messages that were listed
         self._renumbered: Counter[str] = Counter()  # copies by id, from before their references were void
         self._announced: deque[tuple[int, int]] = deque()  # messages not listed since, and when: earliest first
 
@@ -64,7 +65,10 @@ class Inbox:
         return tag is not None and 1 <= tag.sender <= self._users
 
     def take_in(self, headers: Sequence[Header], stamps: Sequence[int]) -> list[tuple[MessageTag, int]]:
-        """Take in listed messages, visible since `stamps`. Return the new ones of this run with their stamps."""
+        """Take in listed messages, visible since `stamps`. Return the new ones of this run with their stamps.
+
+        A second copy of a message is new, too, and remains unread.
+        """
         new = []
         for header, at_ns in zip(headers, stamps, strict=True):
             tag = header.tag
@@ -83,7 +87,9 @@ class Inbox:
             elif header.seen and self._old_mail:
                 continue
             self._messages[header.ref] = header
-            if not header.seen:
+            is_copy = tag.id in self._taken
+            self._taken.add(tag.id)
+            if not (header.seen or is_copy):  # its answer would have the Message-ID of the first one
                 self.unread.append(Unread(header, at_ns))
         return new
 
@@ -136,7 +142,7 @@ class Inbox:
         """Forget the references of all messages, which are listed again: those that are known are not new then."""
         known = (*self._messages.values(), *self._staying.values())
         self._renumbered += Counter(header.tag.id for header in known if header.tag)
-        for each in (self.unread, self.foreign, self._messages, self._staying):
+        for each in (self.unread, self.foreign, self._messages, self._staying, self._taken):
             each.clear()
 
     def excess(self) -> list[Header]:

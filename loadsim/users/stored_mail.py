@@ -53,7 +53,7 @@ class StoredMail:
         self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
         self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
         self._tried: Counter[tuple[str, str]] = Counter()  # folder and id, for each task that may have put it there
-        self.not_kept: set[Flag] = set()  # by a folder, as the server states
+        self.not_kept: set[Flag] = set()  # by a folder, as the server states: mail may have been there
         self._unlisted: set[str] = set()
         self._place: dict[MessageRef, str] = {}  # of messages that are browsed; others are in the Inbox
 
@@ -133,7 +133,7 @@ class StoredMail:
         """Take a list of the `newest` messages of a folder (None: of all), which holds a number of `messages`.
 
         Raises `ServerRefused` if it lacks or doubles messages, has others' ones, or if some are not whole, or lack
-        flags that the folder `keeps` and that they had at the start, when the user put them there, or by what is
+        flags that all folders `keep` and that they had at the start, when the user put them there, or by what is
         `known`. All are recorded. A list of all counts itself: no other mail, and no second copy, stands for a message.
         """
         if self._start is None:
@@ -158,13 +158,14 @@ class StoredMail:
             more = {message: max(folder.put[message], self._tried[name, message]) for message in doubled}
             doubled = [message for message in doubled if copies[message] > max(1, more[message] + (message in initial))]
             wanted = [*initial, *folder.put] if is_whole else ()
-        flags = {header.tag.id: header.flags for header in known if header.tag} | recent
+        flags = {header.ref: header.flags for header in known}
         at_start = (Flag.SEEN,) if name != INBOX else ()
         kept = {
             tag.id
             for header, tag in own
-            for needed in [flags.get(tag.id, at_start if tag.run == INITIAL_RUN else ())]
-            if not any(keeps(flag) for flag in {*needed} - header.flags - {Flag.FORWARDED})
+            for start in [at_start if tag.run == INITIAL_RUN else ()]
+            for needed in [flags.get(header.ref, recent.get(tag.id, start))]
+            if not {*needed} - header.flags - self.not_kept - {Flag.FORWARDED}
         }
         unflagged = [message for message in dict.fromkeys(tag.id for _, tag in own) if message not in kept]
         others = [] if folder.known else self._others(name, own)

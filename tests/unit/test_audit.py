@@ -328,6 +328,9 @@ UNSURE_EXPUNGE = [("left", "n1", DELETED_ITEMS), ("unsure", "n1", DELETED_ITEMS)
         ([*N1, ("seen", "n1", INBOX), ("deleted", "n1", DELETED_ITEMS)],
          [*KEPT, ("n1", INBOX, "S"), ("n1", DELETED_ITEMS, "S")], [(Code.MAIL_DUPLICATED, "n1", INBOX, "")]),
         ([*N1, ("seen", "n1", INBOX)], [*KEPT, ("n1", INBOX, "S")], [(Code.MAIL_DUPLICATED, "n1", INBOX, "")]),
+        # One that the server has put elsewhere, where its user has found it.
+        ([N1[0], ("left", "n1", "Folder 01"), ("moved", "n1", "Folder 02")], [*KEPT, ("n1", "Folder 02", "")],
+         [(Code.MAIL_MISFILED, "n1", "Folder 01", INBOX)]),
         # After a move that has failed, the message is in the source or in the target, and nowhere else.
         ([*N1, *UNSURE_MOVE], KEPT, [(Code.MAIL_LOST, "n1", INBOX, "")]),
         ([*N1, *UNSURE_MOVE], [*KEPT, ("n1", INBOX, "")], []),
@@ -445,6 +448,15 @@ def test_mail_of_senders_whose_records_are_lost_is_not_judged(tmp_path: Path) ->
             assert file.counts() == {Code.MAIL_UNEXPECTED: 1}
             assert file.settle([1]).unknown == 0
             assert file.counts() == {}
+
+
+def test_mail_of_the_start_state_of_another_user_is_misdelivered(tmp_path: Path) -> None:
+    expected = ExpectedMail(2, START)
+    there = [HeldCopy(one.message, one.folder, frozenset({"\\seen"} if one.seen else ()), 2) for one in START]
+    with open_audit_file(tmp_path / "a.sqlite", read_log(write_sample(tmp_path / "a.tlog"))) as file:
+        file.take(2, judge(expected, [*there, HeldCopy("iz", "Folder 01", frozenset(), sender=1)]))
+        assert file.settle([]).unknown == 0
+        assert file.counts() == {Code.MAIL_MISDELIVERED: 1}
 
 
 def test_an_interrupted_audit_goes_on_unless_there_are_more_records(tmp_path: Path) -> None:

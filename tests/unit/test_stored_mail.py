@@ -255,6 +255,9 @@ def test_a_flag_that_the_folder_does_not_keep_is_not_missed() -> None:
     stored.mail.look(FOLDER, shown, SCREEN, 2, keeps=lambda flag: flag != Flag.SEEN)
     assert not stored.missing
     assert stored.mail.not_kept == {Flag.SEEN}
+    stored.mail.put("Folder 02", "a", header("a", Flag.ANSWERED))
+    stored.mail.look("Folder 02", [header("a", Flag.ANSWERED)], SCREEN, 1)
+    assert not stored.missing
 
 
 @pytest.mark.parametrize(
@@ -275,8 +278,18 @@ def test_a_message_is_listed_as_it_was_stored(folder: str, found: Header, kind: 
     known = header("a", Flag.ANSWERED, Flag.SEEN, Flag.FORWARDED)
     stored.mail.put(folder, "a", known)
     with nullcontext() if kind == "" else pytest.raises(ServerRefused, match=kind):
-        stored.mail.look(folder, [found], 1, 1, [known])
+        stored.mail.look(folder, [found], 1, 1, [known._replace(ref=found.ref)])
     assert stored.missing == (["a"] if kind else [])
+
+
+def test_a_second_copy_has_flags_of_its_own() -> None:
+    """Of two copies that were delivered, one was read."""
+    stored = Stored(0)
+    first, second = header("a", Flag.SEEN), header("a")
+    for copy in (first, second):
+        stored.mail.put(INBOX, "a", copy)
+    stored.mail.look(INBOX, [first, second], None, 2, [first, second])
+    assert not stored.missing
 
 
 def test_a_folder_that_is_not_listed_is_a_failure_once() -> None:
