@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.dryrun.plan_cache import keep

@@ -9,13 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from loadsim.analysis.summary import Summary
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.campaign.file import RUNS, finished_summary, own_directory, resumed, write
 from loadsim.campaign.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
 from loadsim.campaign.runner import UNWATCHED, CampaignWatcher, Making, PlannedRun, Runner
 from loadsim.campaign.runs import VOID, CampaignRun
 from loadsim.capacity.capacity import Capacity, SearchTerms
 from loadsim.capacity.search import AGREEING, EVIDENCE, Settings, next_step
-from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError, RunInvalid

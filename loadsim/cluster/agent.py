@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.cluster.address import RUN_NAME
-from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.own_dask import PAGES_ADDRESS, Comm, Security, Status, Worker, WorkerPlugin, silence_dask
 from loadsim.cluster.worker_directory import connect, in_use, left_files, start_worker
 from loadsim.control_groups import usable_cores

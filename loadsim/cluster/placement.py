@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.cluster.prepare import Change
 from loadsim.engine.control import TO_A_MEMBER, Message, encode, message
 from loadsim.engine.coordinator import engines_for

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep
 from loadsim.dryrun.rounds import Progress

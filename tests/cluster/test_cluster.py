@@ -18,7 +18,7 @@ from patience import PATIENCE_S
 from workers import wait_for_end
 
 from bench.hosts import Host, hosts
-from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.cluster.worker_channels import worker_channels
 from loadsim.cluster.worker_directory import start_worker
 from loadsim.engine.snapshot import LiveSnapshot

@@ -20,8 +20,8 @@ from small_runs import loadsim, on, population_of, written
 from workers import wait_for_end
 
 import loadsim as package
+from loadsim.build_fingerprint import build_fingerprint, sources_digest
 from loadsim.cli import BAD_INPUT
-from loadsim.cluster.build_fingerprint import build_fingerprint, sources_digest
 from loadsim.cluster.placement import fingerprints
 from loadsim.cluster.prepare import INITIALISE, INSPECT, PhaseProgress, Preparation, combine
 from loadsim.engine.channel import Channel

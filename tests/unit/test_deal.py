@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.cluster.placement import ConnectedClient, assign_users, check_room, fit_clients
 from loadsim.errors import ConfigError
 

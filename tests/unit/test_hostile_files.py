@@ -11,8 +11,8 @@ import pytest
 import yaml
 from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
+from loadsim.build_fingerprint import build_fingerprint
 from loadsim.cli import BAD_INPUT, main
-from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.channel import FROM_A_WORKER, WorkerChannel
 from loadsim.cluster.placement import fit_clients
 from loadsim.cluster.reliable_channel import ReliableChannel

@@ -7,7 +7,7 @@ from pathlib import Path
 from loadsim.files import sources_digest
 from loadsim.version import __version__
 
-_PACKAGE = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parent
 
 
 def build_fingerprint(package: Path = _PACKAGE) -> str:
