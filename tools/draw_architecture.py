@@ -41,6 +41,7 @@ PACKAGES = {  # the column, and what the package has
     "timinglog": (2, "the file format"),
     "model": (1.5, "data, pure functions"),
     "findings": (1.5, "codes and sentences"),
+    "processes": (2.5, "signals, limits, loop"),
 }
 """No arrow runs down through a box: one that skips a row needs its column free there."""
 

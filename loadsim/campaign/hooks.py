@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from loadsim.campaign.runs import HookResult
-from loadsim.engine.signals import delayed_signals
 from loadsim.errors import ConfigError, printable
 from loadsim.model.suite import Hook
 from loadsim.monitor.bounded_command import SBIN
+from loadsim.processes.signals import delayed_signals
 
 KILLED_S = 5.0
 """The time limit for the exit of a killed command."""

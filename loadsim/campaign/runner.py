@@ -15,11 +15,11 @@ from loadsim.campaign.file import HOOKS, RUNS, finished_summary, set_aside, writ
 from loadsim.campaign.hooks import run_hook
 from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
 from loadsim.campaign.runs import LONGEST_FAILURE, Campaign, CampaignRun, HookResult
-from loadsim.engine.signals import handled_by, noticed_signals
 from loadsim.errors import ConfigError, RunInvalid, printable
 from loadsim.findings.severity import Cause
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Hook
+from loadsim.processes.signals import handled_by, noticed_signals
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import SILENT, Watcher
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from loadsim.cli.live.stderr_lines import print_line
-from loadsim.engine.signals import ended_by_signals
 from loadsim.errors import ConfigError, LoadSimError, RunInvalid, machine_failures, printable
 from loadsim.passwords import blot_command_line
+from loadsim.processes.signals import ended_by_signals
 from loadsim.version import __version__
 
 BAD_INPUT = 2

@@ -8,8 +8,8 @@ import sys
 from loadsim.cli.live.progress import shown_progress
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_scenario, given_scenario
-from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, printable
+from loadsim.processes.event_loop import run
 from loadsim.provisioning.clean import Cleaned, clean, describe
 from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.sessions import services_of

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from loadsim.cli.options import add_cluster, cluster_access, print_with_time
 from loadsim.cluster.address import CLIENT_NAME
-from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.files import locked
+from loadsim.processes.event_loop import calls_on_signal, run
 
 if TYPE_CHECKING:
     from loadsim.cluster.security import Access
@@ -68,7 +68,7 @@ def _own_directory(runs: Path) -> Iterator[Path]:
 
 async def _join_until_signal(access: Access, name: str, runs: Path) -> None:
     from loadsim.cluster.join import join_forever
-    from loadsim.engine.event_loop import background_tasks
+    from loadsim.processes.event_loop import background_tasks
 
     stop = asyncio.Event()
     with calls_on_signal(stop.set):

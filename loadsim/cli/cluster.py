@@ -15,9 +15,9 @@ from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.options import add_certs, add_cluster, cluster_access, needs_dask, print_with_time
 from loadsim.cli.shown_answer import add_wide, shown
 from loadsim.cluster.address import DEFAULT_PORT, LOOPBACK, ControlAddress
-from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
+from loadsim.processes.event_loop import calls_on_signal, run
 from loadsim.report.answer import describe_answer
 from loadsim.report.text import table
 

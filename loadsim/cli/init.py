@@ -8,9 +8,9 @@ import sys
 from loadsim.cli.live.progress import shown_progress
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_scenario, given_scenario
-from loadsim.engine.event_loop import run
 from loadsim.model.ports import Services
 from loadsim.model.workload import Workload
+from loadsim.processes.event_loop import run
 from loadsim.protocols.registry import check_protocols
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.initialise import Initialised, initialise

@@ -21,9 +21,9 @@ from loadsim.build_fingerprint import build_fingerprint
 from loadsim.cluster.address import RUN_NAME
 from loadsim.cluster.own_dask import PAGES_ADDRESS, Comm, Security, Status, Worker, WorkerPlugin, silence_dask
 from loadsim.cluster.worker_directory import connect, in_use, left_files, start_worker
-from loadsim.control_groups import usable_cores
 from loadsim.engine.control import LONGEST_LINE_OF_A_MEMBER_BYTES
 from loadsim.errors import ConfigError
+from loadsim.processes.control_groups import usable_cores
 
 ATTEND = "loadsim_attend"
 DESCRIBE = "loadsim_describe"

@@ -15,8 +15,8 @@ from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.engine.channel import Channel
 from loadsim.engine.control import Message, Refused, decode, encode, message
 from loadsim.engine.coordinator import READY_LIMIT_S
-from loadsim.engine.event_loop import task_group
 from loadsim.errors import ConfigError
+from loadsim.processes.event_loop import task_group
 from loadsim.provisioning.initialise import INITIALISE, INSPECT, Initialised
 
 CHECK = "check"

@@ -37,10 +37,8 @@ from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import Message, Over, Refused, Stop, decode, encode
 from loadsim.engine.coordinator import Coordinator, start_engine
 from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.engine.event_loop import background_tasks, calls_on_signal
 from loadsim.engine.health import check_proc
 from loadsim.engine.participant import RemoteControl
-from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
 from loadsim.model.population import further_connections
 from loadsim.model.workload import Workload
@@ -48,6 +46,8 @@ from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes, sampled
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
+from loadsim.processes.event_loop import background_tasks, calls_on_signal
+from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import inspect, restore

@@ -15,8 +15,8 @@ from loadsim.cluster.own_dask import Comm, send_recv
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.engine.channel import Channel
 from loadsim.engine.coordinator import MemberAssignment
-from loadsim.engine.event_loop import background_tasks, task_group
 from loadsim.errors import ConfigError
+from loadsim.processes.event_loop import background_tasks, task_group
 
 ATTEMPTS = 3
 """Attempts at the first reading of a client's clock: many clients on one machine all start at the same time."""

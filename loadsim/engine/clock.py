@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
 
-from loadsim.engine.event_loop import run
+from loadsim.processes.event_loop import run
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

@@ -40,10 +40,10 @@ from loadsim.engine.control import (
     encode,
 )
 from loadsim.engine.event_log import Events
-from loadsim.engine.event_loop import task_group
 from loadsim.engine.snapshot import PHASES, LiveSnapshot, of_a_lost_engine, total
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment
+from loadsim.processes.event_loop import task_group
 from loadsim.timinglog.facts import EarlyEnd
 
 USERS_PER_ENGINE = 15_000

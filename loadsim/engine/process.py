@@ -24,7 +24,6 @@ from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import TO_A_MEMBER, Message, Over, Refused, decode, encode, message
 from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
-from loadsim.engine.event_loop import fastest_loop
 from loadsim.engine.participant import RemoteControl
 from loadsim.errors import ConfigError, machine_failures
 from loadsim.model.content.compose import Contents
@@ -33,6 +32,7 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.state_checks import StateChecks
 from loadsim.model.workload import Workload
+from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols.registry import open_companions, open_drivers
 from loadsim.protocols.sasl.choice import used_methods
 from loadsim.timinglog.writer import TimingLogWriter

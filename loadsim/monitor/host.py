@@ -15,13 +15,13 @@ from typing import Any
 
 import psutil
 
-from loadsim.engine.event_loop import background_tasks
 from loadsim.engine.run_log import RunLog
 from loadsim.model.ports import Clock
 from loadsim.monitor.host_probe import ReadText, read_proc
 from loadsim.monitor.system.core_times import core_times
 from loadsim.monitor.system.filesystems import run_storage
 from loadsim.monitor.system.wall_clock import clock_facts
+from loadsim.processes.event_loop import background_tasks
 from loadsim.timinglog.writer import TimingLogWriter
 
 LOG_NAME = "machine"

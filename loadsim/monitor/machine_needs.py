@@ -17,8 +17,6 @@ from pathlib import Path
 
 import psutil
 
-from loadsim.control_groups import memory_limits, usable_cores
-from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
 from loadsim.findings.formats import count, data_size
 from loadsim.model.documents.scenario_document import EMBEDDED
@@ -29,6 +27,8 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
 from loadsim.model.workload import Workload
 from loadsim.monitor.server_discovery import is_own
+from loadsim.processes.control_groups import memory_limits, usable_cores
+from loadsim.processes.rlimits import open_files_needed
 from loadsim.provisioning.planned_size import mailbox_bytes
 from loadsim.timinglog.planned_load import PlannedLoad
 

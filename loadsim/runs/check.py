@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loadsim.engine.event_loop import run
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.scenario import Scenario
@@ -18,6 +17,7 @@ from loadsim.model.workload import Workload
 from loadsim.monitor.collector import Collector
 from loadsim.monitor.monitor_log import read_monitor_log
 from loadsim.monitor.server_banner import greetings
+from loadsim.processes.event_loop import run
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.server_check import WAIT_S, check_server

@@ -32,7 +32,6 @@ from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl, encode
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
-from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.documents.scenario_server import Server
@@ -42,6 +41,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.monitor.collector import collected
 from loadsim.monitor.machine_needs import LOG_BYTES_PER_TASK
+from loadsim.processes.event_loop import calls_on_signal, run
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of

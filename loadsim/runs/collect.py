@@ -8,8 +8,8 @@ from pathlib import Path
 from loadsim.cluster.collect import check_run, collect
 from loadsim.cluster.controller import cluster_at
 from loadsim.cluster.security import Access
-from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.processes.event_loop import run
 from loadsim.runs.directory import make_directories, path_component, remove_empty
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher

@@ -16,10 +16,8 @@ from loadsim.engine.abort import AbortCheck, ended_by
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
-from loadsim.engine.event_loop import calls_on_signal, fastest_loop, run
 from loadsim.engine.health import check_proc
 from loadsim.engine.process import Begin, begins_of
-from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
 from loadsim.findings.formats import length
@@ -34,6 +32,8 @@ from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.machine_needs import check_memory, shortages
 from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
 from loadsim.plugins import printing_to_stderr
+from loadsim.processes.event_loop import calls_on_signal, fastest_loop, run
+from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise

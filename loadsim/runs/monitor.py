@@ -16,7 +16,6 @@ from io import FileIO
 from typing import Any
 
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.event_loop import background_tasks, calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
 from loadsim.model.terms import MONITOR_NAME
@@ -26,6 +25,7 @@ from loadsim.monitor.probes import check_probes, open_probes, sampled
 from loadsim.monitor.server_discovery import addresses_of, find_server, listening
 from loadsim.monitor.system.wall_clock import clock_facts, wall_clock_sample
 from loadsim.plugins import printing_to_stderr
+from loadsim.processes.event_loop import background_tasks, calls_on_signal, run
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.header import MONITOR
 

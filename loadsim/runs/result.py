@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.engine.signals import handled_by
 from loadsim.errors import LogError, RunInvalid
+from loadsim.processes.signals import handled_by
 from loadsim.report.answer import describe_answer
 from loadsim.report.text import to_text
 from loadsim.runs.watcher import Watcher

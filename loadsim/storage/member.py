@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from loadsim.engine.channel import coordinator_lines, own_pipes
-from loadsim.engine.event_loop import background_tasks, run
-from loadsim.engine.signals import ended_by_signals
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.processes.event_loop import background_tasks, run
+from loadsim.processes.signals import ended_by_signals
 from loadsim.storage.runs import Others, test_disks
 from loadsim.storage.scenario import read_storage
 

@@ -14,8 +14,8 @@ from loadsim.cluster.agent import TEST_STORAGE
 from loadsim.cluster.controller import Cluster, cluster_at
 from loadsim.cluster.placement import fit_clients
 from loadsim.cluster.security import Access
-from loadsim.engine.event_loop import background_tasks, calls_on_signal, run, task_group
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.processes.event_loop import background_tasks, calls_on_signal, run, task_group
 from loadsim.runs.directory import create_directory, discard
 from loadsim.storage.member import STOP
 from loadsim.storage.recording import RECORDING

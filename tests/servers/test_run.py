@@ -344,7 +344,7 @@ def test_too_few_open_files_are_refused_with_what_helps(tmp_path: Path) -> None:
 def test_a_soft_limit_of_open_files_is_raised() -> None:
     """As far as the users need it and the hard limit allows; never lowered."""
     asked = (
-        "import resource; from loadsim.engine.rlimits import raise_open_file_limit;"
+        "import resource; from loadsim.processes.rlimits import raise_open_file_limit;"
         "raise_open_file_limit(3); few = resource.getrlimit(resource.RLIMIT_NOFILE);"
         "raise_open_file_limit(40); print(few, resource.getrlimit(resource.RLIMIT_NOFILE))"
     )

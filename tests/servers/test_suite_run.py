@@ -16,10 +16,10 @@ from patience import PATIENT_CRITERIA
 from small_runs import kill_in_run, loadsim, on, population_of, written
 
 from loadsim.campaign.runner import CampaignWatcher, Interrupted
-from loadsim.engine.signals import ended_by_signals
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import load_scenario
 from loadsim.model.suite import load_suite
+from loadsim.processes.signals import ended_by_signals
 from loadsim.runs.watcher import Stage, Watcher
 from loadsim.suite.runs import run_suite
 

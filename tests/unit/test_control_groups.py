@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadsim.control_groups import memory_limits, usable_cores
+from loadsim.processes.control_groups import memory_limits, usable_cores
 
 MI = 1 << 20
 

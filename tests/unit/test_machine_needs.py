@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from loadsim.cli import main
-from loadsim.engine.rlimits import FILES_PER_USER, OTHER_FILES
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
@@ -23,6 +22,7 @@ from loadsim.monitor.machine_needs import (
     resources_for,
     shortages,
 )
+from loadsim.processes.rlimits import FILES_PER_USER, OTHER_FILES
 from loadsim.timinglog.planned_load import PlannedLoad
 
 NEEDS = Needs(

@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from loadsim.engine.channel import start_process
-from loadsim.engine.event_loop import LoopFactory, fastest_loop
+from loadsim.processes.event_loop import LoopFactory, fastest_loop
 
 
 def test_lines_for_a_process_that_has_ended_are_no_complaints(

@@ -10,7 +10,6 @@ import yaml
 from small_runs import written
 from virtual_runs import NOWHERE, contents
 
-from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError
 from loadsim.model.documents.yaml_reader import known
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, load_program
@@ -18,6 +17,7 @@ from loadsim.model.partition import all_users
 from loadsim.model.population import further_connections
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
+from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.protocols.registry import check_protocols, open_companions, open_drivers
 from loadsim.provisioning.preflight import too_few_ports
 from loadsim.runs.log_header import run_header

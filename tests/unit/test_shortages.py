@@ -17,7 +17,6 @@ from imap_script import PATIENCE_S, Ear
 from mailservers import numbered_accounts
 
 from loadsim.engine.channel import start_process
-from loadsim.engine.event_loop import fastest_loop
 from loadsim.errors import (
     SHORTAGES,
     ConfigError,
@@ -29,6 +28,7 @@ from loadsim.errors import (
 )
 from loadsim.model.documents.scenario_sections import Client
 from loadsim.model.ports import Endpoint, Services
+from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols import connect
 from loadsim.protocols.error_mapping import again, failing_as, own_failure, shortage
 from loadsim.protocols.registry import open_driver

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from imap_script import PATIENCE_S, Ear
 from mailservers import StartEmbedded, numbered_accounts
 
-from loadsim.engine.event_loop import fastest_loop
 from loadsim.errors import ConfigError
 from loadsim.model.documents.scenario_sections import Client
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols.connect import bound_socket, connect
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.preflight import check_ports, check_sources, too_few_ports

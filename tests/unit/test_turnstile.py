@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.engine.event_loop import fastest_loop
 from loadsim.engine.fair_queue import FairQueue
 from loadsim.model.ports import Endpoint
+from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols.connect import connected_socket
 
 

@@ -20,7 +20,7 @@ from threading import BoundedSemaphore, Thread
 from typing import Any
 
 from loadsim.cli.web.view import PageView
-from loadsim.engine.signals import handled_by
+from loadsim.processes.signals import handled_by
 from loadsim.report.html import hashed
 from loadsim.report.style import STYLE
 

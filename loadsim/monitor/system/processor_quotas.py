@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
-from loadsim.control_groups import MOUNTED, groups_of
+from loadsim.processes.control_groups import MOUNTED, groups_of
 
 FIND_EACH_NS = 30 * 10**9
 """A group that processes joined, or a quota that was set, is found at most this late."""

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from loadsim.engine.signals import handled_by
+from loadsim.processes.signals import handled_by
 
 T = TypeVar("T")
 
