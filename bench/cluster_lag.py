@@ -31,8 +31,8 @@ from bench.processes import LONGEST_S, Cpus, short_directory, summary
 from bench.runs import USERS, loadsim, on_null_server, score_of, scored, written
 from loadsim.analysis.statistics.comparison import one_critical_t
 from loadsim.analysis.statistics.nearest_rank import percentile
+from loadsim.documents.yaml_reader import known
 from loadsim.errors import ConfigError
-from loadsim.model.documents.yaml_reader import known
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario

@@ -40,6 +40,7 @@ PACKAGES = {  # the column, and what the package has
     "users": (1, "tasks and activities"),
     "timinglog": (2, "the file format"),
     "model": (1.5, "data, pure functions"),
+    "documents": (1.5, "YAML and JSON, checked"),
     "findings": (1.5, "codes and sentences"),
     "processes": (2.5, "signals, limits, loop"),
 }

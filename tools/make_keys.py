@@ -19,10 +19,10 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from loadsim.analysis.figures import Figures
+from loadsim.documents.schema import NAME_OR_PATH
+from loadsim.documents.typed import ReadAs, Reads, keys_of
 from loadsim.model.criteria import DEFAULT
 from loadsim.model.documents.scenario_document import ScenarioDocument
-from loadsim.model.documents.schema import NAME_OR_PATH
-from loadsim.model.documents.typed import ReadAs, Reads, keys_of
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.profile import Profile
 from loadsim.model.run_times import seconds

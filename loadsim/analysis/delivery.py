@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.clocks.correction import ControllerClock, controller_clock
-from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.score import Times
+from loadsim.documents.json_values import INLINE
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity

@@ -12,13 +12,13 @@ from loadsim.analysis.companions import Companions
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
 from loadsim.analysis.generator.per_client import ClientFigures
-from loadsim.analysis.json_values import INLINE, OPTIONAL
 from loadsim.analysis.load import Load
 from loadsim.analysis.probes.resources import Resource
 from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.score import CommandFigures, Coverage, DriverFigures, InboxFigures, TaskFigures
 from loadsim.analysis.statistics.intervals import Bounds
 from loadsim.analysis.throughput import Throughput
+from loadsim.documents.json_values import INLINE, OPTIONAL
 from loadsim.model.terms import Window
 
 

@@ -24,7 +24,6 @@ from loadsim.analysis.generator.health import EngineHealth
 from loadsim.analysis.generator.lateness import late_at_most
 from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
-from loadsim.analysis.json_values import to_json
 from loadsim.analysis.probes.monitors import monitor_findings
 from loadsim.analysis.probes.reasons import with_probe_reasons
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
@@ -34,6 +33,7 @@ from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Verdict, by_severity, judge, limits_of, relaxed_limits
+from loadsim.documents.json_values import to_json
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding

@@ -11,9 +11,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, TypeVar
 
-from loadsim.analysis.json_values import to_json
 from loadsim.analysis.summary import Summary
 from loadsim.campaign.runs import DAMAGED, Campaign, CampaignRun
+from loadsim.documents.json_values import to_json
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import locked, mode_at, read_text
 from loadsim.findings.severity import Cause

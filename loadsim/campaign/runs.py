@@ -13,15 +13,15 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.criteria import judged
 from loadsim.analysis.generator.limits import STOLEN_SHARE
-from loadsim.analysis.json_values import INFINITE
 from loadsim.analysis.probes.resources import HOST, Resource, kind_of
 from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.verdict import Verdict, server_failed
+from loadsim.documents.json_values import INFINITE
+from loadsim.documents.typed import Reads, value_of
 from loadsim.errors import LogError
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Cause, Severity
-from loadsim.model.documents.typed import Reads, value_of
 from loadsim.model.terms import MOST_USERS
 
 Result = Literal["passed", "failed", "undecided", "generator", "void"]

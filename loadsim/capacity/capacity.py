@@ -8,14 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
-from loadsim.analysis.json_values import to_json
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, VOID, CampaignRun, Findings
 from loadsim.capacity.search import Found, Settings, StoppedBy, interval
+from loadsim.documents.json_values import to_json
+from loadsim.documents.typed import value_of
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.findings.next_step import next_step
-from loadsim.model.documents.typed import value_of
 from loadsim.model.terms import MOST_USERS
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.json_values import to_json
 from loadsim.analysis.summary import Tone
 from loadsim.cli.junit import junit_file
 from loadsim.cli.live.progress import shown_share
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.cli.shown_answer import shown
+from loadsim.documents.json_values import to_json
 from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding

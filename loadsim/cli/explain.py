@@ -7,9 +7,9 @@ import sys
 
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.show import as_list
+from loadsim.documents.schema import with_nearest
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
-from loadsim.model.documents.schema import with_nearest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

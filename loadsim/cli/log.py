@@ -12,10 +12,10 @@ from loadsim.cli import BAD_INPUT
 from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import add_wide, shown
+from loadsim.documents.yaml_reader import read_yaml
 from loadsim.errors import LogError, printable
 from loadsim.files import read_text
 from loadsim.findings.catalogue import Code
-from loadsim.model.documents.yaml_reader import read_yaml
 from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.exports import CSV_KINDS, export_csv
 from loadsim.timinglog.file import open_log

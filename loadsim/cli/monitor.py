@@ -8,9 +8,9 @@ from typing import Any
 
 from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.options import add_ports, add_set
+from loadsim.documents.yaml_reader import Origin, override, parse
 from loadsim.errors import ConfigError
 from loadsim.model.documents.scenario_sections import Probes
-from loadsim.model.documents.yaml_reader import Origin, override, parse
 from loadsim.model.ports import Endpoint, Services
 from loadsim.runs.monitor import watch_server
 

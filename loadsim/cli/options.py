@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cluster.address import LOOPBACK, control_address
+from loadsim.documents.schema import PositiveDuration
+from loadsim.documents.typed import Wrong, value_of
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
-from loadsim.model.documents.schema import PositiveDuration
-from loadsim.model.documents.typed import Wrong, value_of
 from loadsim.model.host_port import host_and_port
 
 if TYPE_CHECKING:

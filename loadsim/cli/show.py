@@ -7,9 +7,9 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
+from loadsim.documents.schema import with_nearest
+from loadsim.documents.yaml_reader import known, shipped
 from loadsim.errors import ConfigError
-from loadsim.model.documents.schema import with_nearest
-from loadsim.model.documents.yaml_reader import known, shipped
 
 WIDTH = 80
 """Columns of a list."""

@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 
-from loadsim.analysis.json_values import to_json
 from loadsim.analysis.recorded_run import read_run
 from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import shown
+from loadsim.documents.json_values import to_json
 from loadsim.size.document import describe_sizing
 from loadsim.size.sizing import size
 

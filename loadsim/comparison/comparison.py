@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import TaskFigures
 from loadsim.analysis.statistics.comparison import ALPHA, Decision, Difference, Sampled, compare, enough_runs
@@ -29,6 +28,7 @@ from loadsim.comparison.decision import (
 from loadsim.comparison.failure_rates import Counts, FailureRates, Side, more_failures
 from loadsim.comparison.obstacles import check_distinct, complaints, unequal_conditions, warnings_of
 from loadsim.comparison.run_order import alternate, stretch
+from loadsim.documents.json_values import INLINE, OPTIONAL, to_json
 from loadsim.errors import ConfigError, ConfigErrors
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, Shared, finding, shared

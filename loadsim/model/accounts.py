@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from loadsim.documents.schema import Text
+from loadsim.documents.typed import Reads, mismatch, show, strict
+from loadsim.documents.yaml_reader import Origin, resolve_path
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.documents.schema import Text
-from loadsim.model.documents.typed import Reads, mismatch, show, strict
-from loadsim.model.documents.yaml_reader import Origin, resolve_path
 from loadsim.model.log_on import Pattern, fill, is_pattern
 from loadsim.model.ports import Account
 from loadsim.passwords import from_environment, from_file, open_to_others

@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from loadsim.documents.schema import Amount, Count, Share, Size
+from loadsim.documents.typed import nearest, show
+from loadsim.documents.yaml_reader import Key, Origin, Problems, merge, parse
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.findings.formats import unit_of
-from loadsim.model.documents.schema import Amount, Count, Share, Size
-from loadsim.model.documents.typed import nearest, show
-from loadsim.model.documents.yaml_reader import Key, Origin, Problems, merge, parse
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, make_dataclass
 from functools import lru_cache
 from typing import Annotated, Any
 
-from loadsim.model.documents.schema import Amount, Count, Milliseconds, Size
-from loadsim.model.documents.typed import ReadAs, mismatch, strict
+from loadsim.documents.schema import Amount, Count, Milliseconds, Size
+from loadsim.documents.typed import ReadAs, mismatch, strict
 
 
 @lru_cache(maxsize=1024)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from loadsim.documents.schema import with_nearest
+from loadsim.documents.typed import show
+from loadsim.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
 from loadsim.model.documents.scenario_sections import Client, GroupSection, ListsSection
 from loadsim.model.documents.scenario_server import Server
-from loadsim.model.documents.schema import with_nearest
-from loadsim.model.documents.typed import show
-from loadsim.model.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
 from loadsim.model.mail_program import MailProgram, load_program, module_name
 from loadsim.model.profile import Profile, load_profile
 from loadsim.model.run_times import seconds

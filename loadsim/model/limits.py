@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from loadsim.model.documents.schema import Amount, Count, Duration, PositiveDuration, Share
-from loadsim.model.documents.typed import strict
+from loadsim.documents.schema import Amount, Count, Duration, PositiveDuration, Share
+from loadsim.documents.typed import strict
 
 
 @strict

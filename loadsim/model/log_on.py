@@ -6,8 +6,8 @@ import re
 import shlex
 from typing import Annotated
 
-from loadsim.model.documents.schema import text
-from loadsim.model.documents.typed import Reads, mismatch
+from loadsim.documents.schema import text
+from loadsim.documents.typed import Reads, mismatch
 
 TOKEN_METHODS = ("oauthbearer", "xoauth2")
 """Methods whose secret is a token (RFC 7628; Google's and Microsoft's XOAUTH2)."""

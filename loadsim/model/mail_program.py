@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from loadsim.model.documents.schema import PositiveDuration, Switch, matching, whole, word
-from loadsim.model.documents.typed import Reads, mismatch, mismatches, show, strict
-from loadsim.model.documents.yaml_reader import known, located, parse, read_document
+from loadsim.documents.schema import PositiveDuration, Switch, matching, whole, word
+from loadsim.documents.typed import Reads, mismatch, mismatches, show, strict
+from loadsim.documents.yaml_reader import known, located, parse, read_document
 from loadsim.model.message_tag import HEADER
 
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")

@@ -11,9 +11,9 @@ from itertools import accumulate
 from statistics import NormalDist
 from typing import Annotated, Any
 
+from loadsim.documents.schema import Positive, Share, Size, whole
+from loadsim.documents.typed import Reads, mismatch, show, strict, value_of
 from loadsim.model.distribution import CountDistribution, Distribution
-from loadsim.model.documents.schema import Positive, Share, Size, whole
-from loadsim.model.documents.typed import Reads, mismatch, show, strict, value_of
 
 LEAST_BYTES = 1024
 """The smallest message: its header has some 600 bytes."""

@@ -11,10 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
-from loadsim.errors import MOST_SHOWN
-from loadsim.files import real_path
-from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
-from loadsim.model.documents.schema import (
+from loadsim.documents.schema import (
     Amount,
     Count,
     Duration,
@@ -25,8 +22,8 @@ from loadsim.model.documents.schema import (
     Text,
     with_nearest,
 )
-from loadsim.model.documents.typed import Reads, Wrong, mismatch, mismatches, show, strict
-from loadsim.model.documents.yaml_reader import (
+from loadsim.documents.typed import Reads, Wrong, mismatch, mismatches, show, strict
+from loadsim.documents.yaml_reader import (
     Origin,
     expected_file,
     known,
@@ -37,6 +34,9 @@ from loadsim.model.documents.yaml_reader import (
     read_document,
     shipped,
 )
+from loadsim.errors import MOST_SHOWN
+from loadsim.files import real_path
+from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.model.ports import ALL_TASKS
 from loadsim.model.records import SPANS
 

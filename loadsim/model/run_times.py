@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadsim.documents.schema import LONGEST_S
+from loadsim.documents.yaml_reader import Origin
 from loadsim.findings.formats import length
 from loadsim.model.documents.scenario_sections import RunSection
-from loadsim.model.documents.schema import LONGEST_S
-from loadsim.model.documents.yaml_reader import Origin
 from loadsim.model.profile import Profile
 from loadsim.model.terms import CANONICAL, STRESS
 

@@ -13,6 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+from loadsim.documents.schema import with_nearest
+from loadsim.documents.yaml_reader import Origin, Problems, located, override, parse, read_document, write_yaml
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.accounts import (
@@ -36,8 +38,6 @@ from loadsim.model.criteria import (
 from loadsim.model.documents.scenario_document import EMBEDDED, ScenarioDocument
 from loadsim.model.documents.scenario_sections import AbortOn, Client, ListsSection, Losses
 from loadsim.model.documents.scenario_server import Server, insecure, resolve_server, server_document
-from loadsim.model.documents.schema import with_nearest
-from loadsim.model.documents.yaml_reader import Origin, Problems, located, override, parse, read_document, write_yaml
 from loadsim.model.groups import (
     Group,
     check_profiles,

@@ -12,19 +12,9 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from loadsim.model.documents.schema import (
-    Count,
-    Duration,
-    Positive,
-    PositiveDuration,
-    Share,
-    Switch,
-    Text,
-    matching,
-    whole,
-)
-from loadsim.model.documents.typed import Reads, mismatch, show, strict
-from loadsim.model.documents.yaml_reader import Origin, Problems, known, locate, located, parse, read_document
+from loadsim.documents.schema import Count, Duration, Positive, PositiveDuration, Share, Switch, Text, matching, whole
+from loadsim.documents.typed import Reads, mismatch, show, strict
+from loadsim.documents.yaml_reader import Origin, Problems, known, locate, located, parse, read_document
 from loadsim.model.draws import draw
 from loadsim.model.terms import MOST_USERS
 

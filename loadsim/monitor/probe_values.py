@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import re
 
+from loadsim.documents.typed import show
 from loadsim.errors import ConfigError
-from loadsim.model.documents.typed import show
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 

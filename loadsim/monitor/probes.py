@@ -20,9 +20,9 @@ from inspect import signature
 from typing import Any
 
 from loadsim.analysis.probes.statistics import FIGURES, PROBE
+from loadsim.documents.schema import with_nearest
 from loadsim.engine.run_log import RunLog
 from loadsim.errors import ConfigError, together
-from loadsim.model.documents.schema import with_nearest
 from loadsim.model.ports import Clock, Probe, Services
 from loadsim.model.terms import FIGURE_NAME
 from loadsim.monitor.system.cpu_affinity import leave_real_time_priority

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from loadsim.documents.schema import with_nearest
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.criteria import planned_tasks
 from loadsim.model.documents.scenario_server import Server
-from loadsim.model.documents.schema import with_nearest
 from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.plugin_reports import CheckedDriver
 from loadsim.model.ports import SERVICES, Driver, Services

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Self
 
-from loadsim.model.documents.typed import Within, Wrong, closed
+from loadsim.documents.typed import Within, Wrong, closed
 
 LEASE_S = 1800
 """A holder that has not renewed its hold for this long has crashed."""

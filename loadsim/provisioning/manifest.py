@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Annotated, Any, NamedTuple
 
+from loadsim.documents.typed import Row, closed, value_of
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
-from loadsim.model.documents.typed import Row, closed, value_of
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, has_digest, initial_id
 from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Provisioning, Stored
 from loadsim.model.workload import may_be_made

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loadsim.campaign.runs import DECIDING
-from loadsim.model.documents.yaml_reader import read_document
+from loadsim.documents.yaml_reader import read_document
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import FAILED, PASSED, Block, Document, Listing, Section, table_of
 from loadsim.storage.document import TONES, describe_storage, result_word, setting, verdict_words

@@ -9,20 +9,10 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Annotated, Any
 
+from loadsim.documents.schema import Amount, Duration, Positive, PositiveDuration, Share, Size, Switch, Text, whole
+from loadsim.documents.typed import mismatch, strict
+from loadsim.documents.yaml_reader import Origin, located, override, parse, read_document
 from loadsim.errors import ConfigError
-from loadsim.model.documents.schema import (
-    Amount,
-    Duration,
-    Positive,
-    PositiveDuration,
-    Share,
-    Size,
-    Switch,
-    Text,
-    whole,
-)
-from loadsim.model.documents.typed import mismatch, strict
-from loadsim.model.documents.yaml_reader import Origin, located, override, parse, read_document
 from loadsim.model.suite import Name
 from loadsim.plugins import names, plugin
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 
+from loadsim.documents.yaml_reader import Problems, read_yaml
 from loadsim.errors import ConfigError, together
 from loadsim.model.criteria import refuse_monitors
 from loadsim.model.documents.scenario_document import EMBEDDED
-from loadsim.model.documents.yaml_reader import Problems, read_yaml
 from loadsim.model.population import resized
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import Cell, Suite

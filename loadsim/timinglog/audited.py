@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+from loadsim.documents.typed import Reads, Wrong
 from loadsim.errors import LogError
 from loadsim.files import open_file
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.findings.severity import Severity
-from loadsim.model.documents.typed import Reads, Wrong
 from loadsim.model.message_tag import AUTOMATIC_REPLY
 from loadsim.timinglog.documents import Count, read_as, read_document
 

@@ -16,8 +16,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
+from loadsim.documents.typed import show
 from loadsim.errors import LogError
-from loadsim.model.documents.typed import show
 from loadsim.timinglog.documents import read_document
 
 MAGIC = b"LSTLOG\r\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, TypeVar
 
+from loadsim.documents.typed import LONGEST_SHOWN, Reader, Within, Wrong, show, value_of
 from loadsim.errors import LogError, printable
 from loadsim.findings.finding import GREATEST
-from loadsim.model.documents.typed import LONGEST_SHOWN, Reader, Within, Wrong, show, value_of
 from loadsim.model.terms import MOST_USERS
 
 T = TypeVar("T")

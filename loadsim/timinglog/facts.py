@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
+from loadsim.documents.typed import Within, Wrong, show
 from loadsim.errors import LogError
-from loadsim.model.documents.typed import Within, Wrong, show
 from loadsim.model.state_checks import Violation
 from loadsim.timinglog.documents import Count, Instant_ns, Length_ns, Seconds, read_as
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from loadsim.documents.typed import show
 from loadsim.errors import LogError, printable
 from loadsim.files import open_file
-from loadsim.model.documents.typed import show
 from loadsim.timinglog import container
 from loadsim.timinglog.documents import read_document
 from loadsim.timinglog.facts import LogFacts, read_facts

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
+from loadsim.documents.typed import Reads, Row, Within, Wrong, show
 from loadsim.errors import LogError
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Severity
 from loadsim.model.criteria import DEFAULT, LIMITS
-from loadsim.model.documents.typed import Reads, Row, Within, Wrong, show
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.terms import MONITOR_NAME, MOST_USERS, FaultOnPurpose, Window
 from loadsim.timinglog.documents import (

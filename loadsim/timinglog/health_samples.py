@@ -14,8 +14,8 @@ from typing import Annotated, Any, Protocol, TypedDict, get_type_hints
 
 import numpy as np
 
+from loadsim.documents.typed import Within, show
 from loadsim.errors import LogError
-from loadsim.model.documents.typed import Within, show
 from loadsim.model.terms import FIGURE_NAME
 from loadsim.timinglog.documents import Change, Instant_ns, Instant_s, Length_ns, Level, harmless, read_as
 from loadsim.timinglog.facts import check_monitored

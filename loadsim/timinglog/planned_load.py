@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
-from loadsim.model.documents.typed import Within, closed
+from loadsim.documents.typed import Within, closed
 from loadsim.model.records import SPANS
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.documents import Count, at_least

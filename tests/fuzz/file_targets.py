@@ -26,10 +26,10 @@ from loadsim.campaign.file import FILE_NAME, read_campaign, resumed
 from loadsim.campaign.runs import DAMAGED, CampaignRun, HookResult
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.document import describe_capacity
+from loadsim.documents.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.accounts import read_table
 from loadsim.model.documents.scenario_document import ScenarioDocument
-from loadsim.model.documents.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
 from loadsim.model.suite import load_suite

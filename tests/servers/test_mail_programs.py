@@ -17,7 +17,7 @@ from imap_script import Ear
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from small_runs import loadsim, on, population_of, written
 
-from loadsim.model.documents.yaml_reader import known
+from loadsim.documents.yaml_reader import known
 from loadsim.model.mail_program import PER_VIEW, MailProgram, load_program
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import INBOX, Account, Flag, Header, Services, Structure

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadsim.cli import BAD_INPUT, main
+from loadsim.documents.yaml_reader import SourceLines
 from loadsim.errors import MOST_SHOWN, ConfigError
-from loadsim.model.documents.yaml_reader import SourceLines
 from loadsim.model.scenario import load_scenario
 
 pytestmark = pytest.mark.usefixtures("place")

@@ -13,10 +13,10 @@ from findings_of import codes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadsim.analysis.json_values import to_json
 from loadsim.cli.report import document_of
 from loadsim.comparison.comparison import compare_runs
 from loadsim.comparison.document import describe_comparison
+from loadsim.documents.json_values import to_json
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import GREATEST, Finding, finding, shared
 from loadsim.findings.formats import LONGEST_TEXT, Value

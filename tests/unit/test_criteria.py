@@ -20,12 +20,12 @@ from loadsim.analysis.criteria import Limits, Result, figure, judge_each, missed
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
+from loadsim.documents.yaml_reader import known
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.criteria import DEFAULT, SCORES, documents, figures, planned_tasks
-from loadsim.model.documents.yaml_reader import known
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
 from loadsim.users.tasks import TASKS

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import pytest
 
+from loadsim.documents.typed import ReadAs, Reads, Row, Within, Wrong, closed, strict, value_of
 from loadsim.errors import LogError
-from loadsim.model.documents.typed import ReadAs, Reads, Row, Within, Wrong, closed, strict, value_of
 from loadsim.timinglog.documents import read_as
 
 

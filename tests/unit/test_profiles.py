@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadsim.documents.yaml_reader import known, shipped
 from loadsim.errors import ConfigError
 from loadsim.model.distribution import Distribution
-from loadsim.model.documents.yaml_reader import known, shipped
 from loadsim.model.profile import KINDS, OUTCOMES, Profile, load_profile, load_weights
 
 Row = tuple[str, Any, Any, Any]

@@ -10,8 +10,8 @@ import yaml
 from small_runs import written
 from virtual_runs import NOWHERE, contents
 
+from loadsim.documents.yaml_reader import known
 from loadsim.errors import ConfigError
-from loadsim.model.documents.yaml_reader import known
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, load_program
 from loadsim.model.partition import all_users
 from loadsim.model.population import further_connections

@@ -10,6 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadsim.documents.yaml_dialect import Loader
+from loadsim.documents.yaml_reader import known, read_yaml, write_yaml
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.model.accounts import AccountPattern, AccountTable
@@ -17,8 +19,6 @@ from loadsim.model.criteria import DEFAULT, SCORES, Bound
 from loadsim.model.distribution import Distribution
 from loadsim.model.documents.scenario_sections import AbortOn, ListsSection, Losses
 from loadsim.model.documents.scenario_server import Server
-from loadsim.model.documents.yaml_dialect import Loader
-from loadsim.model.documents.yaml_reader import known, read_yaml, write_yaml
 from loadsim.model.limits import GeneratorLimits, Limits
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.run_times import RunTimes

@@ -6,7 +6,7 @@ import pytest
 
 from loadsim.cli import main
 from loadsim.cli.show import KINDS, WIDTH
-from loadsim.model.documents.yaml_reader import known, shipped
+from loadsim.documents.yaml_reader import known, shipped
 
 Capture = pytest.CaptureFixture[str]
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import written
 
-from loadsim.analysis.json_values import to_json
 from loadsim.campaign.runs import CampaignRun, Result, Validity
 from loadsim.cli import main
+from loadsim.documents.json_values import to_json
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding

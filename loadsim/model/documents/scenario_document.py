@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from loadsim.documents.schema import Text, word
+from loadsim.documents.typed import ReadAs, Reads, mismatch, strict
 from loadsim.model.accounts import AccountsSection, Domain
 from loadsim.model.documents.scenario_sections import (
     AbortOn,
@@ -18,8 +20,6 @@ from loadsim.model.documents.scenario_sections import (
     RunSection,
 )
 from loadsim.model.documents.scenario_server import Server
-from loadsim.model.documents.schema import Text, word
-from loadsim.model.documents.typed import ReadAs, Reads, mismatch, strict
 from loadsim.model.limits import Limits
 from loadsim.model.mailboxes import PROFILES, MailboxSection
 from loadsim.model.ports import OF_SERVER

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Annotated, Any, get_args
 
-from loadsim.model.day_shape import MOST_WEIGHT, normalised
-from loadsim.model.distribution import CountDistribution
-from loadsim.model.documents.schema import (
+from loadsim.documents.schema import (
     NAME_OR_PATH,
     Count,
     Duration,
@@ -22,7 +20,9 @@ from loadsim.model.documents.schema import (
     text,
     word,
 )
-from loadsim.model.documents.typed import ReadAs, Reads, mismatch, show, strict
+from loadsim.documents.typed import ReadAs, Reads, mismatch, show, strict
+from loadsim.model.day_shape import MOST_WEIGHT, normalised
+from loadsim.model.distribution import CountDistribution
 from loadsim.model.log_on import Command
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
+from loadsim.documents.schema import Text, whole, word
+from loadsim.documents.typed import ReadAs, Reads, mismatch, mismatches, show, strict
+from loadsim.documents.yaml_reader import Origin, Problems, resolve_path
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.accounts import AccountsSection
-from loadsim.model.documents.schema import Text, whole, word
-from loadsim.model.documents.typed import ReadAs, Reads, mismatch, mismatches, show, strict
-from loadsim.model.documents.yaml_reader import Origin, Problems, resolve_path
 from loadsim.model.host_port import bracketed, is_loopback
 from loadsim.model.log_on import (
     AUTO,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Annotated
 
-from loadsim.model.documents.typed import Reads, mismatch, nearest, show
+from loadsim.documents.typed import Reads, mismatch, nearest, show
 
 
 def nearest_path(name: object, names: Iterable[str]) -> str | None:

@@ -15,10 +15,10 @@ from stat import S_IFIFO, S_IFMT, S_IFREG, S_ISREG
 from types import TracebackType
 from typing import Any, Self
 
+from loadsim.documents.schema import with_nearest
+from loadsim.documents.typed import Wrong, show, value_of
 from loadsim.errors import ConfigError, printable, together
 from loadsim.files import mode_at, read_text, real_path
-from loadsim.model.documents.schema import with_nearest
-from loadsim.model.documents.typed import Wrong, show, value_of
 
 _LONGEST_PATH = 200
 _LONGEST_INDEX = 9
@@ -73,7 +73,7 @@ class SourceLines:
     @cached_property
     def _lines(self) -> dict[tuple[str, ...], int]:
         """Compute the lines when the first one is needed: most files have no error."""
-        from loadsim.model.documents.yaml_dialect import lines_of
+        from loadsim.documents.yaml_dialect import lines_of
 
         lines: dict[tuple[str, ...], int] = {}
         for key, line in lines_of(self._text):
@@ -169,7 +169,7 @@ def read_yaml(text: str, name: str) -> Any:
     """Read YAML. Raises `ConfigError` with `name` and the line, but without the text, which may hold a password."""
     import yaml
 
-    from loadsim.model.documents.yaml_dialect import Loader, RepeatedKey
+    from loadsim.documents.yaml_dialect import Loader, RepeatedKey
 
     try:
         document = yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
@@ -237,7 +237,7 @@ def write_yaml(document: object) -> str:
     """Write YAML that `read_yaml` reads as the same document; keys keep their order."""
     import yaml
 
-    from loadsim.model.documents.yaml_dialect import Dumper
+    from loadsim.documents.yaml_dialect import Dumper
 
     return yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
@@ -295,7 +295,7 @@ def shipped(kind: str) -> Path:
 
     It is inside the package in a wheel, and next to it in a checkout or an editable installation.
     """
-    package = Path(__file__).resolve().parents[2]
+    package = Path(__file__).resolve().parents[1]
     inside = package / kind
     return inside if inside.is_dir() else package.parent / kind
 

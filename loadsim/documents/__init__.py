@@ -1,0 +1,1 @@
+"""Documents in YAML and JSON: reading them, checking their keys against types, and writing them."""
