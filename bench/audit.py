@@ -26,12 +26,12 @@ from loadsim.audit.audit import Auditor
 from loadsim.audit.audit_file import NAME, open_audit_file
 from loadsim.audit.judged import HeldCopy
 from loadsim.errors import ConfigError
-from loadsim.model.criteria import DEFAULT
 from loadsim.model.partition import divide
 from loadsim.model.ports import INBOX, SENT_ITEMS
 from loadsim.model.records import INDIVIDUALLY
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload
+from loadsim.scenario.criteria import DEFAULT
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import EVENT, MAIL, Records

@@ -33,12 +33,12 @@ from loadsim.analysis.statistics.comparison import one_critical_t
 from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.documents.yaml_reader import known
 from loadsim.errors import ConfigError
-from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
-from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import CANONICAL, STRESS
-from loadsim.model.workload import Workload
 from loadsim.provisioning.export import postfix_aliases
+from loadsim.scenario.population import distribution_lists
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.reader import read_log
 
 WARM_S = 5

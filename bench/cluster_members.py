@@ -23,7 +23,7 @@ from bench.nullserver import pinned
 from bench.processes import LONGEST_S
 from bench.runs import loadsim
 from loadsim.errors import ConfigError
-from loadsim.model.run_times import PARTS
+from loadsim.scenario.run_times import PARTS
 
 LOOK_S = 0.1
 JOIN_LIMIT_S = 300.0

@@ -30,10 +30,10 @@ from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.runs.log_header import run_header
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 

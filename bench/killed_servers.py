@@ -29,7 +29,7 @@ from bench.table import table
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import Account
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.command import run
 from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
 

@@ -27,8 +27,8 @@ from bench.part import Part
 from bench.processes import LONGEST_S, Cpus
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
-from loadsim.model.criteria import DEFAULT
 from loadsim.model.terms import Window
+from loadsim.scenario.criteria import DEFAULT
 from loadsim.timinglog import container
 from loadsim.timinglog.records import INSTANTS, NEVER, OUTCOME, TASK, Records
 

@@ -25,7 +25,7 @@ from bench.runs import loadsim, written
 from bench.table import table
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 STEPS = ("first init", "init, unchanged", "run", "init after a run", "clean")

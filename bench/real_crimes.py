@@ -25,7 +25,7 @@ from bench.processes import short_directory
 from bench.runs import AT_WORK, loadsim, scored, written
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 USERS = 40

@@ -14,7 +14,7 @@ from bench.processes import LONGEST_S
 from loadsim.campaign.runs import DECIDING
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
-from loadsim.model.run_times import PARTS
+from loadsim.scenario.run_times import PARTS
 
 USERS = 300
 DAY = "7m"

@@ -21,8 +21,8 @@ from bench.nullserver import HOST
 from bench.processes import short_directory
 from bench.runs import loadsim, written
 from loadsim.errors import ConfigError
-from loadsim.model.population import distribution_lists
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.population import distribution_lists
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 FIRST = 50

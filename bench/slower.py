@@ -22,9 +22,9 @@ from bench.runs import reasons, score_of, written
 from loadsim.comparison.comparison import Comparison, compare_runs
 from loadsim.comparison.document import describe_comparison
 from loadsim.errors import ConfigError
-from loadsim.model.population import distribution_lists
-from loadsim.model.scenario import load_scenario
 from loadsim.report.text import to_text
+from loadsim.scenario.population import distribution_lists
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 REPEATS = 5

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from loadsim.comparison.comparison import Comparison
     from loadsim.engine.snapshot import LiveSnapshot
     from loadsim.errors import ConfigError, LoadSimError, LogError, RunInvalid
-    from loadsim.model.scenario import Scenario
     from loadsim.runs.result import RunResult
     from loadsim.runs.watcher import Watcher
+    from loadsim.scenario.scenario import Scenario
 
 __all__ = [
     "Capacity",
@@ -50,7 +50,7 @@ _MODULES = {
     "loadsim.analysis.summary": ("Summary",),
     "loadsim.engine.snapshot": ("LiveSnapshot",),
     "loadsim.errors": ("ConfigError", "LoadSimError", "LogError", "RunInvalid"),
-    "loadsim.model.scenario": ("Scenario",),
+    "loadsim.scenario.scenario": ("Scenario",),
     "loadsim.api": ("Plan", "analyse", "compare", "find_capacity", "load_scenario", "plan", "run"),
     "loadsim.runs.result": ("RunResult",),
     "loadsim.runs.watcher": ("Watcher",),

@@ -20,14 +20,14 @@ from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
 from loadsim.findings.finding import Finding
-from loadsim.model import scenario as scenarios
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import Needs, Resources
 from loadsim.monitor.probes import check_probes
 from loadsim.protocols.registry import check_protocols
 from loadsim.runs.needs import compared_needs
 from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.scenario import scenario as scenarios
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def analyse(
     given; times are in seconds from the common start. Raises `LogError` and other `ConfigError`.
     """
     from loadsim.analysis.summary import summarise
-    from loadsim.model.profile import weights_of
+    from loadsim.scenario.profile import weights_of
 
     if begin_s is not None and begin_s < 0:
         raise ConfigError(f"begin_s: expected a number of at least 0, found {begin_s}")

@@ -21,12 +21,12 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from loadsim.analysis.figures import Figures
 from loadsim.documents.schema import NAME_OR_PATH
 from loadsim.documents.typed import ReadAs, Reads, keys_of
-from loadsim.model.criteria import DEFAULT
-from loadsim.model.documents.scenario_document import ScenarioDocument
 from loadsim.model.mail_program import MailProgram
-from loadsim.model.profile import Profile
-from loadsim.model.run_times import seconds
-from loadsim.model.suite import SuiteDocument
+from loadsim.scenario.criteria import DEFAULT
+from loadsim.scenario.document import ScenarioDocument
+from loadsim.scenario.profile import Profile
+from loadsim.scenario.run_times import seconds
+from loadsim.scenario.suite import SuiteDocument
 from loadsim.storage.scenario import StorageScenario
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"

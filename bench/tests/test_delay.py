@@ -16,7 +16,7 @@ from patience import PATIENCE_S
 
 from bench import slower
 from bench.delay import delayed
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 
 DELAY_S = 0.05
 BODY = bytes(range(256)) * 4_096

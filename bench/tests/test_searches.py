@@ -12,7 +12,7 @@ from bench.control_groups import ROOT, Limits, disk_of, limited
 from bench.processes import short_directory
 from bench.searches import FIRST, Search, row, scenario, searches
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 

@@ -18,8 +18,8 @@ from loadsim.documents.yaml_reader import read_document
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import SCALES, shown, unit_of
-from loadsim.model.criteria import DEFAULT, DELIVERY, OF_THE_PLAN, SCORED, SCORES, Bound, documents, read_criteria
 from loadsim.model.terms import SENDING, UNSCORED
+from loadsim.scenario.criteria import DEFAULT, DELIVERY, OF_THE_PLAN, SCORED, SCORES, Bound, documents, read_criteria
 from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE, AuditRecord
 
 Limits = Mapping[str, float]
@@ -134,7 +134,7 @@ def _missed(result: Result, ended_early: bool) -> Finding:
 
 
 def default_weights() -> Mapping[str, float]:
-    from loadsim.model.profile import load_weights  # for old logs and stress runs only
+    from loadsim.scenario.profile import load_weights  # for old logs and stress runs only
 
     return load_weights()
 

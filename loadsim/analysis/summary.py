@@ -39,8 +39,8 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
 from loadsim.findings.severity import Severity
-from loadsim.model.day_shape import factor_of_window
 from loadsim.model.terms import STRESS, Window
+from loadsim.scenario.day_shape import factor_of_window
 from loadsim.timinglog.header import RunLimits
 from loadsim.timinglog.merge import check_window, find_logs, merge, window_of, with_audit
 from loadsim.timinglog.reader import TimingLog, read_each

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.criteria import Limits
 from loadsim.analysis.delivery import journeys
-from loadsim.model.criteria import SCORED
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES
 from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.scenario.criteria import SCORED
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME

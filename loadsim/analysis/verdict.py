@@ -20,8 +20,8 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.findings.severity import Cause, Severity
-from loadsim.model.limits import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
+from loadsim.scenario.limits import Limits
 from loadsim.timinglog.audited import AuditRecord
 
 

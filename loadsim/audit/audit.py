@@ -25,10 +25,10 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.model.message_tag import INITIAL, INITIAL_RUN, initial_id
 from loadsim.model.ports import INBOX, Account, Provisioning, Services
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.sessions import Progress, accounts_on_server, name_of, visit
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.audited import AuditRecord, write_audit
 from loadsim.timinglog.reader import TimingLog
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from loadsim.campaign.runs import HookResult
 from loadsim.errors import ConfigError, printable
-from loadsim.model.suite import Hook
 from loadsim.monitor.bounded_command import SBIN
 from loadsim.processes.signals import delayed_signals
+from loadsim.scenario.suite import Hook
 
 KILLED_S = 5.0
 """The time limit for the exit of a killed command."""

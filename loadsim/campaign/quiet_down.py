@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from loadsim.errors import printable
 from loadsim.findings.formats import count
-from loadsim.model.documents.scenario_server import Server
-from loadsim.model.scenario import Scenario
 from loadsim.monitor.probes import EACH_S, OpenedProbe, check_probes, checked, open_probes
 from loadsim.monitor.server_discovery import addresses_of, is_own
 from loadsim.processes.event_loop import run
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.watcher import Watcher
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
 
 PAUSE_S = 60.0
 """The default pause if nothing shows the queue."""

@@ -17,11 +17,11 @@ from loadsim.campaign.quiet_down import QUIET_DOWN, QuietDown
 from loadsim.campaign.runs import LONGEST_FAILURE, Campaign, CampaignRun, HookResult
 from loadsim.errors import ConfigError, RunInvalid, printable
 from loadsim.findings.severity import Cause
-from loadsim.model.scenario import Scenario
-from loadsim.model.suite import Hook
 from loadsim.processes.signals import handled_by, noticed_signals
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.suite import Hook
 
 C = TypeVar("C", bound=Campaign)
 

@@ -22,12 +22,12 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
-from loadsim.model.criteria import refuse_monitors
-from loadsim.model.documents.scenario_server import Server
-from loadsim.model.population import resized
-from loadsim.model.scenario import Scenario
 from loadsim.model.terms import MOST_USERS, STRESS
 from loadsim.runs.local import check_machine, run_locally
+from loadsim.scenario.criteria import refuse_monitors
+from loadsim.scenario.population import resized
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
 from loadsim.version import __version__
 
 COARSE = 8

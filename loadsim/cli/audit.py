@@ -20,13 +20,13 @@ from loadsim.cli.report_file import REPORT_NAME
 from loadsim.cli.run import report_on
 from loadsim.cli.shown_answer import shown
 from loadsim.errors import ConfigError
-from loadsim.model.accounts import MASK, AccountPattern
-from loadsim.model.documents.scenario_document import EMBEDDED
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.processes.event_loop import run
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.audit import describe_audit
 from loadsim.runs.result import write_summary
+from loadsim.scenario.accounts import MASK, AccountPattern
+from loadsim.scenario.document import EMBEDDED
+from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.timinglog.merge import read_logs
 
 VARIABLE = "LOADSIM_PASSWORD"

@@ -19,9 +19,9 @@ from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.shown_answer import shown, width_and_colours
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.findings.formats import count
-from loadsim.model.scenario import Scenario
 from loadsim.report.document import Document
 from loadsim.runs.watcher import Watcher
+from loadsim.scenario.scenario import Scenario
 
 C = TypeVar("C", bound=Campaign)
 

@@ -13,8 +13,8 @@ from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_engines, add_scenario, duration, given_scenario, whole
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
+from loadsim.scenario.scenario import Scenario, load_scenario
 
 users = whole(1, MOST_USERS)
 

@@ -19,12 +19,12 @@ from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
 from loadsim.findings.next_step import next_step
-from loadsim.model.scenario import Scenario
 from loadsim.provisioning.server_check import WAIT_S
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask
 from loadsim.report.document import Document, Listing, Section
 from loadsim.runs.check import check_scenario
 from loadsim.runs.quick_load import quick_load
+from loadsim.scenario.scenario import Scenario
 
 LACKS = 1
 """The exit status if the scenario cannot run on the server, or if the server contradicts itself or alters mail."""

@@ -8,8 +8,8 @@ from functools import partial
 
 from loadsim.cli.options import add_cluster, cluster_access
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import Scenario
 from loadsim.runs.result import RunResult
+from loadsim.scenario.scenario import Scenario
 
 
 def add_cluster_runs(parser: argparse.ArgumentParser) -> None:

@@ -9,13 +9,13 @@ from loadsim.cli.live.progress import shown_progress
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.model.ports import Services
-from loadsim.model.workload import Workload
 from loadsim.processes.event_loop import run
 from loadsim.protocols.registry import check_protocols
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.initialise import Initialised, initialise
 from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.sessions import Progress, accounts_on_server, services_of
+from loadsim.scenario.workload import Workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

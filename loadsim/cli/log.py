@@ -97,7 +97,7 @@ def run_answer(args: argparse.Namespace) -> int:
     """Print the summary. Return the exit status of the verdict."""
     from loadsim.analysis.summary import summarise  # not for other verbs
     from loadsim.cli.junit import junit_file
-    from loadsim.model.profile import weights_of
+    from loadsim.scenario.profile import weights_of
 
     with junit_file(args.junit, "log answer") as write_junit, shown_work("Computing the summary"):
         name = str(args.weights)

@@ -10,9 +10,9 @@ from loadsim.cli.live.run_view import Warnings
 from loadsim.cli.options import add_ports, add_set
 from loadsim.documents.yaml_reader import Origin, override, parse
 from loadsim.errors import ConfigError
-from loadsim.model.documents.scenario_sections import Probes
 from loadsim.model.ports import Endpoint, Services
 from loadsim.runs.monitor import watch_server
+from loadsim.scenario.sections import Probes
 
 LOOPBACK = "127.0.0.1"
 

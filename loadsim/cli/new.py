@@ -10,10 +10,10 @@ from pathlib import Path
 from loadsim.analysis.score import FEW_HITS
 from loadsim.cli.options import whole
 from loadsim.errors import ConfigError
-from loadsim.model.documents.scenario_server import IMAP_PORTS, SMTP_PORTS
 from loadsim.model.host_port import is_loopback
-from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import MOST_USERS
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.server import IMAP_PORTS, SMTP_PORTS
 
 TLS = ("none", "starttls", "implicit")
 

@@ -19,7 +19,7 @@ from loadsim.model.host_port import host_and_port
 
 if TYPE_CHECKING:
     from loadsim.cluster.security import Access
-    from loadsim.model.scenario import Scenario
+    from loadsim.scenario.scenario import Scenario
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -87,7 +87,7 @@ def given_scenario(args: argparse.Namespace) -> Scenario:
 
     What is no risk, the lack of lists, is left to the commands whose result depends on it.
     """
-    from loadsim.model.scenario import load_scenario  # not for commands without a scenario
+    from loadsim.scenario.scenario import load_scenario  # not for commands without a scenario
 
     scenario = load_scenario(args.scenario, args.overrides)
     for one in (*scenario.exposed, *scenario.findings):

@@ -13,9 +13,9 @@ from loadsim.cli.shown_answer import shown
 from loadsim.dryrun.forecast import refusal
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.findings.severity import Severity
-from loadsim.model.scenario import load_scenario
 from loadsim.monitor.machine_needs import describe, shortages
 from loadsim.report.plan import describe_plan
+from loadsim.scenario.scenario import load_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

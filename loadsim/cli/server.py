@@ -18,12 +18,12 @@ import yaml
 from loadsim.cli.options import add_ports, add_scenario, given_scenario
 from loadsim.files import locked
 from loadsim.findings.formats import count
-from loadsim.model.documents.scenario_server import mapi_url
-from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint
 from loadsim.processes.event_loop import calls_on_signal, run
 from loadsim.protocols.registry import check_protocols
 from loadsim.runs.server import embedded_server
+from loadsim.scenario.population import distribution_lists, further_connections
+from loadsim.scenario.server import mapi_url
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import TLS_MODES
 from loadsim.servers.private import LOOPBACK

@@ -9,8 +9,8 @@ from loadsim.campaign.tables import length_words
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.findings.formats import count
-from loadsim.model.suite import Suite, load_suite
 from loadsim.report.text import table
+from loadsim.scenario.suite import Suite, load_suite
 from loadsim.suite.cells import scenarios_of
 from loadsim.suite.document import describe_suite
 from loadsim.suite.runs import planned_s, run_suite, status_of, time_left_s

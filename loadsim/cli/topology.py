@@ -8,9 +8,9 @@ from pathlib import Path
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.errors import ConfigError
 from loadsim.files import real_path
-from loadsim.model.accounts import AccountTable
-from loadsim.model.population import distribution_lists
 from loadsim.provisioning.export import ACCOUNTS_CSV, FORMATS, export
+from loadsim.scenario.accounts import AccountTable
+from loadsim.scenario.population import distribution_lists
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

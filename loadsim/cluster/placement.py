@@ -16,9 +16,9 @@ from loadsim.engine.process import Begin, begins_of, packed, unpacked
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload, combine_digests
 from loadsim.provisioning.initialise import start_state_after
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload, combine_digests
 
 # --- which clients fit ---
 

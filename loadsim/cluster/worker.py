@@ -40,8 +40,6 @@ from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.engine.health import check_proc
 from loadsim.engine.participant import RemoteControl
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
-from loadsim.model.population import further_connections
-from loadsim.model.workload import Workload
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes, sampled
 from loadsim.monitor.server_banner import environment_facts
@@ -53,6 +51,8 @@ from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import inspect, restore
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
 from loadsim.provisioning.sessions import accounts_on_server
+from loadsim.scenario.population import further_connections
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.users.plugin_tasks import check_plugin_tasks
 

@@ -16,8 +16,8 @@ from loadsim.analysis.summary import Summary, summary_of
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError
 from loadsim.findings.formats import unit_of
-from loadsim.model.criteria import PROBES, SCORES
 from loadsim.model.terms import STRESS
+from loadsim.scenario.criteria import PROBES, SCORES
 from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.merge import read_logs
 

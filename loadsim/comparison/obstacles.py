@@ -16,7 +16,7 @@ from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
-from loadsim.model.limits import Limits
+from loadsim.scenario.limits import Limits
 from loadsim.timinglog.header_words import LABELS, LIMITS, OFF, differences, shown
 
 SAME = tuple(key for key in LABELS if key not in ("profiles", "mailbox"))

@@ -11,8 +11,8 @@ from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
-from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS, Window
+from loadsim.scenario.scenario import Scenario
 from loadsim.timinglog.planned_load import PlannedLoad
 
 MARGIN = 3.0

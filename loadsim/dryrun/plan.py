@@ -11,10 +11,10 @@ from loadsim.dryrun.rounds import Progress
 from loadsim.dryrun.tally import TRAFFIC, Tally
 from loadsim.dryrun.traffic import hours_of, mean_rates, peaks, sessions, storage, unknown_rates
 from loadsim.errors import ConfigError
-from loadsim.model.profile import Calculated
-from loadsim.model.scenario import Scenario
 from loadsim.model.terms import CANONICAL, STRESS
-from loadsim.model.workload import Workload, plan_digest
+from loadsim.scenario.profile import Calculated
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload, plan_digest
 from loadsim.timinglog.planned_load import PlannedLoad
 
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}

@@ -23,8 +23,8 @@ from loadsim.dryrun.plan_engine import uncollected
 from loadsim.dryrun.rounds import Progress
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
-from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
+from loadsim.scenario.scenario import Scenario
 from loadsim.timinglog.documents import read_as
 from loadsim.timinglog.planned_load import PlannedLoad
 

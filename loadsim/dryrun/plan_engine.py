@@ -19,12 +19,12 @@ from loadsim.engine.event_log import Events
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import SizedContents
 from loadsim.model.content.templates import Pool
-from loadsim.model.documents.scenario_server import Server
 from loadsim.model.mail_program import MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import Endpoint, Services
-from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
+from loadsim.scenario.server import Server
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import DAY_PARTS, MOST_DAYS
 from loadsim.users.plugin_tasks import idle_tasks
 

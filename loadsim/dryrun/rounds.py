@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from loadsim.model.ports import Clock
-from loadsim.model.workload import Workload
+from loadsim.scenario.workload import Workload
 
 ROUND_S = 5.0
 """The duration of a round in the time of the profiles' day; users process their mail less often."""

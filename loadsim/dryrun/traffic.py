@@ -10,9 +10,9 @@ from typing import Any
 
 from loadsim.dryrun.tally import TRAFFIC, Tally
 from loadsim.model.mail_program import KEPT, OUTLOOK_LIKE
-from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STORED
 from loadsim.protocols.registry import needed_services
+from loadsim.scenario.scenario import Scenario
 
 CONNECT = "SMTP CONNECT"
 

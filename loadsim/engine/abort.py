@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from loadsim.engine.snapshot import LiveSnapshot, Recent
 from loadsim.findings.formats import percent
-from loadsim.model.documents.scenario_sections import AbortOn
 from loadsim.model.records import FAILURES
+from loadsim.scenario.sections import AbortOn
 from loadsim.timinglog.facts import ABORT_ON, USERS_LOST
 
 FEWEST_TASKS = 20

@@ -29,9 +29,9 @@ from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Account, Clock, Driver, KeptLines
 from loadsim.model.records import GENERATOR
-from loadsim.model.workload import Workload
 from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.protocols.lines import KEEPING_USERS, KEPT_LINES, NO_LINES, Trace, excerpt, text_of
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.records import GIVEN_UP
 from loadsim.users.companion import COMPANION, Companion
 from loadsim.users.host import Observed, SessionCounts

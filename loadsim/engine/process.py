@@ -29,12 +29,12 @@ from loadsim.errors import ConfigError, machine_failures
 from loadsim.model.content.compose import Contents
 from loadsim.model.partition import Assignment
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario
 from loadsim.model.state_checks import StateChecks
-from loadsim.model.workload import Workload
 from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols.registry import open_companions, open_drivers
 from loadsim.protocols.sasl.choice import used_methods
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.users.plugin_tasks import load_tasks
 

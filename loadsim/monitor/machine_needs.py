@@ -19,17 +19,17 @@ import psutil
 
 from loadsim.errors import ConfigError
 from loadsim.findings.formats import count, data_size
-from loadsim.model.documents.scenario_document import EMBEDDED
-from loadsim.model.documents.scenario_server import Server
-from loadsim.model.population import further_connections
 from loadsim.model.ports import Endpoint
-from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
-from loadsim.model.workload import Workload
 from loadsim.monitor.server_discovery import is_own
 from loadsim.processes.control_groups import memory_limits, usable_cores
 from loadsim.processes.rlimits import open_files_needed
 from loadsim.provisioning.planned_size import mailbox_bytes
+from loadsim.scenario.document import EMBEDDED
+from loadsim.scenario.population import further_connections
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import PlannedLoad
 
 ENGINE_TASKS_PER_S = 250.0

@@ -17,7 +17,6 @@ from loadsim.errors import MailMissing, ServerLost, ServerRefused, ServerSilent,
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import MEDIA_TYPE, layout
 from loadsim.model.draws import draw, exponential
-from loadsim.model.mailboxes import LEAST_BYTES
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag
 from loadsim.model.ports import (
     ALL_TASKS,
@@ -38,8 +37,9 @@ from loadsim.model.ports import (
     Structure,
 )
 from loadsim.model.terms import COPIED, EMPTIED, RECEIVED, SAVED, SCHEDULES
-from loadsim.model.workload import Initial, Workload
 from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.scenario.mailboxes import LEAST_BYTES
+from loadsim.scenario.workload import Initial, Workload
 
 HEADER_BYTES = 600
 """The approximate size of one message's answer to a FETCH of flags, size, envelope and tag."""

@@ -7,14 +7,14 @@ from typing import Any, cast
 from loadsim.documents.schema import with_nearest
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
-from loadsim.model.criteria import planned_tasks
-from loadsim.model.documents.scenario_server import Server
 from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.plugin_reports import CheckedDriver
 from loadsim.model.ports import SERVICES, Driver, Services
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
 from loadsim.plugins import names, plugin, plugins
+from loadsim.scenario.criteria import planned_tasks
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
+from loadsim.scenario.workload import Workload
 
 IN_THE_ENGINE = "fake"
 """The driver whose mail system is in the engine: users in other engines cannot reach it."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.errors import ConfigError
-from loadsim.model.log_on import fill, is_pattern
 from loadsim.model.ports import Account, Endpoint
+from loadsim.scenario.log_on import fill, is_pattern
 
 _CONNECTING: ContextVar[int | None] = ContextVar("the user who connects", default=None)
 

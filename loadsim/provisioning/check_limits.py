@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.formats import length
-from loadsim.model.criteria import DELIVERY
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Quota, ServerOffer, Services
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
 from loadsim.provisioning.check_folders import CheckPlace
 from loadsim.provisioning.planned_size import largest_message_bytes, mailbox_bytes
 from loadsim.provisioning.server_report import Observation
+from loadsim.scenario.criteria import DELIVERY
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload
 
 CAPABILITIES = (
     *("IDLE", "MOVE", "UIDPLUS", "LITERAL+", "SPECIAL-USE", "NAMESPACE", "UNSELECT", "CONDSTORE", "LIST-STATUS"),

@@ -14,7 +14,6 @@ from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import AUTOMATIC_REPLY, run_named
 from loadsim.model.ports import INBOX, RESET_FLAGS, Account, Probing, Provisioning, ServerOffer, Services
-from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import NEWEST, CheckPlace
 from loadsim.provisioning.check_limits import sends_to_lists
@@ -22,6 +21,7 @@ from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, P
 from loadsim.provisioning.inspect import bounce_status
 from loadsim.provisioning.server_report import Observation, ServerFacts, lacking
 from loadsim.provisioning.sessions import NullObserver, accounts_on_server, all_done, name_of, preparing_driver, visit
+from loadsim.scenario.workload import Workload
 
 POLL_S = 0.25
 """The interval in which the Inbox is listed for a message that has been accepted."""

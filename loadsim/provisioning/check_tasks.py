@@ -12,13 +12,13 @@ from typing import Any, cast
 from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
 from loadsim.model.content.compose import Answered, Attachment, Contents
 from loadsim.model.content.templates import KINDS
-from loadsim.model.criteria import planned_tasks
 from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, KeptLines, Mailbox
-from loadsim.model.workload import Workload
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.lines import NO_LINES
 from loadsim.provisioning.server_report import TriedTask, lacking
+from loadsim.scenario.criteria import planned_tasks
+from loadsim.scenario.workload import Workload
 from loadsim.users.host import Observed, SessionCounts
 from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import StoredMail

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from loadsim.errors import ConfigError
-from loadsim.model.mailboxes import deepest_first
 from loadsim.model.ports import Account, Provisioning, Services
-from loadsim.model.scenario import Scenario
 from loadsim.provisioning import manifest
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.initialise import INSPECT, delete_empty
 from loadsim.provisioning.inspect import FolderState, MailboxState, inspect_mailbox, list_own
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
+from loadsim.scenario.mailboxes import deepest_first
+from loadsim.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from loadsim.errors import ConfigError
 from loadsim.files import sources_digest
 from loadsim.model import content
 from loadsim.model.content.compose import Contents
-from loadsim.model.mailboxes import deepest_first
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import (
     CALENDAR,
@@ -36,10 +35,11 @@ from loadsim.model.ports import (
     Stored,
     batches,
 )
-from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, name_of, visit
+from loadsim.scenario.mailboxes import deepest_first
+from loadsim.scenario.workload import Workload
 
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadsim.model.content.templates import KINDS, file_bytes
 from loadsim.model.draws import draw
-from loadsim.model.workload import Workload
+from loadsim.scenario.workload import Workload
 
 HEADER_BYTES = 1024
 """The header of a message and of its parts, to within some hundred bytes."""

@@ -12,13 +12,8 @@ from pathlib import Path
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.documents.scenario_server import Server
-from loadsim.model.groups import Group
 from loadsim.model.mail_program import program_names
-from loadsim.model.population import Population, further_connections
 from loadsim.model.ports import Account, Mailbox, Provisioning, Services
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.answers import refused_recipient, remedy
@@ -26,6 +21,11 @@ from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_mail import probe
 from loadsim.provisioning.server_report import Observation
 from loadsim.provisioning.sessions import LogOnFailed, NullObserver, accounts_on_server, name_of, no_access, visit
+from loadsim.scenario.groups import Group
+from loadsim.scenario.population import Population, further_connections
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
+from loadsim.scenario.workload import Workload
 
 
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:

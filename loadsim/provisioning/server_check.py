@@ -21,7 +21,6 @@ from loadsim.findings.finding import finding
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Provisioning, Services
 from loadsim.model.state_checks import StateChecks
-from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_facts import facts_of
 from loadsim.provisioning.check_folders import count_messages, make_folders, restore_folders
@@ -52,6 +51,7 @@ from loadsim.provisioning.sessions import (
     preparing_driver,
     visit,
 )
+from loadsim.scenario.workload import Workload
 from loadsim.users.plugin_tasks import load_tasks
 
 WAIT_S = 20.0

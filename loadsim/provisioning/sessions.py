@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.documents.scenario_server import Server
 from loadsim.model.host_port import is_loopback
-from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Provisioning, Services
-from loadsim.model.scenario import Scenario
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import IN_THE_ENGINE, needed_services, open_driver
 from loadsim.protocols.tls import with_authorities
 from loadsim.provisioning.answers import remedy
+from loadsim.scenario.population import Population
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
 
 T = TypeVar("T")
 

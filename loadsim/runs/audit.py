@@ -8,10 +8,10 @@ from pathlib import Path
 from loadsim.audit.audit import audit
 from loadsim.errors import ConfigError, LogError, machine_failures
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario
 from loadsim.processes.event_loop import calls_on_signal, task_group
 from loadsim.provisioning.hold import Hold
 from loadsim.runs.watcher import Watcher
+from loadsim.scenario.scenario import Scenario
 from loadsim.timinglog.merge import read_logs
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
 from loadsim.monitor.collector import Collector
 from loadsim.monitor.monitor_log import read_monitor_log
 from loadsim.monitor.server_banner import greetings
@@ -23,6 +21,8 @@ from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.server_check import WAIT_S, check_server
 from loadsim.provisioning.server_report import Observation, ServerReport
 from loadsim.runs.server import server_under_test
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.file import LogFile
 from loadsim.users.plugin_tasks import check_plugin_tasks
 

@@ -34,11 +34,8 @@ from loadsim.engine.control import StandaloneControl, encode
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.model.documents.scenario_server import Server
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload, combine_digests
 from loadsim.monitor.collector import collected
 from loadsim.monitor.machine_needs import LOG_BYTES_PER_TASK
 from loadsim.processes.event_loop import calls_on_signal, run
@@ -50,6 +47,9 @@ from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
+from loadsim.scenario.workload import Workload, combine_digests
 from loadsim.timinglog.facts import EarlyEnd
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.users.plugin_tasks import check_plugin_tasks

@@ -14,9 +14,9 @@ from typing import Any
 from loadsim.analysis.recorded_run import SCENARIO
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.errors import ConfigError, machine_failures
-from loadsim.model.criteria import expected_monitors
-from loadsim.model.scenario import Scenario
 from loadsim.runs.watcher import Watcher
+from loadsim.scenario.criteria import expected_monitors
+from loadsim.scenario.scenario import Scenario
 
 
 def path_component(name: str) -> str:

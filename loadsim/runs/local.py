@@ -21,12 +21,8 @@ from loadsim.engine.process import Begin, begins_of
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid, machine_failures
 from loadsim.findings.formats import length
-from loadsim.model.documents.scenario_document import EMBEDDED
 from loadsim.model.partition import divide
-from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.collector import collected
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.machine_needs import check_memory, shortages
@@ -52,6 +48,10 @@ from loadsim.runs.needs import compared_needs, engine_count
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.scenario.document import EMBEDDED
+from loadsim.scenario.population import further_connections
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload, plan_digest
 from loadsim.timinglog.facts import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.writer import TimingLogWriter

@@ -12,13 +12,13 @@ from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError
 from loadsim.findings.formats import length
-from loadsim.model.criteria import documents
-from loadsim.model.documents.scenario_server import Server
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
 from loadsim.protocols.registry import needed_services
 from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.runs.watcher import Watcher
+from loadsim.scenario.criteria import documents
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.version import __version__
 

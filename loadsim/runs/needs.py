@@ -6,11 +6,11 @@ from pathlib import Path
 
 from loadsim.engine.coordinator import engines_for
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import Needs, Resources, needs_of, resources_for
 from loadsim.processes.control_groups import usable_cores
 from loadsim.protocols.registry import needs_one_engine
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import PlannedLoad
 
 

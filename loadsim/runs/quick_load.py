@@ -6,8 +6,8 @@ from loadsim.build_fingerprint import build_fingerprint
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep
 from loadsim.dryrun.rounds import Progress
-from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
+from loadsim.scenario.scenario import Scenario
 from loadsim.timinglog.planned_load import PlannedLoad
 
 MOST_PLANNED_USER_DAYS = 1000

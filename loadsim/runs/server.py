@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loadsim.model.documents.scenario_server import Server
-from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.monitor.system.cpu_affinity import describe, kept_apart
 from loadsim.protocols.registry import IN_THE_ENGINE, needed_services
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.watcher import Watcher
+from loadsim.scenario.population import distribution_lists
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.server import Server
 from loadsim.servers.embedded import EmbeddedServer, start_embedded, start_embedded_mapi
 
 IN_MEMORY = "none, mail systems in memory"

@@ -13,8 +13,8 @@ from loadsim.documents.schema import Amount, Duration, Positive, PositiveDuratio
 from loadsim.documents.typed import mismatch, strict
 from loadsim.documents.yaml_reader import Origin, located, override, parse, read_document
 from loadsim.errors import ConfigError
-from loadsim.model.suite import Name
 from loadsim.plugins import names, plugin
+from loadsim.scenario.suite import Name
 
 OF_FILES = ("maildir", "sdbox", "mdbox")
 

@@ -11,13 +11,13 @@ from hashlib import sha256
 
 from loadsim.documents.yaml_reader import Problems, read_yaml
 from loadsim.errors import ConfigError, together
-from loadsim.model.criteria import refuse_monitors
-from loadsim.model.documents.scenario_document import EMBEDDED
-from loadsim.model.population import resized
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.suite import Cell, Suite
 from loadsim.model.terms import STRESS
 from loadsim.monitor.bounded_command import found_command
+from loadsim.scenario.criteria import refuse_monitors
+from loadsim.scenario.document import EMBEDDED
+from loadsim.scenario.population import resized
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.suite import Cell, Suite
 from loadsim.suite.suite import CellTerms, SuiteTerms
 from loadsim.timinglog.header_words import differences
 from loadsim.version import __version__

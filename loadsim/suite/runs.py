@@ -18,11 +18,11 @@ from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.errors import ConfigError, together
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.scenario import Scenario
-from loadsim.model.suite import Slot, Suite
 from loadsim.runs.directory import path_component
 from loadsim.runs.local import run_locally
 from loadsim.runs.quick_load import quick_load
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.suite import Slot, Suite
 from loadsim.suite.cells import scenarios_of, terms_of
 from loadsim.suite.suite import CellFigures, ComparedCells, SuiteFigures
 

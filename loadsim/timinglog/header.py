@@ -15,9 +15,9 @@ from loadsim.documents.typed import Reads, Row, Within, Wrong, show
 from loadsim.errors import LogError
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Severity
-from loadsim.model.criteria import DEFAULT, LIMITS
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.terms import MONITOR_NAME, MOST_USERS, FaultOnPurpose, Window
+from loadsim.scenario.criteria import DEFAULT, LIMITS
 from loadsim.timinglog.documents import (
     LONGEST_S,
     Amount,
@@ -44,7 +44,7 @@ class ClientUsers(NamedTuple):
 
 
 class RunLimits(TypedDict, total=False):
-    """The limits of a valid run (`model.limits.Limits.in_header`); None is off."""
+    """The limits of a valid run (`scenario.limits.Limits.in_header`); None is off."""
 
     lost_users: Share
     done: Share

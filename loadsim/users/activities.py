@@ -10,9 +10,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from loadsim.model import workload
 from loadsim.model.ports import Header, Structure
-from loadsim.model.profile import Outcomes
+from loadsim.scenario import workload
+from loadsim.scenario.profile import Outcomes
 from loadsim.users import tasks
 from loadsim.users.inbox import Unread
 from loadsim.users.mail import UserMail

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import KeptLines, Recorder
-from loadsim.model.workload import Workload
+from loadsim.scenario.workload import Workload
 
 Late_s = tuple[float, float, float]
 """Seconds by which a task began late, by cause: user busy, session down, generator late."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
-from loadsim.model.workload import PROCESS_INBOX, Activity
+from loadsim.scenario.workload import PROCESS_INBOX, Activity
 from loadsim.users import activities, tasks
 from loadsim.users.activities import Step, Steps, UnderWay
 from loadsim.users.inbox import Unread

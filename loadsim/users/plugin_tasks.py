@@ -17,9 +17,9 @@ from loadsim.errors import ConfigError, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.plugin_reports import CheckedObserver
 from loadsim.model.ports import INBOX, Session, Turn
-from loadsim.model.profile import expected_plugin_task, may_name_plugin_task
-from loadsim.model.scenario import Scenario
 from loadsim.plugins import Plugin, names, plugin
+from loadsim.scenario.profile import expected_plugin_task, may_name_plugin_task
+from loadsim.scenario.scenario import Scenario
 from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Task
 

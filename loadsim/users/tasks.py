@@ -15,7 +15,7 @@ from loadsim.errors import BareLineFeeds, MailMissing, ServerRefused
 from loadsim.model.content.compose import Answered, Attachment, least_bytes
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
-from loadsim.model.workload import NEW_MAIL, Addressing
+from loadsim.scenario.workload import NEW_MAIL, Addressing
 from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import DECODED
 

@@ -13,7 +13,7 @@ from loadsim.model.ports import Account, Driver, KeptLines
 from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
 from loadsim.model.terms import STRESS
-from loadsim.model.workload import PROCESS_INBOX
+from loadsim.scenario.workload import PROCESS_INBOX
 from loadsim.users import tasks
 from loadsim.users.activities import Step, UnderWay
 from loadsim.users.alarm import Alarm

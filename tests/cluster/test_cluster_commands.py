@@ -20,8 +20,8 @@ from loadsim.cluster import certs
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.partition import all_users
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import NEW_MAIL, Workload, plan_digest
 from loadsim.timinglog.merge import read_logs
 
 Capture = pytest.CaptureFixture[str]

@@ -28,7 +28,7 @@ from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
-from loadsim.model.workload import Workload
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.records import GIVEN_UP
 
 PASSWORD = "hush-hush"

@@ -29,9 +29,9 @@ from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.engine.coordinator import READY_LIMIT_S
 from loadsim.errors import ConfigError
 from loadsim.model.partition import divide
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload, plan_digest
 from loadsim.provisioning.initialise import Initialised, initialise, inspect, restore, total
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload, plan_digest
 from loadsim.servers.running import RunningServer
 
 

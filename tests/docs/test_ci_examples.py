@@ -18,8 +18,8 @@ from small_runs import written
 
 from bench.delay import delayed
 from loadsim.comparison.run_order import alternate, stretch
-from loadsim.model.population import distribution_lists
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.population import distribution_lists
+from loadsim.scenario.scenario import load_scenario
 
 EXAMPLES = ROOT / "docs" / "examples" / "ci"
 VERSIONS = ("old", "new")

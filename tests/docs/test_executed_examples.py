@@ -23,7 +23,7 @@ from timing_samples import done
 
 from loadsim.campaign.file import write
 from loadsim.capacity.search import Found
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 
 FILES = re.compile(r"(?:(?<=\s)(?:-o|--out|--report|--junit)\s+|>\s*)(\S+)")
 """The files and directories that a command line names for its output."""

@@ -11,9 +11,9 @@ import yaml
 from example_plugins import python_with
 from pages import PAGES, Block, blocks, with_outputs
 
-from loadsim.model.profile import load_profile
-from loadsim.model.scenario import load_scenario
-from loadsim.model.suite import load_suite
+from loadsim.scenario.profile import load_profile
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.suite import load_suite
 from loadsim.storage.scenario import load_storage
 from loadsim.suite.cells import scenarios_of
 

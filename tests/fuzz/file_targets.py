@@ -28,14 +28,14 @@ from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.document import describe_capacity
 from loadsim.documents.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.errors import ConfigError, LogError
-from loadsim.model.accounts import read_table
-from loadsim.model.documents.scenario_document import ScenarioDocument
-from loadsim.model.profile import load_profile
-from loadsim.model.scenario import load_scenario
-from loadsim.model.suite import load_suite
 from loadsim.report.markdown import to_markdown
 from loadsim.report.one_run import describe_run
 from loadsim.report.text import to_text
+from loadsim.scenario.accounts import read_table
+from loadsim.scenario.document import ScenarioDocument
+from loadsim.scenario.profile import load_profile
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.suite import load_suite
 from loadsim.storage.document import describe_storage, storage_json
 from loadsim.storage.paper import describe_tests
 from loadsim.storage.recording import RECORDING, read_recording

@@ -37,12 +37,12 @@ from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError
 from loadsim.model.ports import INBOX, Account, Driver, Endpoint, Observer, Services, Session
-from loadsim.model.scenario import Scenario
 from loadsim.model.state_checks import StateChecks
-from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import initialise
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 

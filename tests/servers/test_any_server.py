@@ -14,7 +14,7 @@ from small_runs import loadsim
 from whole_mailboxes import MANIFESTS, Mailbox, contents, ids_of, looking, others
 
 from loadsim.model.ports import INBOX, SENT_ITEMS
-from loadsim.model.workload import Workload
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.merge import read_logs
 
 PLANTED = 200

@@ -27,11 +27,11 @@ from loadsim.audit.audit import audit
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
-from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.sessions import accounts_on_server, services_of
 from loadsim.runs.local import run_locally
 from loadsim.runs.watcher import Stage, Watcher
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import DovecotPostfix
 from loadsim.timinglog.merge import read_logs
 

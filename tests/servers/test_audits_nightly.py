@@ -22,7 +22,7 @@ from small_runs import AT_WORK, await_line, loadsim, on, population_of, written
 
 from loadsim.model.ports import DELETED_ITEMS, INBOX
 from loadsim.model.records import EVENTS
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.command import run as run_program
 from loadsim.servers.dovecot_postfix import DovecotPostfix, check_machine, start_dovecot_postfix
 from loadsim.timinglog.merge import read_logs

@@ -12,7 +12,7 @@ from patience import PATIENT_CRITERIA
 from small_runs import kill_in_run, loadsim, on, population_of, written
 
 from loadsim.cli import main
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 
 pytestmark = pytest.mark.system
 

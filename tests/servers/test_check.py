@@ -32,12 +32,7 @@ from loadsim.cli.check import CAN_RUN, ENDED
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.accounts import AccountTable
-from loadsim.model.criteria import planned_tasks
-from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Flag, Provisioning, Services
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import clean
@@ -47,6 +42,11 @@ from loadsim.provisioning.preflight import check_server_limits
 from loadsim.provisioning.server_check import check_server
 from loadsim.provisioning.server_report import ServerReport
 from loadsim.provisioning.sessions import NullObserver, accounts_on_server
+from loadsim.scenario.accounts import AccountTable
+from loadsim.scenario.criteria import planned_tasks
+from loadsim.scenario.population import distribution_lists
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.servers.dovecot_postfix import check_machine, start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import DIALECTS, Layout
 from loadsim.servers.running import RunningServer

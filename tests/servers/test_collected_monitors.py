@@ -20,7 +20,7 @@ from patience import PATIENCE_S, PATIENT_CRITERIA
 from processes import ended as gone
 from small_runs import AT_WORK, await_line, loadsim, on, population_of, written
 
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
 
 FIGURE = "probes.host@mx1.cpu_busy_share.mean"

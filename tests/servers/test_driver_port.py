@@ -47,10 +47,10 @@ from loadsim.model.ports import (
     Services,
     Session,
 )
-from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.registry import open_driver
+from loadsim.scenario.workload import Workload
 from loadsim.servers.running import RunningServer
 
 FOLDER = "Folder 01"

@@ -12,11 +12,11 @@ from mailservers import DOMAIN, StartDovecotPostfix, numbered_accounts
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.model.accounts import read_table
-from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account
-from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.export import csv_accounts, dovecot_passwords, export
+from loadsim.scenario.accounts import read_table
+from loadsim.scenario.population import distribution_lists
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.command import run
 
 ACCOUNTS = numbered_accounts(4)

@@ -28,14 +28,14 @@ from provisioning import (
 
 from loadsim.cli import parser
 from loadsim.errors import ConfigError
-from loadsim.model.accounts import AccountTable
 from loadsim.model.content.compose import Contents
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, NewMessage, Services
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import Initialised, StoredState, change_folder, initialise, restore_mailbox
+from loadsim.scenario.accounts import AccountTable
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 
 
 def run(lab: Lab, mode: str = "auto") -> Initialised:

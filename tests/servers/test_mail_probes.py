@@ -18,9 +18,9 @@ from small_runs import loadsim, on, population_of, written
 
 from loadsim.analysis.probes.statistics import probe_facts, samples_of
 from loadsim.model.ports import Probe
-from loadsim.model.scenario import load_scenario
 from loadsim.monitor.postfix_probe import QUEUES, LogCounter
 from loadsim.monitor.postfix_probe import open_probe as open_postfix
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import DovecotPostfix, check_machine, start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import DIALECTS
 from loadsim.servers.private import free_port

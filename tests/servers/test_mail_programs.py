@@ -21,8 +21,8 @@ from loadsim.documents.yaml_reader import known
 from loadsim.model.mail_program import PER_VIEW, MailProgram, load_program
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import INBOX, Account, Flag, Header, Services, Structure
-from loadsim.model.scenario import load_scenario
 from loadsim.protocols.imap import open_driver
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.running import RunningServer
 from loadsim.timinglog.reader import TimingLog, read_log
 

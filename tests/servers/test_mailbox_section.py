@@ -10,9 +10,9 @@ import pytest
 from mailservers import StartEmbedded, logged_on, numbered_accounts
 from provisioning import USERS, Lab, lab_maker, quiet, quoted
 
-from loadsim.model.mailboxes import folder_names
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import Initialised, StoredState, initialise
+from loadsim.scenario.mailboxes import folder_names
 
 pytestmark = pytest.mark.nightly(part="runs")
 

@@ -18,8 +18,8 @@ from whole_mailboxes import ids_of, looking
 
 from loadsim.model.ports import SENT_ITEMS, Endpoint
 from loadsim.model.records import EVENTS
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
 

@@ -20,13 +20,13 @@ from small_runs import loadsim, written
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import Initialised, initialise
 from loadsim.provisioning.preflight import nothing
 from loadsim.provisioning.sessions import visit
 from loadsim.runs.server import server_under_test
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.servers.embedded import start_embedded_mapi
 
 HOURS = {"day_length": "16s", "ramp_up": "1s", "warm_up": "2s", "window": "14s"}

@@ -9,7 +9,7 @@ import pytest
 from mailservers import short_directory
 from small_runs import loadsim, on, population_of, written
 
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog

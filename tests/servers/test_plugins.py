@@ -15,7 +15,7 @@ from small_runs import on, population_of, written
 
 from loadsim.analysis.probes.statistics import probe_facts, samples_of
 from loadsim.analysis.summary import summarise
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.timinglog.reader import read_log
 
 pytestmark = pytest.mark.slow

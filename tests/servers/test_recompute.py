@@ -16,10 +16,10 @@ from loadsim.engine.clock import VirtualLoop
 from loadsim.engine.control import StandaloneControl
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.workload import Workload, plan_digest
 from loadsim.protocols.in_memory import InMemoryDriver, MailInMemory
 from loadsim.runs.log_header import load_of_plan, run_header
 from loadsim.runs.watcher import SILENT
+from loadsim.scenario.workload import Workload, plan_digest
 
 OUTAGE_S = (100, 120)
 """The users up to `OUT` have no session then."""

@@ -25,9 +25,9 @@ from small_runs import AFTER_TEN_S, AT_WORK, await_line, loadsim, on, population
 from loadsim.cli.live.run_view import Warnings
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload, plan_digest
 from loadsim.runs.result import write_whole
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload, plan_digest
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import GIVEN_UP
 

@@ -17,8 +17,8 @@ from lying_proxy import Answers, Rewrites, lying_proxy, stores_nothing, unwritte
 from mailservers import StartDovecotPostfix
 from small_runs import loadsim, on, population_of, written
 
-from loadsim.model.scenario import load_scenario
 from loadsim.protocols.imap.state_rules import RULES
+from loadsim.scenario.scenario import load_scenario
 from loadsim.servers.dovecot_postfix import DovecotPostfix
 
 pytestmark = pytest.mark.system

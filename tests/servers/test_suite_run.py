@@ -17,10 +17,10 @@ from small_runs import kill_in_run, loadsim, on, population_of, written
 
 from loadsim.campaign.runner import CampaignWatcher, Interrupted
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.scenario import load_scenario
-from loadsim.model.suite import load_suite
 from loadsim.processes.signals import ended_by_signals
 from loadsim.runs.watcher import Stage, Watcher
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.suite import load_suite
 from loadsim.suite.runs import run_suite
 
 pytestmark = pytest.mark.system

@@ -10,7 +10,7 @@ from patience import PATIENT_CRITERIA
 from small_runs import loadsim, on, population_of, written
 
 from loadsim.model.ports import Services
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 
 pytestmark = pytest.mark.nightly(part="runs")
 

@@ -16,7 +16,7 @@ from terminals import Terminal
 
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
 
 LONG = {"day_length": "2m", "ramp_up": "1s"}

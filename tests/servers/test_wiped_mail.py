@@ -14,7 +14,7 @@ from small_runs import AT_WORK, await_line, on, population_of, written
 
 from loadsim.findings.catalogue import Code
 from loadsim.model.ports import Account, Services
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 
 pytestmark = pytest.mark.nightly(part="runs")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Account
 from loadsim.model.records import EVENTS
-from loadsim.model.workload import Workload
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.reader import TimingLog
 
 Mailboxes = dict[int, dict[str, Counter[str]]]

@@ -16,7 +16,7 @@ from small_runs import loadsim, on, population_of, written
 from whole_mailboxes import Mailbox, looking
 
 from loadsim.model.ports import DELETED_ITEMS, SENT_ITEMS, Account, Services
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.servers.dovecot_postfix import check_machine, start_dovecot_postfix
 from loadsim.servers.embedded import start_embedded
 from loadsim.servers.running import RunningServer

@@ -15,7 +15,7 @@ from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S
 from small_runs import loadsim, on, population_of, written
 
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 
 
 class Command:

@@ -8,7 +8,7 @@ import yaml
 from compared_runs import write_run
 
 from loadsim.campaign.file import write
-from loadsim.model.suite import Suite, load_suite
+from loadsim.scenario.suite import Suite, load_suite
 from loadsim.suite.cells import scenarios_of, terms_of
 from loadsim.suite.runs import run_name
 from loadsim.suite.suite import SuiteFigures

@@ -19,10 +19,10 @@ from mailservers import DOMAIN, SITES, StartEmbedded, logged_on, numbered_accoun
 from loadsim.errors import ServerLost
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import Account, Provisioning, Services
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.sessions import NullObserver
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.servers.running import RunningServer
 
 USERS = 3

@@ -8,7 +8,7 @@ from virtual_runs import QUIET, scenario_of
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli.live.figures import LiveRun, View
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.scenario import Scenario
+from loadsim.scenario.scenario import Scenario
 
 TIMES = {"day_length": "300s", "ramp_up": "1s", "warm_up": "60s", "window": "180s"}
 """The window is from 60 s to 240 s of 300."""

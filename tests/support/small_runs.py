@@ -11,9 +11,9 @@ import pytest
 import yaml
 from patience import PATIENCE_S, PATIENT_CRITERIA
 
-from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario
+from loadsim.scenario.population import distribution_lists
+from loadsim.scenario.scenario import Scenario
 
 
 def loadsim(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

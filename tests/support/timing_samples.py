@@ -6,8 +6,8 @@ from typing import Any
 
 from named_records import MailRecord, TaskRecord
 
-from loadsim.model.criteria import DEFAULT, documents
 from loadsim.model.records import CommandFields
+from loadsim.scenario.criteria import DEFAULT, documents
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.records import NAMES
 from loadsim.timinglog.writer import TimingLogWriter

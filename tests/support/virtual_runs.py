@@ -22,10 +22,10 @@ from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Driver, Endpoint, Services
 from loadsim.model.records import SPANS, CommandFields, MailFields, TaskFields
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver
 from loadsim.protocols.registry import open_driver
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.users.plugin_tasks import load_tasks

@@ -17,7 +17,7 @@ from small_runs import written
 from loadsim.cli.live.figures import LiveRun, before
 from loadsim.cli.web.server import PageServer, serving
 from loadsim.cli.web.view import PageView
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.scenario.scenario import Scenario, load_scenario
 
 TOKEN = "a-token-that-nothing-else-has"
 

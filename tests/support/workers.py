@@ -22,11 +22,11 @@ from loadsim.cluster.placement import WorkerAssignment, fingerprints
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME
 from loadsim.engine.channel import Channel
-from loadsim.model.documents.scenario_sections import Losses
 from loadsim.model.partition import divide
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.sections import Losses
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.reader import TimingLog, read_log
 
 CONTROL_LIMIT_S = 2.0

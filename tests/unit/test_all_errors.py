@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loadsim.cli import BAD_INPUT, main
 from loadsim.documents.yaml_reader import SourceLines
 from loadsim.errors import MOST_SHOWN, ConfigError
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 
 pytestmark = pytest.mark.usefixtures("place")
 

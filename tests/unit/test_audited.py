@@ -22,8 +22,6 @@ from loadsim.comparison.comparison import compare_runs
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload
 from loadsim.report.answer import describe_answer, verdict_words
 from loadsim.report.audit import audit_blocks, describe_audit
 from loadsim.report.document import Table
@@ -32,6 +30,8 @@ from loadsim.report.one_run import describe_run
 from loadsim.runs.log_header import is_audited
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.audited import AuditRecord, audit_in, write_audit
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.planned_load import PlannedLoad

@@ -32,10 +32,10 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.population import shared
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.report.text import to_text
 from loadsim.runs.result import RunResult
+from loadsim.scenario.population import shared
+from loadsim.scenario.scenario import Scenario, load_scenario
 
 WANTED = Wanted(first=4, most=64)
 

@@ -9,9 +9,9 @@ import pytest
 from loadsim.campaign.file import own_directory
 from loadsim.cli.server import server_directory
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import load_scenario
 from loadsim.runs.directory import make_directories, recorded_events, run_directory
 from loadsim.runs.watcher import Watcher
+from loadsim.scenario.scenario import load_scenario
 
 pytestmark = pytest.mark.usefixtures("place")
 

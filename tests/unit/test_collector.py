@@ -13,10 +13,10 @@ from timing_samples import ENDED, done, write_sample
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
-from loadsim.model.scenario import load_scenario
 from loadsim.monitor.collector import Allowances, Collector, collected
 from loadsim.monitor.monitor_log import open_monitor_log, read_monitor_log
 from loadsim.processes.event_loop import run
+from loadsim.scenario.scenario import load_scenario
 from loadsim.timinglog.file import open_log
 
 PATIENT = Allowances(start_s=PATIENCE_S, end_s=PATIENCE_S, terminated_s=PATIENCE_S)

@@ -18,8 +18,8 @@ from loadsim.comparison.failure_rates import Counts, FailureRates
 from loadsim.comparison.run_order import alternate, stretch, stretched
 from loadsim.findings.catalogue import Code
 from loadsim.findings.formats import Value
-from loadsim.model.criteria import DEFAULT, documents, figures
-from loadsim.model.criteria import SCORED as EACH
+from loadsim.scenario.criteria import DEFAULT, documents, figures
+from loadsim.scenario.criteria import SCORED as EACH
 
 TERMS = Terms(max_regression=0.05, looks=1, stretch=1.0)
 

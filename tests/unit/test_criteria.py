@@ -25,9 +25,9 @@ from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
-from loadsim.model.criteria import DEFAULT, SCORES, documents, figures, planned_tasks
-from loadsim.model.profile import load_profile
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.criteria import DEFAULT, SCORES, documents, figures, planned_tasks
+from loadsim.scenario.profile import load_profile
+from loadsim.scenario.scenario import load_scenario
 from loadsim.users.tasks import TASKS
 
 FEW = "topology: [{profile: loadsim-5.5/light, users: 2}]\n"

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.dryrun.plan import make_plan, to_json
-from loadsim.model.day_shape import DayShape, factor_of_window, normalised
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
-from loadsim.model.workload import Workload
+from loadsim.scenario.day_shape import DayShape, factor_of_window, normalised
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.header_words import shown
 
 CHI_SQUARE = 24.3

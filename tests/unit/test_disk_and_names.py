@@ -17,9 +17,9 @@ from virtual_runs import NOWHERE, contents, quiet, scenario_of
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
-from loadsim.model.workload import Workload
 from loadsim.protocols import connect
 from loadsim.protocols.registry import open_driver
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 

@@ -13,8 +13,8 @@ from virtual_runs import Lived, chosen, live, quiet, scenario_of
 from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.workload import PROCESS_INBOX, Workload
 from loadsim.protocols.in_memory import InMemoryDriver
+from loadsim.scenario.workload import PROCESS_INBOX, Workload
 from loadsim.users.activities import Step
 from loadsim.users.mail import UserMail
 from loadsim.users.session_state import Late

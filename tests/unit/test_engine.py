@@ -28,8 +28,8 @@ from loadsim.findings.catalogue import Code
 from loadsim.model.draws import draw
 from loadsim.model.ports import ALL_TASKS, Header, Session
 from loadsim.model.terms import Window
-from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission, MailInMemory, parse_mail
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S
 

@@ -13,8 +13,8 @@ from virtual_runs import Lived, contents, live, quiet, scenario_of
 from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.errors import ServerSilent
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Mailbox
-from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver, Pace
+from loadsim.scenario.workload import Workload
 
 MEAN_MS = 20.0
 

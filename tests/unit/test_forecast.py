@@ -11,9 +11,9 @@ from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.runs.log_header import load_of_plan
 from loadsim.runs.watcher import Watcher
+from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.timinglog.planned_load import PlannedLoad
 
 RUN = "run={day_length: 100s, ramp_up: 1s, warm_up: 20s, window: 40s}"

@@ -16,7 +16,7 @@ from loadsim.analysis.generator.limits import exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.limits import Limits
+from loadsim.scenario.limits import Limits
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from loadsim.model import partition
 from loadsim.model.partition import CIRCLE, Assignment, divide
-from loadsim.model.population import Population
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.population import Population
+from loadsim.scenario.scenario import load_scenario
 
 
 @given(st.integers(1, 3000), st.data())

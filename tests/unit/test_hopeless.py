@@ -7,7 +7,7 @@ import pytest
 
 from loadsim.engine.abort import FEWEST_TASKS, AbortCheck, ended_by
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.documents.scenario_sections import AbortOn
+from loadsim.scenario.sections import AbortOn
 
 USERS = 100
 PERIOD_S = 30.0

@@ -19,7 +19,7 @@ from loadsim.cluster.reliable_channel import ReliableChannel
 from loadsim.dryrun import plan_cache
 from loadsim.engine.control import decode
 from loadsim.errors import MOST_SHOWN, ConfigError
-from loadsim.model.scenario import load_scenario
+from loadsim.scenario.scenario import load_scenario
 from loadsim.timinglog.planned_load import PlannedLoad
 
 SOFTWARE = build_fingerprint()

@@ -16,12 +16,12 @@ from virtual_runs import quiet, scenario_of
 
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
-from loadsim.model.log_on import LOGIN_COMMAND, METHODS, TOKEN_METHODS
 from loadsim.model.ports import INBOX, Account, Endpoint, Services
 from loadsim.protocols.imap.commands import Literal, encode
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.lines import KEPT_BYTES, KEPT_LINES, MOST_TRACED_LINES, Trace, excerpt, text_of
 from loadsim.protocols.registry import open_driver
+from loadsim.scenario.log_on import LOGIN_COMMAND, METHODS, TOKEN_METHODS
 
 BASIC = "basic"
 CHALLENGES = {"login": 2, "cram-md5": 1, "xoauth2": 1, "oauthbearer": 1, "scram-sha-1": 1, "scram-sha-256": 1}

@@ -20,7 +20,7 @@ from loadsim.cli.live.figures import LiveFigures, LiveRun
 from loadsim.cli.live.run_view import RunView
 from loadsim.cli.live.view import screenful
 from loadsim.engine.snapshot import LiveSnapshot, of_a_lost_engine
-from loadsim.model.scenario import Scenario
+from loadsim.scenario.scenario import Scenario
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from timing_samples import LOGGED_ON, write_sample
 from loadsim.errors import ConfigError, LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.documents.scenario_server import Server
 from loadsim.model.ports import Endpoint
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.tls import TlsContexts, tls_context
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.server import Server
 from loadsim.timinglog.merge import read_logs
 
 pytestmark = pytest.mark.usefixtures("place")

@@ -9,8 +9,6 @@ import pytest
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import (
     LOG_BYTES_PER_TASK,
     RESULT_BYTES,
@@ -23,6 +21,8 @@ from loadsim.monitor.machine_needs import (
     shortages,
 )
 from loadsim.processes.rlimits import FILES_PER_USER, OTHER_FILES
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import PlannedLoad
 
 NEEDS = Needs(

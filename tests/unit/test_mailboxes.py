@@ -18,12 +18,12 @@ from loadsim.dryrun.plan_engine import PlannedContents, plan_users
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import layout
-from loadsim.model.mailboxes import DEEPEST, LognormalSizes, SizeTable, deepest_first, folder_names, levels
 from loadsim.model.message_tag import MessageTag, body_digest
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload, may_be_made
 from loadsim.protocols.in_memory import parse_mail
 from loadsim.provisioning.initialise import StoredState, tag_of
+from loadsim.scenario.mailboxes import DEEPEST, LognormalSizes, SizeTable, deepest_first, folder_names, levels
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.workload import Workload, may_be_made
 
 FULL = (
     "mailbox={inbox: 300, deleted_items: 2, folders: 30, fan_out: 3, age_days: 90, sizes: {2K: 60%, 20K: 40%},"

@@ -17,13 +17,13 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, body_digest, initial_id
 from loadsim.model.ports import INBOX, Account, Flag, Stored
-from loadsim.model.scenario import load_scenario
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import clean_mailbox
 from loadsim.provisioning.holder import Holder
 from loadsim.provisioning.initialise import StoredState, initialise, restore_mailbox
 from loadsim.provisioning.manifest import Body, Manifest
 from loadsim.provisioning.sessions import accounts_on_server
+from loadsim.scenario.scenario import load_scenario
 
 OWNER = Account(1, "user1", f"user1@{DOMAIN}", "secret-of-1")
 OURS = WANTED_FOLDERS - {INBOX}

@@ -13,12 +13,12 @@ from example_plugins import package_of
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.documents.scenario_server import Server
 from loadsim.model.ports import Endpoint, Services
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.registry import check_protocols, needed_services, open_driver
 from loadsim.provisioning.sessions import preparing_driver, services_of
 from loadsim.runs.server import server_under_test
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.server import Server
 
 HTTP = {"url": "http://127.0.0.1:8080/mapi/emsmdb"}
 IMAP, SMTP = {"host": "127.0.0.1"}, {"host": "127.0.0.1", "port": 25}

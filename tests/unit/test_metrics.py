@@ -17,8 +17,8 @@ from loadsim.cli.metrics.prometheus import served_metrics
 from loadsim.cli.options import listening_address
 from loadsim.engine.snapshot import PHASES, LiveSnapshot
 from loadsim.errors import ConfigError
-from loadsim.model.run_times import PARTS
 from loadsim.runs.watcher import Stage
+from loadsim.scenario.run_times import PARTS
 from loadsim.version import __version__
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"

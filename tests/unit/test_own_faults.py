@@ -22,8 +22,8 @@ from loadsim.errors import SHORTAGES, GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.records import CommandFields
-from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.writer import MOST_ERRORS, OTHER, TimingLogWriter
 from loadsim.users.inbox import Inbox
 from loadsim.users.pending import PendingActivities

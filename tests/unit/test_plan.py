@@ -20,11 +20,11 @@ from virtual_runs import quiet, scenario_of
 from loadsim.cli import main
 from loadsim.dryrun.plan import DayPlan, UserLoad, make_plan, to_json
 from loadsim.dryrun.plan_engine import uncollected
-from loadsim.model.profile import Calculated
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
 from loadsim.report.plan import describe_plan
 from loadsim.report.text import to_text
+from loadsim.scenario.profile import Calculated
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import NEW_MAIL, Workload, plan_digest
 from loadsim.users.tasks import TASKS
 
 TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")

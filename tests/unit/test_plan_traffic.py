@@ -14,10 +14,10 @@ from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Endpoint
-from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import STORED
-from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 
 SMALL = "topology=[{profile: loadsim-5.5/medium, users: 12}]"
 SERVER = "server={{imap: {{host: 127.0.0.1, port: 143}}, smtp: {{host: 127.0.0.1, port: 25, {}}}}}"

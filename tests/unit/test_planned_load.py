@@ -29,8 +29,8 @@ from loadsim.dryrun.tally import Tally
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
+from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.timinglog.documents import read_as
 from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.merge import merge

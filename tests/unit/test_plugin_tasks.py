@@ -20,9 +20,9 @@ from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.errors import ConfigError, LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.formats import Value
-from loadsim.model.profile import load_profile
-from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload
+from loadsim.scenario.profile import load_profile
+from loadsim.scenario.scenario import Scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_each, read_log
 from loadsim.users.plugin_tasks import check_plugin_tasks

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadsim.errors import ConfigError
-from loadsim.model.accounts import AccountPattern
-from loadsim.model.distribution import Distribution
-from loadsim.model.documents.scenario_sections import ListsSection
-from loadsim.model.population import DistributionLists, Population, distribution_lists, group_index, list_edges
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.scenario.accounts import AccountPattern
+from loadsim.scenario.distribution import Distribution
+from loadsim.scenario.population import DistributionLists, Population, distribution_lists, group_index, list_edges
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.sections import ListsSection
 
 PUBLISHED = Distribution(4, 10, 50)
 """Compaq 1997, Table 1: minimum, average and maximum size of a distribution list."""

@@ -27,11 +27,11 @@ from loadsim.analysis.probes.statistics import ProbeStatistics, probe_facts, pro
 from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.monitor.probes import MOST_FIGURES, OpenedProbe, check_probes, checked, open_probes, sampled
 from loadsim.monitor.system.cpu_affinity import REAL_TIME_PRIORITY
 from loadsim.plugins import plugins
+from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.timinglog.facts import ProbeCounts
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.writer import TimingLogWriter

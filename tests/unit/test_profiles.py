@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from loadsim.documents.yaml_reader import known, shipped
 from loadsim.errors import ConfigError
-from loadsim.model.distribution import Distribution
-from loadsim.model.profile import KINDS, OUTCOMES, Profile, load_profile, load_weights
+from loadsim.scenario.distribution import Distribution
+from loadsim.scenario.profile import KINDS, OUTCOMES, Profile, load_profile, load_weights
 
 Row = tuple[str, Any, Any, Any]
 

@@ -14,13 +14,13 @@ from loadsim.documents.yaml_reader import known
 from loadsim.errors import ConfigError
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, load_program
 from loadsim.model.partition import all_users
-from loadsim.model.population import further_connections
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload
 from loadsim.processes.rlimits import raise_open_file_limit
 from loadsim.protocols.registry import check_protocols, open_companions, open_drivers
 from loadsim.provisioning.preflight import too_few_ports
 from loadsim.runs.log_header import run_header
+from loadsim.scenario.population import further_connections
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.workload import Workload
 
 ENDPOINT = {"host": "127.0.0.1", "port": 1025}
 REAL = {"server": {"imap": ENDPOINT, "smtp": ENDPOINT}, "accounts": {"user": "user{index}", "password": "secret"}}

@@ -17,11 +17,11 @@ from watched_campaigns import Watching, stop
 from loadsim.campaign.quiet_down import QuietDown, sees_send_queue
 from loadsim.capacity.runs import Wanted, find_capacity
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.suite import load_suite
 from loadsim.monitor.probes import OpenedProbe
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import Watcher
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.suite import load_suite
 from loadsim.suite.runs import run_suite
 
 SERVER = {

@@ -15,8 +15,8 @@ from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import ALL_TASKS
-from loadsim.model.scenario import load_scenario
 from loadsim.protocols.registry import check_drivers, open_driver
+from loadsim.scenario.scenario import load_scenario
 
 PLUGIN = """
 from loadsim.model.ports import ALL_TASKS

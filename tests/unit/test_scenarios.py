@@ -14,15 +14,15 @@ from loadsim.documents.yaml_dialect import Loader
 from loadsim.documents.yaml_reader import known, read_yaml, write_yaml
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
-from loadsim.model.accounts import AccountPattern, AccountTable
-from loadsim.model.criteria import DEFAULT, SCORES, Bound
-from loadsim.model.distribution import Distribution
-from loadsim.model.documents.scenario_sections import AbortOn, ListsSection, Losses
-from loadsim.model.documents.scenario_server import Server
-from loadsim.model.limits import GeneratorLimits, Limits
 from loadsim.model.ports import Account, Endpoint
-from loadsim.model.run_times import RunTimes
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.scenario.accounts import AccountPattern, AccountTable
+from loadsim.scenario.criteria import DEFAULT, SCORES, Bound
+from loadsim.scenario.distribution import Distribution
+from loadsim.scenario.limits import GeneratorLimits, Limits
+from loadsim.scenario.run_times import RunTimes
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.sections import AbortOn, ListsSection, Losses
+from loadsim.scenario.server import Server
 
 LOCAL = "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"
 PATTERN = "accounts: {user: 'u{index}', password: 'p{index}'}\n"

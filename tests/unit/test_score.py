@@ -26,10 +26,10 @@ from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
-from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
-from loadsim.model.workload import Workload
 from loadsim.runs.log_header import run_header
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 from loadsim.timinglog import writer
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.records import GIVEN_UP

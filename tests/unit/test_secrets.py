@@ -20,10 +20,10 @@ from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
-from loadsim.model.accounts import AccountPattern
 from loadsim.model.ports import Account
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.sasl.masking import without_password
+from loadsim.scenario.accounts import AccountPattern
+from loadsim.scenario.scenario import Scenario, load_scenario
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("place")]
 

@@ -9,8 +9,6 @@ from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRef
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.ports import ServerOffer
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import Workload
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
 from loadsim.provisioning.answers import meaning
@@ -20,6 +18,8 @@ from loadsim.provisioning.server_check import checked_users
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask, lacking
 from loadsim.provisioning.sessions import about_limit
 from loadsim.report.document import Listing
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import Workload
 
 REFUSALS = [
     (ServerRefused("553 MAIL", "553 5.7.1 sender address rejected: not owned by user"), Code.MAIL_FORBIDDEN),

@@ -17,11 +17,11 @@ from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.mail_program import PER_VIEW, MailProgram
 from loadsim.model.ports import ALL_TASKS, INBOX, Account, Endpoint, Flag, Observer, Services, Session
-from loadsim.model.workload import PROCESS_INBOX
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.imap import open_driver
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.protocols.short_sessions import PerViewMailbox
+from loadsim.scenario.workload import PROCESS_INBOX
 
 (ACCOUNT,) = numbered_accounts(1)
 COMMAND_S = 0.1

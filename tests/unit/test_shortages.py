@@ -26,12 +26,12 @@ from loadsim.errors import (
     TaskFailed,
     machine_failure,
 )
-from loadsim.model.documents.scenario_sections import Client
 from loadsim.model.ports import Endpoint, Services
 from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols import connect
 from loadsim.protocols.error_mapping import again, failing_as, own_failure, shortage
 from loadsim.protocols.registry import open_driver
+from loadsim.scenario.sections import Client
 
 (ACCOUNT,) = numbered_accounts(1)
 LOOPS = {"asyncio": None, "fastest": fastest_loop()}

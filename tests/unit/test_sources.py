@@ -14,13 +14,13 @@ from imap_script import PATIENCE_S, Ear
 from mailservers import StartEmbedded, numbered_accounts
 
 from loadsim.errors import ConfigError
-from loadsim.model.documents.scenario_sections import Client
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.processes.event_loop import fastest_loop
 from loadsim.protocols.connect import bound_socket, connect
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.preflight import check_ports, check_sources, too_few_ports
+from loadsim.scenario.scenario import Scenario, load_scenario
+from loadsim.scenario.sections import Client
 
 ACCOUNTS = numbered_accounts(3)
 SOURCES = ("127.0.0.2", "127.0.0.3")

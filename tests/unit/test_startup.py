@@ -13,7 +13,7 @@ HEAVY |= {"numpy", "pymap", "rich", "ssl", "yaml"}
 
 NETWORK = {"asyncio", "ssl"}
 
-SCENARIO, SUMMARY = "loadsim.model.scenario", "loadsim.analysis.summary"
+SCENARIO, SUMMARY = "loadsim.scenario.scenario", "loadsim.analysis.summary"
 
 NOT_IMPORTED = {
     "--help": HEAVY | {SCENARIO},
@@ -47,7 +47,7 @@ ANSWER = """
 import sys
 from loadsim.cli import main
 main(["log", "answer", *sys.argv[1:]])
-sys.exit(" ".join({"yaml", "rich", "asyncio", "loadsim.model.scenario"} & {*sys.modules}))
+sys.exit(" ".join({"yaml", "rich", "asyncio", "loadsim.scenario.scenario"} & {*sys.modules}))
 """
 
 

@@ -19,8 +19,8 @@ from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.model.records import CommandFields
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload
 from loadsim.timinglog.merge import merge
 
 BUSY = {"new_mail": {"per_day": 20}, "browse": {"per_day": 30}, "schedule": {"per_day": 10}}

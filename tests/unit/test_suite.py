@@ -22,7 +22,7 @@ from loadsim.documents.json_values import to_json
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.suite import load_suite
+from loadsim.scenario.suite import load_suite
 from loadsim.suite.cells import scenarios_of, terms_of
 from loadsim.suite.suite import CellFigures, CellTerms, SuiteFigures, SuiteTerms
 

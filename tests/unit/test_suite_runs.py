@@ -28,10 +28,10 @@ from loadsim.comparison.comparison import compare_runs
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
-from loadsim.model.suite import Hook, load_suite
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.document import Listing
 from loadsim.report.html import to_html
+from loadsim.scenario.suite import Hook, load_suite
 from loadsim.suite.document import describe_suite, headline, measured_runs, tone
 from loadsim.suite.runs import run_name, run_suite
 from loadsim.suite.suite import SuiteFigures

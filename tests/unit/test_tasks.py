@@ -19,8 +19,8 @@ from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
 from loadsim.model.message_tag import INITIAL, MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part
-from loadsim.model.workload import PROCESS_INBOX, Workload
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox
+from loadsim.scenario.workload import PROCESS_INBOX, Workload
 from loadsim.users.activities import process_inbox
 from loadsim.users.inbox import MOST_ANNOUNCEMENTS, Inbox, Unread
 from loadsim.users.tasks import TASKS

@@ -15,8 +15,8 @@ from paths import ROOT
 from timing_samples import only
 
 from loadsim.errors import LogError
-from loadsim.model.limits import Limits
 from loadsim.model.records import EVENTS, OUTCOMES
+from loadsim.scenario.limits import Limits
 from loadsim.timinglog import container
 from loadsim.timinglog.exports import COLUMNS
 from loadsim.timinglog.facts import LogFacts

@@ -15,13 +15,13 @@ from mailservers import StartDovecotPostfix
 from small_runs import written
 
 from loadsim.engine.process import packed, unpacked
-from loadsim.model.documents.scenario_sections import Client
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.model.scenario import load_scenario
 from loadsim.protocols import aioimaplib, imap
 from loadsim.protocols.connect import connect
 from loadsim.protocols.tls import ResumingContext, remember, tls_context
 from loadsim.provisioning.sessions import services_of
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.sections import Client
 
 LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
 ACCOUNT_PATTERN = {"user": "tls{index}", "password": "secret-{index}"}

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import load_scenario
-from loadsim.model.workload import (
+from loadsim.scenario.scenario import load_scenario
+from loadsim.scenario.workload import (
     BROWSE,
     NEW_MAIL,
     PROCESS_INBOX,
@@ -149,8 +149,8 @@ def test_the_plan_digest_is_that_of_any_slicing(order: list[int], cuts: list[int
 def test_the_plan_is_the_same_in_another_process() -> None:
     """In another directory, with other hashes of strings, which a process has from its start to its end."""
     program = (
-        "from loadsim.model.scenario import load_scenario\n"
-        "from loadsim.model.workload import Workload, plan_digest\n"
+        "from loadsim.scenario.scenario import load_scenario\n"
+        "from loadsim.scenario.workload import Workload, plan_digest\n"
         "print(plan_digest(Workload(load_scenario('quickstart'))))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}

@@ -9,8 +9,8 @@ from itertools import pairwise
 from loadsim.analysis.generator.health import UNOBSERVED_S
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.criteria import expected_monitors
 from loadsim.model.terms import Window
+from loadsim.scenario.criteria import expected_monitors
 from loadsim.timinglog.reader import Source, TimingLog
 
 FAR_APART_MS = 1000.0

@@ -11,10 +11,10 @@ from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.summary import Summary
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
 from loadsim.model.records import FAILURES, GENERATOR
-from loadsim.model.run_times import RunTimes
-from loadsim.model.scenario import Scenario
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.runs.watcher import Stage, Watcher
+from loadsim.scenario.run_times import RunTimes
+from loadsim.scenario.scenario import Scenario
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.users.tasks import TASKS
 

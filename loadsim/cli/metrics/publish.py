@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from loadsim.cli.live.figures import LiveFigures, View, before
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import Scenario
+from loadsim.scenario.scenario import Scenario
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from loadsim.cli.live.figures import View, before
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import whole
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import Scenario
+from loadsim.scenario.scenario import Scenario
 
 
 def add_web(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ from functools import lru_cache
 
 from loadsim.errors import ServerRefused
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings
-from loadsim.model.workload import may_be_made
 from loadsim.protocols.imap.responses import ListEntry, Namespace, Namespaces, Response
+from loadsim.scenario.workload import may_be_made
 
 SEPARATOR = "/"
 """The separator of levels in paths and folders. In a level it is "%2F", and "%" is "%25"."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.log_on import LOGIN_COMMAND, TOKEN_METHODS
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.sasl import choice, tokens
 from loadsim.protocols.sasl import exchange as messages
 from loadsim.protocols.sasl.choice import Offer
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.sasl.scram import Scram
+from loadsim.scenario.log_on import LOGIN_COMMAND, TOKEN_METHODS
 
 _CALCULATOR = ThreadPoolExecutor(1, "calculator")
 """One thread: an engine has a core to itself, and several threads would keep its event loop from it."""

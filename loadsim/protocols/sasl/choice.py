@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from loadsim.model.log_on import LOGIN_COMMAND, SCRAM_METHODS, TOKEN_METHODS, WITH_AUTHZID
 from loadsim.model.ports import Account, Endpoint
+from loadsim.scenario.log_on import LOGIN_COMMAND, SCRAM_METHODS, TOKEN_METHODS, WITH_AUTHZID
 
 LONGEST_SHOWN = 120
 """The most characters of a server's offer in an error."""

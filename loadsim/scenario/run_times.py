@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from loadsim.documents.schema import LONGEST_S
 from loadsim.documents.yaml_reader import Origin
 from loadsim.findings.formats import length
-from loadsim.model.documents.scenario_sections import RunSection
-from loadsim.model.profile import Profile
 from loadsim.model.terms import CANONICAL, STRESS
+from loadsim.scenario.profile import Profile
+from loadsim.scenario.sections import RunSection
 
 PARTS = ("warm-up", "window", "after-window")
 """The parts of the work in their order; the last one is the rest, if the window ends before the work."""

@@ -36,9 +36,9 @@ from loadsim.documents.yaml_reader import (
 )
 from loadsim.errors import MOST_SHOWN
 from loadsim.files import real_path
-from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.model.ports import ALL_TASKS
 from loadsim.model.records import SPANS
+from loadsim.scenario.distribution import CountDistribution, DurationDistribution, SizeDistribution
 
 KINDS = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsBMobj", "upsWDatt", "upsXLatt", "upsXLobj")
 """The message kinds, in the order of Compaq 1997, Table 1; a draw of a kind goes through them in this order."""

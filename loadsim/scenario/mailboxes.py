@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from loadsim.documents.schema import Positive, Share, Size, whole
 from loadsim.documents.typed import Reads, mismatch, show, strict, value_of
-from loadsim.model.distribution import CountDistribution, Distribution
+from loadsim.scenario.distribution import CountDistribution, Distribution
 
 LEAST_BYTES = 1024
 """The smallest message: its header has some 600 bytes."""

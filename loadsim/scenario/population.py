@@ -13,9 +13,9 @@ from loadsim.errors import ConfigError
 from loadsim.model.draws import draw
 
 if TYPE_CHECKING:
-    from loadsim.model.documents.scenario_sections import ListsSection
-    from loadsim.model.groups import Group
-    from loadsim.model.scenario import Scenario
+    from loadsim.scenario.groups import Group
+    from loadsim.scenario.scenario import Scenario
+    from loadsim.scenario.sections import ListsSection
 
 CORRESPONDENTS = 65_536
 """The size of the cache of addresses."""

@@ -20,7 +20,7 @@ from loadsim.findings.formats import unit_of
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 
 if TYPE_CHECKING:
-    from loadsim.model.profile import Profile
+    from loadsim.scenario.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
 
 def planned_tasks(profile: Profile) -> set[str]:
     """Return the tasks that users of this profile may do."""
-    from loadsim.model.profile import OUTCOMES  # not for criteria of a log
+    from loadsim.scenario.profile import OUTCOMES  # not for criteria of a log
 
     tasks = {"LOGON", "SYNC", "LOGOFF"}
     if profile.new_mail.per_day:

@@ -17,7 +17,11 @@ from loadsim.documents.schema import with_nearest
 from loadsim.documents.yaml_reader import Origin, Problems, located, override, parse, read_document, write_yaml
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.accounts import (
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
+from loadsim.model.ports import Account, FolderSettings, Services
+from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
+from loadsim.plugins import origin
+from loadsim.scenario.accounts import (
     MASK,
     AccountPattern,
     AccountTable,
@@ -25,7 +29,7 @@ from loadsim.model.accounts import (
     prefer_set_password,
     resolve_accounts,
 )
-from loadsim.model.criteria import (
+from loadsim.scenario.criteria import (
     DEFAULT,
     DELIVERY,
     DELIVERY_MS,
@@ -35,10 +39,8 @@ from loadsim.model.criteria import (
     read_criteria,
     unfolded,
 )
-from loadsim.model.documents.scenario_document import EMBEDDED, ScenarioDocument
-from loadsim.model.documents.scenario_sections import AbortOn, Client, ListsSection, Losses
-from loadsim.model.documents.scenario_server import Server, insecure, resolve_server, server_document
-from loadsim.model.groups import (
+from loadsim.scenario.document import EMBEDDED, ScenarioDocument
+from loadsim.scenario.groups import (
     Group,
     check_profiles,
     check_programs,
@@ -47,14 +49,12 @@ from loadsim.model.groups import (
     with_connection,
     with_submission,
 )
-from loadsim.model.limits import Limits
-from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
-from loadsim.model.mailboxes import DEEPEST, PROFILES, MailboxSection, levels
-from loadsim.model.ports import Account, FolderSettings, Services
-from loadsim.model.profile import load_weights
-from loadsim.model.run_times import RunTimes, resolve_run, seconds
-from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
-from loadsim.plugins import origin
+from loadsim.scenario.limits import Limits
+from loadsim.scenario.mailboxes import DEEPEST, PROFILES, MailboxSection, levels
+from loadsim.scenario.profile import load_weights
+from loadsim.scenario.run_times import RunTimes, resolve_run, seconds
+from loadsim.scenario.sections import AbortOn, Client, ListsSection, Losses
+from loadsim.scenario.server import Server, insecure, resolve_server, server_document
 
 # --- the scenario -----------------------------------------------------------------------------------------------
 

@@ -10,11 +10,11 @@ from typing import Literal
 from loadsim.documents.schema import with_nearest
 from loadsim.documents.typed import show
 from loadsim.documents.yaml_reader import Origin, Problems, as_absolute, expected_file, known, locate
-from loadsim.model.documents.scenario_sections import Client, GroupSection, ListsSection
-from loadsim.model.documents.scenario_server import Server
 from loadsim.model.mail_program import MailProgram, load_program, module_name
-from loadsim.model.profile import Profile, load_profile
-from loadsim.model.run_times import seconds
+from loadsim.scenario.profile import Profile, load_profile
+from loadsim.scenario.run_times import seconds
+from loadsim.scenario.sections import Client, GroupSection, ListsSection
+from loadsim.scenario.server import Server
 
 
 @dataclass(frozen=True, slots=True)

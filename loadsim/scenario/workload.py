@@ -17,15 +17,15 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from loadsim.errors import ConfigError
-from loadsim.model.day_shape import DayShape
-from loadsim.model.distribution import Distribution
 from loadsim.model.draws import draw, gap_s, pick, weighted
-from loadsim.model.mailboxes import PROFILES, folder_names
 from loadsim.model.message_tag import initial_id
-from loadsim.model.population import Population
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS
-from loadsim.model.profile import Outcomes, Profile
-from loadsim.model.scenario import Scenario
+from loadsim.scenario.day_shape import DayShape
+from loadsim.scenario.distribution import Distribution
+from loadsim.scenario.mailboxes import PROFILES, folder_names
+from loadsim.scenario.population import Population
+from loadsim.scenario.profile import Outcomes, Profile
+from loadsim.scenario.scenario import Scenario
 
 NEW_MAIL = "new mail"
 PROCESS_INBOX = "process inbox"

@@ -21,12 +21,12 @@ from loadsim.documents.schema import (
     word,
 )
 from loadsim.documents.typed import ReadAs, Reads, mismatch, show, strict
-from loadsim.model.day_shape import MOST_WEIGHT, normalised
-from loadsim.model.distribution import CountDistribution
-from loadsim.model.log_on import Command
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
 from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS, FaultOnPurpose
+from loadsim.scenario.day_shape import MOST_WEIGHT, normalised
+from loadsim.scenario.distribution import CountDistribution
+from loadsim.scenario.log_on import Command
 
 
 def _source(value: object) -> str:

@@ -14,9 +14,10 @@ from loadsim.documents.typed import ReadAs, Reads, mismatch, mismatches, show, s
 from loadsim.documents.yaml_reader import Origin, Problems, resolve_path
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.accounts import AccountsSection
 from loadsim.model.host_port import bracketed, is_loopback
-from loadsim.model.log_on import (
+from loadsim.model.ports import Endpoint, stated_endpoints
+from loadsim.scenario.accounts import AccountsSection
+from loadsim.scenario.log_on import (
     AUTO,
     CONNECTION_METHODS,
     LOGIN_COMMAND,
@@ -27,7 +28,6 @@ from loadsim.model.log_on import (
     described,
     is_pattern,
 )
-from loadsim.model.ports import Endpoint, stated_endpoints
 
 Port = Annotated[int, whole(1, 65535)]
 Tls = Annotated[str, word("none", "starttls", "implicit")]

@@ -7,8 +7,13 @@ from typing import Annotated, Any, Literal
 
 from loadsim.documents.schema import Text, word
 from loadsim.documents.typed import ReadAs, Reads, mismatch, strict
-from loadsim.model.accounts import AccountsSection, Domain
-from loadsim.model.documents.scenario_sections import (
+from loadsim.model.ports import OF_SERVER
+from loadsim.model.terms import UNSCORED
+from loadsim.scenario.accounts import AccountsSection, Domain
+from loadsim.scenario.limits import Limits
+from loadsim.scenario.mailboxes import PROFILES, MailboxSection
+from loadsim.scenario.profile import TASKS, load_weights, read_weights
+from loadsim.scenario.sections import (
     AbortOn,
     Client,
     Folders,
@@ -19,12 +24,7 @@ from loadsim.model.documents.scenario_sections import (
     Probes,
     RunSection,
 )
-from loadsim.model.documents.scenario_server import Server
-from loadsim.model.limits import Limits
-from loadsim.model.mailboxes import PROFILES, MailboxSection
-from loadsim.model.ports import OF_SERVER
-from loadsim.model.profile import TASKS, load_weights, read_weights
-from loadsim.model.terms import UNSCORED
+from loadsim.scenario.server import Server
 
 EMBEDDED: Literal["embedded"] = "embedded"
 

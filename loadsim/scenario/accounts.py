@@ -17,9 +17,9 @@ from loadsim.errors import ConfigError
 from loadsim.files import read_text
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.log_on import Pattern, fill, is_pattern
 from loadsim.model.ports import Account
 from loadsim.passwords import from_environment, from_file, open_to_others
+from loadsim.scenario.log_on import Pattern, fill, is_pattern
 
 MOST_TABLE_BYTES = 1 << 28
 """The largest table of accounts: some five million users."""

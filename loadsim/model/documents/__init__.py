@@ -1,1 +1,0 @@
-"""Scenarios and profiles as documents: reading, checking and naming their keys."""
