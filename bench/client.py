@@ -22,7 +22,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from aioimaplib import aioimaplib as library
 
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, NewMessage, Part, Services
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.mailbox import ImapMailbox
@@ -31,6 +30,7 @@ from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.lines import NO_LINES
 from loadsim.protocols.mapi.mailbox import MapiMailbox
 from loadsim.protocols.registry import open_driver
+from loadsim.statistics.nearest_rank import percentile
 
 PASSWORD = "bench"
 DOMAIN = "null.test"

@@ -29,8 +29,6 @@ from bench.nullserver import started as null_server
 from bench.part import Part
 from bench.processes import LONGEST_S, Cpus, short_directory, summary
 from bench.runs import USERS, loadsim, on_null_server, score_of, scored, written
-from loadsim.analysis.statistics.comparison import one_critical_t
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.documents.yaml_reader import known
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
@@ -39,6 +37,8 @@ from loadsim.provisioning.export import postfix_aliases
 from loadsim.scenario.population import distribution_lists
 from loadsim.scenario.scenario import load_scenario
 from loadsim.scenario.workload import Workload
+from loadsim.statistics.comparison import one_critical_t
+from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog.reader import read_log
 
 WARM_S = 5

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.table import put_into, table
-from loadsim.analysis.statistics.comparison import Decision, Sampled
 from loadsim.comparison.compared_run import BASE, DELIVERY, NEW, RESPONSE_SCORE, SCORE
 from loadsim.comparison.decision import Terms, by_criteria, by_shares, by_times, together
 from loadsim.comparison.failure_rates import Counts, FailureRates
 from loadsim.comparison.run_order import stretch
+from loadsim.statistics.comparison import Decision, Sampled
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "measurement.md"
 MARK = "<!-- Made by `python -m bench.comparisons --write`; do not edit. -->"

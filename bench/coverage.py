@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from bench.part import Part
 from bench.processes import Cpus
 from bench.table import table
-from loadsim.analysis.series.bins import Hits, bin_of, in_order
-from loadsim.analysis.statistics.intervals import NoInterval, intervals
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.findings.formats import length
 from loadsim.model.terms import Window
+from loadsim.statistics.bins import Hits, bin_of, in_order
+from loadsim.statistics.intervals import NoInterval, intervals
+from loadsim.statistics.nearest_rank import percentile
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]

@@ -25,11 +25,11 @@ from bench.nullserver import HOST, NullServer, Shape, pinned, started
 from bench.part import Part
 from bench.processes import LONGEST_S, Cpus
 from bench.runs import loadsim, written
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.errors import ConfigError
 from loadsim.provisioning.export import postfix_aliases
 from loadsim.scenario.population import distribution_lists
 from loadsim.scenario.scenario import load_scenario
+from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog.reader import TimingLog, read_log
 
 LOOK_S = 0.1

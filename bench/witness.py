@@ -21,8 +21,8 @@ from bench.table import table as markdown
 from bench.users import PIN, SMALLEST, Load, logs_of, run, serving
 from bench.witness_capture import Captured, capturing, collect
 from bench.witness_packets import Witnessed, tasks
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.monitor.system.cpu_affinity import split
+from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog.reader import TimingLog
 
 RECORDED_AS = {"SEND": "SEND", "REPLY": "SEND", "REPLY ALL": "SEND", "FORWARD": "SEND"}

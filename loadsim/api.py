@@ -225,8 +225,8 @@ def compare(
     growing sets; intervals and p are corrected for it. `across_drivers` compares runs of one load by different drivers.
     Raises `ConfigError` for runs that cannot be read or compared.
     """
-    from loadsim.analysis.statistics.comparison import MOST_LOOKS
     from loadsim.comparison.comparison import compare_runs
+    from loadsim.statistics.comparison import MOST_LOOKS
 
     if max_regression is not None and not 0 <= max_regression <= 1:
         raise ConfigError(f"max_regression: expected a share from 0 to 1, found {max_regression}")

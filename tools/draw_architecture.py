@@ -40,6 +40,7 @@ PACKAGES = {  # the column, and what the package has
     "users": (1, "tasks and activities"),
     "timinglog": (2, "the file format"),
     "scenario": (1.5, "keys, groups, the plan"),
+    "statistics": (3, "numbers, no logs"),
     "model": (1.5, "the words of mail"),
     "documents": (1.5, "YAML and JSON, checked"),
     "findings": (1.5, "codes and sentences"),

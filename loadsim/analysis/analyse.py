@@ -22,12 +22,12 @@ from loadsim.analysis.generator.health import engines_health, machines_health
 from loadsim.analysis.generator.lateness import lateness_p95_ms
 from loadsim.analysis.load import load_made
 from loadsim.analysis.score import DriverFigures
-from loadsim.analysis.statistics.stationarity import trends
 from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.state_checks import Violation
 from loadsim.model.terms import STRESS, Window
+from loadsim.statistics.stationarity import trends
 from loadsim.timinglog.facts import ABORT_ON
 from loadsim.timinglog.reader import Source, TimingLog
 

@@ -16,10 +16,10 @@ from loadsim.analysis.load import Load
 from loadsim.analysis.probes.resources import Resource
 from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.score import CommandFigures, Coverage, DriverFigures, InboxFigures, TaskFigures
-from loadsim.analysis.statistics.intervals import Bounds
 from loadsim.analysis.throughput import Throughput
 from loadsim.documents.json_values import INLINE, OPTIONAL
 from loadsim.model.terms import Window
+from loadsim.statistics.intervals import Bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import DriverRecords, Growing, TaskRecords, windowed_hits
-from loadsim.analysis.statistics.intervals import Bounds, NoInterval, intervals
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.documents.json_values import INLINE, RESPONSE
 from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.statistics.intervals import Bounds, NoInterval, intervals
+from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME

@@ -29,7 +29,6 @@ from loadsim.analysis.probes.reasons import with_probe_reasons
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import probe_statistics
 from loadsim.analysis.score import FEW_HITS, DriverFigures, command_statistics
-from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Verdict, by_severity, judge, limits_of, relaxed_limits
@@ -41,6 +40,7 @@ from loadsim.findings.next_step import next_step
 from loadsim.findings.severity import Severity
 from loadsim.model.terms import STRESS, Window
 from loadsim.scenario.day_shape import factor_of_window
+from loadsim.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.timinglog.header import RunLimits
 from loadsim.timinglog.merge import check_window, find_logs, merge, window_of, with_audit
 from loadsim.timinglog.reader import TimingLog, read_each

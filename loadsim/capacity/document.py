@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.statistics.repeats import medians_by
 from loadsim.analysis.summary import Tone
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
 from loadsim.campaign.tables import MOST_REASONS, Place, of_runs, results_of, runs_table
@@ -35,6 +34,7 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.report.resources import NO_PROOF, resource_facts, resource_table
+from loadsim.statistics.repeats import medians_by
 from loadsim.timinglog.planned_load import received_of_published
 
 BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")

@@ -8,7 +8,6 @@ import re
 import sys
 from pathlib import Path
 
-from loadsim.analysis.statistics.comparison import MOST_LOOKS
 from loadsim.cli.junit import junit_file
 from loadsim.cli.live.progress import shown_work
 from loadsim.cli.live.stderr_lines import print_line
@@ -17,6 +16,7 @@ from loadsim.cli.report_file import check_place, write
 from loadsim.cli.shown_answer import shown
 from loadsim.comparison.comparison import compare_runs
 from loadsim.comparison.document import compare_junit, describe_comparison
+from loadsim.statistics.comparison import MOST_LOOKS
 
 REPORT = "--report"
 

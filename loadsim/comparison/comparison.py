@@ -9,7 +9,6 @@ from typing import Any
 
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import TaskFigures
-from loadsim.analysis.statistics.comparison import ALPHA, Decision, Difference, Sampled, compare, enough_runs
 from loadsim.analysis.verdict import by_severity
 from loadsim.comparison.compared_run import BASE, NEW, SCORE, RunFigures, Sides, of_both, read_sides
 from loadsim.comparison.decision import (
@@ -33,6 +32,7 @@ from loadsim.errors import ConfigError, ConfigErrors
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, Shared, finding, shared
 from loadsim.model.terms import Window
+from loadsim.statistics.comparison import ALPHA, Decision, Difference, Sampled, compare, enough_runs
 
 
 class NotComparable(ConfigErrors):

@@ -14,7 +14,11 @@ from typing import Literal
 
 from loadsim.analysis.criteria import Result, figure, judge_each
 from loadsim.analysis.figures import Figures
-from loadsim.analysis.statistics.comparison import (
+from loadsim.analysis.summary import Summary
+from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Sides, kind_of, of_both
+from loadsim.comparison.failure_rates import Counts, FailureRates, Side
+from loadsim.comparison.run_order import stretched
+from loadsim.statistics.comparison import (
     ALPHA,
     LOOKS_WITH_REPEATS,
     Decision,
@@ -23,10 +27,6 @@ from loadsim.analysis.statistics.comparison import (
     not_more_p,
     repeats_needed,
 )
-from loadsim.analysis.summary import Summary
-from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Sides, kind_of, of_both
-from loadsim.comparison.failure_rates import Counts, FailureRates, Side
-from loadsim.comparison.run_order import stretched
 
 ONE_SIDED = ALPHA / 3
 """The probability of failing equal servers by times; by shares; and by missed criteria: `ALPHA` in all."""

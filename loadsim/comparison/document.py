@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from loadsim.analysis.recorded_run import RecordedRun, names_of
-from loadsim.analysis.statistics.comparison import MOST_DETECTABLE, Decision, level
 from loadsim.analysis.summary import Tone
 from loadsim.comparison.compared_run import BASE, DELIVERY, NEW, RESPONSE_SCORE, SCORE
 from loadsim.comparison.comparison import ComparedFigure, Comparison, ComparisonFigures
@@ -18,6 +17,7 @@ from loadsim.findings.formats import count
 from loadsim.report.answer import findings
 from loadsim.report.document import Bar, Block, Cell, Document, Item, Section, Table, table_of
 from loadsim.report.junit import Case, Outcome, junit
+from loadsim.statistics.comparison import MOST_DETECTABLE, Decision, level
 
 INCONCLUSIVE = "inconclusive: "
 

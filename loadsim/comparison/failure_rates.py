@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from loadsim.analysis.statistics.comparison import one_critical_t
+from loadsim.statistics.comparison import one_critical_t
 
 MORE_SHARE = 0.01
 LEAST_MORE = 5

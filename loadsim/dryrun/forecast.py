@@ -7,12 +7,12 @@ from dataclasses import replace
 from math import sqrt
 
 from loadsim.analysis.score import FEW_HITS
-from loadsim.analysis.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
 from loadsim.model.terms import STRESS, Window
 from loadsim.scenario.scenario import Scenario
+from loadsim.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.timinglog.planned_load import PlannedLoad
 
 MARGIN = 3.0

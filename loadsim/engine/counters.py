@@ -7,11 +7,11 @@ from typing import Any
 
 from loadsim.engine.event_log import Events
 from loadsim.engine.health import EngineLateness
-from loadsim.engine.latency_histogram import LatencyHistogram
 from loadsim.engine.run_log import RunLog
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.records import GENERATOR
 from loadsim.protocols.error_mapping import place_of
+from loadsim.statistics.latency_histogram import LatencyHistogram
 from loadsim.timinglog.writer import OTHER
 from loadsim.users.host import Late_s
 

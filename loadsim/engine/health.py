@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Clock
+from loadsim.statistics.nearest_rank import percentile
 
 STEP_NS = 10_000_000
 """A larger change of the wall clock against the monotonic one between samples is a step: a clock that is slewed changes

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-from loadsim.engine.latency_histogram import about_ms
 from loadsim.model.records import FAILURES, GENERATOR
+from loadsim.statistics.latency_histogram import about_ms
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine, in order."""

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.probes.statistics import longest_gap_allowed_s
-from loadsim.analysis.statistics.comparison import one_critical_t
-from loadsim.analysis.statistics.intervals import BLOCKS, LEAST_RATIO, WIDENING
-from loadsim.analysis.statistics.repeats import LEVEL
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.model.terms import Window
+from loadsim.statistics.comparison import one_critical_t
+from loadsim.statistics.intervals import BLOCKS, LEAST_RATIO, WIDENING
+from loadsim.statistics.repeats import LEVEL
 
 LEAST_SAMPLES = 3
 """The fewest samples of a block."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loadsim.engine.latency_histogram import about_ms
+from loadsim.statistics.latency_histogram import about_ms
 from loadsim.storage.store import Io, IoTotals, summed
 
 Sample = Mapping[str, Any]

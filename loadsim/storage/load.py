@@ -12,7 +12,7 @@ from dataclasses import asdict
 from random import Random
 from typing import Literal
 
-from loadsim.engine.latency_histogram import LatencyHistogram
+from loadsim.statistics.latency_histogram import LatencyHistogram
 from loadsim.storage.ledger import ABSENT, Ledger, Live, Noted, live_of
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, version_of
 from loadsim.storage.places import room_bytes

@@ -9,7 +9,6 @@ from math import isinf
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from loadsim.analysis.statistics.repeats import Spread, spread
 from loadsim.campaign.runs import CampaignRun, Findings
 from loadsim.comparison.comparison import UNDECIDED, Comparison
 from loadsim.documents.json_values import to_json
@@ -17,6 +16,7 @@ from loadsim.documents.typed import value_of
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
+from loadsim.statistics.repeats import Spread, spread
 
 Outcome = Literal["failed", "undecided", "refused", "passed"]
 """The outcomes of a comparison with a limit, the worst first. Without a limit, `refused` is the only one."""

@@ -5,8 +5,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.series.bins import Hits, bin_of, in_order
 from loadsim.model.terms import Window
+from loadsim.statistics.bins import Hits, bin_of, in_order
 
 
 def hits_of(task: str, weight: float, due_us: NDArray[np.int64], took_us: NDArray[np.int64], window_s: Window) -> Hits:

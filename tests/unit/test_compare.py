@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loadsim.analysis.statistics.comparison import (
+from loadsim.statistics.comparison import (
     ALPHA,
     MOST_REPEATS,
     POWER,

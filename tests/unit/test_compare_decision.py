@@ -9,7 +9,6 @@ import pytest
 from compared_runs import HEADER, decided, write_run
 from timing_samples import ENDED, LOGGED_ON, done, event, ms
 
-from loadsim.analysis.statistics.comparison import Sampled, larger_share_p
 from loadsim.comparison.compared_run import DELIVERY, LEAST_DELIVERY_MS, RESPONSE_SCORE, SCORE, kind_of
 from loadsim.comparison.comparison import Comparison, compare_runs
 from loadsim.comparison.decision import ONE_SIDED, Terms, by_criteria, by_shares, by_times, decide
@@ -20,6 +19,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.formats import Value
 from loadsim.scenario.criteria import DEFAULT, documents, figures
 from loadsim.scenario.criteria import SCORED as EACH
+from loadsim.statistics.comparison import Sampled, larger_share_p
 
 TERMS = Terms(max_regression=0.05, looks=1, stretch=1.0)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from loadsim.analysis.statistics.repeats import spread
+from loadsim.statistics.repeats import spread
 
 
 def test_the_spread_of_three_runs_by_hand() -> None:

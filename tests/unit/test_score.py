@@ -19,7 +19,6 @@ from timing_samples import ENDED, START_NS, done, event, ms, sample_log, skipped
 
 from loadsim.analysis.delivery import delivery
 from loadsim.analysis.score import standard_deviation
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import EARLY_ENDS
 from loadsim.errors import LogError
@@ -30,6 +29,7 @@ from loadsim.model.terms import Window
 from loadsim.runs.log_header import run_header
 from loadsim.scenario.scenario import load_scenario
 from loadsim.scenario.workload import Workload
+from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog import writer
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.records import GIVEN_UP

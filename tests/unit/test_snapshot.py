@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import chosen, live, quiet, scenario_of
 
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.engine.control import Snapshot, decode, encode
-from loadsim.engine.latency_histogram import LatencyHistogram, about_ms
 from loadsim.engine.snapshot import PHASES, LiveSnapshot, Recent, Stretch, of_a_lost_engine, total
 from loadsim.errors import ServerRefused, ServerSilent
+from loadsim.statistics.latency_histogram import LatencyHistogram, about_ms
+from loadsim.statistics.nearest_rank import percentile
 
 SENDER = quiet(new_mail={"per_day": 60, "recipients": 1})
 """A user who sends a message every ten seconds of a day of 600."""

@@ -10,11 +10,11 @@ from hit_series import autoregressive, hits_of
 from numpy.typing import NDArray
 from timing_samples import done, sample_log
 
-from loadsim.analysis.series.bins import Hits
-from loadsim.analysis.statistics.stationarity import FALSE_ALARMS, trends
 from loadsim.analysis.summary import summarise
 from loadsim.findings.catalogue import Code
 from loadsim.model.terms import Window
+from loadsim.statistics.bins import Hits
+from loadsim.statistics.stationarity import FALSE_ALARMS, trends
 
 LENGTH_S = 150
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from queue_server import server
 
-from loadsim.analysis.statistics.intervals import BLOCKS
 from loadsim.findings.catalogue import Code
 from loadsim.model.terms import Window
 from loadsim.size.utilisation import Estimate, NotKnown, block_means, block_rates, levels, ratio, users_at
+from loadsim.statistics.intervals import BLOCKS
 
 WINDOW = Window(60.0, 660.0)
 SEEDS = 100

@@ -14,7 +14,6 @@ from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.figures import Totals
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import Coverage, DriverFigures, FailureCount, TaskFigures, Times, weighted_average
-from loadsim.analysis.statistics.intervals import NoInterval
 from loadsim.analysis.verdict import Facts, judge, relaxed_limits
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
@@ -22,6 +21,7 @@ from loadsim.findings.formats import Value
 from loadsim.findings.severity import Severity
 from loadsim.model.records import OUTCOMES
 from loadsim.model.terms import Window
+from loadsim.statistics.intervals import NoInterval
 
 OWN_SHORTAGE = finding(Code.SHORTAGE, times=1, kinds=("no memory (ENOMEM)",))
 OWN_BUG = finding(Code.GENERATOR_FAILED, times=1, kinds=("internal error: KeyError",))

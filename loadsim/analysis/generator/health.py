@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.probes.statistics import PROBE
 from loadsim.analysis.score import PERCENTS
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.terms import Window
+from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog.facts import LogFacts
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.reader import Source, TimingLog

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import Growing
-from loadsim.analysis.statistics.nearest_rank import rank
 from loadsim.model.terms import Window
+from loadsim.statistics.nearest_rank import rank
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.planned_load import LEFT_OUT

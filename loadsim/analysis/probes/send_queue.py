@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.statistics.comparison import one_critical_t
 from loadsim.model.terms import Window
+from loadsim.statistics.comparison import one_critical_t
 
 QUEUED, SENT, QUEUED_S = "send_queue_recipients", "sent_per_s", "send_queue_s"
 """Figures of a probe of a send queue: the recipients in it, deliveries per second, and the queue in seconds of them."""

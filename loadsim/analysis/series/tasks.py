@@ -16,9 +16,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from loadsim.analysis.aggregate import Growing, compact
 from loadsim.analysis.generator.lateness import LATENESS, timed_names
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.model.records import FAILURES, SPANS
 from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog

@@ -7,10 +7,10 @@ from datetime import timedelta
 from math import floor, log10
 
 from loadsim.cli.live.figures import LiveFigures, LiveTask
-from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import printable
 from loadsim.findings.formats import count, duration
+from loadsim.statistics.latency_histogram import BOUNDS_MS
 
 Line = tuple[str, str, bool]
 """A name, the words for it, and True for those to look at."""

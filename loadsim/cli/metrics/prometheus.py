@@ -13,10 +13,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from loadsim.cli.live.figures import RUN_PHASES, LiveFigures
 from loadsim.cli.options import listening_address
-from loadsim.engine.latency_histogram import BOUNDS_MS, LABELS
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import bracketed
+from loadsim.statistics.latency_histogram import BOUNDS_MS, LABELS
 from loadsim.version import __version__
 
 BUCKETS = (*(repr(float(f"{bound_ms / 1000:.3g}")) for bound_ms in BOUNDS_MS), "+Inf")

@@ -22,11 +22,11 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.series.bins import Hits, bins_in, excess, slow_and_all
-from loadsim.analysis.statistics.comparison import one_critical_t
-from loadsim.analysis.statistics.nearest_rank import percentile
-from loadsim.analysis.statistics.repeats import LEVEL
 from loadsim.model.terms import Window
+from loadsim.statistics.bins import Hits, bins_in, excess, slow_and_all
+from loadsim.statistics.comparison import one_critical_t
+from loadsim.statistics.nearest_rank import percentile
+from loadsim.statistics.repeats import LEVEL
 
 BLOCKS = 10
 """Equal blocks of a window, which has a multiple of as many slots. More make intervals shorter and miss slow spells

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from loadsim.analysis.statistics.comparison import RESOLUTION_MS, one_critical_t
+from loadsim.statistics.comparison import RESOLUTION_MS, one_critical_t
 
 LEVEL = 0.95
 """The level of confidence intervals."""

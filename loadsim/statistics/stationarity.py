@@ -17,12 +17,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.series.bins import Hits, Series, bins_in, excess, slow_and_all
-from loadsim.analysis.statistics.comparison import one_critical_t
-from loadsim.analysis.statistics.nearest_rank import percentile
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
+from loadsim.statistics.bins import Hits, Series, bins_in, excess, slow_and_all
+from loadsim.statistics.comparison import one_critical_t
+from loadsim.statistics.nearest_rank import percentile
 
 FALSE_ALARMS = 0.01
 """About this share of steady windows is called unsteady, a quarter by each of the four tests. It doubles for times

@@ -1,1 +1,0 @@
-"""Statistics of samples: percentiles, intervals, trends and comparisons."""

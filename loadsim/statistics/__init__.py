@@ -1,0 +1,1 @@
+"""Statistics of numbers, without logs: percentiles, intervals, trends, histograms and comparisons."""
