@@ -21,7 +21,7 @@ from bench.table import table as markdown
 from bench.users import PIN, SMALLEST, Load, logs_of, run, serving
 from bench.witness_capture import Captured, capturing, collect
 from bench.witness_packets import Witnessed, tasks
-from loadsim.monitor.system.cpu_affinity import split
+from loadsim.monitor.cpu_affinity import split
 from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog.reader import TimingLog
 

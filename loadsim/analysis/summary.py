@@ -24,10 +24,10 @@ from loadsim.analysis.generator.health import EngineHealth
 from loadsim.analysis.generator.lateness import late_at_most
 from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
-from loadsim.analysis.probes.monitors import monitor_findings
-from loadsim.analysis.probes.reasons import with_probe_reasons
+from loadsim.analysis.monitors import monitor_findings
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import probe_statistics
+from loadsim.analysis.reasons import with_probe_reasons
 from loadsim.analysis.score import FEW_HITS, DriverFigures, command_statistics
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError, LogError, together
 from loadsim.monitor.bounded_command import available, exit_words, found_command, started
+from loadsim.monitor.cpu_affinity import leave_real_time_priority
 from loadsim.monitor.monitor_log import remove, settle, wrong_maker
-from loadsim.monitor.system.cpu_affinity import leave_real_time_priority
 from loadsim.timinglog.container import MAGIC
 from loadsim.timinglog.file import open_log
 

@@ -16,9 +16,9 @@ import psutil
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
+from loadsim.monitor.process_groups import ProcessGroups, figure_name, find_processes, named_groups
 from loadsim.monitor.system.core_times import ALL_CORES, CoreTime, busy_share, core_shares, core_times
 from loadsim.monitor.system.disks import DiskCounters, chosen_disks, disk_counters, disk_figures
-from loadsim.monitor.system.process_groups import ProcessGroups, figure_name, find_processes, named_groups
 from loadsim.monitor.system.processor_quotas import ProcessorQuotas
 
 PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}

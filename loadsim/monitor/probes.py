@@ -25,7 +25,7 @@ from loadsim.engine.run_log import RunLog
 from loadsim.errors import ConfigError, together
 from loadsim.model.ports import Clock, Probe, Services
 from loadsim.model.terms import FIGURE_NAME
-from loadsim.monitor.system.cpu_affinity import leave_real_time_priority
+from loadsim.monitor.cpu_affinity import leave_real_time_priority
 from loadsim.plugins import Plugin, first_line, names, plugin
 
 EACH_S = 1.0

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.probes.reasons import misnamed
+from loadsim.analysis.reasons import misnamed
 from loadsim.engine.abort import AbortCheck, ended_by
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator

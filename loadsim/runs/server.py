@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.model.ports import Services
+from loadsim.monitor.cpu_affinity import describe, kept_apart
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
-from loadsim.monitor.system.cpu_affinity import describe, kept_apart
 from loadsim.protocols.registry import IN_THE_ENGINE, needed_services
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.watcher import Watcher

@@ -9,7 +9,7 @@ from mailservers import StartEmbedded
 from small_runs import loadsim, on, population_of, written
 
 from loadsim.analysis.probes.statistics import probe_facts
-from loadsim.monitor.system.process_groups import find_processes
+from loadsim.monitor.process_groups import find_processes
 from loadsim.scenario.scenario import load_scenario
 from loadsim.timinglog.reader import read_log
 from loadsim.version import __version__

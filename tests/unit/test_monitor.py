@@ -19,9 +19,9 @@ from working_child import FORK, LISTEN, Child
 from loadsim.engine.clock import VirtualLoop, run_virtual
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
+from loadsim.monitor.cpu_affinity import kept_apart, split
 from loadsim.monitor.host import Machine, watched_machine
 from loadsim.monitor.server_discovery import ServerPlace, find_server, listening
-from loadsim.monitor.system.cpu_affinity import kept_apart, split
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.facts import LogFacts

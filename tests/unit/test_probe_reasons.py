@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from timing_samples import ENDED, START_NS, done, sample_log
 
-from loadsim.analysis.probes.reasons import misnamed
+from loadsim.analysis.reasons import misnamed
 from loadsim.analysis.summary import summarise
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding

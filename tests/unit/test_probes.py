@@ -28,8 +28,8 @@ from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
 from loadsim.errors import ConfigError
 from loadsim.model.terms import Window
+from loadsim.monitor.cpu_affinity import REAL_TIME_PRIORITY
 from loadsim.monitor.probes import MOST_FIGURES, OpenedProbe, check_probes, checked, open_probes, sampled
-from loadsim.monitor.system.cpu_affinity import REAL_TIME_PRIORITY
 from loadsim.plugins import plugins
 from loadsim.scenario.scenario import Scenario, load_scenario
 from loadsim.timinglog.facts import ProbeCounts

@@ -9,8 +9,8 @@ import pytest
 from working_child import LISTEN, Child, in_child, working
 
 from loadsim.model.ports import Endpoint, Services
+from loadsim.monitor.process_groups import FIND_EACH_NS, TICKS_PER_S, ProcessGroups, find_processes
 from loadsim.monitor.system.core_times import ALL_CORES, CoreTime
-from loadsim.monitor.system.process_groups import FIND_EACH_NS, TICKS_PER_S, ProcessGroups, find_processes
 from loadsim.monitor.system.processes import BusiestThread, Process, ProcessTimes
 
 ROUNDED_S = 4 / TICKS_PER_S

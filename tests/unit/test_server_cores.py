@@ -11,8 +11,8 @@ import pytest
 from working_child import FORK, LISTEN, Child, working
 
 from loadsim.model.ports import Endpoint, Services
+from loadsim.monitor.process_groups import TICKS_PER_S, ProcessGroups, find_processes
 from loadsim.monitor.system.core_times import ALL_CORES, CoreTime
-from loadsim.monitor.system.process_groups import TICKS_PER_S, ProcessGroups, find_processes
 
 OWN = sorted(os.sched_getaffinity(0))
 ONE, OTHER = OWN[0], OWN[-1]
