@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from loadsim.analysis.analyse import analyse
 from loadsim.analysis.completeness import reported_sum
@@ -31,21 +31,20 @@ from loadsim.analysis.reasons import with_probe_reasons
 from loadsim.analysis.score import FEW_HITS, DriverFigures, command_statistics
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
-from loadsim.analysis.verdict import Facts, Verdict, by_severity, judge, limits_of, relaxed_limits
+from loadsim.analysis.verdict import Facts, judge, limits_of, relaxed_limits
 from loadsim.documents.json_values import to_json
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
 from loadsim.findings.severity import Severity
+from loadsim.findings.verdict import Tone, Verdict, by_severity
 from loadsim.model.terms import STRESS, Window
 from loadsim.scenario.day_shape import factor_of_window
 from loadsim.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.timinglog.header import RunLimits
 from loadsim.timinglog.merge import check_window, find_logs, merge, window_of, with_audit
 from loadsim.timinglog.reader import TimingLog, read_each
-
-Tone = Literal["good", "doubtful", "bad"]
 
 FULL_DAY_S = 28_800.0
 """The length of the day to which load-equivalents refer: 8 hours, as in the canonical profiles."""

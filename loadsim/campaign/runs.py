@@ -16,12 +16,12 @@ from loadsim.analysis.generator.limits import STOLEN_SHARE
 from loadsim.analysis.probes.resources import HOST, Resource, kind_of
 from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import Summary
-from loadsim.analysis.verdict import Verdict, server_failed
 from loadsim.documents.json_values import INFINITE
 from loadsim.documents.typed import Reads, value_of
 from loadsim.errors import LogError
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Cause, Severity
+from loadsim.findings.verdict import Verdict, server_failed
 from loadsim.model.terms import MOST_USERS
 
 Result = Literal["passed", "failed", "undecided", "generator", "void"]

@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.summary import Tone
 from loadsim.campaign.runs import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result
 from loadsim.campaign.tables import MOST_REASONS, Place, of_runs, results_of, runs_table
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.search import EVIDENCE, EVIDENCE_OF_MIXED
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.formats import length
+from loadsim.findings.verdict import Tone
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import (
     Axis,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.summary import Tone
 from loadsim.cli.junit import junit_file
 from loadsim.cli.live.progress import shown_share
 from loadsim.cli.options import add_scenario, given_scenario, whole
@@ -19,6 +18,7 @@ from loadsim.dryrun.forecast import forecast, refusal
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
 from loadsim.findings.next_step import next_step
+from loadsim.findings.verdict import Tone
 from loadsim.provisioning.server_check import WAIT_S
 from loadsim.provisioning.server_report import Observation, ServerReport, TriedTask
 from loadsim.report.document import Document, Listing, Section

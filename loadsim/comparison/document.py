@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from loadsim.analysis.recorded_run import RecordedRun, names_of
-from loadsim.analysis.summary import Tone
 from loadsim.comparison.compared_run import BASE, DELIVERY, NEW, RESPONSE_SCORE, SCORE
 from loadsim.comparison.comparison import ComparedFigure, Comparison, ComparisonFigures
 from loadsim.comparison.decision import Decided
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.comparison.many_runs import runs_table
 from loadsim.findings.formats import count
+from loadsim.findings.verdict import Tone
 from loadsim.report.answer import findings
 from loadsim.report.document import Bar, Block, Cell, Document, Item, Section, Table, table_of
 from loadsim.report.junit import Case, Outcome, junit

@@ -8,10 +8,10 @@ from math import isfinite
 
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.score import DriverFigures
-from loadsim.analysis.verdict import server_failed
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.finding import Finding, shared
 from loadsim.findings.next_step import next_step
+from loadsim.findings.verdict import server_failed
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listing, Section, Table, table_of
 

@@ -15,7 +15,7 @@ from loadsim.findings.finding import Finding
 from loadsim.findings.formats import NEVER, duration
 
 if TYPE_CHECKING:
-    from loadsim.analysis.summary import Tone
+    from loadsim.findings.verdict import Tone
 
 T = TypeVar("T")
 

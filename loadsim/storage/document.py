@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from loadsim.analysis.summary import Tone
-from loadsim.analysis.verdict import Verdict
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.formats import count, data_size, percent
 from loadsim.findings.next_step import next_step
+from loadsim.findings.verdict import Tone, Verdict
 from loadsim.report.answer import findings
 from loadsim.report.answer_tables import facts_table
 from loadsim.report.document import (

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from loadsim.analysis.verdict import Verdict, by_severity
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Cause, Severity
+from loadsim.findings.verdict import Verdict, by_severity
 from loadsim.storage.figures import DatabaseFigures
 from loadsim.storage.recording import Recording
 from loadsim.storage.scenario import StorageScenario

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.summary import Tone
 from loadsim.campaign.tables import Place, of_runs, results_of, runs_table
 from loadsim.comparison import document as compare_report
 from loadsim.comparison.compared_run import read_run
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.comparison.document import findings_of, task_blocks, verdict_line
 from loadsim.findings.formats import count
+from loadsim.findings.verdict import Tone
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.document import Block, Document, Listing, Section, Table, item_of, table_of

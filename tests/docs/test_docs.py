@@ -15,11 +15,11 @@ from paths import ROOT
 from timing_samples import ENDED, TWO_CLIENTS, done, write_sample, write_two_clients
 
 from loadsim.analysis.summary import summarise
-from loadsim.analysis.verdict import Verdict
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
 from loadsim.comparison.comparison import UNDECIDED
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
+from loadsim.findings.verdict import Verdict
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
 from loadsim.monitor.system.wall_clock import clock_facts

@@ -50,13 +50,13 @@ from loadsim.analysis.series.tasks import (
     throughput_series,
 )
 from loadsim.analysis.summary import summarise
-from loadsim.analysis.verdict import Verdict
 from loadsim.cli import main
 from loadsim.cli.report import document_of
 from loadsim.cli.run import report_on
 from loadsim.comparison.many_runs import describe_runs
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.findings.verdict import Verdict
 from loadsim.report.charts import drawn
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Listing, Panel, Section, Table
 from loadsim.report.html import to_html

@@ -20,11 +20,11 @@ from timing_samples import ENDED, START_NS, done, event, ms, sample_log, skipped
 from loadsim.analysis.delivery import delivery
 from loadsim.analysis.score import standard_deviation
 from loadsim.analysis.summary import summarise
-from loadsim.analysis.verdict import EARLY_ENDS
 from loadsim.errors import LogError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.findings.severity import Severity
+from loadsim.findings.verdict import EARLY_ENDS
 from loadsim.model.terms import Window
 from loadsim.runs.log_header import run_header
 from loadsim.scenario.scenario import load_scenario

@@ -1,0 +1,90 @@
+"""The verdict on a run, which its findings make."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from loadsim.findings.catalogue import Code
+from loadsim.findings.finding import Finding
+from loadsim.findings.severity import Cause, Severity
+
+Tone = Literal["good", "doubtful", "bad"]
+
+EARLY_ENDS = (Code.ABORTED, Code.STOPPED, Code.FAULT_ENDED)
+"""The findings of a run that ended early."""
+
+_OF_CRITERIA = frozenset(
+    (
+        *(Code.CRITERION_MISSED, Code.MAIL_CRITERION_MISSED, Code.CRITERION_NOT_MEASURED, Code.CRITERION_NOT_JUDGED),
+        *(Code.MAIL_FAULTS, Code.MAIL_UNKNOWN),
+    )
+)
+"""The findings on criteria, whose results say the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on a run, which its findings make: those that decide come first."""
+
+    findings: tuple[Finding, ...]
+
+    def of(self, *severities: Severity) -> tuple[Finding, ...]:
+        return tuple(one for one in self.findings if one.severity in severities)
+
+    @property
+    def validity(self) -> Literal["valid", "degraded", "invalid"]:
+        if self.of(Severity.INVALID):
+            return "invalid"
+        return "degraded" if self.of(Severity.DEGRADED) else "valid"
+
+    @property
+    def passed(self) -> bool:
+        """True if all criteria were met."""
+        return not self.of(Severity.MISSED)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes of an invalid run, in the order of `Cause`."""
+        found = {one.cause for one in self.findings}
+        return tuple(cause for cause in Cause if cause in found)
+
+    @property
+    def ended_early(self) -> bool:
+        return any(one.code in EARLY_ENDS for one in self.findings)
+
+    @property
+    def defects(self) -> tuple[Finding, ...]:
+        return self.of(Severity.INVALID, Severity.DEGRADED)
+
+    @property
+    def missed(self) -> tuple[Finding, ...]:
+        return self.of(Severity.MISSED)
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """The missed findings without a criterion: the server broke a rule that always holds."""
+        return tuple(one for one in self.missed if one.code not in _OF_CRITERIA)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return self.of(Severity.WARNING)
+
+    @property
+    def exit_status(self) -> int:
+        """3 invalid or ended early, 1 criteria missed, 0 pass, in this precedence."""
+        if self.validity == "invalid":
+            return 3
+        return 0 if self.passed else 1
+
+
+def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings, the heaviest first; those of one severity keep their order."""
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda one: order.index(one.severity)))
+
+
+def server_failed(causes: Collection[str]) -> bool:
+    """Return True if an invalid run is an answer: the server did not take the load, or it was aborted as hopeless."""
+    return bool(causes) and {*causes} <= {Cause.LOAD, Cause.ABORTED}
