@@ -10,11 +10,11 @@ from loadsim.cli.live.progress import shown_share
 from loadsim.cli.live.stderr_lines import print_line
 from loadsim.cli.options import add_scenario
 from loadsim.cli.shown_answer import shown
+from loadsim.dryrun.document import describe_plan
 from loadsim.dryrun.forecast import refusal
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.findings.severity import Severity
 from loadsim.monitor.machine_needs import describe, shortages
-from loadsim.report.plan import describe_plan
 from loadsim.scenario.scenario import load_scenario
 
 

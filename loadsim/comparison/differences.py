@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.report.disclosure import UNKNOWN, disclosure, scenario_keys
 from loadsim.report.document import Block, Column, Table
-from loadsim.report.test_environment import UNKNOWN, disclosure, scenario_keys
 
 SCENARIO_KEY = "Scenario key "
 """Precedes a key of a scenario among the facts."""

@@ -11,10 +11,10 @@ from loadsim.analysis.series.tasks import bins_of
 from loadsim.report import run_charts
 from loadsim.report.answer import describe_answer
 from loadsim.report.audit import audit_blocks
+from loadsim.report.disclosure import disclosure_table, scenario_table
 from loadsim.report.document import Block, Chart, Document, Section, drawable, table_of
 from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.probes import probe_tables
-from loadsim.report.test_environment import disclosure_table, scenario_table
 
 
 def describe_run(run: RecordedRun) -> Document:

@@ -23,7 +23,7 @@ from loadsim.files import locked, mode_at
 from loadsim.findings.formats import duration
 from loadsim.monitor.system.filesystems import run_storage
 from loadsim.processes.event_loop import calls_on_signal, run, task_group
-from loadsim.report.test_environment import file_system
+from loadsim.report.disclosure import file_system
 from loadsim.runs.directory import create_directory, dated, discard
 from loadsim.storage.figures import Sample
 from loadsim.storage.kernel_log import KernelLog

@@ -18,9 +18,9 @@ from suite import pytest_runtest_call
 from virtual_runs import quiet, scenario_of
 
 from loadsim.cli import main
+from loadsim.dryrun.document import describe_plan
 from loadsim.dryrun.plan import DayPlan, UserLoad, make_plan, to_json
 from loadsim.dryrun.plan_engine import uncollected
-from loadsim.report.plan import describe_plan
 from loadsim.report.text import to_text
 from loadsim.scenario.profile import Calculated
 from loadsim.scenario.scenario import load_scenario
