@@ -20,10 +20,9 @@ from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
 from loadsim.findings.finding import Finding
-from loadsim.monitor.machine_needs import Needs, Resources
 from loadsim.monitor.probes import check_probes
 from loadsim.protocols.registry import check_protocols
-from loadsim.runs.needs import compared_needs
+from loadsim.runs.needs import Needs, Resources, compared_needs
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.scenario import scenario as scenarios
 from loadsim.scenario.scenario import Scenario

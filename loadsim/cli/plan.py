@@ -14,7 +14,7 @@ from loadsim.dryrun.document import describe_plan
 from loadsim.dryrun.forecast import refusal
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.findings.severity import Severity
-from loadsim.monitor.machine_needs import describe, shortages
+from loadsim.runs.needs import describe, shortages
 from loadsim.scenario.scenario import load_scenario
 
 

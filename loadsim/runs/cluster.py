@@ -37,7 +37,6 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
 from loadsim.monitor.collector import collected
-from loadsim.monitor.machine_needs import LOG_BYTES_PER_TASK
 from loadsim.processes.event_loop import calls_on_signal, run
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total
@@ -45,6 +44,7 @@ from loadsim.provisioning.sessions import services_of
 from loadsim.runs.audit import audit_run
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
+from loadsim.runs.needs import LOG_BYTES_PER_TASK
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.scenario.scenario import Scenario

@@ -25,7 +25,6 @@ from loadsim.model.partition import divide
 from loadsim.model.ports import Services
 from loadsim.monitor.collector import collected
 from loadsim.monitor.host import open_machine_log, watched_machine
-from loadsim.monitor.machine_needs import check_memory, shortages
 from loadsim.monitor.probes import OpenedProbe, check_probes, open_probes, sampled
 from loadsim.plugins import printing_to_stderr
 from loadsim.processes.event_loop import calls_on_signal, fastest_loop, run
@@ -44,7 +43,7 @@ from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.runs.audit import audit_run
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
-from loadsim.runs.needs import compared_needs, engine_count
+from loadsim.runs.needs import check_memory, compared_needs, engine_count, shortages
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher

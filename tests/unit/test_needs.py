@@ -9,7 +9,8 @@ import pytest
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.monitor.machine_needs import (
+from loadsim.processes.rlimits import FILES_PER_USER, OTHER_FILES
+from loadsim.runs.needs import (
     LOG_BYTES_PER_TASK,
     RESULT_BYTES,
     Needs,
@@ -20,7 +21,6 @@ from loadsim.monitor.machine_needs import (
     resources_for,
     shortages,
 )
-from loadsim.processes.rlimits import FILES_PER_USER, OTHER_FILES
 from loadsim.scenario.scenario import load_scenario
 from loadsim.scenario.workload import Workload
 from loadsim.timinglog.planned_load import PlannedLoad
