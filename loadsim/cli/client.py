@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +15,15 @@ from loadsim.cli.options import add_cluster, cluster_access, print_with_time
 from loadsim.cluster.address import CLIENT_NAME
 from loadsim.errors import ConfigError
 from loadsim.files import locked
-from loadsim.processes.event_loop import calls_on_signal, run
+from loadsim.processes.event_loop import background_tasks, calls_on_signal, run
 
 if TYPE_CHECKING:
     from loadsim.cluster.security import Access
 
 RUNS = "client-runs"
 """The directory of runs whose logs the controller has not collected."""
+
+STORAGE_TEST = (sys.executable, "-P", "-m", "loadsim.storage.member")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,10 +70,10 @@ def _own_directory(runs: Path) -> Iterator[Path]:
 
 
 async def _join_until_signal(access: Access, name: str, runs: Path) -> None:
+    from loadsim.cluster.agent import Agent
     from loadsim.cluster.join import join_forever
-    from loadsim.processes.event_loop import background_tasks
 
     stop = asyncio.Event()
     with calls_on_signal(stop.set):
-        async with background_tasks(join_forever(access, name, runs, print_with_time)):
+        async with background_tasks(join_forever(access, name, Agent(runs, STORAGE_TEST), print_with_time)):
             await stop.wait()

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
-import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,6 @@ TEST_STORAGE = "loadsim_test_storage"
 """The requests of a controller, in addition to those of Dask's own protocol."""
 
 
-STORAGE_TEST = (sys.executable, "-P", "-m", "loadsim.storage.member")
-
-
 def run_directories(runs: Path) -> list[Path]:
     """Return the directories of workers, running or ended, in the directory for runs."""
     return [
@@ -46,12 +42,16 @@ def run_directories(runs: Path) -> list[Path]:
 
 
 class Agent(WorkerPlugin):
-    """Answers the requests of controllers. Its workers have their directories in `runs`."""
+    """Answers the requests of controllers. Its workers have their directories in `runs`.
+
+    `storage_test` is the command that takes part in one of several machines.
+    """
 
     name = "loadsim"
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, runs: Path, storage_test: Sequence[str]) -> None:
         self._runs = runs
+        self._storage_test = storage_test
         self._starting = asyncio.Lock()
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -161,7 +161,7 @@ class Agent(WorkerPlugin):
         Without the connection or this agent, the test ends as by Ctrl-C.
         """
         process = await asyncio.create_subprocess_exec(
-            *STORAGE_TEST, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE_OF_A_MEMBER_BYTES, start_new_session=True
+            *self._storage_test, stdin=PIPE, stdout=PIPE, limit=LONGEST_LINE_OF_A_MEMBER_BYTES, start_new_session=True
         )
         assert process.stdout is not None
         assert process.stdin is not None
@@ -211,13 +211,13 @@ class _LastingWorker(Worker):
 async def serve(
     scheduler: str,
     name: str,
-    runs: Path,
+    agent: Agent,
     security: Security,
     host: str | None = None,
     joined: Callable[[], None] = lambda: None,
     until_back: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run an agent, as a Dask worker of the scheduler at this address, until the scheduler ends it or is lost.
+    """Run the agent, as a Dask worker of the scheduler at this address, until the scheduler ends it or is lost.
 
     `joined` is called on registration, and `until_back` when the scheduler is lost: until it returns, the agent still
     answers those who know its address. Raises `RuntimeError`, Dask's, if the registration fails.
@@ -232,7 +232,7 @@ async def serve(
         dashboard=False,
         dashboard_address=PAGES_ADDRESS,
         security=security,
-        plugins=(Agent(runs),),
+        plugins=(agent,),
     ) as worker:
         joined()
         await worker.left.wait()

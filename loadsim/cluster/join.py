@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
-from loadsim.cluster.agent import serve
+from loadsim.cluster.agent import Agent, serve
 from loadsim.cluster.controller import deepest, reach
 from loadsim.cluster.security import Access
 
@@ -15,11 +14,11 @@ RETRY_S = 1.0
 """Seconds between two attempts to join."""
 
 
-async def join_forever(access: Access, name: str, runs: Path, report: Callable[[str], None]) -> None:
+async def join_forever(access: Access, name: str, agent: Agent, report: Callable[[str], None]) -> None:
     """Join the cluster as a client of this name, reconnect, and never return.
 
     `report` gets a line for each change. The agent listens only at the address by which it reaches the controller: on
-    loopback, if the controller is there. `runs` is the directory for workers.
+    loopback, if the controller is there.
     """
     reported = ""
 
@@ -43,7 +42,7 @@ async def join_forever(access: Access, name: str, runs: Path, report: Callable[[
     while True:
         try:
             host = await reach(access, name)
-            await serve(access.address.for_dask, name, runs, access.security, host, joined, until_back)
+            await serve(access.address.for_dask, name, agent, access.security, host, joined, until_back)
         except (ConnectionError, RuntimeError) as failure:  # RuntimeError: a Dask worker that cannot register
             report_change(f"waiting for {access.address}, found: {deepest(failure)}")
         await asyncio.sleep(RETRY_S)

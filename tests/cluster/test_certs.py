@@ -26,7 +26,7 @@ from patience import PATIENCE_S
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster import certs
 from loadsim.cluster.address import control_address
-from loadsim.cluster.agent import serve
+from loadsim.cluster.agent import Agent, serve
 from loadsim.cluster.own_dask import PAGES_ADDRESS, Client, Scheduler, Security, Worker
 from loadsim.cluster.scheduler import scheduler_at
 from loadsim.cluster.security import access_to, mutual_tls
@@ -226,7 +226,7 @@ def test_dask_serves_no_pages(place: Path, tmp_path: Path) -> None:
         joined = asyncio.Event()
         async with asyncio.timeout(PATIENCE_S), scheduler_at(access, lambda _: None) as address:
             agent = asyncio.create_task(
-                serve(address.for_dask, "first", tmp_path, access.security, "127.0.0.1", joined=joined.set)
+                serve(address.for_dask, "first", Agent(tmp_path, ()), access.security, "127.0.0.1", joined=joined.set)
             )
             await joined.wait()
             listening = [each.laddr for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"]

@@ -32,10 +32,10 @@ RUN = "run-1"
 AGENT = """
 import asyncio, logging, sys
 from pathlib import Path
-from loadsim.cluster.agent import serve
+from loadsim.cluster.agent import Agent, serve
 from loadsim.cluster.own_dask import Security
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
-asyncio.run(serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Security(), sys.argv[4]))
+asyncio.run(serve(sys.argv[1], sys.argv[2], Agent(Path(sys.argv[3]), ()), Security(), sys.argv[4]))
 """
 
 

@@ -39,7 +39,7 @@ class Telling(Agent):
     """An agent that notes which pieces it was asked for, and may cut the connection in the middle."""
 
     def __init__(self, runs: Path) -> None:
-        super().__init__(runs)
+        super().__init__(runs, ())
         self.asked: list[tuple[str, int]] = []
         self.cuts: set[int] = set()  # at which questions for a piece
 
@@ -132,7 +132,7 @@ def test_the_command_lists_and_collects_runs(runs: Path, tmp_path: Path, capsys:
     strange = runs / RUN / "logs/two.1.tlog"  # no worker of this client writes it
 
     async def work() -> list[int]:
-        async with a_client(Agent(runs)) as cluster:
+        async with a_client(Agent(runs, ())) as cluster:
             found = [await commanded(cluster)]
             with pytest.raises(ConfigError):
                 await commanded(cluster, "run-9", "--out", str(out))
@@ -154,7 +154,7 @@ def test_a_run_that_did_not_begin_is_removed_where_it_can_be(runs: Path) -> None
     """A client that has no such run, or has left, is no error."""
 
     async def work() -> None:
-        async with a_client(Agent(runs)) as cluster:
+        async with a_client(Agent(runs, ())) as cluster:
             await forget(cluster, "run-9", ["one"])
             await cluster.ask("one", DISCARD_RUN, run="run-9", collected={})
             assert_kept(runs)
@@ -170,7 +170,7 @@ def test_a_file_that_becomes_shorter_is_not_taken_for_whole(runs: Path, out: Pat
             return await super().read_file(run, file, offset, length) if offset == 0 else b""
 
     with pytest.raises(RunInvalid):
-        collected_by(Emptied(runs), out)
+        collected_by(Emptied(runs, ()), out)
     assert_kept(runs)
     assert not list(out.rglob("*.tlog"))
 
@@ -210,7 +210,7 @@ def test_a_disk_here_that_takes_no_more(runs: Path, out: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (5 * PIECE_BYTES, hard))  # what the kernel lets a file grow to
     try:
         with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, .*File too large"):
-            collected_by(Agent(runs), out)
+            collected_by(Agent(runs, ()), out)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert_kept(runs)
@@ -229,8 +229,8 @@ def test_what_is_still_written_is_not_lost(runs: Path, out: Path) -> None:
             return await super().read_file(run, file, offset, length)
 
     with pytest.raises(ConfigError, match=r"^run run-1: expected that its files are complete, found"):
-        collected_by(Growing(runs), out)
-    collected_by(Growing(runs), out)
+        collected_by(Growing(runs, ()), out)
+    collected_by(Growing(runs, ()), out)
     assert (out / "logs/one.1.tlog").read_bytes() == FILES["logs/one.1.tlog"] + more
     assert not (runs / RUN).exists()
 
@@ -251,7 +251,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         return str(refusal.value)
 
     async def work() -> None:
-        async with a_client(Agent(runs)) as cluster:
+        async with a_client(Agent(runs, ())) as cluster:
             assert await refused(cluster, "run-9") == "client one: expected run run-9, found none"
             assert (await refused(cluster, RUN)).startswith(f"client one: expected that run {RUN} has ended")
             about = await cluster.ask("one", LIST_FILES, run=RUN)
@@ -277,7 +277,7 @@ def test_nothing_comes_among_the_logs_of_another_run(runs: Path, out: Path, name
     write_sample(theirs, header={"run": "run-0"})
     before = theirs.read_bytes()
     with pytest.raises(ConfigError, match=rf"{name}: expected a log of run run-1, found one of run run-0$"):
-        collected_by(Agent(runs), out)
+        collected_by(Agent(runs, ()), out)
     assert {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")} == {f"logs/{name}": before}
     assert_kept(runs)
 
@@ -289,10 +289,10 @@ def test_two_that_collect_into_one_place_do_not_mix(runs: Path, out: Path) -> No
         theirs.flush()
         fcntl.flock(theirs, fcntl.LOCK_EX)
         with pytest.raises(ConfigError, match=r"expected to be its only writer, found another process$"):
-            collected_by(Agent(runs), out)
+            collected_by(Agent(runs, ()), out)
         assert Path(theirs.name).read_bytes() == b"half"
     assert_kept(runs)
-    collected_by(Agent(runs), out)
+    collected_by(Agent(runs, ()), out)
     assert_collected(out)
 
 
@@ -314,7 +314,7 @@ def test_a_client_keeps_everything_until_it_is_on_the_stations_disk(
             await super().discard_run(run, collected)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    collected_by(Asked(runs), out)
+    collected_by(Asked(runs, ()), out)
     files = [path for path in out.rglob("*") if path.is_file()]
     assert {f"{path}{PARTIAL}" for path in files} <= set(map(str, at_discard))
     last = max(index for index, path in enumerate(at_discard) if path.name.endswith(PARTIAL))
