@@ -1,8 +1,10 @@
-"""Analyse the log of a run: statistics, their certainty, and the facts of the verdict."""
+"""Measure a run by its log: all figures, and the facts that decide the verdict with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from loadsim.analysis.aggregate import gather, windowed_hits
 from loadsim.analysis.companions import companions
@@ -11,65 +13,177 @@ from loadsim.analysis.completeness import (
     last_sample_s,
     lost_users,
     reported_at_least,
+    reported_sum,
     users_had,
     users_present,
     users_without_session,
     without_logs,
 )
+from loadsim.analysis.criteria import Limits as Bounds
+from loadsim.analysis.criteria import criteria_of
 from loadsim.analysis.delivery import altered_mail, delivery
+from loadsim.analysis.figures import Figures, GeneratorFigures, Lateness, Totals, fastest_p95_ms
 from loadsim.analysis.generator.failures import generator_failures
-from loadsim.analysis.generator.health import engines_health, machines_health
+from loadsim.analysis.generator.health import EngineHealth, engines_health, machines_health
 from loadsim.analysis.generator.lateness import lateness_p95_ms
+from loadsim.analysis.generator.limits import lag_limit_ms
+from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.load import load_made
+from loadsim.analysis.probes.resources import probe_places, ranked_resources
+from loadsim.analysis.probes.statistics import probe_statistics
 from loadsim.analysis.score import DriverFigures
+from loadsim.analysis.throughput import throughput
+from loadsim.analysis.unserved import Unserved, unserved
 from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.state_checks import Violation
-from loadsim.model.terms import STRESS, Window
+from loadsim.model.terms import LOGON, STRESS, Window
+from loadsim.scenario.day_shape import factor_of_window
+from loadsim.scenario.limits import Limits
 from loadsim.statistics.stationarity import trends
 from loadsim.timinglog.facts import ABORT_ON
 from loadsim.timinglog.reader import Source, TimingLog
 
+FULL_DAY_S = 28_800.0
+"""The length of the day to which load-equivalents refer: 8 hours, as in the canonical profiles."""
 
-def analyse(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> tuple[Facts, Mapping[str, float | None]]:
-    """Return the facts of the verdict on a window of a run, and the 95th percentile of lateness by cause."""
+
+class RunTerms(NamedTuple):
+    """The terms by which a run is measured; tasks without a weight are not scored."""
+
+    window_s: Window
+    weights: Mapping[str, float]
+    limits: Limits
+
+
+class Measured(NamedTuple):
+    """The figures of a run, the facts that decide with them, and all criteria; None is off."""
+
+    figures: Figures
+    facts: Facts
+    criteria: Mapping[str, Bounds | None]
+
+
+def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bounds | None] | None) -> Measured:
+    """Measure a run by its criteria, or those given, which may be in a scenario's file.
+
+    Users are served or not by criteria, and criteria are those of the drivers and probes that the log has: these come
+    first. Raises `ConfigError` for criteria whose figures the log does not have.
+    """
+    window_s, weights, limits = terms
+    header, stress = log.header, log.header.mode == STRESS
+
+    # 1. Drivers and probes. With only one driver, its figures are also those of the whole run.
     drivers, unsteady = _statistics(log, weights, window_s)
-    late_ms = lateness_p95_ms(log, window_s)
-    users, stress = users_had(log), log.header.mode == STRESS
+    only = next(iter(drivers.values())) if len(drivers) == 1 else None
+    probes = probe_statistics(log, window_s)
+
+    # 2. The criteria, and the users who are not served by them.
+    if isinstance(criteria, Path):
+        criteria = criteria_of(criteria, drivers, probes or (), stress)
+    wanted = header.criteria if criteria is None else criteria
+    served = None if stress else unserved(log, window_s, weights, wanted)
+
+    # 3. The day, and the load-equivalent in users with a day of 8 h.
+    day_s, night_s, day_shape = float(header.day_s or FULL_DAY_S), float(header.night_s or 0), header.day_shape or ()
+    window_factor = factor_of_window(day_shape, window_s, day_s, night_s)
+    compression = float(header.compression or FULL_DAY_S / day_s)
     load = None if stress else load_made(log, drivers, window_s)
-    facts = Facts(
-        drivers=drivers,
-        delivery=delivery(log, window_s),
-        window_s=window_s,
+    made = 1.0 if load is None or load.share is None else min(1.0, load.share)
+
+    # 4. All figures.
+    totals, log_ons, users = Totals.of(drivers), Totals.of(drivers, LOGON), users_had(log)
+    engines, fastest_ms = engines_health(log, window_s), fastest_p95_ms(drivers)
+    mail = delivery(log, window_s)
+    figures = Figures(
+        run=log.sources[0].run or None,
+        name=header.name,
+        mode=header.mode,
+        score_ms=only.score_ms if only else None,
+        response_score_ms=only.response_score_ms if only else None,
+        score_interval_ms=only.score_interval_ms if only else None,
+        provisional=any(driver.provisional for driver in drivers.values()),
         users=users,
+        clients=len({source.client for source in log.sources if not source.is_monitor}),
+        engines=sum(source.simulates for source in log.sources),
+        window_s=window_s,
+        plan_digest=header.plan_digest,
+        server=header.server,
+        embedded=header.embedded,
+        submission=header.submission,
+        profile_day_s=float(header.profile_day_s or round(day_s * compression, 6)),
+        day_s=day_s,
+        night_s=night_s,
+        day_shape=day_shape,
+        window_factor=window_factor,
+        compression=compression,
+        load_equivalent_users=None if stress else round(users * FULL_DAY_S / day_s * made * window_factor),
+        received_share=header.planned_load.received_share if header.planned_load else None,
+        offered_per_s=None if stress else totals.planned / window_s.length_s,
+        tasks_per_s=totals.hits / window_s.length_s,
+        totals=totals,
+        attempted_share=None if stress else totals.attempted_share,
+        done_share=None if stress else totals.done_share,
+        failed_share=totals.failed_share,
+        sessions_lost=reported_sum(log, "sessions_lost"),
+        sessions_restored=reported_sum(log, "sessions_restored"),
         lost_users=lost_users(log),
         users_without_session=users_without_session(log),
+        down_share=down_share(log, window_s, users),
+        companions=companions(log),
+        log_ons=log_ons.planned,
+        logon_failed_share=log_ons.failed_share,
+        unserved_users=served.users if served else None,
+        unserved_share=served.share if served else None,
+        inbox=only.inbox if only else None,
+        covers=only.covers if only else None,
+        tasks=only.tasks if only else (),
+        by_protocol=drivers,
+        load=load,
+        delivery=mail,
+        lateness_p95_ms=Lateness(None, None, None) if stress else Lateness(**lateness_p95_ms(log, window_s)),
+        throughput=throughput(log, window_s, drivers, mail) if stress else None,
+        generator=GeneratorFigures.of(
+            engines, lag_limit_ms(limits.generator, fastest_ms), limits.generator.lateness_p95_ms
+        ),
+        machines=machines_health(log, window_s),
+        per_client=client_figures(
+            log, window_s, engines, limits, fastest_ms, generator_counts=not (header.embedded or stress)
+        ),
+        probes=probes,
+        resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
+    )
+    facts = _facts(log, engines, unsteady, served, load_unknown=load is None and not stress)
+    return Measured(figures, facts, wanted)
+
+
+def _facts(
+    log: TimingLog,
+    engines: Sequence[EngineHealth],
+    unsteady: Sequence[Finding],
+    served: Unserved | None,
+    load_unknown: bool,
+) -> Facts:
+    return Facts(
+        ended_early=any(source.facts.ended == "early" for source in log.sources),
+        engines=engines,
+        incomplete=incomplete(log),
+        unsteady=unsteady,
+        aborted_why=_why(source for source in log.sources if source.facts.ended_by == ABORT_ON),
+        ended_why=_why(source for source in log.sources if source.facts.ended_by != ABORT_ON),
+        unended=not any(source.ended for source in log.sources if source.simulates),
+        load_unknown=load_unknown and (log.header.load_unknown or log.header.planned_load is not None),
         sessions_lost=reported_at_least(log, "sessions_lost"),
         unannounced=reported_at_least(log, "unannounced"),
         foreign=reported_at_least(log, "foreign"),
         flags_not_kept=sorted({flag for source in log.sources for flag in source.facts.flags_not_kept or ()}),
-        down_share=down_share(log, window_s, users),
-        companions=companions(log),
-        ended_early=any(source.facts.ended == "early" for source in log.sources),
-        unended=not any(source.ended for source in log.sources if source.simulates),
-        embedded=log.header.embedded,
-        late_p95_ms=late_ms["generator"],
-        engines=engines_health(log, window_s),
-        machines=machines_health(log, window_s),
-        incomplete=incomplete(log),
-        stress=stress,
-        unsteady=unsteady,
-        aborted_why=_why(source for source in log.sources if source.facts.ended_by == ABORT_ON),
-        ended_why=_why(source for source in log.sources if source.facts.ended_by != ABORT_ON),
-        load=load,
-        load_unknown=load is None and not stress and (log.header.load_unknown or log.header.planned_load is not None),
         own_faults=generator_failures(log),
+        unserved=served.first if served else (),
         audit=log.audit,
         audited=log.header.audited,
         broken=[*_broken_rules(log), *altered_mail(log)],
     )
-    return facts, late_ms
 
 
 def _statistics(

@@ -7,12 +7,13 @@ are below `tasks.NAME`. With several drivers, criteria of the score and of tasks
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.figures import Figures
+from loadsim.analysis.score import DriverFigures
 from loadsim.documents.json_values import keyed
 from loadsim.documents.yaml_reader import read_document
 from loadsim.findings.catalogue import Code
@@ -139,13 +140,14 @@ def default_weights() -> Mapping[str, float]:
     return load_weights()
 
 
-def criteria_of(path: Path, figures: Figures) -> Mapping[str, Limits | None]:
-    """Return the criteria of a scenario's file with the defaults, for the tasks and drivers in `figures`.
+def criteria_of(
+    path: Path, drivers: Mapping[str, DriverFigures], probes: Collection[str], stress: bool
+) -> Mapping[str, Limits | None]:
+    """Return the criteria of a scenario's file with the defaults, for these drivers with their tasks, and probes.
 
     A criterion of a task holds for the drivers that have done it. If none has, it holds for all and is not measured.
     Raises `ConfigError`.
     """
-    drivers = figures.by_protocol
     done = {driver: {task.task for task in found.tasks} for driver, found in drivers.items()} or {"imap": set()}
     undone = {*default_weights(), *UNSCORED}.difference(*done.values())
     planned = {driver: tasks | undone for driver, tasks in done.items()}
@@ -153,8 +155,8 @@ def criteria_of(path: Path, figures: Figures) -> Mapping[str, Limits | None]:
     if "criteria" not in document:  # a misspelt key would leave the defaults, which a run may meet
         raise origin.error_saying(("criteria",), "limits of figures", "none")
     stated = document.get("probes")
-    probes = {*(figures.probes or ()), *(stated if isinstance(stated, dict) else ())}
-    return documents(read_criteria(document["criteria"], planned, figures.stress, origin, probes))
+    probes = {*probes, *(stated if isinstance(stated, dict) else ())}
+    return documents(read_criteria(document["criteria"], planned, stress, origin, probes))
 
 
 def judge_each(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[Result, ...]:

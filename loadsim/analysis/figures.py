@@ -102,6 +102,11 @@ class Totals:
         return self.failed / self.planned if self.planned else None
 
 
+def fastest_p95_ms(drivers: Mapping[str, DriverFigures]) -> float | None:
+    scored = [task.service.p95_ms for driver in drivers.values() for task in driver.tasks if task.weight > 0]
+    return min((found for found in scored if found is not None), default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """All figures of a run, without the verdict; docstrings of fields are their meanings in the reference."""
@@ -203,3 +208,13 @@ class Figures:
     def stress(self) -> bool:
         """True for a closed loop, which has neither a plan nor a score."""
         return self.throughput is not None
+
+    @property
+    def generator_counts(self) -> bool:
+        """True if the generator's limits make a run invalid; with the embedded server or a closed loop, they warn."""
+        return not (self.embedded or self.stress)
+
+    @property
+    def fastest_p95_ms(self) -> float | None:
+        """The 95th percentile of the fastest scored task, or None without a score."""
+        return fastest_p95_ms(self.by_protocol)

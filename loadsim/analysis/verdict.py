@@ -7,23 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_criteria
-from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.figures import Totals
-from loadsim.analysis.generator.health import EngineHealth, MachineHealth
+from loadsim.analysis.figures import Figures, Totals
+from loadsim.analysis.generator.health import EngineHealth
 from loadsim.analysis.generator.limits import exceeded, suspicious, unobserved
-from loadsim.analysis.load import Load
-from loadsim.analysis.score import DriverFigures, TaskFigures
-from loadsim.analysis.unserved import Unserved
+from loadsim.analysis.score import TaskFigures
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.findings.severity import Severity
 from loadsim.findings.verdict import Verdict, by_severity
-from loadsim.model.terms import LOGOFF, LOGON, Window
+from loadsim.model.terms import LOGOFF, LOGON, STRESS
 from loadsim.scenario.limits import Limits
 from loadsim.timinglog.audited import AuditRecord
+from loadsim.timinglog.header import LogHeader
 
 EARLY_MS = 5000.0
 """By so much, mail may be seen before it is accepted, if the clocks of several machines were not compared."""
@@ -44,137 +41,104 @@ OF_STRESS = ("lost_users", "window_s")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that decide the verdict; those of `Figures` have its names.
+    """The facts that decide the verdict on a run, together with its figures.
 
-    `late_p95_ms` is the generator's lateness in the window, `own_faults` are its failures. Users found `unannounced`
-    messages when they opened the Inbox again at the end, and `foreign` ones there that none of them had sent.
+    `engines` is their health. `incomplete` has a finding for each log that is damaged or has no end, `unsteady` those
+    of the window's trends, `own_faults` the generator's failures, `broken` the rules that the server has broken, and
+    the mail that users saw with other bytes. `audit` is that of its mail, if there was one.
 
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
-    client. Without either, a user ended the run. `unended`: no log has the end.
-    `incomplete` has a finding for each log that is damaged or has no end, and `unsteady` those of the window's
-    trends. `audit` is that of its mail, if there was one, `broken` has the rules that the server has broken, and
-    the mail that users saw with other bytes. `stress`: the run was a closed loop, without a plan or a
-    score. `load` is None if it is not compared with the plan; `load_unknown`: it should be, but there is no plan.
-    `missed_late` has the criteria that are missed only as the generator was late. `unserved` is None in a closed
-    loop, and without a scored task.
+    client. Without either, a user ended the run. `unended`: no log has the end. `load_unknown`: the load should be
+    compared with the plan, but there is no plan. `sessions_lost` are those that surviving engines reported. Users found
+    `unannounced` messages when they opened the Inbox again at the end, and `foreign` ones there that none of them had
+    sent. `unserved` names some of the users without usable service.
     """
 
-    drivers: Mapping[str, DriverFigures]
-    delivery: Delivery
-    window_s: Window
-    users: int
-    lost_users: int
-    ended_early: bool
-    embedded: bool
-    late_p95_ms: float | None = None
+    ended_early: bool = False
     engines: Sequence[EngineHealth] = ()
-    machines: Sequence[MachineHealth] = ()
     incomplete: Sequence[Finding] = ()
-    stress: bool = False
     unsteady: Sequence[Finding] = ()
     aborted_why: str | None = None
     ended_why: str | None = None
     unended: bool = False
-    load: Load | None = None
     load_unknown: bool = False
-    users_without_session: int = 0
     sessions_lost: int | None = None
     unannounced: int = 0
     foreign: int = 0
     flags_not_kept: Sequence[str] = ()
-    down_share: float | None = None
-    companions: Companions | None = None
     own_faults: Sequence[Finding] = ()
-    missed_late: Sequence[str] = ()
-    unserved: Unserved | None = None
+    unserved: Sequence[str] = ()
     audit: AuditRecord | None = None
     audited: bool | None = None
     broken: Sequence[Finding] = ()
-
-    @property
-    def log_ons(self) -> Totals:
-        """Log-ons of the whole run, also those after a lost session."""
-        return Totals.of(self.drivers, LOGON)
 
     @property
     def cut_short(self) -> bool:
         """True if only the end by `abort_on` can be why the logs lack tasks."""
         return self.ended_early and bool(self.aborted_why) and not self.incomplete
 
-    @property
-    def generator_counts(self) -> bool:
-        """True if the generator's limits make a run invalid; with the embedded server or a closed loop, they warn."""
-        return not (self.embedded or self.stress)
 
-    @property
-    def fastest_p95_ms(self) -> float | None:
-        """The 95th percentile of the fastest scored task, or None without a score."""
-        return min(
-            (
-                task.service.p95_ms
-                for driver in self.drivers.values()
-                for task in driver.tasks
-                if task.weight > 0 and task.service.p95_ms is not None
-            ),
-            default=None,
-        )
+def limits_of(header: LogHeader) -> Limits:
+    """Return the limits of a run; a closed loop has none for lateness, as nothing is due."""
+    limits = Limits.of_header(header.limits or {})
+    stress = header.mode == STRESS
+    return replace(limits, generator=replace(limits.generator, lateness_p95_ms=None)) if stress else limits
 
 
-def limits_of(stated: Mapping[str, Any], stress: bool) -> dict[str, Any]:
-    """Return all limits of a run, with defaults; a closed loop has none for lateness, as nothing is due."""
-    return {**Limits().in_header(), **stated} | ({"generator_lateness_p95_ms": None} if stress else {})
-
-
-def relaxed_limits(facts: Facts, limits: Mapping[str, Any]) -> tuple[str, ...]:
+def relaxed_limits(figures: Figures, limits: Limits) -> tuple[str, ...]:
     """Return the limits that are less strict than the defaults; none for the embedded server."""
-    limits = limits_of(limits, facts.stress)
+    stated: dict[str, Any] = limits.in_header()
 
     def is_relaxed(key: str, default: float | None) -> bool:
         if key.startswith("generator_") or key == "lost_users":
-            return limits[key] is None or limits[key] > default
-        return bool(limits[key] < default)
+            return stated[key] is None or stated[key] > default
+        return bool(stated[key] < default)
 
     return tuple(
-        f"limits.{key.removesuffix('_s')} {'off' if limits[key] is None else format(limits[key], 'g')}"
+        f"limits.{key.removesuffix('_s')} {'off' if stated[key] is None else format(stated[key], 'g')}"
         for key, default in Limits().in_header().items()
-        if not facts.embedded and (key in OF_STRESS or not facts.stress) and is_relaxed(key, default)
+        if not figures.embedded and (key in OF_STRESS or not figures.stress) and is_relaxed(key, default)
     )
 
 
-def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:
-    """Return the verdict on a run by the results of its criteria; missing `limits` have their defaults."""
-    limits = limits_of(limits, facts.stress)
-    over_limits = exceeded(facts.late_p95_ms, facts.engines, limits, facts.fastest_p95_ms)
-    if facts.missed_late:
-        over_limits.append(finding(Code.MISSED_BY_GENERATOR, criteria=tuple(facts.missed_late)))
-    if not facts.generator_counts:
+def judge(
+    figures: Figures, facts: Facts, criteria: Sequence[Result], limits: Limits, missed_late: Sequence[str] = ()
+) -> Verdict:
+    """Return the verdict on a run by the results of its criteria.
+
+    `missed_late` has those that are missed only as the generator was late.
+    """
+    over_limits = exceeded(figures.lateness_p95_ms.generator, facts.engines, limits.generator, figures.fastest_p95_ms)
+    if missed_late:
+        over_limits.append(finding(Code.MISSED_BY_GENERATOR, criteria=tuple(missed_late)))
+    if not figures.generator_counts:
         over_limits = [replace(one, severity=Severity.WARNING) for one in over_limits]
-        if facts.stress and over_limits:
+        if figures.stress and over_limits:
             over_limits.append(finding(Code.MEASURED_TOGETHER))
     found = [
         *_ends(facts),
-        *_too_little(facts, limits),
+        *_too_little(figures, facts, limits),
         *facts.own_faults,
-        *_no_score(facts, limits),
+        *_no_score(figures, facts, limits),
         *over_limits,
-        *unobserved([*facts.machines, *facts.engines]),
+        *unobserved([*figures.machines, *facts.engines]),
         *facts.incomplete,
         *missed_criteria(criteria, facts.ended_early),
-        *_audit(facts, limits["lost_users"]),
+        *_audit(figures.users, facts, limits.lost_users),
         *facts.broken,
-        *_refused(facts),
-        *_unserved(facts),
-        *_sessions(facts),
-        *suspicious(facts.machines, facts.engines, facts.embedded),
+        *_refused(figures),
+        *_unserved(figures, facts),
+        *_sessions(figures, facts),
+        *suspicious(figures.machines, facts.engines, figures.embedded),
         *facts.unsteady,
     ]
-    if facts.embedded:
+    if figures.embedded:
         found.append(finding(Code.EMBEDDED))
     found.append(finding(Code.ONE_RUN))
     return Verdict(by_severity(found))
 
 
-def _audit(facts: Facts, most_lost: float) -> Sequence[Finding]:
+def _audit(users: float, facts: Facts, most_lost: float) -> Sequence[Finding]:
     """Return the findings of the audit, which has no result if it was interrupted, or if logs were copied alone."""
     if facts.audit is not None:
         return facts.audit.judged(most_lost)
@@ -182,7 +146,7 @@ def _audit(facts: Facts, most_lost: float) -> Sequence[Finding]:
         return [finding(Code.MAIL_NOT_AUDITED)]
     if not facts.audited or facts.ended_early:
         return []
-    return [finding(Code.AUDIT_INCOMPLETE, left=facts.users, accounts=facts.users, why="no audit.json")]
+    return [finding(Code.AUDIT_INCOMPLETE, left=users, accounts=users, why="no audit.json")]
 
 
 def _ends(facts: Facts) -> list[Finding]:
@@ -195,7 +159,7 @@ def _ends(facts: Facts) -> list[Finding]:
     return [finding(Code.FAULT_AT_END, why=facts.ended_why)] if facts.ended_why else []
 
 
-def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
+def _too_little(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]:
     """Return the findings that the run measured too little, or that the logs are not known to have all of it.
 
     Load that is missing within the limits degrades a run. What damaged logs lack may have been done: then it is unknown
@@ -203,32 +167,32 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
     """
     found: list[Finding] = []
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
-    if facts.lost_users:
-        lost = {"lost": facts.lost_users, "users": facts.users, "limit_share": float(limits["lost_users"])}
-        within = facts.lost_users / facts.users <= limits["lost_users"]
+    if figures.lost_users:
+        lost = {"lost": figures.lost_users, "users": figures.users, "limit_share": float(limits.lost_users)}
+        within = figures.lost_users / figures.users <= limits.lost_users
         found.append(finding(Code.USERS_LOST, "", Severity.DEGRADED if within else None, **lost))
-    totals = Totals.of(facts.drivers)
+    totals = figures.totals
     started = totals.attempted_share
-    if not facts.stress and started is not None:
+    if not figures.stress and started is not None:
         values = {"started": totals.attempted, "due": totals.planned, "started_share": started}
-        found += _below(facts, Code.TASKS_NOT_STARTED, values, started, limits["done"], FULL_SHARE)
-    if facts.load and (made := facts.load.share) is not None:
-        values = {"made": facts.load.made, "planned": facts.load.planned, "made_share": made}
-        found += _below(facts, Code.LOAD_MISSING, values, made, limits["load"], FULL_LOAD)
-    if facts.companions and (down := facts.companions.down_share) is not None:
-        found += _below(facts, Code.COMPANIONS_DOWN, {"down_share": down}, 1 - down, limits["load"], FULL_LOAD)
+        found += _below(facts, Code.TASKS_NOT_STARTED, values, started, limits.done, FULL_SHARE)
+    if figures.load and (made := figures.load.share) is not None:
+        values = {"made": figures.load.made, "planned": figures.load.planned, "made_share": made}
+        found += _below(facts, Code.LOAD_MISSING, values, made, limits.load, FULL_LOAD)
+    if figures.companions and (down := figures.companions.down_share) is not None:
+        found += _below(facts, Code.COMPANIONS_DOWN, {"down_share": down}, 1 - down, limits.load, FULL_LOAD)
     if facts.load_unknown:
         found.append(finding(Code.LOAD_UNKNOWN))
-    if facts.delivery.unlisted and facts.audit is None:  # an audit has looked at it
-        found.append(finding(Code.MAIL_NOT_LISTED, messages=facts.delivery.unlisted))
+    if figures.delivery.unlisted and facts.audit is None:  # an audit has looked at it
+        found.append(finding(Code.MAIL_NOT_LISTED, messages=figures.delivery.unlisted))
     if facts.flags_not_kept:
         found.append(finding(Code.FLAGS_NOT_KEPT, flags=", ".join(facts.flags_not_kept)))
-    early_ms = facts.delivery.earliest_ms or 0.0
-    if facts.delivery.clock_error_ms is None and early_ms > EARLY_MS:
+    early_ms = figures.delivery.earliest_ms or 0.0
+    if figures.delivery.clock_error_ms is None and early_ms > EARLY_MS:
         found.append(finding(Code.CLOCKS_NOT_COMPARED, early_ms=early_ms))
-    length_s = facts.window_s.length_s
-    if length_s < limits["window_s"]:
-        found.append(finding(Code.SHORT_WINDOW, window_s=length_s, limit_s=float(limits["window_s"])))
+    length_s = figures.window_s.length_s
+    if length_s < limits.window_s:
+        found.append(finding(Code.SHORT_WINDOW, window_s=length_s, limit_s=float(limits.window_s)))
     return found
 
 
@@ -246,26 +210,26 @@ def _below(
     return [Finding(code, {**values, "limit_share": of_limit}, "", severity)]
 
 
-def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Finding]:
+def _no_score(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]:
     """Return the findings that there is no valid score, or no throughput of a closed loop.
 
     An end by `abort_on` is the cause if tasks that would have been due later are missing.
     """
-    if facts.stress:
-        return [] if Totals.of(facts.drivers).done else [finding(Code.NO_THROUGHPUT)]
-    least = int(limits["hits"])
+    if figures.stress:
+        return [] if figures.totals.done else [finding(Code.NO_THROUGHPUT)]
+    least = int(limits.hits)
     found, without = [], []
-    for name, figures in facts.drivers.items():
-        driver = name if len(facts.drivers) > 1 else ""
-        due = [task for task in figures.tasks if task.weight > 0 and task.planned > 0]
+    for name, of_driver in figures.by_protocol.items():
+        driver = name if len(figures.by_protocol) > 1 else ""
+        due = [task for task in of_driver.tasks if task.weight > 0 and task.planned > 0]
         for task in due:
             if task.hits < least:
-                code = _few(facts, task, limits)
+                code = _few(figures, facts, task, limits)
                 values = {"hits": task.hits} | ({} if code is Code.CUT_SHORT else {"limit": least})
                 found.append(finding(code, f"{driver}: {task.task}" if driver else task.task, **values))
-        if figures.score_ms is None:
+        if of_driver.score_ms is None:
             without.append(finding(Code.NO_SCORE, driver) if due else _nothing(facts, Code.NOTHING_DUE, driver))
-    if not facts.drivers:
+    if not figures.by_protocol:
         found.append(_nothing(facts, Code.NO_TASKS))
     return [*found, *without]
 
@@ -275,7 +239,7 @@ def _nothing(facts: Facts, code: Code, where: str = "") -> Finding:
     return finding(Code.CUT_SHORT, where, hits=0) if facts.cut_short else finding(code, where)
 
 
-def _few(facts: Facts, task: TaskFigures, limits: Mapping[str, Any]) -> Code:
+def _few(figures: Figures, facts: Facts, task: TaskFigures, limits: Limits) -> Code:
     """Return why a task has too few hits: the terms only if the server, or the end by `abort_on`, is no reason.
 
     1. Terms, if the plan has too few of the task.
@@ -284,33 +248,33 @@ def _few(facts: Facts, task: TaskFigures, limits: Mapping[str, Any]) -> Code:
     4. The load, if too little of the plan's was made: users of a slow server have less mail to answer. A task that is
        rare by itself, or whose records may be missing, is no such reason.
     """
-    planned = _planned(facts, task)
-    if planned is not None and planned < limits["hits"]:
+    planned = _planned(figures, task)
+    if planned is not None and planned < limits.hits:
         return Code.FEW_HITS
-    if task.planned >= limits["hits"]:
+    if task.planned >= limits.hits:
         return Code.HITS_MISSING
     if facts.cut_short:
         return Code.CUT_SHORT
-    complete = not (facts.incomplete or facts.lost_users or facts.own_faults)
-    below = facts.load is not None and facts.load.share is not None and facts.load.share < limits["load"]
+    complete = not (facts.incomplete or figures.lost_users or facts.own_faults)
+    below = figures.load is not None and figures.load.share is not None and figures.load.share < limits.load
     return Code.HITS_MISSING if complete and planned is not None and below else Code.FEW_HITS
 
 
-def _planned(facts: Facts, task: TaskFigures) -> int | None:
+def _planned(figures: Figures, task: TaskFigures) -> int | None:
     """Return the number of a task in the plan; None if it is not known. The plan does not tell drivers apart."""
-    if facts.load is None or len(facts.drivers) > 1 or task.task not in facts.load.tasks:
+    if figures.load is None or len(figures.by_protocol) > 1 or task.task not in figures.load.tasks:
         return None
-    return facts.load.tasks[task.task].planned
+    return figures.load.tasks[task.task].planned
 
 
 _OF_LOAD = re.compile(r"4|(NO|BAD) \[(LIMIT|INUSE|UNAVAILABLE|SERVERBUG|OVERQUOTA)\b")
 """Kinds of refusals for which load may be the reason (RFC 5321 section 4.2.1, RFC 5530)."""
 
 
-def _refused(facts: Facts) -> list[Finding]:
+def _refused(figures: Figures) -> list[Finding]:
     """Return a warning for each task of which the server refused more than half, and not for its load."""
     found = []
-    for task in (task for driver in facts.drivers.values() for task in driver.tasks):
+    for task in (task for driver in figures.by_protocol.values() for task in driver.tasks):
         kinds = [one for one in task.failures if one.outcome == "refused" and not _OF_LOAD.match(one.kind)]
         if (refused := sum(one.times for one in kinds)) > task.planned / 2:
             most = max(kinds, key=lambda one: one.times)
@@ -318,27 +282,29 @@ def _refused(facts: Facts) -> list[Finding]:
     return found
 
 
-def _unserved(facts: Facts) -> list[Finding]:
-    found = facts.unserved
-    if found is None or not found.users:
+def _unserved(figures: Figures, facts: Facts) -> list[Finding]:
+    if not figures.unserved_users:
         return []
-    more = (f"{found.users - len(found.first):,} more",) if found.users > len(found.first) else ()
-    return [finding(Code.USERS_UNSERVED, unserved=found.users, unserved_share=found.share, first=(*found.first, *more))]
+    left = round(figures.unserved_users) - len(facts.unserved)
+    first = (*facts.unserved, *((f"{left:,} more",) if left else ()))
+    users, share = figures.unserved_users, figures.unserved_share
+    return [finding(Code.USERS_UNSERVED, unserved=users, unserved_share=share, first=first)]
 
 
-def _sessions(facts: Facts) -> list[Finding]:
+def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
     """Return warnings of lost sessions, failed log-ons and log-offs, also of companions, and of unlike servers."""
-    of, log_ons, log_offs = facts.companions, facts.log_ons, Totals.of(facts.drivers, LOGOFF)
+    of = figures.companions
+    log_ons, log_offs = (Totals.of(figures.by_protocol, task) for task in (LOGON, LOGOFF))
     known = sum(facts.audit.bounces.values()) if facts.audit else 0
     counted: tuple[tuple[Code, dict[str, Value]], ...] = (
-        (Code.SESSIONS_LOST, {"sessions": facts.sessions_lost, "down_share": facts.down_share}),
+        (Code.SESSIONS_LOST, {"sessions": facts.sessions_lost, "down_share": figures.down_share}),
         (Code.COMPANION_SESSIONS_LOST, {"sessions": of.sessions_lost if of else 0}),
         (Code.LOG_ONS_FAILED, {"failed": log_ons.failed, "tried": log_ons.planned}),
         (Code.COMPANION_LOG_ONS_FAILED, {"failed": of.log_ons_failed, "tried": of.log_ons} if of else {"failed": 0}),
         (Code.LOG_OFFS_NOT_DONE, {"not_done": log_offs.failed + log_offs.unfinished, "tried": log_offs.planned}),
-        (Code.NO_SESSION_AT_END, {"without": facts.users_without_session, "users": facts.users}),
+        (Code.NO_SESSION_AT_END, {"without": figures.users_without_session, "users": figures.users}),
         (Code.NOT_ANNOUNCED, {"messages": facts.unannounced}),
         (Code.FOREIGN_MAIL, {"messages": max(0, facts.foreign - known)}),
-        (Code.LISTS_OMIT_SENDER, {"copies": facts.delivery.left_out}),
+        (Code.LISTS_OMIT_SENDER, {"copies": figures.delivery.left_out}),
     )
     return [finding(code, **values) for code, values in counted if next(iter(values.values()))]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from loadsim.documents.schema import Amount, Count, Duration, PositiveDuration, Share
 from loadsim.documents.typed import strict
+
+_GENERATOR = "generator_"
+"""The prefix of the generator's limits in the header of a log."""
 
 
 @strict
@@ -53,4 +58,12 @@ class Limits:
     def in_header(self) -> dict[str, float | None]:
         """Return the limits of a valid run by the names that a log's header has for them; None is off."""
         own = {name: getattr(self, name) for name in ("lost_users", "done", "load", "hits", "window_s")}
-        return own | {f"generator_{name}": limit for name, limit in asdict(self.generator).items()}
+        return own | {f"{_GENERATOR}{name}": limit for name, limit in asdict(self.generator).items()}
+
+    @classmethod
+    def of_header(cls, stated: Mapping[str, Any]) -> Limits:
+        """Return the limits that a log's header states; those that it lacks have their defaults."""
+        generator = {name: stated[name] for name in stated if name.startswith(_GENERATOR)}
+        own = {name: stated[name] for name in stated.keys() - generator.keys()}
+        named = {name.removeprefix(_GENERATOR): limit for name, limit in generator.items()}
+        return cls(**own, generator=GeneratorLimits(**named))

@@ -319,7 +319,8 @@ def _figures() -> Any:
 
 
 def _criteria(data: bytes) -> None:
-    criteria_of(_file("criteria.yaml", data), _figures())
+    figures = _figures()
+    criteria_of(_file("criteria.yaml", data), figures.by_protocol, figures.probes or (), figures.stress)
 
 
 CRITERIA = (

@@ -33,7 +33,7 @@ def verdict(criteria: Sequence[Result], findings: Iterable[Finding] = ()) -> Ver
 
 
 @cache
-def _figures() -> Figures:
+def sample_figures() -> Figures:
     with TemporaryDirectory() as place:
         return summarise([write_sample(Path(place) / "c1.0.tlog")]).figures
 
@@ -42,12 +42,12 @@ def summary(users: int, passed: bool, *causes: str, **changes: Any) -> Summary:
     """The summary of a run with so many users, with changed figures; the share of failed tasks decides if it passed."""
     criteria = (Result("failed_share", {"max": 0.01}, 0.0 if passed else 0.05),)
     figures = replace(
-        _figures(),
+        sample_figures(),
         score_ms=10.0 * users,
         response_score_ms=20.0 * users,
         tasks_per_s=users / 10,
         window_s=Window(600.0, 1200.0),
-        delivery=replace(_figures().delivery, delivered=50.0 * users),
+        delivery=replace(sample_figures().delivery, delivered=50.0 * users),
         load_equivalent_users=4 * users,
         by_protocol={},
         **changes,

@@ -16,7 +16,7 @@ from loadsim.analysis.generator.limits import exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.scenario.limits import Limits
+from loadsim.scenario.limits import GeneratorLimits
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]
@@ -172,17 +172,17 @@ def test_the_generator_is_judged_at_the_percentile_of_a_criterion(
         ({}, 30, 3),
         ({}, 20, 2),
         ({}, 3, 2),  # a tenth would be 0.3 ms
-        ({"generator_lag_p99_ms": 1}, 3, 1),
-        ({"generator_lag_p99_ms": None}, 3, 2),
-        ({"generator_lag_p99_ms": None}, 500, 50),
-        ({"generator_lag_share": None}, 3, 5),
-        ({"generator_lag_share": None, "generator_lag_p99_ms": None}, 3, None),
-        ({"generator_lag_p99_ms": None}, None, None),
+        ({"lag_p99_ms": 1}, 3, 1),
+        ({"lag_p99_ms": None}, 3, 2),
+        ({"lag_p99_ms": None}, 500, 50),
+        ({"lag_share": None}, 3, 5),
+        ({"lag_share": None, "lag_p99_ms": None}, 3, None),
+        ({"lag_p99_ms": None}, None, None),
     ],
 )
 def test_what_a_lag_may_be(limits: dict[str, Any], fastest_p95_ms: float | None, expected: float | None) -> None:
     """5 ms, a tenth of the fastest scored task's 95th percentile, and never less than 2 ms unless it is asked for."""
-    assert lag_limit_ms({**Limits().in_header(), **limits}, fastest_p95_ms) == expected
+    assert lag_limit_ms(replace(GeneratorLimits(), **limits), fastest_p95_ms) == expected
 
 
 ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
@@ -200,7 +200,7 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
             {},
             [finding(Code.ENGINE_BEGAN_LATE, "c2.1", late_ms=4331.46, limit_ms=50)],
         ),
-        (None, (replace(ENGINE, began_late_ms=4331.46),), {"generator_lateness_p95_ms": None}, []),
+        (None, (replace(ENGINE, began_late_ms=4331.46),), {"lateness_p95_ms": None}, []),
         (
             None,
             (replace(ENGINE, lag_p99_ms=5.1),),
@@ -216,7 +216,7 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
         (
             900.0,
             (replace(ENGINE, lag_p99_ms=99.0, cpu_share=1.0),),
-            {f"generator_{name}": None for name in ("lag_p99_ms", "lag_share", "cpu", "lateness_p95_ms")},
+            dict.fromkeys(("lag_p99_ms", "lag_share", "cpu", "lateness_p95_ms")),
             [],
         ),
     ],
@@ -225,7 +225,7 @@ def test_each_limit_by_its_own_case(
     late_p95_ms: float | None, engines: tuple[EngineHealth, ...], limits: dict[str, Any], expected: list[Finding]
 ) -> None:
     """Just within, just beyond, and switched off."""
-    assert exceeded(late_p95_ms, engines, {**Limits().in_header(), **limits}, 500.0) == expected
+    assert exceeded(late_p95_ms, engines, replace(GeneratorLimits(), **limits), 500.0) == expected
 
 
 SHARED = MachineHealth(

@@ -1,34 +1,39 @@
 """The verdict: each finding by its own case, the order of the exit statuses, and what only warns."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytest
+from judged_runs import sample_figures
 
 from loadsim.analysis.aggregate import TaskRecords
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.figures import Totals
+from loadsim.analysis.figures import Figures, Lateness, Totals
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import Coverage, DriverFigures, FailureCount, TaskFigures, Times, weighted_average
+from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Facts, judge, relaxed_limits
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.findings.severity import Severity
+from loadsim.findings.verdict import Verdict
 from loadsim.model.records import OUTCOMES
-from loadsim.model.terms import Window
+from loadsim.model.terms import LOGON, Window
+from loadsim.scenario.limits import Limits
 from loadsim.statistics.intervals import NoInterval
 
 OWN_SHORTAGE = finding(Code.SHORTAGE, times=1, kinds=("no memory (ENOMEM)",))
 OWN_BUG = finding(Code.GENERATOR_FAILED, times=1, kinds=("internal error: KeyError",))
 CUT = finding(Code.LOG_DAMAGED, damage="a.tlog: cut")
 
-LIMITS = {"lost_users": 0.01, "done": 0.98, "hits": 20, "window_s": 60, "generator_lateness_p95_ms": 50}
+LIMITS = Limits(window_s=60)
 MET = Result("failed_share", {"max": 0.01}, 0.01)
+CLOSED_LOOP = Throughput(1.0, 1.0, 1.0, {}, {}, 0)
 MISSED = Result("delivery.undelivered_at_end", {"max": 0}, 1)
 
 
@@ -58,48 +63,64 @@ def driver(*tasks: TaskFigures, name: str = "imap") -> dict[str, DriverFigures]:
     return {name: figures}
 
 
-FINE = Facts(
-    drivers=driver(task()),
-    delivery=Delivery(500, 500, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, Times(p50_ms=10, p95_ms=20)),
-    window_s=Window(60, 360),
-    users=100,
-    lost_users=0,
-    ended_early=False,
-    embedded=False,
-    late_p95_ms=5,
+class Run(NamedTuple):
+    """What a verdict is about."""
+
+    figures: Figures
+    facts: Facts = Facts()
+
+    def having(self, **changes: Any) -> Self:
+        """Return the run with other figures or facts, by their names, or with these `drivers`."""
+        if "drivers" in changes:
+            drivers = changes.pop("drivers")
+            changes |= {"by_protocol": drivers, "totals": Totals.of(drivers)}
+        if "late_p95_ms" in changes:
+            changes["lateness_p95_ms"] = Lateness(0.0, 0.0, changes.pop("late_p95_ms"))
+        of_facts = {one.name: changes.pop(one.name) for one in fields(Facts) if one.name in changes}
+        return type(self)(replace(self.figures, **changes), replace(self.facts, **of_facts))
+
+    def judged(self, *criteria: Result, limits: Limits = LIMITS) -> Verdict:
+        return judge(self.figures, self.facts, criteria, limits)
+
+
+Change = Callable[[Run], Run]
+
+MAIL = Delivery(500, 500, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, Times(p50_ms=10, p95_ms=20))
+FINE = Run(replace(sample_figures(), embedded=False, machines=())).having(
+    drivers=driver(task()), delivery=MAIL, window_s=Window(60, 360), users=100, down_share=None, late_p95_ms=5
 )
 
 
-def with_task(**counts: int) -> Callable[[Facts], Facts]:
-    return lambda facts: replace(facts, drivers=driver(task(**counts)))
+def with_task(**counts: int) -> Change:
+    return lambda run: run.having(drivers=driver(task(**counts)))
 
 
-def with_facts(**fields: Any) -> Callable[[Facts], Facts]:
-    return lambda facts: replace(facts, **fields)
+def with_facts(**changes: Any) -> Change:
+    return lambda run: run.having(**changes)
 
 
-def with_load(planned: int, made: int) -> Callable[[Facts], Facts]:
-    return lambda facts: replace(facts, load=Load.of({"READ": TaskLoad(planned, made)}))
+def with_load(planned: int, made: int) -> Change:
+    return lambda run: run.having(load=Load.of({"READ": TaskLoad(planned, made)}))
 
 
 def test_a_share_of_lost_users_that_is_the_limit_is_within_it() -> None:
     """As 29 of 100 are 29 %, also where floating-point numbers multiplied would say that they are more."""
     for percent in range(1, 100):
-        limits = LIMITS | {"lost_users": percent / 100}
-        assert judge(replace(FINE, lost_users=percent), (MET,), limits).validity == "degraded", percent
-        assert judge(replace(FINE, lost_users=percent + 1), (MET,), limits).validity == "invalid", percent
+        limits = replace(LIMITS, lost_users=percent / 100)
+        assert FINE.having(lost_users=percent).judged(MET, limits=limits).validity == "degraded", percent
+        assert FINE.having(lost_users=percent + 1).judged(MET, limits=limits).validity == "invalid", percent
 
 
 def test_a_fine_run_is_valid_and_passes() -> None:
-    verdict = judge(FINE, (MET,), LIMITS)
+    verdict = FINE.judged(MET)
     assert (verdict.validity, verdict.passed, verdict.exit_status) == ("valid", True, 0)
     assert verdict.findings == (finding(Code.ONE_RUN),)
 
 
-@pytest.mark.parametrize("what", [{}, {"embedded": True}, {"stress": True}])
+@pytest.mark.parametrize("what", [{}, {"embedded": True}, {"throughput": CLOSED_LOOP}])
 def test_a_failed_generator_makes_any_run_invalid(what: dict[str, Any]) -> None:
     """On the embedded server and in a closed loop, too: limits may warn there, this does not."""
-    verdict = judge(replace(FINE, own_faults=(OWN_BUG,), **what), (MET,), LIMITS)
+    verdict = FINE.having(own_faults=(OWN_BUG,), **what).judged(MET)
     assert (verdict.validity, verdict.exit_status) == ("invalid", 3)
     assert OWN_BUG in verdict.defects
 
@@ -108,7 +129,7 @@ def degraded(code: Code, **values: Value) -> Finding:
     return finding(code, "", Severity.DEGRADED, **values)
 
 
-CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
+CASES: list[tuple[Change, str, tuple[Finding, ...]]] = [
     # Validity: each limit, just beyond it
     (with_facts(late_p95_ms=50.1), "invalid", (finding(Code.GENERATOR_LATE, late_p95_ms=50.1, limit_ms=50),)),
     (with_facts(lost_users=3), "invalid", (finding(Code.USERS_LOST, lost=3, users=100, limit_share=0.01),)),
@@ -169,7 +190,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
     ),
     # What damaged logs lack may have been done
     (
-        lambda facts: replace(with_load(planned=100, made=90)(facts), incomplete=(CUT,)),
+        lambda run: with_load(planned=100, made=90)(run).having(incomplete=(CUT,)),
         "invalid",
         (finding(Code.NOT_RECORDED, recorded_share=0.9, limit_share=0.95), CUT),
     ),
@@ -205,9 +226,9 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
         (with_facts(own_faults=(OWN_SHORTAGE,)), ("generator",)),
         (with_facts(own_faults=(OWN_BUG,)), ("fault",)),
         (with_facts(lost_users=3), ("fault",)),
-        (with_facts(delivery=replace(FINE.delivery, earliest_ms=5001.0, clock_error_ms=None)), ("fault",)),
-        (with_facts(delivery=replace(FINE.delivery, earliest_ms=4999.0, clock_error_ms=None)), ()),
-        (with_facts(delivery=replace(FINE.delivery, earliest_ms=9999.0, clock_error_ms=0.0)), ()),
+        (with_facts(delivery=replace(MAIL, earliest_ms=5001.0, clock_error_ms=None)), ("fault",)),
+        (with_facts(delivery=replace(MAIL, earliest_ms=4999.0, clock_error_ms=None)), ()),
+        (with_facts(delivery=replace(MAIL, earliest_ms=9999.0, clock_error_ms=0.0)), ()),
         (with_facts(unended=True), ("fault",)),
         (with_task(ok=969, skipped=21, unfinished=10), ("load",)),
         (with_load(planned=1300, made=1234), ("load",)),
@@ -222,11 +243,9 @@ CASES: list[tuple[Callable[[Facts], Facts], str, tuple[Finding, ...]]] = [
         (with_facts(lost_users=3, window_s=Window(60, 61), ended_early=True), ("fault", "terms", "ended")),
     ],
 )
-def test_each_reason_for_an_invalid_run_has_its_cause(
-    change: Callable[[Facts], Facts], causes: tuple[str, ...]
-) -> None:
+def test_each_reason_for_an_invalid_run_has_its_cause(change: Change, causes: tuple[str, ...]) -> None:
     """Scripts, and the search for the capacity, tell a slow server from a slow generator by it."""
-    assert judge(change(FINE), (MET,), LIMITS).causes == causes
+    assert change(FINE).judged(MET).causes == causes
 
 
 @pytest.mark.parametrize(
@@ -241,20 +260,20 @@ def test_each_reason_for_an_invalid_run_has_its_cause(
 def test_a_task_that_is_mostly_refused_is_no_matter_of_load(kind: str, times: int, warned: bool) -> None:
     failures = [FailureCount("refused", kind, times), FailureCount("lost", "NO UID FETCH", 9)]
     read = replace(task(ok=0, refused=20), failures=failures)
-    found = judge(replace(FINE, drivers=driver(read)), [], {})
+    found = FINE.having(drivers=driver(read)).judged()
     expected = [finding(Code.TASK_REFUSED, "READ", refused=times, due=20, answer=kind)] if warned else []
     assert [one for one in found.findings if one.code is Code.TASK_REFUSED] == expected
 
 
-def starved(replies: int, made: int, **fields: Any) -> Facts:
-    """The facts of a server so slow that 14 of the plan's answers were due, of `made` of 1,000 tasks in all."""
+def starved(replies: int, made: int, **changes: Any) -> Run:
+    """The run of a server so slow that 14 of the plan's answers were due, of `made` of 1,000 tasks in all."""
     answers = task("REPLY ALL", weight=1, ok=10, refused=4)
     load = Load.of({"READ": TaskLoad(1000 - replies, made - 14), "REPLY ALL": TaskLoad(replies, 14)})
-    return replace(FINE, **({"drivers": driver(task(), answers), "load": load} | fields))
+    return FINE.having(**({"drivers": driver(task(), answers), "load": load} | changes))
 
 
 @pytest.mark.parametrize(
-    ("facts", "causes"),
+    ("run", "causes"),
     [
         (starved(86, 380), ("load",)),
         (starved(20, 380), ("load",)),
@@ -280,21 +299,21 @@ def starved(replies: int, made: int, **fields: Any) -> Facts:
         (starved(86, 380, load=None), ("terms",)),
     ],
 )
-def test_a_slow_server_is_no_short_plan(facts: Facts, causes: tuple[str, ...]) -> None:
+def test_a_slow_server_is_no_short_plan(run: Run, causes: tuple[str, ...]) -> None:
     """Its users answer less mail. More days would not help them, and a repeated run could be better by chance only."""
-    verdict = judge(facts, (MET,), LIMITS)
+    verdict = run.judged(MET)
     assert (verdict.validity, verdict.causes) == ("invalid", causes)
 
 
 def test_an_abort_of_a_run_too_small_by_its_plan_keeps_the_cause() -> None:
     """Too few tasks in the plan do not follow from the end."""
     small = starved(19, 380, ended_early=True, aborted_why="1204 sessions lost")
-    assert judge(small, (MET,), LIMITS).causes == ("load", "terms", "aborted")
-    assert judge(starved(86, 380, ended_early=True, aborted_why="x"), (MET,), LIMITS).causes == ("load", "aborted")
+    assert small.judged(MET).causes == ("load", "terms", "aborted")
+    assert starved(86, 380, ended_early=True, aborted_why="x").judged(MET).causes == ("load", "aborted")
 
 
 @pytest.mark.parametrize(
-    ("fields", "causes"),
+    ("changes", "causes"),
     [
         ({}, ("aborted",)),
         ({"drivers": {}}, ("aborted",)),
@@ -311,18 +330,16 @@ def test_an_abort_of_a_run_too_small_by_its_plan_keeps_the_cause() -> None:
         ({"aborted_why": None}, ("terms", "ended")),
     ],
 )
-def test_tasks_that_an_abort_left_out_are_no_fault_of_the_run(fields: dict[str, Any], causes: tuple[str, ...]) -> None:
+def test_tasks_that_an_abort_left_out_are_no_fault_of_the_run(changes: dict[str, Any], causes: tuple[str, ...]) -> None:
     """The log has 3 of 20 hits that are needed, and no others that were due."""
-    cut_short = replace(with_task(ok=3, refused=2)(FINE), ended_early=True, aborted_why="1204 sessions lost")
-    verdict = judge(replace(cut_short, **fields), (MET,), LIMITS)
+    cut_short = with_task(ok=3, refused=2)(FINE).having(ended_early=True, aborted_why="1204 sessions lost")
+    verdict = cut_short.having(**changes).judged(MET)
     assert (verdict.validity, verdict.causes) == ("invalid", causes)
 
 
 @pytest.mark.parametrize(("change", "validity", "defects"), CASES)
-def test_each_finding_by_its_own_case(
-    change: Callable[[Facts], Facts], validity: str, defects: tuple[Finding, ...]
-) -> None:
-    verdict = judge(change(FINE), (MET,), LIMITS)
+def test_each_finding_by_its_own_case(change: Change, validity: str, defects: tuple[Finding, ...]) -> None:
+    verdict = change(FINE).judged(MET)
     assert (verdict.validity, verdict.passed, verdict.defects) == (validity, True, defects)
     assert verdict.exit_status == (3 if validity == "invalid" else 0)
 
@@ -348,17 +365,17 @@ def test_each_finding_by_its_own_case(
         (with_facts(users_without_session=3), finding(Code.NO_SESSION_AT_END, without=3, users=100)),
         (with_facts(unannounced=1234), finding(Code.NOT_ANNOUNCED, messages=1234)),
         (with_facts(foreign=50), finding(Code.FOREIGN_MAIL, messages=50)),
-        (with_facts(delivery=replace(FINE.delivery, left_out=30)), finding(Code.LISTS_OMIT_SENDER, copies=30)),
+        (with_facts(delivery=replace(MAIL, left_out=30)), finding(Code.LISTS_OMIT_SENDER, copies=30)),
     ],
 )
-def test_what_servers_do_differently_is_warned_of(change: Callable[[Facts], Facts], warning: Finding) -> None:
+def test_what_servers_do_differently_is_warned_of(change: Change, warning: Finding) -> None:
     """None makes a run invalid, for all are the server's doing; criteria ask for the shares."""
-    verdict = judge(change(FINE), (MET,), LIMITS)
+    verdict = change(FINE).judged(MET)
     assert (verdict.validity, verdict.passed, verdict.defects, verdict.warnings) == ("valid", True, (), (warning,))
 
 
-def with_companions(down_share: float | None, **changes: int) -> Callable[[Facts], Facts]:
-    """The facts when 100 companions were not served for a share of the run."""
+def with_companions(down_share: float | None, **changes: int) -> Change:
+    """A run of which 100 companions were not served for a share of the time."""
     counts = dict.fromkeys(("log_ons_failed", "sessions_lost", "failures", "looks", "listed"), 0) | changes
     return with_facts(companions=Companions(count=100, log_ons=120, **counts, down_share=down_share))
 
@@ -383,7 +400,7 @@ def with_companions(down_share: float | None, **changes: int) -> Callable[[Facts
             (),
         ),
         (
-            lambda facts: replace(with_companions(0.01, sessions_lost=3)(facts), sessions_lost=7, down_share=0.5),
+            lambda run: with_companions(0.01, sessions_lost=3)(run).having(sessions_lost=7, down_share=0.5),
             {},
             "valid",
             (),
@@ -395,14 +412,10 @@ def with_companions(down_share: float | None, **changes: int) -> Callable[[Facts
     ],
 )
 def test_companions_without_a_session_are_load_that_was_not_made(
-    change: Callable[[Facts], Facts],
-    limits: dict[str, Any],
-    validity: str,
-    defects: tuple[Finding, ...],
-    warnings: tuple[Finding, ...],
+    change: Change, limits: dict[str, Any], validity: str, defects: tuple[Finding, ...], warnings: tuple[Finding, ...]
 ) -> None:
     """A server that lets no second mail program in would look better than it is; the limits are those of the load."""
-    verdict = judge(change(FINE), (MET,), LIMITS | limits)
+    verdict = change(FINE).judged(MET, limits=replace(LIMITS, **limits))
     assert (verdict.validity, verdict.passed, verdict.defects) == (validity, True, defects)
     assert verdict.warnings == warnings
 
@@ -410,9 +423,9 @@ def test_companions_without_a_session_are_load_that_was_not_made(
 def test_log_ons_of_all_client_modules_are_added_up() -> None:
     """1 of 10 and 2 of 20 failed: 3 of 30."""
     first, second = (driver(task("LOGON", 5, 0, ok=9 * size, lost=size), name=str(size)) for size in (1, 2))
-    log_ons = replace(FINE, drivers=first | second).log_ons
+    log_ons = Totals.of(first | second, LOGON)
     assert (log_ons.planned, log_ons.failed, log_ons.failed_share) == (30, 3, 0.1)
-    assert FINE.log_ons.failed_share is None
+    assert Totals.of(driver(task()), LOGON).failed_share is None
 
 
 def test_shares_of_what_was_planned() -> None:
@@ -432,7 +445,7 @@ def test_shares_of_what_was_planned() -> None:
 def test_an_unsteady_window_only_warns() -> None:
     """Neither validity nor criteria nor the exit status know of it."""
     rising = finding(Code.RISING, percentile=50, first_share=0.4, last_share=0.6)
-    verdict = judge(replace(FINE, unsteady=(rising,)), (MET,), LIMITS)
+    verdict = FINE.having(unsteady=(rising,)).judged(MET)
     assert (verdict.validity, verdict.passed, verdict.exit_status, verdict.defects) == ("valid", True, 0, ())
     assert verdict.warnings == (rising,)
 
@@ -450,7 +463,7 @@ def test_one_missed_criterion_is_enough_and_invalid_goes_before_it(
     criteria: tuple[Result, ...], ended_early: bool, exit_status: int, codes: tuple[Code, ...]
 ) -> None:
     """3 invalid, 1 missed, 0 met; findings of validity come first."""
-    verdict = judge(replace(FINE, ended_early=ended_early), criteria, LIMITS)
+    verdict = FINE.having(ended_early=ended_early).judged(*criteria)
     assert verdict.exit_status == exit_status
     assert tuple(one.code for one in verdict.findings if one.code is not Code.ONE_RUN) == codes
     assert verdict.passed == (MISSED not in criteria)
@@ -469,5 +482,6 @@ def test_one_missed_criterion_is_enough_and_invalid_goes_before_it(
 )
 def test_limits_that_are_less_strict_are_named(limits: dict[str, Any], relaxed: tuple[str, ...]) -> None:
     """They make a run valid that by the defaults is not; stricter ones do no harm."""
-    assert relaxed_limits(FINE, LIMITS | limits) == tuple(f"limits.{name}" for name in relaxed)
-    assert relaxed_limits(replace(FINE, embedded=True), LIMITS | limits) == ()
+    stated = Limits.of_header(LIMITS.in_header() | limits)
+    assert relaxed_limits(FINE.figures, stated) == tuple(f"limits.{name}" for name in relaxed)
+    assert relaxed_limits(FINE.having(embedded=True).figures, stated) == ()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from loadsim.analysis.generator.health import EngineHealth, MachineHealth
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
+from loadsim.scenario.limits import GeneratorLimits
 
 LEAST_LAG_LIMIT_MS = 2.0
 """The least limit of the event loop's lag, even for the fastest server."""
@@ -21,35 +21,33 @@ BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
 """Limits of warnings: shares of busy cores, of CPU stolen by others on the hardware, and of segments sent again."""
 
 
-def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> float | None:
+def lag_limit_ms(limits: GeneratorLimits, fastest_p95_ms: float | None) -> float | None:
     """Return the limit of the event loop's lag (99th percentile) for the fastest scored task; None without a limit."""
     allowed_ms = []
-    if limits["generator_lag_p99_ms"] is not None:
-        allowed_ms.append(float(limits["generator_lag_p99_ms"]))
-    if limits["generator_lag_share"] is not None and fastest_p95_ms is not None:
-        allowed_ms.append(max(LEAST_LAG_LIMIT_MS, limits["generator_lag_share"] * fastest_p95_ms))
+    if limits.lag_p99_ms is not None:
+        allowed_ms.append(float(limits.lag_p99_ms))
+    if limits.lag_share is not None and fastest_p95_ms is not None:
+        allowed_ms.append(max(LEAST_LAG_LIMIT_MS, limits.lag_share * fastest_p95_ms))
     return min(allowed_ms, default=None)
 
 
 def exceeded(
-    late_p95_ms: float | None, engines: Sequence[EngineHealth], limits: Mapping[str, Any], fastest_p95_ms: float | None
+    late_p95_ms: float | None, engines: Sequence[EngineHealth], limits: GeneratorLimits, fastest_p95_ms: float | None
 ) -> list[Finding]:
     """Return a finding for each limit that the generator exceeded; it was late by `late_p95_ms` in the window."""
-    late_limit_ms, cpu_limit = limits["generator_lateness_p95_ms"], limits["generator_cpu"]
+    late_limit_ms, cpu_limit = _number(limits.lateness_p95_ms), _number(limits.cpu)
     most_lag_ms = lag_limit_ms(limits, fastest_p95_ms)
     found = []
     if _above(late_p95_ms, late_limit_ms):
-        found.append(finding(Code.GENERATOR_LATE, late_p95_ms=late_p95_ms, limit_ms=float(late_limit_ms)))
+        found.append(finding(Code.GENERATOR_LATE, late_p95_ms=late_p95_ms, limit_ms=late_limit_ms))
     for engine in engines:
         if _above(engine.began_late_ms, late_limit_ms):
-            late_ms, limit_ms = engine.began_late_ms, float(late_limit_ms)
+            late_ms, limit_ms = engine.began_late_ms, late_limit_ms
             found.append(finding(Code.ENGINE_BEGAN_LATE, engine.name, late_ms=late_ms, limit_ms=limit_ms))
         if _above(engine.lag_p99_ms, most_lag_ms):
             found.append(finding(Code.EVENT_LOOP_LATE, engine.name, lag_p99_ms=engine.lag_p99_ms, limit_ms=most_lag_ms))
         if _above(engine.cpu_share, cpu_limit):
-            found.append(
-                finding(Code.ENGINE_BUSY, engine.name, cpu_share=engine.cpu_share, limit_share=float(cpu_limit))
-            )
+            found.append(finding(Code.ENGINE_BUSY, engine.name, cpu_share=engine.cpu_share, limit_share=cpu_limit))
     return found
 
 
@@ -64,6 +62,10 @@ def unobserved(observed: Sequence[MachineHealth | EngineHealth]) -> list[Finding
             values = {"length_s": round(length_s), "begin_s": round(begin_s), "end_s": round(end_s)}
             found.append(finding(Code.NOT_OBSERVED, machine.name, severity, **values))
     return found
+
+
+def _number(limit: float | None) -> float | None:
+    return None if limit is None else float(limit)
 
 
 def _above(figure: float | None, limit: float | None) -> bool:

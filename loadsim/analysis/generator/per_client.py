@@ -6,9 +6,8 @@ A run is only as good as its worst client, which the figures of all together may
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from loadsim.analysis.clocks.correction import controller_clock
 from loadsim.analysis.completeness import lost_by_source
@@ -17,6 +16,7 @@ from loadsim.analysis.generator.health import EngineHealth
 from loadsim.analysis.generator.lateness import lateness_of_clients_ms
 from loadsim.analysis.generator.limits import exceeded
 from loadsim.model.terms import Window
+from loadsim.scenario.limits import Limits
 from loadsim.timinglog.reader import TimingLog
 
 
@@ -48,7 +48,7 @@ def client_figures(
     log: TimingLog,
     window_s: Window,
     engines: Sequence[EngineHealth],
-    limits: Mapping[str, Any],
+    limits: Limits,
     fastest_p95_ms: float | None,
     generator_counts: bool,
 ) -> list[ClientFigures]:
@@ -79,8 +79,8 @@ def client_figures(
         start = clocks[name].there(0) if name in clocks else None
         began_late_ms = _most([engine.began_late_ms for engine in own_engines]) or 0.0
         # 3. Its validity.
-        late = generator_counts and bool(exceeded(late_ms[name], own_engines, limits, fastest_p95_ms))
-        too_many = lost_users and lost_users / users > limits["lost_users"]
+        late = generator_counts and bool(exceeded(late_ms[name], own_engines, limits.generator, fastest_p95_ms))
+        too_many = lost_users and lost_users / users > limits.lost_users
         figures.append(
             ClientFigures(
                 client=name,

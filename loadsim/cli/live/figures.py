@@ -222,9 +222,7 @@ def _by_task(snapshot: LiveSnapshot, stretch: Stretch | None) -> tuple[LiveTask,
 
 def _lag_limit_ms(stretch: Stretch | None, scenario: Scenario) -> float | None:
     """Return the limit of the event loop's lag, for the scored task that was the fastest lately."""
-    limits = scenario.limits.generator
     scored = [task for task, weight in scenario.weights.items() if weight > 0]
     found_ms = [] if stretch is None else [stretch.about_ms(task, 95) for task in scored]
     fastest_ms = min((each for each in found_ms if each is not None), default=None)
-    of_log = {"generator_lag_p99_ms": limits.lag_p99_ms, "generator_lag_share": limits.lag_share}
-    return lag_limit_ms(of_log, fastest_ms)
+    return lag_limit_ms(scenario.limits.generator, fastest_ms)
