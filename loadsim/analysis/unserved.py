@@ -37,6 +37,9 @@ CHANCE = 0.001
 
 MOST_NAMED = 5
 
+_LEAST_SORTED = 1 << 18
+"""Keys that are sorted at once: 2 MiB."""
+
 _P95 = "response_p95_ms"
 _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
 
@@ -125,11 +128,18 @@ def _most(limits: Limits | None) -> float:
 
 
 def _counted(pieces: Iterable[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return each key once, and how often it occurs."""
+    """Return each key once, and how often it occurs.
+
+    Pieces wait until they are as many as the keys that are known: each is sorted a few times, however many there are.
+    """
     keys, counts = np.zeros(0, np.int64), np.zeros(0)
+    waiting: list[NDArray[np.int64]] = []
     for piece in pieces:
-        keys, counts = _summed(np.append(keys, piece), np.append(counts, np.ones(len(piece))))
-    return keys, counts
+        waiting.append(piece)
+        if (length := sum(map(len, waiting))) >= max(len(keys), _LEAST_SORTED):
+            keys, counts = _summed(np.concatenate([keys, *waiting]), np.append(counts, np.ones(length)))
+            waiting = []
+    return _summed(np.concatenate([keys, *waiting]), np.append(counts, np.ones(sum(map(len, waiting)))))
 
 
 def _summed(keys: NDArray[np.int64], counts: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -21,6 +21,9 @@ from loadsim.errors import LogError
 from loadsim.timinglog.file import BlockGroup
 from loadsim.timinglog.records import INSTANTS, MAKERS, NAMES, NEVER, RecordKind, Records
 
+READ_BYTES = 1 << 18
+"""The most that is read at once: engines write a small block each second, of each kind."""
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -126,8 +129,22 @@ def _bytes_of(path: Path, file: FileIO, group: BlockGroup) -> NDArray[np.uint8]:
     """Return the payloads of a group, which were checked when the log was opened."""
     payloads = np.empty(group.length, np.uint8)
     filled = 0
-    for begin, length in group.pieces:
-        if os.preadv(file.fileno(), [payloads.data[filled : filled + length]], begin) < length:
-            raise LogError(f"{path}: expected {length} bytes at byte {begin}, found that the file was cut meanwhile")
-        filled += length
+    for pieces in _near(group.pieces):
+        begin, end = pieces[0][0], sum(pieces[-1])
+        if len(read := os.pread(file.fileno(), end - begin, begin)) < end - begin:
+            wanted = f"expected {end - begin} bytes at byte {begin}"
+            raise LogError(f"{path}: {wanted}, found that the file was cut meanwhile")
+        for at, length in pieces:
+            payloads.data[filled : filled + length] = read[at - begin : at - begin + length]
+            filled += length
     return payloads
+
+
+def _near(pieces: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+    """Yield pieces that one read of at most `READ_BYTES` takes, with what is between them; a longer one is alone."""
+    first = 0
+    for place, (begin, length) in enumerate(pieces):
+        if begin + length - pieces[first][0] > READ_BYTES and place > first:
+            yield pieces[first:place]
+            first = place
+    yield pieces[first:]
