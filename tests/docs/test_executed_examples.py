@@ -52,7 +52,7 @@ exec {sys.executable} -m loadsim "$@"
 """
 """`loadsim`, whose runs take seconds: a day of 4 s, and of shipped scenarios few users on the embedded server."""
 
-OTHER_OUTPUTS = ("another-server.md", "watch-a-run.md", "your-own-server.md")
+OTHER_OUTPUTS = ("another-server.md", "watch-a-run.md")
 """Pages that show, after a command, the output on another server, or of a run that ends early."""
 
 PACKAGE = ("extend.md",)

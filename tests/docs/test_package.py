@@ -101,7 +101,7 @@ def test_the_source_distribution_builds_the_same_wheel(built: tuple[Path, Path],
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
     assert source.name == f"loadsim-{__version__}"
-    for name in ("LICENSE", "README.md", "Makefile", "docs/tutorial.md", "requirements/dev.txt", "tests/unit"):
+    for name in ("LICENSE", "README.md", "Makefile", "docs/README.md", "requirements/dev.txt", "tests/unit"):
         assert (source / name).exists(), name
     assert not {".venv", "site", "runs", ".git"} & {path.name for path in source.iterdir()}
     again, _ = build(source, tmp_path / "again")

@@ -25,7 +25,7 @@ RELEASES = [
 def test_an_ordinary_user_of_a_release(release: str, tmp_path: Path) -> None:
     """No test is skipped, and no finding accuses the servers. A busy machine may make the run invalid or slow."""
     with fresh_debian(release, tmp_path) as machine, Reader(machine.terminal) as reader:
-        reader.read([block for block in blocks(ROOT / "docs" / "tutorial.md") if block.section == "1. The first score"])
+        reader.read([block for block in blocks(ROOT / "docs" / "README.md") if block.section == "A first run"])
         passed = reader.type("sudo make test").output.splitlines()[-1]
         assert re.search(r"[1-9]\d* passed\b", passed)  # in colour, a letter stands before
         assert not re.search("skipped|failed|error|warning", passed)

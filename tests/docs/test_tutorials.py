@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from examples import typed_by
 from fresh_debian import STABLE, FreshDebian, fresh_debian
 from pages import blocks, missing_from
 from paths import ROOT
 from reader import Reader
 from shells import Shell
 
-TUTORIAL = ROOT / "docs" / "tutorial.md"
+FIRST = ROOT / "docs" / "README.md"
 CLUSTER = ROOT / "docs" / "tutorial-cluster.md"
 
 
@@ -22,14 +23,14 @@ def fresh(tmp_path: Path) -> Iterator[FreshDebian]:
 
 
 @pytest.mark.nightly(part="tutorials")
-def test_the_tutorial_in_a_fresh_debian(fresh: FreshDebian) -> None:
-    """An ordinary user types every command of docs/tutorial.md; `sudo` is the only way to be root. It takes 30 minutes.
+def test_the_first_page_in_a_fresh_debian(fresh: FreshDebian) -> None:
+    """An ordinary user types the session of docs/README.md; `sudo` is the only way to be root. It takes 15 minutes.
 
     The machine shows what the page shows. When the page is done, nothing of the servers is left, and nothing in the run
     directories is root's.
     """
     with Reader(fresh.terminal) as reader:
-        page = blocks(TUTORIAL)
+        page = [block for block in blocks(FIRST) if typed_by(block)]
         (servers,) = [number for number, block in enumerate(page) if "install-mail-servers.sh" in block.text]
         reader.read(page[: servers + 1])
         fresh.unplug(*reader.terminals)
@@ -44,7 +45,7 @@ def test_the_tutorial_in_a_fresh_debian(fresh: FreshDebian) -> None:
 def test_a_cluster_on_one_machine(fresh: FreshDebian) -> None:
     """The first section of docs/how-to/two-machines.md, in terminals in the clone with its virtual environment."""
     with Reader(fresh.terminal) as reader:
-        reader.read(blocks(TUTORIAL)[:1])
+        reader.read(blocks(FIRST)[:1])
         reader.read([block for block in blocks(CLUSTER) if block.section == "1. Install"])
 
     @contextmanager
@@ -54,7 +55,7 @@ def test_a_cluster_on_one_machine(fresh: FreshDebian) -> None:
             yield opened
 
     with Reader(terminal) as reader:
-        reader.read([block for block in blocks(TUTORIAL) if "install-mail-servers.sh" in block.text])
+        reader.read([block for block in blocks(FIRST) if "install-mail-servers.sh" in block.text])
         fresh.unplug(*reader.terminals)
         done = reader.read(
             [

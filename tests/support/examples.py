@@ -10,7 +10,11 @@ from paths import ROOT
 
 ALL = ".*"
 TYPED: Mapping[str, Mapping[str, str]] = {
-    "docs/tutorial.md": {ALL: "tests/docs/test_tutorials.py::test_the_tutorial_in_a_fresh_debian"},
+    "docs/README.md": {
+        "A first run|Dovecot and Postfix|Profile, scenario, plan": (
+            "tests/docs/test_tutorials.py::test_the_first_page_in_a_fresh_debian"
+        )
+    },
     "docs/how-to/two-machines.md": {
         "Try it on one machine": "tests/docs/test_tutorials.py::test_a_cluster_on_one_machine"
     },
@@ -76,8 +80,8 @@ PARSED_ONLY: Mapping[str, Mapping[str, str]] = {
         "pip install": "the extra exists; it would change the installation of the tests: tests/docs/test_package.py",
         "python -m bench": "takes minutes: bench/tests/test_crimes.py",
         "tests/install-": "it installs packages, and make nightly-servers calls it: Makefile",
-        ".venv/bin/loadsim server dovecot-postfix": "the tutorial has the same line: tests/docs/test_tutorials.py",
-        ".venv/bin/loadsim run dovecot-postfix --pin": "the tutorial has the same line: tests/docs/test_tutorials.py",
+        ".venv/bin/loadsim server dovecot-postfix": "the first page has the same line: tests/docs/test_tutorials.py",
+        ".venv/bin/loadsim run dovecot-postfix --pin": "the first page has the same line: tests/docs/test_tutorials.py",
         "loadsim server ": "has no end: tests/servers/test_servers.py",
         "loadsim capacity ": "takes a day: tests/servers/test_capacity_run.py",
         ".venv/bin/loadsim capacity ": "takes half an hour: tests/servers/test_capacity_run.py",
