@@ -30,7 +30,7 @@ from loadsim.analysis.generator.limits import lag_limit_ms
 from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.load import load_made
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
-from loadsim.analysis.probes.statistics import probe_statistics
+from loadsim.analysis.probes.statistics import ProbeStatistics, probe_statistics
 from loadsim.analysis.score import DriverFigures
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import Unserved, unserved
@@ -71,12 +71,11 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
     Users are served or not by criteria, and criteria are those of the drivers and probes that the log has: these come
     first. Raises `ConfigError` for criteria whose figures the log does not have.
     """
-    window_s, weights, limits = terms
+    window_s, weights, _ = terms
     header, stress = log.header, log.header.mode == STRESS
 
-    # 1. Drivers and probes. With only one driver, its figures are also those of the whole run.
+    # 1. Drivers and probes.
     drivers, unsteady = _statistics(log, weights, window_s)
-    only = next(iter(drivers.values())) if len(drivers) == 1 else None
     probes = probe_statistics(log, window_s)
 
     # 2. The criteria, and the users who are not served by them.
@@ -85,18 +84,37 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
     wanted = header.criteria if criteria is None else criteria
     served = None if stress else unserved(log, window_s, weights, wanted)
 
-    # 3. The day, and the load-equivalent in users with a day of 8 h.
+    # 3. The figures, and the facts.
+    engines = engines_health(log, window_s)
+    figures = _figures(log, terms, drivers, probes, served, engines)
+    facts = _facts(log, engines, unsteady, served, load_unknown=figures.load is None and not stress)
+    return Measured(figures, facts, wanted)
+
+
+def _figures(
+    log: TimingLog,
+    terms: RunTerms,
+    drivers: Mapping[str, DriverFigures],
+    probes: Mapping[str, Mapping[str, ProbeStatistics]] | None,
+    served: Unserved | None,
+    engines: Sequence[EngineHealth],
+) -> Figures:
+    """Return all figures. With only one driver, its figures are also those of the whole run."""
+    header, (window_s, _, limits), stress = log.header, terms, log.header.mode == STRESS
+    only = next(iter(drivers.values())) if len(drivers) == 1 else None
+
+    # 1. The day, and the load-equivalent in users with a day of 8 h.
     day_s, night_s, day_shape = float(header.day_s or FULL_DAY_S), float(header.night_s or 0), header.day_shape or ()
     window_factor = factor_of_window(day_shape, window_s, day_s, night_s)
     compression = float(header.compression or FULL_DAY_S / day_s)
     load = None if stress else load_made(log, drivers, window_s)
     made = 1.0 if load is None or load.share is None else min(1.0, load.share)
 
-    # 4. All figures.
+    # 2. All of them.
     totals, log_ons, users = Totals.of(drivers), Totals.of(drivers, LOGON), users_had(log)
-    engines, fastest_ms = engines_health(log, window_s), fastest_p95_ms(drivers)
+    fastest_ms = fastest_p95_ms(drivers)
     mail = delivery(log, window_s)
-    figures = Figures(
+    return Figures(
         run=log.sources[0].run or None,
         name=header.name,
         mode=header.mode,
@@ -154,8 +172,6 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
         probes=probes,
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
-    facts = _facts(log, engines, unsteady, served, load_unknown=load is None and not stress)
-    return Measured(figures, facts, wanted)
 
 
 def _facts(
