@@ -1,9 +1,28 @@
 """The search for the largest number of users that passes: which number to measure next, as a pure function.
 
+The problem: a run takes minutes to hours, and near the limit its result is a matter of chance. A plain bisection trusts
+each result once: one unlucky run below the limit, and it never looks above again.
+
 The only state is the list of steps measured so far, so an interrupted search continues as if it had never stopped.
-The procedure is that of a response-throughput curve (SPECjbb2015, run and reporting rules): rising steps, and a retry
-before a step counts as failed. Bisection between the last pass and the first failure follows. In the end, both are
-repeated until the results are evidence, or contradict each other: then the interval is widened.
+`next_step` reads it from its beginning each time, and returns a number or the end. An example, with a limit near 160:
+
+    100 passed                    rising steps (SPECjbb2015, run and reporting rules): double after a pass
+    200 failed, 200 failed        a failure counts when it is repeated (`AGREEING`)
+    150 passed                    the middle between the last pass and the first failure
+    175 failed, 175 failed        150 and 175 are apart by less than 20 % of their middle, the wanted width
+    175 failed, 150 passed, ...   each end is repeated, in random order, until five results agree (`EVIDENCE`), or
+                                  eight with one other
+    end                           Found(150, 175): `interval` states it, perhaps wider
+
+If the results of a number contradict each other, it is undecided: it lies within the interval, which is widened to its
+neighbours, and its gap is narrowed only to `FINEST` of the wanted width.
+
+`interval` moves the ends apart if they are nearer to the limit than `REACH` deviations of the runs: five runs in a row
+meet the same neighbours, and agree more than the server does. Where figures tell nothing, as with a server that fails
+at once, the ends are at least `LEAST_RATIO` apart.
+
+A result may also say nothing (`VOID`, as the generator was too slow), forbid a number (`refused`), or end the search
+(`broken`: lost mail outvotes any number of passes).
 """
 
 from __future__ import annotations

@@ -1,7 +1,27 @@
 """Statistics to compare one figure of two sets of runs; the run is the unit of replication.
 
-Tests use logarithms of times: slower servers differ by a factor, and the logarithms are nearly symmetric. Welch's test
-allows different variances. `docs/decisions` has the reasons for these methods.
+The problem: 10,000 READs of one run are no 10,000 witnesses. All of them met the same caches, neighbours and minute of
+the day, so that two runs of one server differ by far more than their READs suggest. One run is one witness, and a
+verdict needs several of each side.
+
+Tests use logarithms of times: slower servers differ by a factor, and logarithms are nearly symmetric. An example:
+
+    base   10.0  10.4   9.8  10.2  10.1 ms      mean of the logarithms 2.312, variance 0.0005
+    new    11.1  10.9  11.6  11.0  11.2 ms                             2.412           0.0006
+
+The difference is 0.0998, a ratio of 1.105. Its standard error is sqrt(0.00049 / 5 + 0.00058 / 5) = 0.0146, and with
+seven degrees of freedom the 95 % interval is 0.0998 +- 2.36 x 0.0146: 1.067 to 1.144. 1 is not in it: new is slower.
+
+- `welch`: Welch's test, as a busy version may also vary more. With few runs, one set may vary little by chance; its
+  degrees of freedom are those of the smaller set, so that chance makes no verdict.
+- `holm`: 20 figures make one false difference by chance at 5 % each; p values are corrected for their number. Intervals
+  are not: each is that of its own figure.
+- `level`: who looks again after more runs has further chances to be wrong, which the planned `looks` share.
+- `deviations_needed`, `repeats_needed`: what such runs could have shown, and how many more would decide. Both are
+  simulated, since the degrees of freedom are drawn, too.
+- `larger_share_p`, `not_more_p`: for what runs have or have not, such as a lost message: Barnard's test.
+
+Degrees of freedom are whole, and Student's t is summed exactly: no library is needed. `docs/decisions` has the reasons.
 """
 
 from __future__ import annotations

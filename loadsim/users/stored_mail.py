@@ -1,6 +1,25 @@
 """The mail that must be in a user's folders, held against what the server lists: nothing to do is never done.
 
-The start state puts messages there, and so do the user's own tasks. What a list lacks or has twice is recorded once.
+The problem: a server that loses mail is fast, and its users have less to do. So each list that a user fetches anyway is
+held against what must be in that folder, without a command of its own. A user has thousands of messages, and a list
+shows the newest 50, so the memory has no list of all:
+
+    _KnownFolder.held     how many messages the folder must have; `lost` ones are taken off, and recorded
+    _KnownFolder.put      ids that the user's own tasks have put there, with their number
+    _KnownFolder.recent   those of them that no list was fetched of since, with the flags that they had
+    initial ids           computed from user, folder and place, when a list lacks something
+
+An example. Folder 01 has 4 messages of the start state, and the user moves `n3.1` there: held 5, put {n3.1: 1}, recent
+{n3.1}. BROWSE then lists it, and the server says 5 EXISTS. All ids are there: nothing is recorded, and `recent` is
+empty again. Had it said 4 EXISTS without `n3.1`, `n3.1` would be missing; with 4 EXISTS and `n3.1`, one of the start
+state would, and only now are the ids of the start state computed, to name it. Once recorded, it is no longer held, so
+that the next list is held against what is left.
+
+A list of more than 50 shows a part. Then its number tells if something lacks, and the ids what was put there lately.
+Copies count one by one if the list is whole, so that no second copy of one message stands for another one.
+
+Doubt is never a fault: what a failed command may have put, moved or removed is noted before it is sent (`tries`,
+`leaves`), and may be there or not. What no list was fetched of at the end is `unlisted`: it may be there.
 """
 
 from __future__ import annotations

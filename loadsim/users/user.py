@@ -1,4 +1,33 @@
-"""One simulated user: does what is due, one step at a time, and records each task."""
+"""One simulated user: does what is due, one step at a time, and records each task.
+
+The problem: a plan says when each activity is due, but a user does one thing at a time, the server may be slow or away,
+and the generator itself may be late. A task must be measured from when the user starts it, so that a slow server is
+charged for its own work only; and from when it was due, so that its queue counts, too. What the generator adds must be
+known, to be judged apart. `_perform` keeps these instants for each task:
+
+    due           by the plan, or when the message to read had come
+    ready         the step before it was done: it could begin
+    began         the event loop came to it
+    composed      the message was made: the generator's work, which is in no time of a task
+    answered      the last response came (`command`, called by the driver); the loop may resume the user later
+
+An example, in ms after t = 0. READ is due at 1000; the user is busy with SEND until 1400; the loop comes at 1402; the
+last response arrives at 1430, and the loop resumes the user at 1433:
+
+    service time    1430 - 1402 = 28     of READ, by what the score is computed
+    response time   1430 - 1000 = 430    under *From due*
+    lateness        busy 400, generator 2
+
+Time without a session is lateness `down` (`SessionState.lateness_ns`); what is neither is the user's being busy, which
+is the server's doing. The three add up to `began - due`. They are passed on to the steps that follow from this one.
+
+A failure ends a task, and most failures end the session, too: after a lost connection or a silent server, its state is
+unknown. A refusal (NO) does not, nor does a failure of SMTP. The user then logs on again with growing pauses, and the
+next task waits. An error of ours in a callback of a driver must not look like the server's: `_break_session` notes it,
+the running task fails by it, and the loop's next turn ends the session.
+
+Pauses are alarms, not timers: `wake` may come first, when mail is announced or the run ends.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,33 @@
 """The knowledge of a user's sessions about their mailboxes, from the commands sent and the responses received. No I/O.
 
-Facts of one session hold for another one if it opened the mailbox after they were known: an open mailbox may be shown
-as it was (RFC 9051 section 5.2). `tick` counts commands sent and ended, in the order of all sessions of the user.
+The problem: a server contradicts itself only if a response denies what an earlier one made certain. That is seldom
+plain. Responses of several commands mix, numbers of messages shift with each EXPUNGE, and two sessions of one user may
+see the same mailbox at different ages: an open mailbox may be shown as it was (RFC 9051 section 5.2). A check that
+took any difference for a fault would accuse every good server.
+
+So each fact has an age. `tick` counts the commands of all sessions of the user, at their sending and at their end:
+
+    session A                                   session B                       tick
+    a1 SELECT INBOX                                                             1
+    * 2 EXISTS, a1 OK                           A's view is `since` tick 1      2
+                                                b1 SELECT INBOX                 3
+                                                * 2 EXISTS, b1 OK               4
+    a2 UID STORE 7 +FLAGS (\\Seen)                                              5
+    a2 OK                                       7 is seen: (6, since 1)         6
+                                                b2 UID FETCH 7 (FLAGS)          7
+
+B may still answer `FLAGS ()` to b2: it opened the mailbox at 3, before 6. Had A asked itself, at a tick above 6, the
+flag would have to show. After another SELECT by B, it would have to show to B, too. `OpenMailbox.knew` is this rule,
+and `state_rules` asks it before it names a contradiction.
+
+Three classes hold what is known. `KnownMailbox` is the mailbox as all sessions know it, by UID: what never changes of
+a message, the flags that were stored, and what was asked to go. `OpenMailbox` is the view of one session: which number
+has which UID. `Sent` is a command under way, with what was true when it was sent, as its answer may be about that.
+`KnownSession` takes each line: `send` for commands, `take` for responses, `end` for tagged ones; the rules are applied
+to an event before `take`.
+
+What is doubtful is forgotten, not guessed: fewer EXISTS than before, commands that overlap a SELECT, mailboxes of
+more than `MOST_MESSAGES`. A fault may be missed there; none is invented.
 """
 
 from __future__ import annotations

@@ -1,4 +1,24 @@
-"""One user's session from log-on to log-off: the open folder, its new mail, calls, and the watch between calls."""
+"""One user's session from log-on to log-off: the open folder, its new mail, calls, and the watch between calls.
+
+The problem: a user is busy for a few seconds, then idle for minutes, and mail comes at any time. A mail program keeps
+its Inbox open and waits by IDLE (RFC 2177); a call of the driver must end that wait, have the connection for itself,
+and leave it as it was. The session has three states, and `with session as connection:` leads through them:
+
+    away      no connection: after log-off, or when it broke
+    in call   commands of one task; the server's lines are theirs, EXISTS and EXPUNGE are counted
+    watching  IDLE, or NOOP every 30 s without it; each EXISTS is announced to the user at the instant of its arrival
+
+    __enter__   ends the watch (DONE goes out before the next command), or raises the failure that broke the connection
+    __exit__    leaves the call; the watch begins again only when the user asks for it
+    _on_lost    in a call, the call fails; while watching, the observer gets the loss
+
+A folder is opened only if another one is open. Between two SELECTs, the session counts EXISTS and EXPUNGE, so that
+`count` is the number of messages without a further command. UIDVALIDITY by folder outlives the connection: if it
+changes, all references of the user are void, `InboxRenumbered` is raised once, and the user lists the Inbox again.
+
+Answers to a SELECT may come after a later one was sent, as commands are pipelined. Each SELECT has a number
+(`_selects`), and only the answer to the last one changes what is open.
+"""
 
 from __future__ import annotations
 
