@@ -93,12 +93,13 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
             "undelivered_at_end": missing,
         }.items():
             counts[name] += int(np.count_nonzero(which))
+        counts["unlooked"] += int(np.count_nonzero(mail.unwatched & np.isin(mail.recipient, _unlooked(log))))
         counts["duplicates"] += int(np.maximum(mail.copies - 1, 0).sum()) + mail.strayed
     all_us = np.concatenate(took_us)
     early_us = -all_us[all_us < 0]
     undelivered = counts["accepted"] - counts["delivered"] - counts["unwatched"]
     counts["duplicates"] += _faults(log, "doubled")
-    unlisted = _faults(log, "unlisted") + len(_unlooked(log))
+    unlisted = _faults(log, "unlisted") + counts.pop("unlooked")
     return Delivery(
         **counts,
         undelivered=undelivered,

@@ -115,7 +115,7 @@ def test_mail_under_way_when_a_run_is_ended_early_is_infinite(tmp_path: Path) ->
     assert summary.score["verdict"]["validity"] == "invalid"
 
 
-@pytest.mark.parametrize(("unlooked", "counts"), [([], (0, 1, 0)), ([3], (0, 1, 1)), ([2], (1, 0, 1))])
+@pytest.mark.parametrize(("unlooked", "counts"), [([], (0, 1, 0)), ([3], (0, 1, 0)), ([2], (1, 0, 1))])
 def test_mail_of_users_whose_inbox_was_not_looked_at_is_not_undelivered(
     tmp_path: Path, unlooked: list[int], counts: tuple[int, ...]
 ) -> None:

@@ -64,7 +64,7 @@ def driver(*tasks: TaskFigures, name: str = "imap") -> dict[str, DriverFigures]:
 
 
 class Run(NamedTuple):
-    """What a verdict is about."""
+    """The figures and the facts of a run."""
 
     figures: Figures
     facts: Facts = Facts()
