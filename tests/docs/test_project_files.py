@@ -3,7 +3,6 @@
 import ast
 import re
 import subprocess
-from collections import Counter
 
 import pytest
 import yaml
@@ -68,10 +67,8 @@ def test_no_test_file_imports_another() -> None:
     assert imported == []
 
 
-def test_no_two_test_files_have_one_name() -> None:
-    """pytest imports each by its name alone: of two, it refuses one where both are collected, and only there."""
-    names = Counter(
-        path.name for directory in ("tests", "bench/tests") for path in (ROOT / directory).rglob("test_*.py")
-    )
-    assert len(names) > 100
-    assert [name for name, count in names.items() if count > 1] == []
+def test_unit_tests_are_in_the_directory_of_their_package() -> None:
+    unit = ROOT / "tests" / "unit"
+    directories = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
+    assert len(directories) > 20
+    assert [str(path) for path in directories if not (ROOT / "loadsim" / path / "__init__.py").exists()] == []

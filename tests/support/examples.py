@@ -97,7 +97,7 @@ PARSED_ONLY: Mapping[str, Mapping[str, str]] = {
         "needs such a server: tests/servers/test_mapi_run.py",
     ),
     "docs/how-to/run-a-suite.md": {"loadsim suite suite.yaml --out": "30 long runs: tests/servers/test_suite_run.py"},
-    "docs/how-to/test-storage.md": {"loadsim storage ": "takes hours: tests/unit/test_storage_runs.py"},
+    "docs/how-to/test-storage.md": {"loadsim storage ": "takes hours: tests/unit/storage/test_runs.py"},
     "docs/how-to/two-machines.md": {
         "loadsim cluster up": "has no end: tests/cluster/test_cluster_commands.py",
         "loadsim client": "has no end: tests/cluster/test_cluster_commands.py",

@@ -43,7 +43,7 @@ LEFT_OUT = {
     "machines.*.shares_cpus": FACT,
     "machines.*.generator_cores": FACT,
     "machines.*.pinned": FACT,
-    "machines.*.unobserved_s": "it takes the samples of the machine's engines, and test_own_faults holds it",
+    "machines.*.unobserved_s": "of samples of the engines; held by analysis/generator/test_failures.py",
 }
 """Keys of `score.json` that `recompute` leaves out, as patterns, and why."""
 

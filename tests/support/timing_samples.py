@@ -131,7 +131,7 @@ def decoded(log: TimingLog) -> list[tuple[Any, ...]]:
 
 
 def write_two_clients(directory: Path) -> Path:
-    """A run directory with the logs of two clients; `test_score` says what the answer must be, and why."""
+    """A run directory with the logs of two clients; `analysis/test_score.py` says what the answer must be, and why."""
     reads = [done("READ", 1000 + number, 10 * (number + 1)) for number in range(20)]
     write_sample(
         directory / "logs" / "c1.0.tlog",

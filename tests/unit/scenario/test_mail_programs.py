@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from paths import ROOT
 from small_runs import written
 from virtual_runs import NOWHERE, contents
 
@@ -147,7 +148,7 @@ def test_results_name_all_programs_of_a_user(tmp_path: Path) -> None:
     ],
 )
 def test_bad_lists_of_programs_are_one_line(tmp_path: Path, programs: object, line: str) -> None:
-    shipped = Path(__file__).parents[2] / "programs" / "phone.yaml"
+    shipped = ROOT / "programs" / "phone.yaml"
     (tmp_path / "phone.yaml").write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
         several(tmp_path, programs)

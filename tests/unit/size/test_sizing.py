@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 from sized_runs import HEADER, busy_run
 from timing_samples import DELIVERED, LOGGED_ON, START_NS, done, write_sample
 
@@ -328,7 +329,7 @@ def test_a_thread_is_full_at_one_core(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_page_has_the_keys(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And no others; those of a part stand in its row."""
     _, found = sized(plain, capsys)
-    page = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
+    page = ROOT / "docs" / "reference" / "json.md"
     section = page.read_text(encoding="utf-8").partition("## `size`")[2].partition("\n## ")[0]
     rows = [row.split("|")[1:3] for row in section.splitlines() if row.startswith("| `")]
     assert {key for keys, _ in rows for key in re.findall(r"`(\w+)`", keys)} == found.keys()
