@@ -25,9 +25,10 @@ from bench.part import Part
 from bench.processes import Cpus
 from bench.table import table
 from loadsim.findings.formats import length
+from loadsim.model.figures import NoInterval
 from loadsim.model.terms import Window
 from loadsim.statistics.bins import Hits, bin_of, in_order
-from loadsim.statistics.intervals import NoInterval, intervals
+from loadsim.statistics.intervals import intervals
 from loadsim.statistics.nearest_rank import percentile
 
 Floats = NDArray[np.float64]

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from loadsim.analysis.figures import Figures
 from loadsim.documents.schema import NAME_OR_PATH
 from loadsim.documents.typed import ReadAs, Reads, keys_of
+from loadsim.model.figures import Figures
 from loadsim.model.mail_program import MailProgram
 from loadsim.scenario.criteria import DEFAULT
 from loadsim.scenario.document import ScenarioDocument

@@ -7,42 +7,38 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loadsim.analysis.aggregate import gather, windowed_hits
-from loadsim.analysis.companions import companions
 from loadsim.analysis.completeness import (
-    down_share,
     last_sample_s,
-    lost_users,
     reported_at_least,
-    reported_sum,
+    sessions,
     users_had,
     users_present,
-    users_without_session,
     without_logs,
 )
 from loadsim.analysis.criteria import Limits as Bounds
 from loadsim.analysis.criteria import criteria_of
 from loadsim.analysis.delivery import altered_mail, delivery
-from loadsim.analysis.figures import Figures, GeneratorFigures, Lateness, Totals, fastest_p95_ms
 from loadsim.analysis.generator.failures import generator_failures
 from loadsim.analysis.generator.health import EngineHealth, engines_health, machines_health
-from loadsim.analysis.generator.lateness import lateness_p95_ms
-from loadsim.analysis.generator.limits import lag_limit_ms
+from loadsim.analysis.generator.lateness import lateness
+from loadsim.analysis.generator.limits import worst_engine
 from loadsim.analysis.generator.per_client import client_figures
-from loadsim.analysis.load import load_made
+from loadsim.analysis.load import load_made, throughput
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
-from loadsim.analysis.probes.statistics import ProbeStatistics, probe_statistics
-from loadsim.analysis.score import DriverFigures
-from loadsim.analysis.throughput import throughput
+from loadsim.analysis.probes.statistics import probe_statistics
+from loadsim.analysis.score import driver_figures, fastest_p95_ms
 from loadsim.analysis.unserved import Unserved, unserved
 from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.model.figures import Day, DriverFigures, Figures, Lateness, Load, ProbeStatistics, Totals
 from loadsim.model.state_checks import Violation
 from loadsim.model.terms import LOGON, STRESS, Window
 from loadsim.scenario.day_shape import factor_of_window
 from loadsim.scenario.limits import Limits
 from loadsim.statistics.stationarity import trends
 from loadsim.timinglog.facts import ABORT_ON
+from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.reader import Source, TimingLog
 
 FULL_DAY_S = 28_800.0
@@ -102,18 +98,9 @@ def _figures(
     """Return all figures. With only one driver, its figures are also those of the whole run."""
     header, (window_s, _, limits), stress = log.header, terms, log.header.mode == STRESS
     only = next(iter(drivers.values())) if len(drivers) == 1 else None
-
-    # 1. The day, and the load-equivalent in users with a day of 8 h.
-    day_s, night_s, day_shape = float(header.day_s or FULL_DAY_S), float(header.night_s or 0), header.day_shape or ()
-    window_factor = factor_of_window(day_shape, window_s, day_s, night_s)
-    compression = float(header.compression or FULL_DAY_S / day_s)
-    load = None if stress else load_made(log, drivers, window_s)
-    made = 1.0 if load is None or load.share is None else min(1.0, load.share)
-
-    # 2. All of them.
-    totals, log_ons, users = Totals.of(drivers), Totals.of(drivers, LOGON), users_had(log)
-    fastest_ms = fastest_p95_ms(drivers)
-    mail = delivery(log, window_s)
+    totals, log_ons, users = Totals.of(drivers, stress=stress), Totals.of(drivers, LOGON), users_had(log)
+    day, load = _day(header, window_s), None if stress else load_made(log, drivers, window_s)
+    mail, fastest_ms = delivery(log, window_s), fastest_p95_ms(drivers)
     return Figures(
         run=log.sources[0].run or None,
         name=header.name,
@@ -130,26 +117,13 @@ def _figures(
         server=header.server,
         embedded=header.embedded,
         submission=header.submission,
-        profile_day_s=float(header.profile_day_s or round(day_s * compression, 6)),
-        day_s=day_s,
-        night_s=night_s,
-        day_shape=day_shape,
-        window_factor=window_factor,
-        compression=compression,
-        load_equivalent_users=None if stress else round(users * FULL_DAY_S / day_s * made * window_factor),
+        day=day,
+        load_equivalent_users=None if stress else _load_equivalent(users, day, load),
         received_share=header.planned_load.received_share if header.planned_load else None,
         offered_per_s=None if stress else totals.planned / window_s.length_s,
         tasks_per_s=totals.hits / window_s.length_s,
         totals=totals,
-        attempted_share=None if stress else totals.attempted_share,
-        done_share=None if stress else totals.done_share,
-        failed_share=totals.failed_share,
-        sessions_lost=reported_sum(log, "sessions_lost"),
-        sessions_restored=reported_sum(log, "sessions_restored"),
-        lost_users=lost_users(log),
-        users_without_session=users_without_session(log),
-        down_share=down_share(log, window_s, users),
-        companions=companions(log),
+        sessions=sessions(log, window_s, users),
         log_ons=log_ons.planned,
         logon_failed_share=log_ons.failed_share,
         unserved_users=served.users if served else None,
@@ -160,18 +134,33 @@ def _figures(
         by_protocol=drivers,
         load=load,
         delivery=mail,
-        lateness_p95_ms=Lateness(None, None, None) if stress else Lateness(**lateness_p95_ms(log, window_s)),
+        lateness_p95_ms=Lateness(None, None, None) if stress else lateness(log, window_s),
         throughput=throughput(log, window_s, drivers, mail) if stress else None,
-        generator=GeneratorFigures.of(
-            engines, lag_limit_ms(limits.generator, fastest_ms), limits.generator.lateness_p95_ms
-        ),
+        generator=worst_engine(engines, limits.generator, fastest_ms),
         machines=machines_health(log, window_s),
-        per_client=client_figures(
-            log, window_s, engines, limits, fastest_ms, generator_counts=not (header.embedded or stress)
-        ),
+        per_client=client_figures(log, window_s, engines, limits, fastest_ms),
         probes=probes,
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
+
+
+def _day(header: LogHeader, window_s: Window) -> Day:
+    day_s, night_s, day_shape = float(header.day_s or FULL_DAY_S), float(header.night_s or 0), header.day_shape or ()
+    compression = float(header.compression or FULL_DAY_S / day_s)
+    return Day(
+        profile_day_s=float(header.profile_day_s or round(day_s * compression, 6)),
+        day_s=day_s,
+        night_s=night_s,
+        day_shape=day_shape,
+        window_factor=factor_of_window(day_shape, window_s, day_s, night_s),
+        compression=compression,
+    )
+
+
+def _load_equivalent(users: int, day: Day, load: Load | None) -> int:
+    """Return the number of users with a day of 8 h who would make as many tasks per second."""
+    made = 1.0 if load is None or load.share is None else min(1.0, load.share)
+    return round(users * FULL_DAY_S / day.day_s * made * day.window_factor)
 
 
 def _facts(
@@ -212,7 +201,7 @@ def _statistics(
         for driver, of_driver in records.items()
         for trend in trends(windowed_hits(of_driver, weights), window_s, driver if len(records) > 1 else "")
     ]
-    return {driver: DriverFigures.of(of_driver, weights, window_s) for driver, of_driver in records.items()}, unsteady
+    return {driver: driver_figures(of_driver, weights, window_s) for driver, of_driver in records.items()}, unsteady
 
 
 def _broken_rules(log: TimingLog) -> list[Finding]:

@@ -1,9 +1,12 @@
-"""Completeness of logs: the users of a run, the users in its logs, and the lost users."""
+"""Completeness of logs and of sessions: the users of a run, those in its logs, the lost ones, and their sessions."""
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 
+from loadsim.model.figures import Companions, Sessions
 from loadsim.model.records import NO_SESSION
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
@@ -23,7 +26,7 @@ def lost_users(log: TimingLog) -> int:
     """Return the number of users of the run that the generator lost.
 
     These are the users of engines whose log is missing or has no end, and users that an engine gave up. The server can
-    also leave users without a session: see `users_without_session`.
+    also leave users without a session: see `Sessions`.
     """
     return users_had(log) - users_present(log) + sum(lost_by_source(log))
 
@@ -44,11 +47,6 @@ def reported_at_least(log: TimingLog, fact: str) -> int:
     return sum(getattr(source.facts, fact) or 0 for source in log.sources if source.simulates)
 
 
-def users_without_session(log: TimingLog) -> int:
-    """Return how many users of surviving engines had no session at the end."""
-    return sum(source.facts.lost_users or 0 for source in log.sources if source.ended)
-
-
 def last_sample_s(log: TimingLog) -> list[float | None]:
     """Return the time of the last health sample of each source, in their order; None without one in the run."""
     last: dict[tuple[str, ...], float] = {}
@@ -67,7 +65,32 @@ def without_logs(log: TimingLog) -> dict[str, int]:
     return {client: users for client, users in assigned.items() if users > 0}
 
 
-def down_share(log: TimingLog, window_s: Window, users: int) -> float | None:
+def sessions(log: TimingLog, window_s: Window, users: int) -> Sessions:
+    return Sessions(
+        sessions_lost=reported_sum(log, "sessions_lost"),
+        sessions_restored=reported_sum(log, "sessions_restored"),
+        lost_users=lost_users(log),
+        users_without_session=sum(source.facts.lost_users or 0 for source in log.sources if source.ended),
+        down_share=_down_share(log, window_s, users),
+        companions=_companions(log),
+    )
+
+
+def _companions(log: TimingLog) -> Companions | None:
+    """Return the sums over all engines that reported companions; None without one."""
+    reported = [source.facts.companions for source in log.sources if source.facts.companions]
+    if not reported:
+        return None
+
+    def total(key: str) -> int:
+        return sum(getattr(counts, key) for counts in reported)
+
+    planned_ns = total("planned_ns")
+    counts = {one.name: total(one.name) for one in fields(Companions) if one.name != "down_share"}
+    return Companions(**counts, down_share=total("down_ns") / planned_ns if planned_ns else None)
+
+
+def _down_share(log: TimingLog, window_s: Window, users: int) -> float | None:
     """Return the share of the window's user-seconds in which a user had no session; None without users.
 
     A server that is down gets little load, and answers it fast: other figures do not show the outage.

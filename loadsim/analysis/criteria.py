@@ -12,13 +12,12 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.figures import Figures
-from loadsim.analysis.score import DriverFigures
 from loadsim.documents.json_values import keyed
 from loadsim.documents.yaml_reader import read_document
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import SCALES, shown, unit_of
+from loadsim.model.figures import DriverFigures, Figures
 from loadsim.model.terms import SENDING, UNSCORED
 from loadsim.scenario.criteria import DEFAULT, DELIVERY, OF_THE_PLAN, SCORED, SCORES, Bound, documents, read_criteria
 from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE, AuditRecord

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.clocks.correction import ControllerClock, controller_clock
-from loadsim.analysis.score import Times
-from loadsim.documents.json_values import INLINE
+from loadsim.analysis.score import times
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
+from loadsim.model.figures import Delivery
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.records import BY_LIST, EVENTS
 from loadsim.model.terms import Window
@@ -28,45 +28,6 @@ from loadsim.timinglog.records import EVENT, KINDS, NEVER, Records
 
 _KEY = np.dtype([("message", "S20"), ("user", ">u4")])
 """Message and recipient."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """Delivery of the messages accepted in a window, counted per recipient."""
-
-    accepted: float
-    """Messages that the server accepted in the window, for each recipient."""
-    delivered: float
-    """Those that reached the mailbox."""
-    found: float
-    """Delivered messages that no waiting session was notified of."""
-    undelivered: float
-    """Those not delivered by the end of the run."""
-    unwatched: float
-    """Accepted messages whose recipient's engine or log is missing, or no longer waited; neither delivered nor
-    undelivered."""
-    early: float
-    earliest_ms: float | None
-    """Messages seen before they were accepted, because of the server or of clocks; they count as 0 ms; the largest
-    such difference, or `null`."""
-    clock_error_ms: float | None
-    """The largest error of a delivery time from two machines' clocks; 0 on one; `null` if not compared."""
-    undelivered_at_end: float
-    """Accepted messages of the whole run that did not arrive by its end."""
-    duplicates: float
-    """In the whole run: copies beyond the first, also of stored messages, and copies in the mailbox of another user."""
-    missing: float | None
-    """In the whole run: stored messages found missing, or without a part or flag ([what must be
-    there](tasks.md#what-must-be-there)); `null` if, without an audit, `unlisted` is above 1 % of what was stored."""
-    unlisted: float
-    """In the whole run: stored messages that their users did not list again before its end; they may be there."""
-    altered: float
-    """In the whole run: messages of which users fetched a text or file that has other bytes than were sent."""
-    left_out: float
-    """In the whole run: copies for senders of lists that they are on, if none got one; they count nowhere else."""
-    took: Times = field(metadata=INLINE)
-    """Times from acceptance until the recipient first saw the message, over `accepted` without `unwatched`; undelivered
-    is infinite."""
 
 
 def delivery(log: TimingLog, window_s: Window) -> Delivery:
@@ -110,7 +71,7 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
         unlisted=unlisted,
         altered=_faults(log, "altered"),
         left_out=left_out(log),
-        took=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
+        took=times(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
     )
 
 

@@ -1,4 +1,4 @@
-"""The load that a run made, compared with its plan.
+"""The load that a run made: compared with its plan, or as the throughput of a closed loop.
 
 Users reply to mail that they receive: a slow server gets fewer tasks, which leave no records. The plan was made with a
 server that takes no time, and has them all.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from loadsim.analysis.score import DriverFigures
+import numpy as np
+
+from loadsim.analysis.delivery import mails_by_sender
+from loadsim.model.figures import Delivery, DriverFigures, Load, TaskLoad, Throughput
 from loadsim.model.terms import Window
+from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.planned_load import LEFT_OUT
 from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import EVENT, OUTCOME
 
 SURPLUS = 1.05
 """More of a task than this share of its plan does not replace other tasks: users repeat READs that fail."""
@@ -22,34 +26,8 @@ LEAST_PARTS = 20
 """The fewest parts of the plan in a window that cuts some: these count only in proportion."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLoad:
-    planned: int
-    made: int
-    """Tasks of this name in the plan's window; those that users started."""
-
-    @property
-    def share(self) -> float | None:
-        return self.made / self.planned if self.planned else None
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    planned: int
-    """Tasks in the plan's window, without LOGON, SYNC and LOGOFF."""
-    made: int
-    """Tasks of the window, without these three, that users started, except failures of the generator. Each task name
-    counts up to 105 % of its plan, rounded down."""
-    share: float | None
-    """`made` divided by `planned`; above 1 if the server delivered more mail than was sent, or if mailboxes were not
-    as planned."""
-    tasks: Mapping[str, TaskLoad]
-
-    @classmethod
-    def of(cls, tasks: Mapping[str, TaskLoad]) -> Load:
-        planned = sum(task.planned for task in tasks.values())
-        made = sum(min(task.made, int(SURPLUS * task.planned)) for task in tasks.values())
-        return cls(planned, made, TaskLoad(planned, made).share, tasks)
+SERVICES = ("IMAP", "SMTP", "MAPI")
+"""The prefixes of command names."""
 
 
 def load_made(log: TimingLog, drivers: Mapping[str, DriverFigures], window_s: Window) -> Load | None:
@@ -65,4 +43,43 @@ def load_made(log: TimingLog, drivers: Mapping[str, DriverFigures], window_s: Wi
     for task in (task for driver in drivers.values() for task in driver.tasks if task.task not in LEFT_OUT):
         made[task.task] += task.attempted - task.generator_failed
     names = sorted(name for name in planned.keys() | made.keys() if planned.get(name) or made[name])
-    return Load.of({name: TaskLoad(planned.get(name, 0), made[name]) for name in names})
+    return load_of({name: TaskLoad(planned.get(name, 0), made[name]) for name in names})
+
+
+def load_of(tasks: Mapping[str, TaskLoad]) -> Load:
+    """Return the load of a whole run, of which no task replaces another."""
+    planned = sum(task.planned for task in tasks.values())
+    made = sum(min(task.made, int(SURPLUS * task.planned)) for task in tasks.values())
+    return Load(planned, made, made / planned if planned else None, tasks)
+
+
+def throughput(
+    log: TimingLog, window_s: Window, drivers: Mapping[str, DriverFigures], delivered: Delivery
+) -> Throughput:
+    """Return the throughput of tasks due in the window, and of messages accepted and commands begun in it."""
+    length_s = window_s.length_s
+    hits: dict[str, int] = {}
+    for driver in drivers.values():
+        for task in driver.tasks:
+            if task.windowed:
+                hits[task.task] = hits.get(task.task, 0) + task.hits
+    messages = 0
+    for mails in mails_by_sender(log):
+        accepted = mails[(mails["event"] == EVENT["accepted"]) & in_window(mails["at_us"], window_s)]
+        messages += len(np.unique(accepted["message"]))
+    succeeded = np.zeros(len(log.strings), np.int64)
+    for commands in log.pieces("commands"):
+        counted = (commands["outcome"] == OUTCOME["ok"]) & in_window(commands["started_us"], window_s)
+        succeeded += np.bincount(commands["command"][counted], minlength=len(log.strings))
+    return Throughput(
+        tasks_per_s=sum(hits.values()) / length_s,
+        messages_per_s=messages / length_s,
+        deliveries_per_s=delivered.delivered / length_s,
+        by_task={task: times / length_s for task, times in sorted(hits.items())},
+        commands={
+            service: int(succeeded[np.char.startswith(np.array(log.strings), f"{service} ")].sum()) / length_s
+            for service in SERVICES
+            if any(name.startswith(f"{service} ") for name in log.strings)
+        },
+        silent_activities=sum(source.facts.silent_activities or 0 for source in log.sources),
+    )

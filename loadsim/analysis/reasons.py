@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.probes.send_queue import CALCULATED, PARTS, SENT
-from loadsim.analysis.probes.statistics import PROBE, ProbeStatistics, longest_gap_allowed_s, probe_facts
+from loadsim.analysis.probes.statistics import PROBE, longest_gap_allowed_s, probe_facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.model.figures import ProbeStatistics
 from loadsim.model.terms import Window
 from loadsim.scenario.criteria import PROBES
 from loadsim.timinglog.facts import ProbeCounts

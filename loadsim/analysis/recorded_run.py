@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summary_of
 from loadsim.documents.yaml_reader import read_document
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
 from loadsim.findings.finding import GREATEST
+from loadsim.model.figures import Figures
 from loadsim.timinglog.documents import harmless
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog

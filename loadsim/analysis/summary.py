@@ -17,11 +17,10 @@ from loadsim.analysis.criteria import (
     less_strict,
     switched_off,
 )
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.generator.lateness import late_at_most
 from loadsim.analysis.monitors import monitor_findings
 from loadsim.analysis.reasons import with_probe_reasons
-from loadsim.analysis.score import FEW_HITS, DriverFigures, command_statistics
+from loadsim.analysis.score import FEW_HITS, command_statistics
 from loadsim.analysis.verdict import judge, limits_of, relaxed_limits
 from loadsim.documents.json_values import to_json
 from loadsim.errors import LogError
@@ -30,6 +29,7 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.findings.next_step import next_step
 from loadsim.findings.severity import Severity
 from loadsim.findings.verdict import Tone, Verdict, by_severity
+from loadsim.model.figures import DriverFigures, Figures
 from loadsim.model.terms import STRESS, Window
 from loadsim.statistics.intervals import SHORTEST_WINDOW_S
 from loadsim.timinglog.merge import check_window, find_logs, merge, window_of, with_audit

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loadsim.analysis.criteria import Result, missed_criteria
-from loadsim.analysis.figures import Figures, Totals
 from loadsim.analysis.generator.health import EngineHealth
 from loadsim.analysis.generator.limits import exceeded, suspicious, unobserved
-from loadsim.analysis.score import TaskFigures
+from loadsim.analysis.score import fastest_p95_ms
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.findings.severity import Severity
 from loadsim.findings.verdict import Verdict, by_severity
+from loadsim.model.figures import Figures, TaskFigures, Totals
 from loadsim.model.terms import LOGOFF, LOGON, STRESS
 from loadsim.scenario.limits import Limits
 from loadsim.timinglog.audited import AuditRecord
@@ -108,7 +108,9 @@ def judge(
 
     `missed_late` has those that are missed only as the generator was late.
     """
-    over_limits = exceeded(figures.lateness_p95_ms.generator, facts.engines, limits.generator, figures.fastest_p95_ms)
+    over_limits = exceeded(
+        figures.lateness_p95_ms.generator, facts.engines, limits.generator, fastest_p95_ms(figures.by_protocol)
+    )
     if missed_late:
         over_limits.append(finding(Code.MISSED_BY_GENERATOR, criteria=tuple(missed_late)))
     if not figures.generator_counts:
@@ -167,9 +169,9 @@ def _too_little(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]
     """
     found: list[Finding] = []
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
-    if figures.lost_users:
-        lost = {"lost": figures.lost_users, "users": figures.users, "limit_share": float(limits.lost_users)}
-        within = figures.lost_users / figures.users <= limits.lost_users
+    if figures.sessions.lost_users:
+        lost = {"lost": figures.sessions.lost_users, "users": figures.users, "limit_share": float(limits.lost_users)}
+        within = figures.sessions.lost_users / figures.users <= limits.lost_users
         found.append(finding(Code.USERS_LOST, "", Severity.DEGRADED if within else None, **lost))
     totals = figures.totals
     started = totals.attempted_share
@@ -179,7 +181,7 @@ def _too_little(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]
     if figures.load and (made := figures.load.share) is not None:
         values = {"made": figures.load.made, "planned": figures.load.planned, "made_share": made}
         found += _below(facts, Code.LOAD_MISSING, values, made, limits.load, FULL_LOAD)
-    if figures.companions and (down := figures.companions.down_share) is not None:
+    if figures.sessions.companions and (down := figures.sessions.companions.down_share) is not None:
         found += _below(facts, Code.COMPANIONS_DOWN, {"down_share": down}, 1 - down, limits.load, FULL_LOAD)
     if facts.load_unknown:
         found.append(finding(Code.LOAD_UNKNOWN))
@@ -255,7 +257,7 @@ def _few(figures: Figures, facts: Facts, task: TaskFigures, limits: Limits) -> C
         return Code.HITS_MISSING
     if facts.cut_short:
         return Code.CUT_SHORT
-    complete = not (facts.incomplete or figures.lost_users or facts.own_faults)
+    complete = not (facts.incomplete or figures.sessions.lost_users or facts.own_faults)
     below = figures.load is not None and figures.load.share is not None and figures.load.share < limits.load
     return Code.HITS_MISSING if complete and planned is not None and below else Code.FEW_HITS
 
@@ -293,16 +295,16 @@ def _unserved(figures: Figures, facts: Facts) -> list[Finding]:
 
 def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
     """Return warnings of lost sessions, failed log-ons and log-offs, also of companions, and of unlike servers."""
-    of = figures.companions
+    of = figures.sessions.companions
     log_ons, log_offs = (Totals.of(figures.by_protocol, task) for task in (LOGON, LOGOFF))
     known = sum(facts.audit.bounces.values()) if facts.audit else 0
     counted: tuple[tuple[Code, dict[str, Value]], ...] = (
-        (Code.SESSIONS_LOST, {"sessions": facts.sessions_lost, "down_share": figures.down_share}),
+        (Code.SESSIONS_LOST, {"sessions": facts.sessions_lost, "down_share": figures.sessions.down_share}),
         (Code.COMPANION_SESSIONS_LOST, {"sessions": of.sessions_lost if of else 0}),
         (Code.LOG_ONS_FAILED, {"failed": log_ons.failed, "tried": log_ons.planned}),
         (Code.COMPANION_LOG_ONS_FAILED, {"failed": of.log_ons_failed, "tried": of.log_ons} if of else {"failed": 0}),
         (Code.LOG_OFFS_NOT_DONE, {"not_done": log_offs.failed + log_offs.unfinished, "tried": log_offs.planned}),
-        (Code.NO_SESSION_AT_END, {"without": figures.users_without_session, "users": figures.users}),
+        (Code.NO_SESSION_AT_END, {"without": figures.sessions.users_without_session, "users": figures.users}),
         (Code.NOT_ANNOUNCED, {"messages": facts.unannounced}),
         (Code.FOREIGN_MAIL, {"messages": max(0, facts.foreign - known)}),
         (Code.LISTS_OMIT_SENDER, {"copies": figures.delivery.left_out}),

@@ -13,8 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.criteria import judged
 from loadsim.analysis.generator.limits import STOLEN_SHARE
-from loadsim.analysis.probes.resources import HOST, Resource, kind_of
-from loadsim.analysis.probes.statistics import ProbeStatistics
+from loadsim.analysis.probes.resources import HOST, kind_of
 from loadsim.analysis.summary import Summary
 from loadsim.documents.json_values import INFINITE
 from loadsim.documents.typed import Reads, value_of
@@ -22,6 +21,7 @@ from loadsim.errors import LogError
 from loadsim.findings.finding import Finding
 from loadsim.findings.severity import Cause, Severity
 from loadsim.findings.verdict import Verdict, server_failed
+from loadsim.model.figures import ProbeStatistics, Resource
 from loadsim.model.terms import MOST_USERS
 
 Result = Literal["passed", "failed", "undecided", "generator", "void"]

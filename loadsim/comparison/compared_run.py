@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loadsim.analysis.criteria import Limits, judge_each
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
-from loadsim.analysis.score import TaskFigures
 from loadsim.analysis.summary import Summary, summary_of
 from loadsim.errors import ConfigError
 from loadsim.findings.formats import unit_of
 from loadsim.findings.verdict import Verdict
+from loadsim.model.figures import Figures, TaskFigures
 from loadsim.model.terms import STRESS
 from loadsim.scenario.criteria import PROBES, SCORES
 from loadsim.timinglog.header import LogHeader

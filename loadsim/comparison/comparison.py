@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.score import TaskFigures
 from loadsim.comparison.compared_run import BASE, NEW, SCORE, RunFigures, Sides, of_both, read_sides
 from loadsim.comparison.decision import (
     MOST_MORE_MISSES,
@@ -31,6 +30,7 @@ from loadsim.errors import ConfigError, ConfigErrors
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, Shared, finding, shared
 from loadsim.findings.verdict import by_severity
+from loadsim.model.figures import TaskFigures
 from loadsim.model.terms import Window
 from loadsim.statistics.comparison import ALPHA, Decision, Difference, Sampled, compare, enough_runs
 

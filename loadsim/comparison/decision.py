@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from loadsim.analysis.criteria import Result, figure, judge_each
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary
 from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Sides, kind_of, of_both
 from loadsim.comparison.failure_rates import Counts, FailureRates, Side
 from loadsim.comparison.run_order import stretched
+from loadsim.model.figures import Figures
 from loadsim.statistics.comparison import (
     ALPHA,
     LOOKS_WITH_REPEATS,

@@ -7,11 +7,11 @@ from itertools import chain
 from math import isfinite
 
 from loadsim.analysis.recorded_run import RecordedRun, names_of
-from loadsim.analysis.score import DriverFigures
 from loadsim.comparison.differences import facts_of, same_table, what_differs
 from loadsim.findings.finding import Finding, shared
 from loadsim.findings.next_step import next_step
 from loadsim.findings.verdict import server_failed
+from loadsim.model.figures import DriverFigures
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.document import Block, Cell, ColumnOf, Document, Item, Listing, Section, Table, table_of
 
@@ -47,7 +47,7 @@ def runs_table(runs: Sequence[RecordedRun], names: Sequence[str], second: Column
         ("Run", None, lambda one: one[1]),
         second,
         ("Score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.score_ms)),
-        ("Failed (%)", 2, lambda one: _percent(one[0].figures.failed_share)),
+        ("Failed (%)", 2, lambda one: _percent(one[0].figures.totals.failed_share)),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
         ("Response score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.response_score_ms)),
         ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], one[0].figures.delivery.took.p95_ms)),

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.criteria import Result
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.probes.resources import HOST, kind_of
 from loadsim.comparison.compared_run import BASE, NEW, ComparedRun, Criteria, Sides, of_both
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
+from loadsim.model.figures import Figures
 from loadsim.scenario.limits import Limits
 from loadsim.timinglog.header_words import LABELS, LIMITS, OFF, differences, shown
 

@@ -22,9 +22,6 @@ OPTIONAL = {"optional": True}
 INLINE = {"inline": ""}
 """Metadata of a field whose own fields stand in its place."""
 
-RESPONSE = {"inline": "response_"}
-"""Metadata of an inline field; this prefix precedes the names of its fields."""
-
 
 def keyed(value: Any) -> dict[str, Any]:
     """Return what a dataclass has under the keys of its JSON object: the names of its fields, in their order."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from loadsim.analysis.criteria import AUDIT
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding
 from loadsim.findings.formats import count, duration
 from loadsim.findings.next_step import next_step
 from loadsim.findings.severity import Severity
+from loadsim.model.figures import Figures
 from loadsim.report.answer_facts import brief_facts, further_facts
 from loadsim.report.answer_tables import (
     clients_table,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loadsim.analysis.figures import Figures
-from loadsim.analysis.generator.health import MachineHealth
-from loadsim.analysis.score import DriverFigures
-from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.findings.formats import count, duration, length, percent, shown
+from loadsim.model.figures import DriverFigures, Figures, MachineHealth, Throughput
 from loadsim.report.answer_tables import interval_words
 from loadsim.report.resources import NOT_SAMPLED, resource_facts
 from loadsim.timinglog.header_words import shape_words
@@ -55,7 +52,7 @@ def further_facts(figures: Figures) -> list[Fact]:
         ("Plan", figures.plan_digest or "unknown"),
         *([] if stress else _of_drivers(figures, "Score covers", _covers)),
         *([] if made is None else [("Load made", made)]),
-        *([("Companions", _parts(figures.companions, *COMPANIONS))] if figures.companions else []),
+        *([("Companions", _parts(figures.sessions.companions, *COMPANIONS))] if figures.sessions.companions else []),
         *([] if stress else _of_drivers(figures, "Inbox", _inbox)),
         *_lateness(figures),
         *([("Worst engine", _parts(figures.generator, *ENGINE))] if figures.generator.lag_p99_ms is not None else []),
@@ -111,14 +108,14 @@ def _tasks_per_s(figures: Figures) -> str:
 
 def day_words(figures: Figures) -> str:
     """Return the length of the day, its night and its shape."""
-    night = f" with a night of {length(figures.night_s)}" if figures.night_s else ""
-    day, pace = length(figures.day_s) + night, figures.compression
-    times = f"{figures.window_factor:.3g} times in the window"
-    shape = f"; {shape_words(figures.day_shape)}; {times}" if figures.day_shape else ""
+    night = f" with a night of {length(figures.day.night_s)}" if figures.day.night_s else ""
+    day, pace = length(figures.day.day_s) + night, figures.day.compression
+    times = f"{figures.day.window_factor:.3g} times in the window"
+    shape = f"; {shape_words(figures.day.day_shape)}; {times}" if figures.day.day_shape else ""
     if pace == 1:
         return f"{day}, not compressed{shape}"
     changed = "compressed" if pace > 1 else "stretched"
-    return f"{changed}, {length(figures.profile_day_s)} in {day} ({pace:g} x){shape}"
+    return f"{changed}, {length(figures.day.profile_day_s)} in {day} ({pace:g} x){shape}"
 
 
 def _parts(thing: object, *parts: tuple[str, str]) -> str:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from loadsim.analysis.generator.per_client import ClientFigures
-from loadsim.analysis.score import CommandFigures, DriverFigures, TaskFigures
 from loadsim.findings.formats import duration
+from loadsim.model.figures import ClientFigures, CommandFigures, DriverFigures, TaskFigures
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.document import Cell, Column, ColumnOf, Table, table_of
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadsim.analysis.probes.resources import INSTEAD, UNMEASURED, Resource
+from loadsim.analysis.probes.resources import INSTEAD, UNMEASURED
 from loadsim.errors import printable
+from loadsim.model.figures import Resource
 from loadsim.report.document import Table, table_of
 
 NOT_SAMPLED = "not sampled; --set 'probes.host={}' samples the server"

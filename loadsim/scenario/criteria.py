@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from loadsim.documents.schema import Amount, Count, Share, Size
 from loadsim.documents.typed import nearest, show
@@ -105,29 +106,6 @@ FIGURE = True
 _LIMITS: Mapping[str, Any] = {"ms": Amount, "per s": Amount, "%": Share, "MiB": Size, "": Count}
 """The types of limits by the unit of the figure; those of probes are amounts."""
 
-_PERCENTILES = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p99_9_ms", "max_ms")
-_TIMES = (*_PERCENTILES, "mean_ms", "stddev_ms")
-_DUE = ("planned", "attempted", "unfinished", "skipped", "attempted_share", "done_share")
-_DONE = ("done", "failed", "generator_failed", "failed_share")
-_TASK = ("hits", *_DONE, "refused", "lost", "timeout", *_TIMES)
-_TASK_DUE = (*_DUE, *(f"response_{name}" for name in _PERCENTILES))
-_DELIVERY = (
-    *("accepted", "delivered", "found", "undelivered", "unwatched", "undelivered_at_end"),
-    *("duplicates", "missing", "unlisted", "altered", "left_out", "early"),
-    *("earliest_ms", "clock_error_ms", *_TIMES),
-)
-_GENERATOR = (
-    *("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "gc_max_ms"),
-    *("cpu_share", "rss_bytes", "open_files", "clock_steps"),
-)
-_STATISTICS = ("mean", "p50", "p95", "min", "max")
-_INBOX = ("processings", "done", "unfinished", *_TIMES)
-
-
-def _each(*names: str) -> Tree:
-    return dict.fromkeys(names, FIGURE)
-
-
 MONITORED = re.compile(rf"[^.@]+@{MONITOR_NAME.pattern}")
 """The name of a probe that `loadsim monitor` samples, with the monitor's name: postfix@mx1."""
 
@@ -158,50 +136,66 @@ ANY_FIGURE: Tree = {}
 def _below(within: Tree, name: object) -> Any:
     """Return the names below a name, or `FIGURE`; None for an unknown name."""
     if within is ANY_FIGURE:
-        return _each(*_STATISTICS) if isinstance(name, str) and FIGURE_NAME.fullmatch(name) else None
+        from loadsim.model.figures import ProbeStatistics  # see `figures`
+
+        return _names_of(ProbeStatistics) if isinstance(name, str) and FIGURE_NAME.fullmatch(name) else None
     return within.get(str(name))
 
 
 def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable[str] = ()) -> Tree:
     """Return the figures of a run that a criterion may name; `planned` has the tasks of each driver's users.
 
-    A closed loop has no due tasks and no figures about them, but throughput. The names of the default criteria are
-    valid there, and off, so that scenarios of both modes may share criteria.
+    They are the numbers of `model.figures`, with the names of tasks, drivers and probes. A closed loop has no due
+    tasks and no figures about them, but throughput. The names of the default criteria are valid there, and off, so that
+    scenarios of both modes may share criteria.
     """
+    from loadsim.model.figures import OF_CLOSED_LOOP, OF_PLAN, DriverFigures, Figures, TaskFigures  # not in engines
 
-    def of_task(task: str) -> Tree:
-        rate = () if task in WITHOUT_WINDOW else ("done_per_s",)
-        return _each(*_TASK, *rate, *(() if stress else _TASK_DUE))
+    hidden = OF_PLAN if stress else OF_CLOSED_LOOP
+    of_task = _names_of(TaskFigures, hidden)
+    without_window = {name: FIGURE for name in of_task if name != "done_per_s"}
 
-    inbox = {} if stress else {"inbox": _each(*_INBOX)}
-    by_protocol = {
-        driver: {**_each(*SCORES), **inbox, "tasks": {task: of_task(task) for task in sorted(tasks)}}
-        for driver, tasks in planned.items()
-    }
-    tasks = sorted({task for tasks in planned.values() for task in tasks})
-    throughput = {
-        **_each("tasks_per_s", "messages_per_s", "deliveries_per_s"),
-        "by_task": _each(*(task for task in tasks if task not in WITHOUT_WINDOW)),
-        "commands": _each("IMAP", "SMTP"),
-        **_each("silent_activities"),
-    }
-    of_plan = {"load": _each("share"), "lateness_p95_ms": _each("busy", "down", "generator")}
-    return {
-        **_each(*SCORES, "tasks_per_s", *_DONE),
-        **_each(*(("done_share",) if stress else ("offered_per_s", "unserved_users", *_DUE))),
-        **_each("sessions_lost", "sessions_restored", "lost_users", "users_without_session", "log_ons"),
-        **_each("down_share", "logon_failed_share", "unserved_share"),
-        "tasks": {
-            **{task: of_task(task) for task in tasks},
-            "scored": {**of_task("READ"), **_each("done_share", "response_p95_ms")},
+    def of_tasks(tasks: Iterable[str]) -> dict[str, Tree]:
+        return {task: without_window if task in WITHOUT_WINDOW else of_task for task in sorted(tasks)}
+
+    tasks = of_tasks({task for of_driver in planned.values() for task in of_driver})
+    scored = [name.removeprefix(SCORED) for name in DEFAULT if name.startswith(SCORED)]
+    rows = {
+        "tasks": {**tasks, "scored": of_task | dict.fromkeys(scored, FIGURE)},
+        "by_protocol": {
+            driver: _names_of(DriverFigures, hidden, {"tasks": of_tasks(own)}) | dict.fromkeys(SCORES, FIGURE)
+            for driver, own in planned.items()
         },
-        "by_protocol": by_protocol,
-        **inbox,
-        "delivery": _each(*_DELIVERY),
-        **({"throughput": throughput} if stress else of_plan),
-        "generator": _each(*_GENERATOR),
-        **({"probes": dict.fromkeys(sorted(probes), ANY_FIGURE)} if probes else {}),
+        "by_task": dict.fromkeys((task for task in tasks if task not in WITHOUT_WINDOW), FIGURE),
+        "commands": dict.fromkeys(("IMAP", "SMTP"), FIGURE),
+        "probes": dict.fromkeys(sorted(probes), ANY_FIGURE),
     }
+    return _names_of(Figures, hidden, rows) | {name: FIGURE for name in DEFAULT if "." not in name}
+
+
+def _names_of(cls: type, hidden: Mapping[str, Any] = {}, rows: Mapping[str, Tree] = {}) -> dict[str, Any]:
+    """Return the names of the numbers in a class of figures that a criterion may name, but for `hidden` marks.
+
+    `rows` has the names in its lists and mappings.
+    """
+    from loadsim.model.figures import NO_CRITERION
+
+    kinds, names = get_type_hints(cls), dict[str, Any]()
+    for one in fields(cls):
+        kind = kinds[one.name]
+        if isinstance(kind, UnionType):
+            kind = get_args(kind)[0]  # the other one is None
+        if one.metadata.keys() & (NO_CRITERION.keys() | hidden.keys()):
+            continue
+        if kind in (int, float):
+            names[one.name] = FIGURE
+        elif is_dataclass(kind):
+            below = _names_of(kind, hidden, rows)
+            prefix = one.metadata.get("inline")
+            names |= {one.name: below} if prefix is None else {f"{prefix}{name}": below[name] for name in below}
+        elif rows.get(one.name):
+            names[one.name] = rows[one.name]
+    return names
 
 
 def planned_tasks(profile: Profile) -> set[str]:

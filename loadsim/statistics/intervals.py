@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.model.figures import Bounds, NoInterval
 from loadsim.model.terms import Window
 from loadsim.statistics.bins import Hits, bins_in, excess, slow_and_all
 from loadsim.statistics.comparison import one_critical_t
@@ -54,22 +54,6 @@ about 2. It is below 0.65 in 0.3 % of windows with independent blocks, and in 0.
 
 Blocks = NDArray[np.float64]
 """A figure of each block."""
-
-
-class NoInterval(StrEnum):
-    """Why a percentile has no interval: too short a window, too few hits, a block without hits, times that are
-    correlated over more than a block, an end beyond all hits, or no hits in the window."""
-
-    SHORT_WINDOW = "short-window"
-    FEW_HITS = "few-hits"
-    EMPTY_BLOCK = "empty-block"
-    CORRELATED = "correlated"
-    BEYOND_HITS = "beyond-hits"
-    NOT_IN_WINDOW = "not-in-window"
-
-
-Bounds = tuple[float, float]
-"""The lower and the upper end of an interval in ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-from loadsim.analysis.probes.resources import Resource
 from loadsim.campaign.runs import CampaignRun, Result
 from loadsim.capacity.capacity import Capacity, SearchTerms
 from loadsim.capacity.search import Found, Settings
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.model.figures import Resource
 
 
 def measured(users: int, result: Result, nearest: float | None = None, *, broken: bool = False) -> CampaignRun:

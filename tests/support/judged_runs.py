@@ -10,11 +10,11 @@ from typing import Any
 from timing_samples import write_sample
 
 from loadsim.analysis.criteria import Result, missed_criteria
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.verdict import Verdict, by_severity
+from loadsim.model.figures import Figures
 from loadsim.model.terms import Window
 
 OF_CAUSE = {

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.probes.statistics import PROBE
 from loadsim.analysis.score import PERCENTS
+from loadsim.model.figures import MachineHealth
 from loadsim.model.terms import Window
 from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog.facts import LogFacts
@@ -52,28 +53,6 @@ class EngineHealth:
     began_late_ms: float | None = None
     lags_ms: Mapping[str, float] = field(default_factory=dict)
     unobserved_s: tuple[tuple[float, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MachineHealth:
-    name: str
-    cores: int | None = None
-    cpu_share: float | None = None
-    stolen_share: float | None = None
-    engines_share: float | None = None
-    """The machine; its cores; means of the shares that were busy, stolen, and taken by loadsim's engines."""
-    memory_available_bytes: int | None = None
-    segments_sent: int = 0
-    segments_sent_again: int = 0
-    """The least memory available; sums of TCP segments."""
-    server_here: bool | None = None
-    shares_cpus: bool | None = None
-    pinned: bool = False
-    generator_cores: int | None = None
-    """True if the server under test runs on it; on cores of the generator; if both have separate cores; the most
-    cores that engines may have."""
-    unobserved_s: tuple[tuple[float, float], ...] = ()
-    """Begin and end of each gap above 5 s between its samples while its engines took theirs."""
 
 
 def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import Growing
+from loadsim.model.figures import Lateness
 from loadsim.model.terms import Window
 from loadsim.statistics.nearest_rank import rank
 from loadsim.timinglog.columns import Columns
@@ -26,15 +27,15 @@ def timed_names(log: TimingLog) -> NDArray[np.bool_]:
     return np.asarray(~np.isin(np.array(log.strings), LEFT_OUT))
 
 
-def lateness_p95_ms(log: TimingLog, window_s: Window) -> dict[str, float | None]:
-    """Return the 95th percentile of each cause of lateness, over the tasks of the window that started."""
+def lateness(log: TimingLog, window_s: Window) -> Lateness:
+    """Return the 95th percentile (ms) of each cause of lateness, over the tasks of the window that started."""
     late = {cause: Growing(np.float32) for cause in LATENESS}
     timed = timed_names(log)
     for tasks in log.pieces("tasks"):
         started = _started(tasks, timed, window_s)
         for cause, of_cause in late.items():
             of_cause.add(tasks[f"late_{cause}_s"][started])
-    return {cause: p95_ms(of_cause) for cause, of_cause in late.items()}
+    return Lateness(**{cause: p95_ms(of_cause) for cause, of_cause in late.items()})
 
 
 def late_at_most(log: TimingLog, most_s: float) -> TimingLog:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadsim.analysis.generator.health import EngineHealth, MachineHealth
+from loadsim.analysis.generator.health import EngineHealth
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Severity
+from loadsim.model.figures import GeneratorFigures, MachineHealth
 from loadsim.scenario.limits import GeneratorLimits
 
 LEAST_LAG_LIMIT_MS = 2.0
@@ -29,6 +30,20 @@ def lag_limit_ms(limits: GeneratorLimits, fastest_p95_ms: float | None) -> float
     if limits.lag_share is not None and fastest_p95_ms is not None:
         allowed_ms.append(max(LEAST_LAG_LIMIT_MS, limits.lag_share * fastest_p95_ms))
     return min(allowed_ms, default=None)
+
+
+def worst_engine(
+    engines: Sequence[EngineHealth], limits: GeneratorLimits, fastest_p95_ms: float | None
+) -> GeneratorFigures:
+    """Return each figure of the engine that has the worst, with the limits."""
+    names = ("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "cpu_share", "rss_bytes", "open_files", "gc_max_ms")
+    known = {name: [value for engine in engines if (value := getattr(engine, name)) is not None] for name in names}
+    return GeneratorFigures(
+        **{name: max(values, default=None) for name, values in known.items()},
+        lag_limit_ms=lag_limit_ms(limits, fastest_p95_ms),
+        lateness_limit_ms=limits.lateness_p95_ms,
+        clock_steps=sum(len(engine.clock_steps) for engine in engines) if known["lag_p99_ms"] else None,
+    )
 
 
 def exceeded(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from loadsim.analysis.clocks.correction import controller_clock
 from loadsim.analysis.completeness import lost_by_source
@@ -15,7 +14,8 @@ from loadsim.analysis.generator.failures import failing_clients
 from loadsim.analysis.generator.health import EngineHealth
 from loadsim.analysis.generator.lateness import lateness_of_clients_ms
 from loadsim.analysis.generator.limits import exceeded
-from loadsim.model.terms import Window
+from loadsim.model.figures import ClientFigures
+from loadsim.model.terms import STRESS, Window
 from loadsim.scenario.limits import Limits
 from loadsim.timinglog.reader import TimingLog
 
@@ -25,38 +25,15 @@ def by_number(client: str) -> tuple[list[str | int], str]:
     return [int(piece) if at % 2 else piece for at, piece in enumerate(re.split("([0-9]+)", client))], client
 
 
-@dataclass(frozen=True, slots=True)
-class ClientFigures:
-    client: str
-    users: int
-    engines: int
-    lost_users: int
-    """Name; users; engines with a log; lost users."""
-    start_late_ms: float | None = None
-    start_error_ms: float | None = None
-    """Start delay of its last engine by the controller's clock, and its uncertainty; `null` if that clock was not
-    read."""
-    lag_p99_ms: float | None = None
-    cpu_share: float | None = None
-    lateness_p95_ms: float | None = None
-    """As above, of this machine alone."""
-    validity: str = "valid"
-    """By its lost users, its internal failures and the generator's limits only."""
-
-
 def client_figures(
-    log: TimingLog,
-    window_s: Window,
-    engines: Sequence[EngineHealth],
-    limits: Limits,
-    fastest_p95_ms: float | None,
-    generator_counts: bool,
+    log: TimingLog, window_s: Window, engines: Sequence[EngineHealth], limits: Limits, fastest_p95_ms: float | None
 ) -> list[ClientFigures]:
     """Return the figures of each client, in the order of names; empty unless the log is of several clients.
 
     `engines` is the health of the log's engines, in its order. `limits` are those of the run (`verdict.limits_of`), and
-    `fastest_p95_ms` is that of the fastest scored task. `generator_counts`: the generator's limits make a run invalid.
+    `fastest_p95_ms` is that of the fastest scored task.
     """
+    generator_counts = not (log.header.embedded or log.header.mode == STRESS)
     makers = [source for source in log.sources if source.simulates]
     assigned = {one.client: one.users for one in log.header.machines}
     names = sorted({source.client for source in makers} | assigned.keys(), key=by_number)

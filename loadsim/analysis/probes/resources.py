@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadsim.analysis.probes.statistics import PROBE, ProbeStatistics
+from loadsim.analysis.probes.statistics import PROBE
+from loadsim.model.figures import ProbeStatistics, Resource
 from loadsim.timinglog.reader import TimingLog
 
 HOST = "host"
@@ -48,23 +49,6 @@ class Placed:
 
     machine: str
     server_here: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """A resource of a machine over the window: the figure of a probe that was nearest to full."""
-
-    name: str
-    machine: str | None
-    server_here: bool | None
-    probe: str
-    figure: str
-    """The resource, its machine, if the server is there (`null`: unknown), probe and figure."""
-    mean: float | None
-    p95: float | None
-    """Over the window, as shares of what counts as full."""
-    others_share: float | None = None
-    """The part of the server's cores that [others](probes.md#cores-of-the-server) took, or `null`."""
 
 
 def ranked_resources(

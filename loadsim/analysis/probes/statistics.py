@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.probes.send_queue import CALCULATED, QUEUED, SENT
+from loadsim.model.figures import ProbeStatistics
 from loadsim.model.terms import Window
 from loadsim.timinglog.facts import ProbeCounts
 from loadsim.timinglog.reader import TimingLog
@@ -54,38 +55,20 @@ class SampleSeries:
         return max(after - before for before, after in pairwise((window_s.begin_s, *self.at_s, window_s.end_s)))
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeStatistics:
-    """A figure of a probe over the window, in the figure's unit, for `score.json` and criteria.
-
-    A probe that fails while the server is overloaded would show only its quiet times after a long gap.
-    """
-
-    samples: int
-    longest_gap_s: float
-    """With [probes](probes.md): samples in the window, and the longest time without one."""
-    mean: float | None
-    p50: float | None
-    p95: float | None
-    min: float | None
-    max: float | None
-    """Mean, percentiles and extremes over time; `null` if the gap is too long."""
-
-    @classmethod
-    def of(cls, samples: SampleSeries, window_s: Window) -> ProbeStatistics:
-        values, stand_for_s = samples.over_time()
-        gap_s = samples.longest_gap_s(window_s)
-        if gap_s > longest_gap_allowed_s(window_s):
-            return cls(len(values), gap_s, None, None, None, None, None)
-        return cls(
-            samples=len(values),
-            longest_gap_s=gap_s,
-            mean=_mean(values, stand_for_s),
-            p50=_percentile(values, stand_for_s, 50),
-            p95=_percentile(values, stand_for_s, 95),
-            min=float(values.min()),
-            max=float(values.max()),
-        )
+def statistics_of(samples: SampleSeries, window_s: Window) -> ProbeStatistics:
+    values, stand_for_s = samples.over_time()
+    gap_s = samples.longest_gap_s(window_s)
+    if gap_s > longest_gap_allowed_s(window_s):
+        return ProbeStatistics(len(values), gap_s, None, None, None, None, None)
+    return ProbeStatistics(
+        samples=len(values),
+        longest_gap_s=gap_s,
+        mean=_mean(values, stand_for_s),
+        p50=_percentile(values, stand_for_s, 50),
+        p95=_percentile(values, stand_for_s, 95),
+        min=float(values.min()),
+        max=float(values.max()),
+    )
 
 
 def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
@@ -112,7 +95,7 @@ def _with_send_queue(
     for (probe, figure), queued in samples.items():
         if figure != QUEUED or not (sent := samples.get((probe, SENT))):
             continue
-        mean_per_s = ProbeStatistics.of(sent, window_s).mean
+        mean_per_s = statistics_of(sent, window_s).mean
         for name, calculated in CALCULATED.items() if mean_per_s else ():
             values = calculated(queued.at_s, np.asarray(queued.values) / mean_per_s, window_s)
             if values is not None:
@@ -124,7 +107,7 @@ def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[s
     """Return the statistics of each figure of each probe, by their names; None if there are no samples."""
     found: dict[str, dict[str, ProbeStatistics]] = {}
     for (probe, figure), samples in sorted(_with_send_queue(_samples(log, window_s), window_s).items()):
-        found.setdefault(probe, {})[figure] = ProbeStatistics.of(samples, window_s)
+        found.setdefault(probe, {})[figure] = statistics_of(samples, window_s)
     return found or None
 
 

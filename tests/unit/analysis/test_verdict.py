@@ -9,23 +9,34 @@ import pytest
 from judged_runs import sample_figures
 
 from loadsim.analysis.aggregate import TaskRecords
-from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
-from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.figures import Figures, Lateness, Totals
-from loadsim.analysis.load import Load, TaskLoad
-from loadsim.analysis.score import Coverage, DriverFigures, FailureCount, TaskFigures, Times, weighted_average
-from loadsim.analysis.throughput import Throughput
+from loadsim.analysis.load import load_of
+from loadsim.analysis.score import task_figures, weighted_average
 from loadsim.analysis.verdict import Facts, judge, relaxed_limits
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.formats import Value
 from loadsim.findings.severity import Severity
 from loadsim.findings.verdict import Verdict
+from loadsim.model.figures import (
+    Companions,
+    Coverage,
+    Delivery,
+    DriverFigures,
+    FailureCount,
+    Figures,
+    Lateness,
+    NoInterval,
+    Sessions,
+    TaskFigures,
+    TaskLoad,
+    Throughput,
+    Times,
+    Totals,
+)
 from loadsim.model.records import OUTCOMES
 from loadsim.model.terms import LOGON, Window
 from loadsim.scenario.limits import Limits
-from loadsim.statistics.intervals import NoInterval
 
 OWN_SHORTAGE = finding(Code.SHORTAGE, times=1, kinds=("no memory (ENOMEM)",))
 OWN_BUG = finding(Code.GENERATOR_FAILED, times=1, kinds=("internal error: KeyError",))
@@ -39,7 +50,7 @@ MISSED = Result("delivery.undelivered_at_end", {"max": 0}, 1)
 
 def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **counts: int) -> TaskFigures:
     filled, none = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts), np.zeros(0)
-    found = TaskFigures.of(
+    found = task_figures(
         name,
         weight,
         TaskRecords(filled, {}, none, none.astype(np.uint16), none),
@@ -77,7 +88,9 @@ class Run(NamedTuple):
         if "late_p95_ms" in changes:
             changes["lateness_p95_ms"] = Lateness(0.0, 0.0, changes.pop("late_p95_ms"))
         of_facts = {one.name: changes.pop(one.name) for one in fields(Facts) if one.name in changes}
-        return type(self)(replace(self.figures, **changes), replace(self.facts, **of_facts))
+        of_sessions = {one.name: changes.pop(one.name) for one in fields(Sessions) if one.name in changes}
+        figures = replace(self.figures, sessions=replace(self.figures.sessions, **of_sessions), **changes)
+        return type(self)(figures, replace(self.facts, **of_facts))
 
     def judged(self, *criteria: Result, limits: Limits = LIMITS) -> Verdict:
         return judge(self.figures, self.facts, criteria, limits)
@@ -100,7 +113,7 @@ def with_facts(**changes: Any) -> Change:
 
 
 def with_load(planned: int, made: int) -> Change:
-    return lambda run: run.having(load=Load.of({"READ": TaskLoad(planned, made)}))
+    return lambda run: run.having(load=load_of({"READ": TaskLoad(planned, made)}))
 
 
 def test_a_share_of_lost_users_that_is_the_limit_is_within_it() -> None:
@@ -268,7 +281,7 @@ def test_a_task_that_is_mostly_refused_is_no_matter_of_load(kind: str, times: in
 def starved(replies: int, made: int, **changes: Any) -> Run:
     """The run of a server so slow that 14 of the plan's answers were due, of `made` of 1,000 tasks in all."""
     answers = task("REPLY ALL", weight=1, ok=10, refused=4)
-    load = Load.of({"READ": TaskLoad(1000 - replies, made - 14), "REPLY ALL": TaskLoad(replies, 14)})
+    load = load_of({"READ": TaskLoad(1000 - replies, made - 14), "REPLY ALL": TaskLoad(replies, 14)})
     return FINE.having(**({"drivers": driver(task(), answers), "load": load} | changes))
 
 

@@ -11,7 +11,6 @@ from documents import all_tables
 from findings_of import codes
 from finished_searches import WHOLE, capacity, missed
 
-from loadsim.analysis.probes.resources import Resource
 from loadsim.campaign.file import read_campaign, write
 from loadsim.capacity.capacity import Capacity
 from loadsim.capacity.document import describe_capacity
@@ -19,6 +18,7 @@ from loadsim.capacity.search import Found
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.findings.catalogue import Code
+from loadsim.model.figures import Resource
 from loadsim.report.document import Chart, Document, Link, Panel, Table
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown

@@ -19,8 +19,6 @@ from small_runs import written
 from timing_samples import ENDED, START_NS
 from watched_campaigns import Watching, stop
 
-from loadsim.analysis.generator.health import MachineHealth
-from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.campaign.file import finished_summary, read_campaign, write
 from loadsim.campaign.runner import Interrupted
 from loadsim.campaign.runs import CampaignRun
@@ -32,6 +30,7 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.model.figures import MachineHealth, ProbeStatistics
 from loadsim.report.text import to_text
 from loadsim.runs.result import RunResult
 from loadsim.scenario.population import shared

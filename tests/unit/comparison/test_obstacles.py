@@ -9,15 +9,13 @@ import pytest
 from compared_runs import HEADER, write_run
 from timing_samples import ENDED, ms, write_sample
 
-from loadsim.analysis.figures import Figures
-from loadsim.analysis.generator.health import MachineHealth
-from loadsim.analysis.probes.statistics import ProbeStatistics
 from loadsim.analysis.summary import summarise
 from loadsim.comparison.comparison import compare_runs
 from loadsim.comparison.document import RESERVATION, describe_comparison, tone
 from loadsim.comparison.obstacles import unequal_machines
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.model.figures import Figures, MachineHealth, ProbeStatistics
 from loadsim.report.text import to_text
 
 HERE = MachineHealth("c1", 2, cpu_share=0.1, stolen_share=0.0, engines_share=0.08, server_here=True)

@@ -23,10 +23,11 @@ from timing_samples import ENDED, HEADER, done, sample_log
 from virtual_runs import NOWHERE, quiet, scenario_of
 
 from loadsim.analysis.generator.health import engines_health, machines_health
-from loadsim.analysis.probes.statistics import ProbeStatistics, probe_facts, probe_statistics
+from loadsim.analysis.probes.statistics import probe_facts, probe_statistics
 from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
 from loadsim.errors import ConfigError
+from loadsim.model.figures import ProbeStatistics
 from loadsim.model.terms import Window
 from loadsim.monitor.cpu_affinity import REAL_TIME_PRIORITY
 from loadsim.monitor.probes import MOST_FIGURES, OpenedProbe, check_probes, checked, open_probes, sampled

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.coverage import MOODS, SERVICES, Cell, Mood, simulate
+from loadsim.model.figures import Bounds, NoInterval
 from loadsim.model.terms import Window
 from loadsim.statistics.bins import Hits, bin_of, bins_in, excess, in_order, slow_and_all
 from loadsim.statistics.comparison import one_critical_t
-from loadsim.statistics.intervals import BLOCKS, WIDENING, Bounds, Intervals, NoInterval, intervals
+from loadsim.statistics.intervals import BLOCKS, WIDENING, Intervals, intervals
 from loadsim.statistics.nearest_rank import percentile
 
 SIMULATED = 100

@@ -215,7 +215,7 @@ def test_a_user_whose_own_state_is_broken_is_given_up(tmp_path: Path, monkeypatc
     assert {task["outcome"] for user in (2, 3) for task in lived.tasks(user=user)} == {"ok"}
     assert not [span for span in lived.tape.spans if span["task"] == "NO SESSION" and span["user"] == 1]
     summary = summarise([lived.log])
-    assert summary.figures.lost_users == 1
+    assert summary.figures.sessions.lost_users == 1
     assert finding(Code.USERS_GIVEN_UP, given_up=1, users=2) in summary.verdict.defects
 
 

@@ -11,11 +11,12 @@ from health_samples import CALM, sample, write_observed_machine
 from named_records import TaskRecord
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only, write_sample
 
-from loadsim.analysis.generator.health import EngineHealth, MachineHealth
+from loadsim.analysis.generator.health import EngineHealth
 from loadsim.analysis.generator.limits import exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
+from loadsim.model.figures import MachineHealth
 from loadsim.scenario.limits import GeneratorLimits
 from loadsim.timinglog.writer import TimingLogWriter
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, HEADER, START_NS, done, sample_log
 
-from loadsim.analysis.probes.resources import Placed, Resource, probe_places, ranked_resources
-from loadsim.analysis.probes.statistics import ProbeStatistics
+from loadsim.analysis.probes.resources import Placed, probe_places, ranked_resources
 from loadsim.analysis.summary import summary_of
+from loadsim.model.figures import ProbeStatistics, Resource
 from loadsim.monitor.host_probe import open_probe
 from loadsim.report.resources import resource_facts, resource_table
 from loadsim.timinglog.merge import merge

@@ -1,0 +1,541 @@
+"""The record of a run's figures. A new figure is added here: a field, its docstring, and what computes it.
+
+Everything else about a figure follows from its field. Its name is its key in `score.json`, in this order, and its name
+in criteria; the end of the name is its unit (`findings.formats.unit_of`). The docstring is its meaning in the
+reference, and may stand for the fields above it, too. Each number may be a criterion, unless the field is marked.
+
+Times are in milliseconds, `math.inf` where an awaited event never came. `analysis` computes the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from loadsim.documents.json_values import INLINE, OPTIONAL
+from loadsim.model.terms import WITHOUT_WINDOW, Window
+
+NO_CRITERION = {"no_criterion": True}
+"""Metadata of a field that no criterion may name: the scenario decides it, or it explains another figure."""
+
+OF_PLAN = {"of_plan": True}
+"""Metadata of a field that a closed loop lacks: it compares the run with its plan."""
+
+OF_CLOSED_LOOP = {"of_closed_loop": True}
+"""Metadata of a field that only a closed loop has."""
+
+RESPONSE = {"inline": "response_"} | OF_PLAN
+"""Metadata of an inline field; this prefix precedes the names of its fields."""
+
+Bounds = tuple[float, float]
+"""The lower and the upper end of an interval in ms."""
+
+
+class NoInterval(StrEnum):
+    """Why a percentile has no interval: too short a window, too few hits, a block without hits, times that are
+    correlated over more than a block, an end beyond all hits, or no hits in the window."""
+
+    SHORT_WINDOW = "short-window"
+    FEW_HITS = "few-hits"
+    EMPTY_BLOCK = "empty-block"
+    CORRELATED = "correlated"
+    BEYOND_HITS = "beyond-hits"
+    NOT_IN_WINDOW = "not-in-window"
+
+
+# --- times --------------------------------------------------------------------------------------------------------
+
+
+def _percentile(percent: str) -> Any:
+    return field(default=None, metadata={"percent": Fraction(percent)})
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """The percentiles of `Times` only."""
+
+    p50_ms: float | None = _percentile("50")
+    p90_ms: float | None = _percentile("90")
+    p95_ms: float | None = _percentile("95")
+    p99_ms: float | None = _percentile("99")
+    p99_9_ms: float | None = _percentile("99.9")
+    max_ms: float | None = _percentile("100")
+
+
+@dataclass(frozen=True, slots=True)
+class Times(Percentiles):
+    """Statistics of times in milliseconds; all None without samples.
+
+    With infinite samples, percentiles may be infinite, the mean is, and the deviation is None.
+    """
+
+    mean_ms: float | None = None
+    stddev_ms: float | None = None
+
+
+# --- tasks --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    outcome: str
+    kind: str
+    times: int
+    """Outcome, kind as in `events.jsonl`, count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFigures:
+    """One task of one driver in the window. Both scores consist of the 95th percentiles."""
+
+    task: str
+    weight: float = field(metadata=NO_CRITERION)
+    """[The task](tasks.md); its weight, 0 if not scored."""
+    hits: int
+    failed: int
+    """Tasks due in the window with outcome `ok`; those `refused`, `lost` or `timeout`."""
+    service: Times = field(metadata=INLINE)
+    """Service times of the hits."""
+    interval_ms: Bounds | None = None
+    no_interval: NoInterval | None = None
+    """The 95 % interval of `p95_ms` within this run; else [why there is
+    none](../explanation/measurement.md#intervals)."""
+    response: Percentiles = field(metadata=RESPONSE)
+    """Response times, from due time, of all that were due; one that failed or was not done is infinite."""
+    planned: int = field(metadata=OF_PLAN)
+    attempted: int = field(metadata=OF_PLAN)
+    attempted_share: float | None = field(metadata=OF_PLAN)
+    """All due; those without `skipped`; their share."""
+    done: int
+    done_share: float | None = field(metadata=OF_PLAN)
+    failed_share: float | None
+    """Hits and failed; `hits` and `failed`, divided by `planned`."""
+    done_per_s: float | None
+    """`hits` per second of the window; `null` for LOGON and LOGOFF."""
+    refused: int
+    lost: int
+    timeout: int
+    unfinished: int = field(metadata=OF_PLAN)
+    skipped: int = field(metadata=OF_PLAN)
+    generator_failed: int
+    """Counts by [outcome](tasks.md#outcomes)."""
+    failures: Sequence[FailureCount]
+    """Kinds of failure, the most frequent first."""
+
+    @property
+    def windowed(self) -> bool:
+        return self.task not in WITHOUT_WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class InboxFigures:
+    processings: int
+    done: int
+    unfinished: int
+    """Processings due in the window of an Inbox with unread mail; those with every task successful; the others."""
+    took: Times = field(metadata=INLINE)
+    """Times from due to the end of the last task; an unfinished one is infinite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    scored: Sequence[str]
+    without_hits: Sequence[str]
+    not_planned: Sequence[str]
+    few_hits: Sequence[str]
+    """Tasks with a weight and hits; with a weight, due, without a hit; with a weight, never due; scored with fewer
+    than 300 hits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFigures:
+    """The figures of one driver: tasks by descending weight. Times of two drivers are never mixed."""
+
+    score_ms: float | None = field(metadata=OF_PLAN)
+    response_score_ms: float | None = field(metadata=OF_PLAN)
+    score_interval_ms: Bounds | None
+    provisional: bool
+    inbox: InboxFigures | None = field(metadata=OF_PLAN)
+    users: float = field(metadata=NO_CRITERION)
+    covers: Coverage
+    tasks: Sequence[TaskFigures]
+    """For each driver, as those of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFigures:
+    command: str
+    hits: float
+    failed: float
+    """Name; successes; others."""
+    took: Times = field(metadata=INLINE)
+    """Times of the successful ones."""
+
+
+_COUNTS = ("planned", "attempted", "done", "failed", "generator_failed", "unfinished", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Tasks of all drivers together. Shares are of planned tasks, None without any."""
+
+    planned: int = field(metadata=OF_PLAN)
+    """Tasks due in the window, without LOGON and LOGOFF."""
+    attempted: int = field(metadata=OF_PLAN)
+    done: int
+    failed: int
+    """Those that started; ended in success or failure; were refused, lost or timed out."""
+    generator_failed: int
+    """Those in which the generator itself failed: attempted, neither done nor failed. A single one makes the run
+    invalid."""
+    unfinished: int = field(metadata=OF_PLAN)
+    skipped: int = field(metadata=OF_PLAN)
+    """Those still running at the end; those that had not started."""
+    attempted_share: float | None = field(metadata=OF_PLAN)
+    done_share: float | None = field(metadata=OF_PLAN)
+    failed_share: float | None
+    """Those that started, succeeded and failed, divided by `planned`; the first two are `null` in stress mode."""
+
+    @classmethod
+    def of(cls, drivers: Mapping[str, DriverFigures], name: str | None = None, *, stress: bool = False) -> Totals:
+        """Return the totals of the tasks that have a window, or of those with a name."""
+        tasks = [task for driver in drivers.values() for task in driver.tasks]
+        tasks = [task for task in tasks if (task.windowed if name is None else task.task == name)]
+        counts = {name: sum(getattr(task, name) for task in tasks) for name in _COUNTS}
+        planned = counts["planned"]
+        return cls(
+            **counts,
+            attempted_share=counts["attempted"] / planned if planned and not stress else None,
+            done_share=(counts["done"] - counts["failed"]) / planned if planned and not stress else None,
+            failed_share=counts["failed"] / planned if planned else None,
+        )
+
+    @property
+    def hits(self) -> int:
+        return self.done - self.failed
+
+
+# --- load and mail ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    profile_day_s: float = field(metadata=NO_CRITERION)
+    day_s: float = field(metadata=NO_CRITERION)
+    night_s: float = field(metadata=NO_CRITERION)
+    """Lengths of the profiles' day, and of the day and night in the run."""
+    day_shape: tuple[float, ...]
+    window_factor: float = field(metadata=NO_CRITERION)
+    """Weights of a day's parts, empty if flat; the plan's rate of activities in the window divided by its mean over a
+    day."""
+    compression: float = field(metadata=NO_CRITERION)
+    """`profile_day_s` divided by `day_s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLoad:
+    planned: int
+    made: int
+    """Tasks of this name in the plan's window; those that users started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    planned: int = field(metadata=NO_CRITERION)
+    """Tasks in the plan's window, without LOGON, SYNC and LOGOFF."""
+    made: int = field(metadata=NO_CRITERION)
+    """Tasks of the window, without these three, that users started, except failures of the generator. Each task name
+    counts up to 105 % of its plan, rounded down."""
+    share: float | None
+    """`made` divided by `planned`; above 1 if the server delivered more mail than was sent, or if mailboxes were not
+    as planned."""
+    tasks: Mapping[str, TaskLoad] = field(metadata=NO_CRITERION)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Delivery of the messages accepted in a window, counted per recipient."""
+
+    accepted: float
+    """Messages that the server accepted in the window, for each recipient."""
+    delivered: float
+    """Those that reached the mailbox."""
+    found: float
+    """Delivered messages that no waiting session was notified of."""
+    undelivered: float
+    """Those not delivered by the end of the run."""
+    unwatched: float
+    """Accepted messages whose recipient's engine or log is missing, or no longer waited; neither delivered nor
+    undelivered."""
+    early: float
+    earliest_ms: float | None
+    """Messages seen before they were accepted, because of the server or of clocks; they count as 0 ms; the largest
+    such difference, or `null`."""
+    clock_error_ms: float | None
+    """The largest error of a delivery time from two machines' clocks; 0 on one; `null` if not compared."""
+    undelivered_at_end: float
+    """Accepted messages of the whole run that did not arrive by its end."""
+    duplicates: float
+    """In the whole run: copies beyond the first, also of stored messages, and copies in the mailbox of another user."""
+    missing: float | None
+    """In the whole run: stored messages found missing, or without a part or flag ([what must be
+    there](tasks.md#what-must-be-there)); `null` if, without an audit, `unlisted` is above 1 % of what was stored."""
+    unlisted: float
+    """In the whole run: stored messages that their users did not list again before its end; they may be there."""
+    altered: float
+    """In the whole run: messages of which users fetched a text or file that has other bytes than were sent."""
+    left_out: float
+    """In the whole run: copies for senders of lists that they are on, if none got one; they count nowhere else."""
+    took: Times = field(metadata=INLINE)
+    """Times from acceptance until the recipient first saw the message, over `accepted` without `unwatched`; undelivered
+    is infinite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    tasks_per_s: float
+    messages_per_s: float
+    deliveries_per_s: float
+    """Successful tasks; accepted messages, each once; deliveries, for each recipient."""
+    by_task: Mapping[str, float]
+    commands: Mapping[str, float]
+    """Successful tasks by name; successful commands by `IMAP`, `SMTP` and `MAPI`, if there are any."""
+    silent_activities: int
+    """Activities of users who had nothing to do, in the whole run."""
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """Counts of the whole run, from the engines that survived to report them."""
+
+    count: float
+    log_ons: float
+    log_ons_failed: float
+    sessions_lost: float
+    failures: float
+    looks: float
+    listed: float
+    """Companions; log-ons, and those that failed; lost sessions; failures, with the two before; looks for mail; new
+    messages listed."""
+    down_share: float | None
+    """The share of the run without service; `null` if no engine reached the common start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    sessions_lost: float | None
+    """Sessions that broke in the whole run, also those of companions, except those that loadsim ended; `null` if an
+    engine died."""
+    sessions_restored: float | None
+    """Those after which the user was logged on again."""
+    lost_users: float
+    """Users of engines that died, were given up or have no log, and users whom an engine gave up."""
+    users_without_session: float
+    """Users of the other engines without a session at the end of the last day."""
+    down_share: float | None
+    """Share of the window's user-seconds without a session."""
+    companions: Companions | None = field(metadata=NO_CRITERION)
+    """Counts of [companions](programs.md#several-programs-at-once) in the whole run, or `null`."""
+
+
+# --- the generator ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    busy: float | None
+    down: float | None
+    generator: float | None
+    """The 95th percentile of the time by which the window's tasks started late, because of the user, the session,
+    loadsim; `null` in stress mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorFigures:
+    """The figures of the worst engine."""
+
+    lag_p50_ms: float | None
+    lag_p99_ms: float | None
+    lag_max_ms: float | None
+    """The event loop's lag in the window, by a timer of 100 Hz, of the worst engine."""
+    lag_limit_ms: float | None = field(metadata=NO_CRITERION)
+    lateness_limit_ms: float | None = field(metadata=NO_CRITERION)
+    """The limits of `lag_p99_ms` and `lateness_p95_ms.generator`, or `null`."""
+    cpu_share: float | None
+    """The busiest engine's share of a core: the mean of its samples over time."""
+    rss_bytes: float | None
+    open_files: float | None
+    gc_max_ms: float | None
+    clock_steps: float | None
+    """The most memory, files, and longest garbage collection of an engine; how often the wall clock was set."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineHealth:
+    name: str
+    cores: int | None = None
+    cpu_share: float | None = None
+    stolen_share: float | None = None
+    engines_share: float | None = None
+    """The machine; its cores; means of the shares that were busy, stolen, and taken by loadsim's engines."""
+    memory_available_bytes: int | None = None
+    segments_sent: int = 0
+    segments_sent_again: int = 0
+    """The least memory available; sums of TCP segments."""
+    server_here: bool | None = None
+    shares_cpus: bool | None = None
+    pinned: bool = False
+    generator_cores: int | None = None
+    """True if the server under test runs on it; on cores of the generator; if both have separate cores; the most
+    cores that engines may have."""
+    unobserved_s: tuple[tuple[float, float], ...] = ()
+    """Begin and end of each gap above 5 s between its samples while its engines took theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFigures:
+    client: str
+    users: int
+    engines: int
+    lost_users: int
+    """Name; users; engines with a log; lost users."""
+    start_late_ms: float | None = None
+    start_error_ms: float | None = None
+    """Start delay of its last engine by the controller's clock, and its uncertainty; `null` if that clock was not
+    read."""
+    lag_p99_ms: float | None = None
+    cpu_share: float | None = None
+    lateness_p95_ms: float | None = None
+    """As above, of this machine alone."""
+    validity: str = "valid"
+    """By its lost users, its internal failures and the generator's limits only."""
+
+
+# --- probes -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeStatistics:
+    """A figure of a probe over the window, in the figure's unit.
+
+    A probe that fails while the server is overloaded would show only its quiet times after a long gap.
+    """
+
+    samples: int = field(metadata=NO_CRITERION)
+    longest_gap_s: float = field(metadata=NO_CRITERION)
+    """With [probes](probes.md): samples in the window, and the longest time without one."""
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    min: float | None
+    max: float | None
+    """Mean, percentiles and extremes over time; `null` if the gap is too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource of a machine over the window: the figure of a probe that was nearest to full."""
+
+    name: str
+    machine: str | None
+    server_here: bool | None
+    probe: str
+    figure: str
+    """The resource, its machine, if the server is there (`null`: unknown), probe and figure."""
+    mean: float | None
+    p95: float | None
+    """Over the window, as shares of what counts as full."""
+    others_share: float | None = None
+    """The part of the server's cores that [others](probes.md#cores-of-the-server) took, or `null`."""
+
+
+# --- the record ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All figures of a run, without the verdict."""
+
+    run: str | None
+    name: str | None
+    mode: str
+    """The run's ID; the scenario; `canonical` or `stress`."""
+    score_ms: float | None = field(metadata=OF_PLAN)
+    response_score_ms: float | None = field(metadata=OF_PLAN)
+    """Score and response score; `null` with several drivers, in stress mode, and if no scored task has a hit, for the
+    latter if none was due."""
+    score_interval_ms: Bounds | None
+    """The score's 95 % interval within this run, `[from, to]`, if all scored tasks have one; it holds for slow spells
+    with a correlation time of at most a 300th of the window."""
+    provisional: bool
+    """True if a scored task has fewer than 300 hits."""
+    users: float = field(metadata=NO_CRITERION)
+    clients: int = field(metadata=NO_CRITERION)
+    engines: float = field(metadata=NO_CRITERION)
+    window_s: Window
+    """Simulated users, machines, load-generating processes; begin and end of the window."""
+    plan_digest: str | None
+    """SHA-256 of what the users were to do."""
+    server: str | None
+    embedded: bool
+    submission: str | None
+    """The server, true for the embedded one, and `client.submission` (null if no user submits by SMTP)."""
+    day: Day = field(metadata=INLINE)
+    load_equivalent_users: float | None = field(metadata=NO_CRITERION)
+    """Users times 8 h divided by `day_s`, times `window_factor`, times `load.share` if below 1, as a whole number. In
+    tasks only: sessions and mailboxes do not scale. `null` in stress mode."""
+    received_share: float | None = field(metadata=NO_CRITERION)
+    """Mail that users receive in the plan divided by that of the published load; `null` if unknown."""
+    offered_per_s: float | None = field(metadata=OF_PLAN)
+    """Tasks due in the window, per second; `null` in stress mode."""
+    tasks_per_s: float
+    """Those that succeeded, per second."""
+    totals: Totals = field(metadata=INLINE)
+    sessions: Sessions = field(metadata=INLINE)
+    log_ons: float
+    logon_failed_share: float | None
+    """`LOGON` tasks of the whole run; the share that was refused, lost or timed out."""
+    unserved_users: float | None = field(metadata=OF_PLAN)
+    unserved_share: float | None = field(metadata=OF_PLAN)
+    """[Users without usable service](../explanation/verdicts.md#users-without-usable-service), and their larger share
+    of those with scored tasks, or with mail, in three sixtieths of the window or more; `null` in stress mode."""
+    inbox: InboxFigures | None = field(metadata=OF_PLAN)
+    """Processing of Inboxes; `null` with several drivers, in stress mode, and if no Inbox had unread mail."""
+    covers: Coverage | None
+    """Tasks in the score; `null` with several drivers."""
+    tasks: Sequence[TaskFigures]
+    """The score table; empty with several drivers."""
+    by_protocol: Mapping[str, DriverFigures]
+    load: Load | None = field(metadata=OF_PLAN)
+    """[The plan's load](../explanation/measurement.md#the-load-that-was-asked-for) and that made; `null` in
+    stress mode, without the plan's load, and for a window below 20 of its parts, 1,440 a day, that cuts some."""
+    delivery: Delivery
+    lateness_p95_ms: Lateness = field(metadata=OF_PLAN)
+    throughput: Throughput | None = field(metadata=OF_CLOSED_LOOP)
+    """In stress mode, else `null`."""
+    generator: GeneratorFigures
+    machines: Sequence[MachineHealth]
+    """Each watched machine."""
+    per_client: Sequence[ClientFigures]
+    """Each client machine of several."""
+    probes: Mapping[str, Mapping[str, ProbeStatistics]] | None = field(default=None, metadata=OPTIONAL)
+    resources: Sequence[Resource] | None = field(default=None, metadata=OPTIONAL)
+    """With the probe [`host`](probes.md#host): [resources](probes.md#resources), the nearest to saturation first."""
+    commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL | NO_CRITERION)
+    """With `--commands`: commands that started in the window."""
+
+    @property
+    def stress(self) -> bool:
+        """True for a closed loop, which has neither a plan nor a score."""
+        return self.throughput is not None
+
+    @property
+    def generator_counts(self) -> bool:
+        """True if the generator's limits make a run invalid; with the embedded server or a closed loop, they warn."""
+        return not (self.embedded or self.stress)
