@@ -1,11 +1,11 @@
-"""Aggregate the task records of a log in one pass, by driver and task: outcomes, failures, times."""
+"""One pass over the tasks of a log, and what it aggregates by driver and task: outcomes, failures, times."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -46,25 +46,43 @@ class DriverRecords:
     inbox: TaskRecords | None = None
 
 
-def gather(log: TimingLog, window_s: Window) -> dict[str, DriverRecords]:
-    """Return the records that count, by driver.
+class TaskReader(Protocol):
+    """What reads all tasks of a log, piece by piece."""
 
-    A record counts if its due time is in [begin, end). LOGON and LOGOFF always count.
-    """
-    without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
-    no_session = np.array(log.strings) == NO_SESSION
-    found: defaultdict[int, _Driver] = defaultdict(_Driver)
-    for records in log.pieces("tasks"):
-        counted = in_window(records["scheduled_us"], window_s) | without_window[records["task"]]
-        counted &= ~no_session[records["task"]]
+    def add(self, tasks: Columns) -> None: ...
+
+
+def read_tasks(log: TimingLog, *readers: TaskReader) -> None:
+    """Read all tasks once, for several readers."""
+    for tasks in log.pieces("tasks"):
+        for reader in readers:
+            reader.add(tasks)
+
+
+class ByDriver:
+    """Reads the records that count: those due in [begin, end), and all of LOGON and LOGOFF."""
+
+    def __init__(self, log: TimingLog, window_s: Window) -> None:
+        self._log, self._window_s = log, window_s
+        self._without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
+        self._no_session = np.array(log.strings) == NO_SESSION
+        self._drivers: defaultdict[int, _Driver] = defaultdict(_Driver)
+
+    def add(self, tasks: Columns) -> None:
+        counted = in_window(tasks["scheduled_us"], self._window_s) | self._without_window[tasks["task"]]
+        counted &= ~self._no_session[tasks["task"]]
         if counted.any():
-            some = records if counted.all() else records.kept(counted)
+            some = tasks if counted.all() else tasks.kept(counted)
             for (protocol, task), which in _grouped(some, ("protocol", "task")):
-                driver = found[protocol]
+                driver = self._drivers[protocol]
                 driver.users.update(np.unique(some["user"][which]).tolist())
-                driver.tasks[task].add(some, which, window_s)
-    drivers = sorted(found, key=log.strings.__getitem__)
-    return {log.strings[protocol]: found[protocol].closed(log.strings) for protocol in drivers}
+                driver.tasks[task].add(some, which, self._window_s)
+
+    def closed(self) -> dict[str, DriverRecords]:
+        """Return the records by driver, and forget them."""
+        strings = self._log.strings
+        drivers = sorted(self._drivers, key=strings.__getitem__)
+        return {strings[protocol]: self._drivers.pop(protocol).closed(strings) for protocol in drivers}
 
 
 def _grouped(records: Columns, fields: Sequence[str]) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp]]]:

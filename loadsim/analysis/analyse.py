@@ -1,4 +1,9 @@
-"""Measure a run by its log: all figures, and the facts that decide the verdict with them."""
+"""Measure a run by its log: all figures, and the facts that decide the verdict with them.
+
+The tasks of a log are read twice after it was opened: first for drivers and their generator, then for the users who are
+not served, which depends on the criteria, and these may depend on the drivers. Acceptances and arrivals are joined
+once, `WHOLE_RECORDS` of them at a time. Health samples stay in memory.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from loadsim.analysis.aggregate import gather, windowed_hits
+from loadsim.analysis.aggregate import ByDriver, read_tasks, windowed_hits
 from loadsim.analysis.completeness import (
+    DownTime,
     last_sample_s,
     reported_at_least,
     sessions,
@@ -18,20 +24,32 @@ from loadsim.analysis.completeness import (
 from loadsim.analysis.criteria import Limits as Bounds
 from loadsim.analysis.criteria import criteria_of
 from loadsim.analysis.delivery import altered_mail, delivery
-from loadsim.analysis.generator.failures import generator_failures
-from loadsim.analysis.generator.health import EngineHealth, engines_health, machines_health
-from loadsim.analysis.generator.lateness import lateness
+from loadsim.analysis.generator.failures import OwnFailures
+from loadsim.analysis.generator.health import EngineHealth, generator_health
+from loadsim.analysis.generator.lateness import LateTasks
 from loadsim.analysis.generator.limits import worst_engine
 from loadsim.analysis.generator.per_client import client_figures
 from loadsim.analysis.load import load_made, throughput
 from loadsim.analysis.probes.resources import probe_places, ranked_resources
 from loadsim.analysis.probes.statistics import probe_statistics
 from loadsim.analysis.score import driver_figures, fastest_p95_ms
-from loadsim.analysis.unserved import Unserved, unserved
+from loadsim.analysis.unserved import Unserved, UserMail, UserTasks, unserved
 from loadsim.analysis.verdict import Facts
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
-from loadsim.model.figures import Day, DriverFigures, Figures, Lateness, Load, ProbeStatistics, Totals
+from loadsim.model.figures import (
+    ClientFigures,
+    Day,
+    Delivery,
+    DriverFigures,
+    Figures,
+    GeneratorFigures,
+    Lateness,
+    Load,
+    MachineHealth,
+    ProbeStatistics,
+    Totals,
+)
 from loadsim.model.state_checks import Violation
 from loadsim.model.terms import LOGON, STRESS, Window
 from loadsim.scenario.day_shape import factor_of_window
@@ -61,46 +79,78 @@ class Measured(NamedTuple):
     criteria: Mapping[str, Bounds | None]
 
 
+class _Tasks(NamedTuple):
+    """What the first pass over the tasks gave: `unsteady` has the trends of the window."""
+
+    drivers: Mapping[str, DriverFigures]
+    unsteady: Sequence[Finding]
+    late: LateTasks
+    down: DownTime
+    own_failures: OwnFailures
+
+
 def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bounds | None] | None) -> Measured:
     """Measure a run by its criteria, or those given, which may be in a scenario's file.
 
-    Users are served or not by criteria, and criteria are those of the drivers and probes that the log has: these come
-    first. Raises `ConfigError` for criteria whose figures the log does not have.
+    Raises `ConfigError` for criteria whose figures the log does not have.
     """
-    window_s, weights, _ = terms
+    window_s, weights, limits = terms
     header, stress = log.header, log.header.mode == STRESS
 
     # 1. Drivers and probes.
-    drivers, unsteady = _statistics(log, weights, window_s)
+    tasks = _first_pass(log, weights, window_s)
     probes = probe_statistics(log, window_s)
 
     # 2. The criteria, and the users who are not served by them.
     if isinstance(criteria, Path):
-        criteria = criteria_of(criteria, drivers, probes or (), stress)
+        criteria = criteria_of(criteria, tasks.drivers, probes or (), stress)
     wanted = header.criteria if criteria is None else criteria
-    served = None if stress else unserved(log, window_s, weights, wanted)
+    user_tasks, user_mail = UserTasks(log, window_s, weights, wanted), UserMail(window_s, wanted)
+    if not stress:
+        read_tasks(log, user_tasks)
+    mail = delivery(log, window_s, user_mail.add)
+    served = unserved(user_tasks, user_mail, wanted)
 
     # 3. The figures, and the facts.
-    engines = engines_health(log, window_s)
-    figures = _figures(log, terms, drivers, probes, served, engines)
-    facts = _facts(log, engines, unsteady, served, load_unknown=figures.load is None and not stress)
+    engines, machines = generator_health(log, window_s)
+    fastest_ms = fastest_p95_ms(tasks.drivers)
+    generator = worst_engine(engines, limits.generator, fastest_ms)
+    per_client = client_figures(log, engines, tasks.late, tasks.own_failures, limits, fastest_ms)
+    figures = _figures(log, window_s, tasks, probes, served, mail, generator, machines, per_client)
+    facts = _facts(log, tasks, engines, served, figures)
     return Measured(figures, facts, wanted)
+
+
+def _first_pass(log: TimingLog, weights: Mapping[str, float], window_s: Window) -> _Tasks:
+    by_driver, late = ByDriver(log, window_s), LateTasks(log, window_s)
+    down, own_failures = DownTime(log, window_s), OwnFailures(log)
+    read_tasks(log, by_driver, late, down, own_failures)
+    records = by_driver.closed()
+    unsteady = [
+        trend
+        for driver, of_driver in records.items()
+        for trend in trends(windowed_hits(of_driver, weights), window_s, driver if len(records) > 1 else "")
+    ]
+    drivers = {driver: driver_figures(of_driver, weights, window_s) for driver, of_driver in records.items()}
+    return _Tasks(drivers, unsteady, late, down, own_failures)
 
 
 def _figures(
     log: TimingLog,
-    terms: RunTerms,
-    drivers: Mapping[str, DriverFigures],
+    window_s: Window,
+    tasks: _Tasks,
     probes: Mapping[str, Mapping[str, ProbeStatistics]] | None,
     served: Unserved | None,
-    engines: Sequence[EngineHealth],
+    mail: Delivery,
+    generator: GeneratorFigures,
+    machines: Sequence[MachineHealth],
+    per_client: Sequence[ClientFigures],
 ) -> Figures:
     """Return all figures. With only one driver, its figures are also those of the whole run."""
-    header, (window_s, _, limits), stress = log.header, terms, log.header.mode == STRESS
+    header, stress, drivers = log.header, log.header.mode == STRESS, tasks.drivers
     only = next(iter(drivers.values())) if len(drivers) == 1 else None
     totals, log_ons, users = Totals.of(drivers, stress=stress), Totals.of(drivers, LOGON), users_had(log)
     day, load = _day(header, window_s), None if stress else load_made(log, drivers, window_s)
-    mail, fastest_ms = delivery(log, window_s), fastest_p95_ms(drivers)
     return Figures(
         run=log.sources[0].run or None,
         name=header.name,
@@ -123,7 +173,7 @@ def _figures(
         offered_per_s=None if stress else totals.planned / window_s.length_s,
         tasks_per_s=totals.hits / window_s.length_s,
         totals=totals,
-        sessions=sessions(log, window_s, users),
+        sessions=sessions(log, tasks.down.share(users)),
         log_ons=log_ons.planned,
         logon_failed_share=log_ons.failed_share,
         unserved_users=served.users if served else None,
@@ -134,11 +184,11 @@ def _figures(
         by_protocol=drivers,
         load=load,
         delivery=mail,
-        lateness_p95_ms=Lateness(None, None, None) if stress else lateness(log, window_s),
+        lateness_p95_ms=Lateness(None, None, None) if stress else tasks.late.p95_ms(),
         throughput=throughput(log, window_s, drivers, mail) if stress else None,
-        generator=worst_engine(engines, limits.generator, fastest_ms),
-        machines=machines_health(log, window_s),
-        per_client=client_figures(log, window_s, engines, limits, fastest_ms),
+        generator=generator,
+        machines=machines,
+        per_client=per_client,
         probes=probes,
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
@@ -164,44 +214,28 @@ def _load_equivalent(users: int, day: Day, load: Load | None) -> int:
 
 
 def _facts(
-    log: TimingLog,
-    engines: Sequence[EngineHealth],
-    unsteady: Sequence[Finding],
-    served: Unserved | None,
-    load_unknown: bool,
+    log: TimingLog, tasks: _Tasks, engines: Sequence[EngineHealth], served: Unserved | None, figures: Figures
 ) -> Facts:
+    planned = log.header.load_unknown or log.header.planned_load is not None
     return Facts(
         ended_early=any(source.facts.ended == "early" for source in log.sources),
         engines=engines,
         incomplete=incomplete(log),
-        unsteady=unsteady,
+        unsteady=tasks.unsteady,
         aborted_why=_why(source for source in log.sources if source.facts.ended_by == ABORT_ON),
         ended_why=_why(source for source in log.sources if source.facts.ended_by != ABORT_ON),
         unended=not any(source.ended for source in log.sources if source.simulates),
-        load_unknown=load_unknown and (log.header.load_unknown or log.header.planned_load is not None),
+        load_unknown=planned and figures.load is None and not figures.stress,
         sessions_lost=reported_at_least(log, "sessions_lost"),
         unannounced=reported_at_least(log, "unannounced"),
         foreign=reported_at_least(log, "foreign"),
         flags_not_kept=sorted({flag for source in log.sources for flag in source.facts.flags_not_kept or ()}),
-        own_faults=generator_failures(log),
+        own_faults=tasks.own_failures.findings(),
         unserved=served.first if served else (),
         audit=log.audit,
         audited=log.header.audited,
-        broken=[*_broken_rules(log), *altered_mail(log)],
+        broken=[*_broken_rules(log), *altered_mail(log, figures.delivery.altered)],
     )
-
-
-def _statistics(
-    log: TimingLog, weights: Mapping[str, float], window_s: Window
-) -> tuple[Mapping[str, DriverFigures], Sequence[Finding]]:
-    """Return the figures of each driver, by name, and the trends of an unsteady window."""
-    records = gather(log, window_s)
-    unsteady = [
-        trend
-        for driver, of_driver in records.items()
-        for trend in trends(windowed_hits(of_driver, weights), window_s, driver if len(records) > 1 else "")
-    ]
-    return {driver: driver_figures(of_driver, weights, window_s) for driver, of_driver in records.items()}, unsteady
 
 
 def _broken_rules(log: TimingLog) -> list[Finding]:

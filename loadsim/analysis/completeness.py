@@ -9,6 +9,7 @@ import numpy as np
 from loadsim.model.figures import Companions, Sessions
 from loadsim.model.records import NO_SESSION
 from loadsim.model.terms import Window
+from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER
 
@@ -65,13 +66,13 @@ def without_logs(log: TimingLog) -> dict[str, int]:
     return {client: users for client, users in assigned.items() if users > 0}
 
 
-def sessions(log: TimingLog, window_s: Window, users: int) -> Sessions:
+def sessions(log: TimingLog, down_share: float | None) -> Sessions:
     return Sessions(
         sessions_lost=reported_sum(log, "sessions_lost"),
         sessions_restored=reported_sum(log, "sessions_restored"),
         lost_users=lost_users(log),
         users_without_session=sum(source.facts.lost_users or 0 for source in log.sources if source.ended),
-        down_share=_down_share(log, window_s, users),
+        down_share=down_share,
         companions=_companions(log),
     )
 
@@ -90,20 +91,24 @@ def _companions(log: TimingLog) -> Companions | None:
     return Companions(**counts, down_share=total("down_ns") / planned_ns if planned_ns else None)
 
 
-def _down_share(log: TimingLog, window_s: Window, users: int) -> float | None:
-    """Return the share of the window's user-seconds in which a user had no session; None without users.
+class DownTime:
+    """Reads the time of the window in which users had no session.
 
-    A server that is down gets little load, and answers it fast: other figures do not show the outage.
-    `users` are those of the run. A session that was not restored was missing to the end of the window.
+    A server that is down gets little load, and answers it fast: other figures do not show the outage. A session that
+    was not restored was missing to the end of the window.
     """
-    if not users:
-        return None
-    begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
-    is_down = np.array(log.strings) == NO_SESSION
-    down_us = 0
-    for tasks in log.pieces("tasks"):
-        spans = tasks.kept(is_down[tasks["task"]])
-        ended_us = spans["ended_us"]
-        up_us = np.where(ended_us == NEVER, end_us, np.minimum(ended_us, end_us))
-        down_us += int(np.maximum(up_us - np.maximum(spans["scheduled_us"], begin_us), 0).sum())
-    return down_us / (users * (end_us - begin_us))
+
+    def __init__(self, log: TimingLog, window_s: Window) -> None:
+        self._begin_us, self._end_us = (round(at_s * 1_000_000) for at_s in window_s)
+        self._is_down = np.array(log.strings) == NO_SESSION
+        self._down_us = 0
+
+    def add(self, tasks: Columns) -> None:
+        if (down := self._is_down[tasks["task"]]).any():
+            due_us, ended_us = tasks["scheduled_us"][down], tasks["ended_us"][down]
+            up_us = np.where(ended_us == NEVER, self._end_us, np.minimum(ended_us, self._end_us))
+            self._down_us += int(np.maximum(up_us - np.maximum(due_us, self._begin_us), 0).sum())
+
+    def share(self, users: int) -> float | None:
+        """Return the share of the user-seconds of these users; None without users."""
+        return self._down_us / (users * (self._end_us - self._begin_us)) if users else None

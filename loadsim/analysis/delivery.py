@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,12 @@ from loadsim.timinglog.records import EVENT, KINDS, NEVER, Records
 _KEY = np.dtype([("message", "S20"), ("user", ">u4")])
 """Message and recipient."""
 
+FAULTS = ("doubled", "unlisted", "missing", "altered")
+"""The events that state a fault of a stored message."""
 
-def delivery(log: TimingLog, window_s: Window) -> Delivery:
-    """Join acceptances and arrivals by message and recipient, over all engines of the log.
+
+def delivery(log: TimingLog, window_s: Window, *readers: Callable[[Journeys], None]) -> Delivery:
+    """Join acceptances and arrivals by message and recipient, over all engines of the log, also for other readers.
 
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
     its sender has read the acceptance: the delivery time is then 0.
@@ -41,6 +44,8 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     for mails in mails_by_sender(log):
         # 1. Messages that arrived, and those that did not.
         mail = _journeys(log, clock, mails)
+        for read in readers:
+            read(mail)
         inside, arrived = in_window(mail.accepted_us, window_s), mail.arrived_us != NEVER
         delivered, missing = inside & arrived, ~arrived & ~mail.unwatched
         took_us.append((mail.arrived_us - mail.accepted_us)[delivered])
@@ -59,45 +64,44 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     all_us = np.concatenate(took_us)
     early_us = -all_us[all_us < 0]
     undelivered = counts["accepted"] - counts["delivered"] - counts["unwatched"]
-    counts["duplicates"] += _faults(log, "doubled")
-    unlisted = _faults(log, "unlisted") + counts.pop("unlooked")
+    stored, faults = _faults(log)
+    counts["duplicates"] += faults["doubled"]
+    unlisted = faults["unlisted"] + counts.pop("unlooked")
+    known = faults["missing"] or log.audit is not None or unlisted <= MOST_UNKNOWN_SHARE * stored
     return Delivery(
         **counts,
         undelivered=undelivered,
         early=len(early_us),
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
         clock_error_ms=clock_error_us / 1000 if clock.compared else None,
-        missing=_missing(log, unlisted),
+        missing=faults["missing"] if known else None,
         unlisted=unlisted,
-        altered=_faults(log, "altered"),
+        altered=faults["altered"],
         left_out=left_out(log),
         took=times(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
     )
 
 
-def _faults(log: TimingLog, event: str) -> int:
-    """Return the number of messages with this event, each once by user and folder."""
-    found = [mails.kept(mails["event"] == EVENT[event]).records() for mails in log.pieces("mails")]
-    return len({key for mails in found for key in mails[["message", "user", "folder"]].tolist()})
+def _faults(log: TimingLog) -> tuple[int, Counter[str]]:
+    """Return the number of stored messages, and by fault that of messages with it, each once by user and folder."""
+    put, bad = np.isin(EVENTS, ("moved", "copied", "deleted", "saved")), np.isin(EVENTS, FAULTS)
+    stored, found = 0, set[tuple[Any, ...]]()
+    for mails in log.pieces("mails"):
+        stored += int(np.count_nonzero(put[mails["event"]]))
+        found.update(mails.kept(bad[mails["event"]]).records()[["event", "message", "user", "folder"]].tolist())
+    return stored, Counter(EVENTS[event] for event, *_ in found)
 
 
-def _missing(log: TimingLog, unlisted: int) -> int | None:
-    """Return the number of messages found missing; None for none, if users and audit looked at too few."""
-    put = np.isin(EVENTS, ("moved", "copied", "deleted", "saved"))
-    stored = sum(int(np.count_nonzero(put[mails["event"]])) for mails in log.pieces("mails"))
-    return _faults(log, "missing") or (None if log.audit is None and unlisted > MOST_UNKNOWN_SHARE * stored else 0)
-
-
-def altered_mail(log: TimingLog) -> list[Finding]:
+def altered_mail(log: TimingLog, altered: float) -> list[Finding]:
     """Return a finding on the mail of which users saw other bytes than were sent; a warning if the scenario allows it.
 
     It names the first message in the first log.
     """
-    for mails in log.pieces("mails"):
+    for mails in log.pieces("mails") if altered else ():
         for of in mails.kept(mails["event"] == EVENT["altered"]).records()[:1]:
             first = {"message_id": of["message"].decode(), "folder": log.strings[of["folder"]], "user": int(of["user"])}
             severity = Severity.WARNING if Code.MAIL_ALTERED.id in log.header.audit_allow else None
-            return [finding(Code.MAIL_SHOWN_ALTERED, "", severity, messages=_faults(log, "altered"), **first)]
+            return [finding(Code.MAIL_SHOWN_ALTERED, "", severity, messages=altered, **first)]
     return []
 
 

@@ -8,17 +8,19 @@ theorem 1 of W. Hoeffding, J. Am. Stat. Assoc. 58, 1963. KL is the Kullback-Leib
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.criteria import Limits
-from loadsim.analysis.delivery import journeys
+from loadsim.analysis.delivery import Journeys
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.scenario.criteria import SCORED
+from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
@@ -37,8 +39,11 @@ CHANCE = 0.001
 
 MOST_NAMED = 5
 
-_LEAST_SORTED = 1 << 18
-"""Keys that are sorted at once: 2 MiB."""
+_COLUMNS = PARTS + 1
+"""Rounding may place the last microsecond of the window behind its last part."""
+
+_ROW = 3 * _COLUMNS
+"""The counts of a user: of each part all, late and failed ones. They take less memory than sorted keys would."""
 
 _P95 = "response_p95_ms"
 _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
@@ -56,96 +61,107 @@ class Unserved:
     first: tuple[str, ...]
 
 
-def unserved(
-    log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
-) -> Unserved | None:
-    """Count the users without usable service by their scored tasks and mail in the window; None without such tasks."""
-    judged, bad = _judged(_tasks(log, window_s, weights, criteria), _most(criteria.get("failed_share")))
-    if judged is None:
-        return None
-    receiving, waiting = _judged(_mail(log, window_s, 1000 * _most(criteria.get("delivery.p95_ms"))), math.inf)
-    share = max(len(bad) / max(1, len(judged)), len(waiting) / max(1, len(receiving if receiving is not None else ())))
-    found = np.union1d(bad, waiting).tolist()
-    return Unserved(len(found), share, tuple(str(user) for user in found[:MOST_NAMED]))
+class _Shares:
+    """Counts of tasks or messages by user and part of the window: all, late ones and failed ones."""
+
+    def __init__(self, window_s: Window) -> None:
+        self._begin_us, self._length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
+        self.users, self._rows = np.zeros(0, np.int64), np.zeros(0, np.int64)  # in order, and the row of each
+        self._counts = np.zeros(0, np.uint32)
+
+    def count(
+        self, users: NDArray[Any], due_us: NDArray[np.int64], late: NDArray[np.bool_], failed: NDArray[np.bool_]
+    ) -> None:
+        at = self._rows_of(users) * _ROW + (due_us - self._begin_us) * PARTS // self._length_us
+        for place, some in enumerate((at, at[late], at[failed])):
+            np.add.at(self._counts, some + place * _COLUMNS, np.uint32(1))
+
+    def _rows_of(self, users: NDArray[Any]) -> NDArray[np.int64]:
+        places = np.searchsorted(self.users, users)
+        is_new = np.append(self.users, -1)[places] != users
+        if is_new.any():
+            new = np.unique(users[is_new])
+            all_users = np.append(self.users, new)
+            all_rows = np.append(self._rows, np.arange(len(self.users), len(all_users)))
+            order = np.argsort(all_users)
+            self.users, self._rows = all_users[order], all_rows[order]
+            if (length := len(all_users) * _ROW) > len(self._counts):
+                self._counts.resize(length + len(all_users) // 8 * _ROW, refcheck=False)
+            places = np.searchsorted(self.users, users)
+        return self._rows[places]
+
+    def judged(self, failed_most: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the users who can be judged, and those of them who are not served."""
+        counts = self._counts.reshape(-1, 3, _COLUMNS)
+        active, late, failed = (np.zeros(len(self.users)) for _ in range(3))
+        for part in range(_COLUMNS):
+            planned, late_ones, failed_ones = counts[self._rows, :, part].T
+            active += planned > 0
+            late += late_ones / np.maximum(planned, 1)
+            failed += failed_ones / np.maximum(planned, 1)
+        late, failed = late / np.maximum(active, 1), failed / np.maximum(active, 1)
+        judged = active >= LEAST_PARTS
+        bad = _beyond(late, active, LATE_SHARE) | _beyond(failed, active, failed_most)
+        return self.users[judged], self.users[judged & bad]
 
 
-def _judged(
-    pieces: Iterable[NDArray[np.int64]], failed_most: float
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
-    """Return the users who are judged by pieces of keys (None: there are no keys), and those who are not served."""
-    kinds, counts = _counted(pieces)
-    if not len(kinds):
-        return None, kinds
-    parts, planned = _summed(kinds >> 2, counts)
-    late, failed = (_summed(kinds >> 2, counts * (kinds >> bit & 1))[1] / planned for bit in (1, 0))
-    users, active = _summed(parts >> 6, np.ones(len(parts)))
-    late, failed = (_summed(parts >> 6, each)[1] / active for each in (late, failed))
-    judged = active >= LEAST_PARTS
-    bad = _beyond(late, active, LATE_SHARE) | _beyond(failed, active, failed_most)
-    return users[judged], users[judged & bad]
-
-
-def _tasks(
-    log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
-) -> Iterator[NDArray[np.int64]]:
-    """Yield user, part of the window, and two bits for a late and a failed one, of all scored tasks in pieces.
+class UserTasks:
+    """Reads the scored tasks of each user in the window.
 
     A task is late if its response time exceeds the limit of its 95th percentile in `criteria`; without a hit, it is
     infinite. The tasks of a user that fail have the limit of `failed_share`. Tasks in which the generator failed do not
     count.
     """
-    is_scored = np.array([weights.get(name, 0) > 0 and name not in WITHOUT_WINDOW for name in log.strings])
-    begin_us, length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
 
-    def limit_us(pair: int) -> float:
-        protocol, task = (log.strings[number] for number in divmod(pair, 1 << 16))
-        names = (f"by_protocol.{protocol}.tasks.{task}.{_P95}", f"tasks.{task}.{_P95}", f"{SCORED}{_P95}")
-        return 1000 * _most(next((criteria[name] for name in names if name in criteria), None))
+    def __init__(
+        self, log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
+    ) -> None:
+        self._log, self._window_s, self._criteria = log, window_s, criteria
+        self._is_scored = np.array([weights.get(name, 0) > 0 and name not in WITHOUT_WINDOW for name in log.strings])
+        self.shares = _Shares(window_s)
 
-    for piece in log.pieces("tasks"):
-        counted = is_scored[piece["task"]] & in_window(piece["scheduled_us"], window_s)
-        tasks = piece.kept(counted & (piece["outcome"] != OUTCOME[GENERATOR]))
+    def add(self, tasks: Columns) -> None:
+        counted = self._is_scored[tasks["task"]] & in_window(tasks["scheduled_us"], self._window_s)
+        tasks = tasks.kept(counted & (tasks["outcome"] != OUTCOME[GENERATOR]))
         pairs, which = np.unique(tasks["protocol"].astype(np.int64) << 16 | tasks["task"], return_inverse=True)
-        limits_us = np.array([limit_us(pair) for pair in pairs.tolist()])[which]
+        limits_us = np.array([self._limit_us(pair) for pair in pairs.tolist()])[which]
         outcome, took_us = tasks["outcome"], tasks["ended_us"] - tasks["scheduled_us"]
         is_late = np.where(outcome == OUTCOME["ok"], took_us, np.inf) > limits_us
-        part = (tasks["scheduled_us"] - begin_us) * PARTS // length_us
-        yield (tasks["user"].astype(np.int64) << 6 | part) << 2 | is_late << 1 | _IS_FAILURE[outcome]
+        self.shares.count(tasks["user"], tasks["scheduled_us"], is_late, _IS_FAILURE[outcome])
+
+    def _limit_us(self, pair: int) -> float:
+        protocol, task = (self._log.strings[number] for number in divmod(pair, 1 << 16))
+        names = (f"by_protocol.{protocol}.tasks.{task}.{_P95}", f"tasks.{task}.{_P95}", f"{SCORED}{_P95}")
+        return 1000 * _most(next((self._criteria[name] for name in names if name in self._criteria), None))
 
 
-def _mail(log: TimingLog, window_s: Window, limit_us: float) -> Iterator[NDArray[np.int64]]:
-    """Yield keys as `_tasks`, of all messages by recipient: late if they took longer than the limit, or never came."""
-    begin_us, length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
-    for mail in journeys(log):
-        counted = in_window(mail.accepted_us, window_s) & ~mail.unwatched
-        is_late = np.where(mail.arrived_us == NEVER, np.inf, mail.arrived_us - mail.accepted_us) > limit_us
-        part = (mail.accepted_us - begin_us) * PARTS // length_us
-        yield ((mail.recipient << 6 | part) << 2 | is_late.astype(np.int64) << 1)[counted]
+class UserMail:
+    """Reads the mail to each user in the window: late if it took longer than the limit of delivery, or never came."""
+
+    def __init__(self, window_s: Window, criteria: Mapping[str, Limits | None]) -> None:
+        self._window_s, self._limit_us = window_s, 1000 * _most(criteria.get("delivery.p95_ms"))
+        self.shares = _Shares(window_s)
+
+    def add(self, mail: Journeys) -> None:
+        counted = in_window(mail.accepted_us, self._window_s) & ~mail.unwatched
+        took_us = np.where(mail.arrived_us == NEVER, np.inf, mail.arrived_us - mail.accepted_us)[counted]
+        late = took_us > self._limit_us
+        self.shares.count(mail.recipient[counted], mail.accepted_us[counted], late, np.zeros_like(late))
+
+
+def unserved(tasks: UserTasks, mail: UserMail, criteria: Mapping[str, Limits | None]) -> Unserved | None:
+    """Count the users without usable service by their scored tasks and mail in the window; None without such tasks."""
+    if not len(tasks.shares.users):
+        return None
+    judged, bad = tasks.shares.judged(_most(criteria.get("failed_share")))
+    receiving, waiting = mail.shares.judged(math.inf)
+    found = np.union1d(bad, waiting).tolist()
+    share = max(len(bad) / max(1, len(judged)), len(waiting) / max(1, len(receiving)))
+    return Unserved(len(found), share, tuple(str(user) for user in found[:MOST_NAMED]))
 
 
 def _most(limits: Limits | None) -> float:
     return min((most for limit, most in (limits or {}).items() if limit != "min"), default=math.inf)
-
-
-def _counted(pieces: Iterable[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return each key once, and how often it occurs.
-
-    Pieces wait until they are as many as the keys that are known: each is sorted a few times, however many there are.
-    """
-    keys, counts = np.zeros(0, np.int64), np.zeros(0)
-    waiting: list[NDArray[np.int64]] = []
-    for piece in pieces:
-        waiting.append(piece)
-        if (length := sum(map(len, waiting))) >= max(len(keys), _LEAST_SORTED):
-            keys, counts = _summed(np.concatenate([keys, *waiting]), np.append(counts, np.ones(length)))
-            waiting = []
-    return _summed(np.concatenate([keys, *waiting]), np.append(counts, np.ones(sum(map(len, waiting)))))
-
-
-def _summed(keys: NDArray[np.int64], counts: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return each key once, sorted, and the sum of its counts."""
-    distinct, which = np.unique(keys, return_inverse=True)
-    return distinct, np.asarray(np.bincount(which, counts, len(distinct)), np.float64)
 
 
 def _beyond(share: NDArray[np.float64], parts: NDArray[np.float64], allowed: float) -> NDArray[np.bool_]:

@@ -160,7 +160,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
 
     tasks = of_tasks({task for of_driver in planned.values() for task in of_driver})
     scored = [name.removeprefix(SCORED) for name in DEFAULT if name.startswith(SCORED)]
-    rows = {
+    rows: Mapping[str, Tree] = {
         "tasks": {**tasks, "scored": of_task | dict.fromkeys(scored, FIGURE)},
         "by_protocol": {
             driver: _names_of(DriverFigures, hidden, {"tasks": of_tasks(own)}) | dict.fromkeys(SCORES, FIGURE)
@@ -189,7 +189,7 @@ def _names_of(cls: type, hidden: Mapping[str, Any] = {}, rows: Mapping[str, Tree
             continue
         if kind in (int, float):
             names[one.name] = FIGURE
-        elif is_dataclass(kind):
+        elif isinstance(kind, type) and is_dataclass(kind):
             below = _names_of(kind, hidden, rows)
             prefix = one.metadata.get("inline")
             names |= {one.name: below} if prefix is None else {f"{prefix}{name}": below[name] for name in below}

@@ -45,6 +45,11 @@ class Columns:
     def __len__(self) -> int:
         return len(self.stored)
 
+    @property
+    def client(self) -> int:
+        """The number of the client's name."""
+        return self.makers[MAKERS.index("client")]
+
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return a converted column, read-only."""
         if name not in self._made:
@@ -129,7 +134,7 @@ def _bytes_of(path: Path, file: FileIO, group: BlockGroup) -> NDArray[np.uint8]:
     """Return the payloads of a group, which were checked when the log was opened."""
     payloads = np.empty(group.length, np.uint8)
     filled = 0
-    for pieces in _near(group.pieces):
+    for pieces in _near(group.pieces.tolist()):
         begin, end = pieces[0][0], sum(pieces[-1])
         if len(read := os.pread(file.fileno(), end - begin, begin)) < end - begin:
             wanted = f"expected {end - begin} bytes at byte {begin}"
@@ -140,7 +145,7 @@ def _bytes_of(path: Path, file: FileIO, group: BlockGroup) -> NDArray[np.uint8]:
     return payloads
 
 
-def _near(pieces: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+def _near(pieces: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
     """Yield pieces that one read of at most `READ_BYTES` takes, with what is between them; a longer one is alone."""
     first = 0
     for place, (begin, length) in enumerate(pieces):

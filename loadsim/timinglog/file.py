@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
+
 from loadsim.documents.typed import show
 from loadsim.errors import LogError, printable
 from loadsim.files import open_file
@@ -28,13 +31,13 @@ GROUP_RECORDS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class BlockGroup:
-    """Consecutive blocks of one kind of record; `pieces` has the offset and the length of each payload.
+    """Consecutive blocks of one kind of record; `pieces` has the offset and the length of each payload, a row each.
 
-    `length` is that of all payloads.
+    `length` is that of all payloads. A row takes 16 bytes; a tuple would take 120, and a day of an engine has 28,800.
     """
 
     count: int
-    pieces: tuple[tuple[int, int], ...]
+    pieces: NDArray[np.int64]
     length: int
 
 
@@ -173,7 +176,7 @@ class _Indexer:
             check_records(self._kind, payload, self._most)
         except WrongRecord as wrong:
             raise LogError(f"{self._path}: byte {self._blocks[0].begin} or later: {wrong}") from None
-        pieces = tuple((block.begin, len(block.payload)) for block in self._blocks)
+        pieces = np.array([(block.begin, len(block.payload)) for block in self._blocks], np.int64)
         self._groups.append(BlockGroup(self._count, pieces, len(payload)))
         self._blocks, self._count = [], 0
 

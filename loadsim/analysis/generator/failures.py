@@ -12,47 +12,42 @@ from loadsim.errors import SHORTAGES
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.model.records import GENERATOR
+from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
 
 
-def generator_failures(log: TimingLog) -> list[Finding]:
-    """Return the failures of the generator itself in the runs of a log.
+class OwnFailures:
+    """Reads the tasks in which the generator failed, by client and kind of error."""
 
-    They are a shortage if all of them are lacks of files, ports or memory.
-    """
-    kinds = Counter[str]()
-    for (_, kind), times in _in_tasks(log).items():
-        kinds[kind] += times
-    for source in log.sources:
-        kinds.update(source.facts.own_faults or {})
-    given_up = sum(source.facts.users_given_up or 0 for source in log.sources)
-    found = []
-    if kinds:
-        code = Code.SHORTAGE if kinds.keys() <= {*SHORTAGES.values()} else Code.GENERATOR_FAILED
-        found.append(finding(code, times=kinds.total(), kinds=_named(kinds)))
-    if given_up:
-        users = sum(source.users for source in log.sources)
-        found.append(finding(Code.USERS_GIVEN_UP, given_up=given_up, users=users))
-    return found
+    def __init__(self, log: TimingLog) -> None:
+        self._log, self._times = log, Counter[tuple[int, int]]()
 
+    def add(self, tasks: Columns) -> None:
+        if (failed := tasks["outcome"] == OUTCOME[GENERATOR]).any():
+            self._times.update((tasks.client, error) for error in tasks["error"][failed].tolist())
 
-def failing_clients(log: TimingLog) -> set[str]:
-    by_client = ((source.client, source.facts) for source in log.sources)
-    reported = {client for client, facts in by_client if facts.own_faults or facts.users_given_up}
-    return reported | {client for client, _ in _in_tasks(log)}
+    def findings(self) -> list[Finding]:
+        """Return findings on the failures: a shortage if all of them are lacks of files, ports or memory."""
+        kinds = Counter[str]()
+        for (_, error), times in self._times.items():
+            kinds[self._log.strings[error]] += times
+        for source in self._log.sources:
+            kinds.update(source.facts.own_faults or {})
+        given_up = sum(source.facts.users_given_up or 0 for source in self._log.sources)
+        found = []
+        if kinds:
+            code = Code.SHORTAGE if kinds.keys() <= {*SHORTAGES.values()} else Code.GENERATOR_FAILED
+            found.append(finding(code, times=kinds.total(), kinds=_named(kinds)))
+        if given_up:
+            users = sum(source.users for source in self._log.sources)
+            found.append(finding(Code.USERS_GIVEN_UP, given_up=given_up, users=users))
+        return found
 
-
-def _in_tasks(log: TimingLog) -> Counter[tuple[str, str]]:
-    times = Counter[tuple[str, str]]()
-    for tasks in log.pieces("tasks"):
-        failed = tasks["outcome"] == OUTCOME[GENERATOR]
-        if failed.any():
-            makers, errors = tasks["client"][failed].tolist(), tasks["error"][failed].tolist()
-            times.update(
-                (log.strings[client], log.strings[error]) for client, error in zip(makers, errors, strict=True)
-            )
-    return times
+    def clients(self) -> set[str]:
+        by_client = ((source.client, source.facts) for source in self._log.sources)
+        reported = {client for client, facts in by_client if facts.own_faults or facts.users_given_up}
+        return reported | {self._log.strings[client] for client, _ in self._times}
 
 
 def _named(times: Counter[str]) -> tuple[str, ...]:

@@ -55,31 +55,26 @@ class EngineHealth:
     unobserved_s: tuple[tuple[float, float], ...] = ()
 
 
-def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]:
-    """Return the health of every engine, in the order of names."""
+def generator_health(log: TimingLog, window_s: Window) -> tuple[tuple[EngineHealth, ...], tuple[MachineHealth, ...]]:
+    """Return the health of every engine, and of every machine with a log or with gaps in its samples, by name."""
     samples = _samples(log, window_s)
-    return tuple(
+    engines = tuple(
         _engine_health(f"{source.client}.{source.engine}", source, samples[source.maker], window_s)
         for source in log.sources
         if source.simulates
     )
-
-
-def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ...]:
-    """Return the health of every machine with a log, or with engines that took samples, in the order of names."""
-    samples = _samples(log, window_s)
     logs = {source.client: source for source in log.sources if source.observes}
-    engines: dict[str, list[Source]] = {client: [] for client in logs}
+    by_client: dict[str, list[Source]] = {client: [] for client in logs}
     for source in log.sources:
         if source.simulates:
-            engines.setdefault(source.client, []).append(source)
+            by_client.setdefault(source.client, []).append(source)
     found = []
-    for client, own in sorted(engines.items()):
+    for client, own in sorted(by_client.items()):
         machine = logs.get(client)
         of_machine, facts = (samples[machine.maker], machine.facts) if machine else ([], LogFacts())
         by_engine = [samples[engine.maker] for engine in own]
         found.append(_machine_health(client, facts, of_machine, by_engine, window_s))
-    return tuple(one for one in found if one.name in logs or one.unobserved_s)
+    return engines, tuple(one for one in found if one.name in logs or one.unobserved_s)
 
 
 def _gaps(

@@ -1,14 +1,13 @@
-"""The lateness of tasks by cause, over a window."""
+"""The lateness of tasks by cause, and that of each client's generator, over a window."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.aggregate import Growing
 from loadsim.model.figures import Lateness
 from loadsim.model.terms import Window
 from loadsim.statistics.nearest_rank import rank
@@ -22,51 +21,67 @@ LATENESS = ("busy", "down", "generator")
 """The causes of lateness: the user is still busy or the session is down (the server's fault), or the generator."""
 
 
+class LateTasks:
+    """Reads the lateness of the tasks that were due in the window and started."""
+
+    def __init__(self, log: TimingLog, window_s: Window) -> None:
+        most = sum(stream.count for stream in log.streams["tasks"])
+        self._log, self._window_s, self._timed = log, window_s, timed_names(log)
+        self._by_cause = {cause: Upper(most) for cause in LATENESS}
+        self._by_client: defaultdict[int, Upper] = defaultdict(lambda: Upper(most))
+
+    def add(self, tasks: Columns) -> None:
+        inside = in_window(tasks["scheduled_us"], self._window_s)
+        started = self._timed[tasks["task"]] & inside & (tasks["started_us"] != NEVER)
+        for cause, late_s in self._by_cause.items():
+            late_s.add(tasks[f"late_{cause}_s"][started])
+        self._by_client[tasks.client].add(tasks["late_generator_s"][started])
+
+    def p95_ms(self) -> Lateness:
+        return Lateness(**{cause: late_s.p95_ms() for cause, late_s in self._by_cause.items()})
+
+    def of_clients_ms(self) -> dict[str, float | None]:
+        """Return the 95th percentile of the generator's lateness by client; none of clients without tasks."""
+        return {self._log.strings[client]: late_s.p95_ms() for client, late_s in self._by_client.items()}
+
+
+class Upper:
+    """The 95th percentile of at most `most` numbers. Memory holds at most the largest tenth of them."""
+
+    def __init__(self, most: int) -> None:
+        self._room = most - rank(most, 95) + 1
+        self._kept, self._waiting = np.zeros(0, np.float32), list[NDArray[np.float32]]()
+        self._count, self._least = 0, -np.inf
+
+    def add(self, numbers: NDArray[np.float32]) -> None:
+        self._count += len(numbers)
+        self._waiting.append(numbers[numbers > self._least])
+        if sum(map(len, self._waiting)) > self._room:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Keep the largest numbers only."""
+        self._kept = np.concatenate([self._kept, *self._waiting])
+        self._waiting.clear()
+        if (below := len(self._kept) - self._room) > 0:
+            self._kept = np.partition(self._kept, below)[below:].copy()
+            self._least = self._kept[0]
+
+    def p95_ms(self) -> float | None:
+        """Return the nearest-rank percentile of seconds in milliseconds, to the microsecond; None without numbers."""
+        if not self._count:
+            return None
+        self._settle()
+        place = len(self._kept) - 1 - (self._count - rank(self._count, 95))
+        return round(float(np.partition(self._kept, place)[place]) * 1000, 3)
+
+
 def timed_names(log: TimingLog) -> NDArray[np.bool_]:
     """Return a mask of the log's names of planned tasks: others have no due time of their own."""
     return np.asarray(~np.isin(np.array(log.strings), LEFT_OUT))
 
 
-def lateness(log: TimingLog, window_s: Window) -> Lateness:
-    """Return the 95th percentile (ms) of each cause of lateness, over the tasks of the window that started."""
-    late = {cause: Growing(np.float32) for cause in LATENESS}
-    timed = timed_names(log)
-    for tasks in log.pieces("tasks"):
-        started = _started(tasks, timed, window_s)
-        for cause, of_cause in late.items():
-            of_cause.add(tasks[f"late_{cause}_s"][started])
-    return Lateness(**{cause: p95_ms(of_cause) for cause, of_cause in late.items()})
-
-
 def late_at_most(log: TimingLog, most_s: float) -> TimingLog:
     """Return the log with the tasks as if the generator had been late by this time at most."""
-    tasks = [replace(each, most_late_s=most_s) for each in log.streams["tasks"]]
+    tasks = [replace(stream, most_late_s=most_s) for stream in log.streams["tasks"]]
     return replace(log, streams={**log.streams, "tasks": tasks})
-
-
-def lateness_of_clients_ms(log: TimingLog, window_s: Window, clients: Sequence[str]) -> dict[str, float | None]:
-    """Return by client the 95th percentile of the generator's lateness, over the tasks of the window that started."""
-    late = {client: Growing(np.float32) for client in clients}
-    numbers = {name: number for number, name in enumerate(log.strings)}
-    timed = timed_names(log)
-    for tasks in log.pieces("tasks"):
-        started = _started(tasks, timed, window_s)
-        by, late_s = tasks["client"][started], tasks["late_generator_s"][started]
-        for client, of_client in late.items():
-            of_client.add(late_s[by == numbers.get(client, -1)])
-    return {client: p95_ms(of_client) for client, of_client in late.items()}
-
-
-def _started(tasks: Columns, timed: NDArray[np.bool_], window_s: Window) -> NDArray[np.bool_]:
-    return np.asarray(
-        timed[tasks["task"]] & in_window(tasks["scheduled_us"], window_s) & (tasks["started_us"] != NEVER)
-    )
-
-
-def p95_ms(late_s: Growing) -> float | None:
-    """Return the nearest-rank percentile in milliseconds, to the microsecond; None without tasks."""
-    every_s = late_s.taken()
-    if not len(every_s):
-        return None
-    place = rank(len(every_s), 95) - 1
-    return round(float(np.partition(every_s, place)[place]) * 1000, 3)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from loadsim.analysis.clocks.correction import controller_clock
 from loadsim.analysis.completeness import lost_by_source
-from loadsim.analysis.generator.failures import failing_clients
+from loadsim.analysis.generator.failures import OwnFailures
 from loadsim.analysis.generator.health import EngineHealth
-from loadsim.analysis.generator.lateness import lateness_of_clients_ms
+from loadsim.analysis.generator.lateness import LateTasks
 from loadsim.analysis.generator.limits import exceeded
 from loadsim.model.figures import ClientFigures
-from loadsim.model.terms import STRESS, Window
+from loadsim.model.terms import STRESS
 from loadsim.scenario.limits import Limits
 from loadsim.timinglog.reader import TimingLog
 
@@ -26,7 +26,12 @@ def by_number(client: str) -> tuple[list[str | int], str]:
 
 
 def client_figures(
-    log: TimingLog, window_s: Window, engines: Sequence[EngineHealth], limits: Limits, fastest_p95_ms: float | None
+    log: TimingLog,
+    engines: Sequence[EngineHealth],
+    late_tasks: LateTasks,
+    own_failures: OwnFailures,
+    limits: Limits,
+    fastest_p95_ms: float | None,
 ) -> list[ClientFigures]:
     """Return the figures of each client, in the order of names; empty unless the log is of several clients.
 
@@ -41,9 +46,9 @@ def client_figures(
         return []
     lost = list(zip(log.sources, lost_by_source(log), strict=True))
     clocks = controller_clock(log).machines
-    late_ms = lateness_of_clients_ms(log, window_s, names)
+    late_ms = late_tasks.of_clients_ms()
     health = list(zip(makers, engines, strict=True))
-    failing = failing_clients(log)
+    failing = own_failures.clients()
     figures = []
     for name in names:
         # 1. Its users: those assigned to it, or those of its logs if they are more.
@@ -56,7 +61,7 @@ def client_figures(
         start = clocks[name].there(0) if name in clocks else None
         began_late_ms = _most([engine.began_late_ms for engine in own_engines]) or 0.0
         # 3. Its validity.
-        late = generator_counts and bool(exceeded(late_ms[name], own_engines, limits.generator, fastest_p95_ms))
+        late = generator_counts and bool(exceeded(late_ms.get(name), own_engines, limits.generator, fastest_p95_ms))
         too_many = lost_users and lost_users / users > limits.lost_users
         figures.append(
             ClientFigures(
@@ -68,7 +73,7 @@ def client_figures(
                 start_error_ms=round(start.error_ns / 1e6, 3) if start else None,
                 lag_p99_ms=_most([engine.lag_p99_ms for engine in own_engines]),
                 cpu_share=_most([engine.cpu_share for engine in own_engines]),
-                lateness_p95_ms=late_ms[name],
+                lateness_p95_ms=late_ms.get(name),
                 validity="invalid" if late or name in failing or too_many else "degraded" if lost_users else "valid",
             )
         )

@@ -22,7 +22,7 @@ from patience import PATIENCE_S
 from timing_samples import ENDED, HEADER, done, sample_log
 from virtual_runs import NOWHERE, quiet, scenario_of
 
-from loadsim.analysis.generator.health import engines_health, machines_health
+from loadsim.analysis.generator.health import generator_health
 from loadsim.analysis.probes.statistics import probe_facts, probe_statistics
 from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
@@ -353,8 +353,7 @@ def test_the_score_and_the_generators_health_are_those_without_probes(tmp_path: 
     without = sample_log(tmp_path / "a.tlog", tasks, health=machine)
     having = sample_log(tmp_path / "b.tlog", tasks, health=sorted(machine + probe, key=lambda each: each["at_ns"]))
     window = Window(0, 8)
-    assert machines_health(having, window) == machines_health(without, window)
-    assert engines_health(having, window) == engines_health(without, window)
+    assert generator_health(having, window) == generator_health(without, window)
     found = summarise([having], begin_s=0, end_s=8).score
     statistics = found.pop("probes")
     assert found == summarise([without], begin_s=0, end_s=8).score
