@@ -27,9 +27,8 @@ from bench.table import table
 from loadsim.findings.formats import length
 from loadsim.model.figures import NoInterval
 from loadsim.model.terms import Window
-from loadsim.statistics.bins import Hits, bin_of, in_order
+from loadsim.statistics.bins import Hits, bin_of, timed
 from loadsim.statistics.intervals import intervals
-from loadsim.statistics.nearest_rank import percentile
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]
@@ -157,7 +156,7 @@ def simulate(cell: Cell) -> dict[str, Any]:
     for _ in range(cell.windows):
         hits = list(window(random, cell))
         found = intervals(hits, Window(0, cell.window_s))
-        read_ms = {task.task: percentile(task.took_us, 95) / 1000 for task in hits}
+        read_ms = {task.task: task.percentile_us(95) / 1000 for task in hits}
         figures["READ"].append(read_ms["READ"])
         figures["score"].append(_score(read_ms))
         for name, interval in (("READ", found.tasks["READ"]), ("score", found.score)):
@@ -196,7 +195,7 @@ def window(random: np.random.Generator, cell: Cell) -> Iterator[Hits]:
             own = np.exp(task.deviation * random.standard_normal(len(due)))
         took_us = (math.exp(task.log_us) * factor * own).astype(np.int64)
         slot = bin_of((due * 1e6).astype(np.int64), Window(0, cell.window_s))
-        yield Hits(task.name, task.weight, *in_order(took_us, slot))
+        yield Hits(task.name, task.weight, np.sort(timed(took_us, slot)))
 
 
 @cache

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX, WITH_KIND
 from loadsim.model.terms import WITHOUT_WINDOW, Window
-from loadsim.statistics.bins import Hits, bin_of, in_order
+from loadsim.statistics.bins import Hits, bin_of, timed
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
@@ -23,14 +23,13 @@ from loadsim.timinglog.records import OUTCOME
 class TaskRecords:
     """The records of one task; `counts` are by outcome, `failures` by outcome and kind of error.
 
-    `took_us` (from the start) and `waited_us` (from the due time) are the times of hits, each sorted by itself. `slot`
-    belongs to `took_us`: the slot of the window in which each hit was due.
+    `timed` (from the start, see `statistics.bins.Hits`) and `waited_us` (from the due time) are the times of hits, each
+    sorted by itself.
     """
 
     counts: Mapping[str, int]
     failures: Mapping[tuple[str, str], int]
-    took_us: NDArray[Any]
-    slot: NDArray[np.uint16]
+    timed: NDArray[Any]
     waited_us: NDArray[Any]
 
 
@@ -114,7 +113,7 @@ class _Task:
     def __init__(self) -> None:
         self._occurred = np.zeros(len(OUTCOME), np.int64)
         self._failures = Counter[int]()
-        self._took_us, self._waited_us, self._slot = Growing(np.uint32), Growing(np.uint32), Growing(np.uint16)
+        self._timed, self._waited_us = Growing(np.uint32), Growing(np.uint32)
 
     def add(self, records: Columns, which: NDArray[np.intp], window_s: Window) -> None:
         outcome = records["outcome"][which]
@@ -124,20 +123,18 @@ class _Task:
         self._failures.update((outcome[failed].astype(np.int64) << 16 | records["error"][which[failed]]).tolist())
         hits = which[outcome == OUTCOME["ok"]]
         due_us, started_us, ended_us = (records[name][hits] for name in ("scheduled_us", "started_us", "ended_us"))
-        self._took_us.add(compact(ended_us - started_us))
+        self._timed.add(compact(timed(ended_us - started_us, bin_of(due_us, window_s))))
         self._waited_us.add(compact(ended_us - due_us))
-        self._slot.add(bin_of(due_us, window_s))
 
     def closed(self, strings: Sequence[str]) -> TaskRecords:
-        took_us, slot = in_order(self._took_us.taken(), self._slot.taken())
-        waited_us = self._waited_us.taken()
+        all_timed, waited_us = self._timed.taken(), self._waited_us.taken()
+        all_timed.sort()
         waited_us.sort()
         failures = sorted(self._failures.items(), key=lambda one: (-one[1], one[0]))
         return TaskRecords(
             counts={name: int(self._occurred[code]) for name, code in OUTCOME.items()},
             failures={(OUTCOMES[failure >> 16], strings[failure & 0xFFFF]): times for failure, times in failures},
-            took_us=compact(took_us),
-            slot=slot,
+            timed=all_timed,
             waited_us=waited_us,
         )
 
@@ -170,9 +167,9 @@ class Growing:
 
 def windowed_hits(module: DriverRecords, weights: Mapping[str, float]) -> tuple[Hits, ...]:
     return tuple(
-        Hits(task, float(weights.get(task, 0)), records.took_us, records.slot)
+        Hits(task, float(weights.get(task, 0)), records.timed)
         for task, records in sorted(module.tasks.items())
-        if len(records.took_us) and task not in WITHOUT_WINDOW
+        if len(records.timed) and task not in WITHOUT_WINDOW
     )
 
 

@@ -30,6 +30,7 @@ from loadsim.model.figures import (
 )
 from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.statistics.bins import times_in
 from loadsim.statistics.intervals import intervals
 from loadsim.statistics.nearest_rank import percentile
 from loadsim.timinglog.merge import in_window
@@ -95,7 +96,7 @@ def task_figures(
         weight=weight,
         hits=hits,
         failed=failed,
-        service=times(records.took_us),
+        service=times(times_in(records.timed)),
         interval_ms=None if isinstance(interval, NoInterval) else interval,
         no_interval=interval if isinstance(interval, NoInterval) else None,
         response=percentiles(records.waited_us, planned - hits),

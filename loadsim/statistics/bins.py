@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.model.terms import Window
+from loadsim.statistics.nearest_rank import rank
 
 MOST_SLOTS = 500
 LEAST_SLOT_S = 1.0
 """A window has as many slots as it has seconds, at most 500."""
 
 _SLOT_BITS = 9
+_SLOT_MASK = (1 << _SLOT_BITS) - 1
 
 Series = NDArray[np.float64]
 """One figure for each slot of a window."""
@@ -25,12 +27,25 @@ Series = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The hits of a task in a window: their times, sorted, and the slot in which each was due. Weight 0: not scored."""
+    """The hits of a task in a window. Weight 0: not scored.
+
+    `timed` has the time of each (us) and, in its lowest bits, the slot in which it was due, in order of the times.
+    """
 
     task: str
     weight: float
-    took_us: NDArray[Any]
-    slot: NDArray[np.uint16]
+    timed: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.timed)
+
+    def ranked_us(self, rank: int) -> int:
+        """Return the time of this rank, from 1."""
+        return int(self.timed[rank - 1]) >> _SLOT_BITS
+
+    def percentile_us(self, percent: int) -> int:
+        """Return the nearest-rank percentile of the times."""
+        return self.ranked_us(rank(len(self.timed), percent))
 
 
 def bins_in(window_s: Window) -> int:
@@ -45,33 +60,27 @@ def bin_of(due_us: NDArray[np.int64], window_s: Window) -> NDArray[np.uint16]:
     return np.clip(numbers, 0, max(slots - 1, 0)).astype(np.uint16)
 
 
-def in_order(took_us: NDArray[Any], slot: NDArray[np.uint16]) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
-    """Sort hits by their times, with their bins.
-
-    Time and bin share one number: sorting it is several times as fast as sorting an index.
-    """
-    both = took_us.astype(np.int64)
-    both <<= _SLOT_BITS
-    both |= slot
-    both.sort()
-    slots = both.astype(np.uint16)
-    slots &= 2**_SLOT_BITS - 1
-    both >>= _SLOT_BITS
-    return both, slots
+def timed(took_us: NDArray[Any], slot: NDArray[np.uint16]) -> NDArray[np.int64]:
+    """Return each time and its slot in one number: sorting these is several times as fast as sorting an index."""
+    return took_us.astype(np.int64) << _SLOT_BITS | slot
 
 
-def slow_and_all(hits: Hits, slots: int, longer_than_us: float) -> tuple[Series, Series]:
+def times_in(timed: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(timed >> _SLOT_BITS)
+
+
+def slow_and_all(hits: Hits, slots: int, longer_than_us: int) -> tuple[Series, Series]:
     """Return slow and total hit counts per time bin."""
     # The same type avoids a conversion of all times.
-    slow = hits.slot[np.searchsorted(hits.took_us, hits.took_us.dtype.type(longer_than_us), "right") :]
-    return _tally(slow, slots), _tally(hits.slot, slots)
+    last = hits.timed.dtype.type((longer_than_us + 1 << _SLOT_BITS) - 1)
+    return _tally(hits.timed[np.searchsorted(hits.timed, last, "right") :], slots), _tally(hits.timed, slots)
 
 
-def _tally(slot: NDArray[np.uint16], slots: int) -> Series:
+def _tally(timed: NDArray[Any], slots: int) -> Series:
     """Count the hits of each bin, in chunks: numpy widens the numbers that it counts."""
     tally = np.zeros(slots, np.int64)
-    for begin in range(0, len(slot), _AT_ONCE):
-        tally += np.bincount(slot[begin : begin + _AT_ONCE], minlength=slots)
+    for begin in range(0, len(timed), _AT_ONCE):
+        tally += np.bincount(timed[begin : begin + _AT_ONCE] & _SLOT_MASK, minlength=slots)
     return tally.astype(np.float64)
 
 

@@ -25,7 +25,6 @@ from loadsim.model.figures import Bounds, NoInterval
 from loadsim.model.terms import Window
 from loadsim.statistics.bins import Hits, bins_in, excess, slow_and_all
 from loadsim.statistics.comparison import one_critical_t
-from loadsim.statistics.nearest_rank import percentile
 from loadsim.statistics.repeats import LEVEL
 
 BLOCKS = 10
@@ -86,11 +85,11 @@ def intervals(hits: Sequence[Hits], window_s: Window) -> Intervals:
 
 
 def _around(task: Hits, slots: int) -> _Around | NoInterval:
-    hits = len(task.took_us)
+    hits = len(task)
     if hits < LEAST_HITS:
         return NoInterval.FEW_HITS
     # 1. The excess of slow hits in each block.
-    middle_us = percentile(task.took_us, 95)
+    middle_us = task.percentile_us(95)
     slow, everything = slow_and_all(task, slots, middle_us)
     if not everything.reshape(BLOCKS, -1).sum(axis=1).all():
         return NoInterval.EMPTY_BLOCK
@@ -105,7 +104,7 @@ def _around(task: Hits, slots: int) -> _Around | NoInterval:
     low, high = math.floor(hits / (1 + factor / odds)), math.ceil(hits / (1 + 1 / (odds * factor))) + 1
     if low < 1 or high > hits:
         return NoInterval.BEYOND_HITS
-    low_us, high_us = (float(task.took_us[rank - 1]) for rank in (low, high))
+    low_us, high_us = (task.ranked_us(rank) for rank in (low, high))
     return _Around(middle_us / 1000, (low_us / 1000, high_us / 1000), deviations / (size or 1.0))
 
 

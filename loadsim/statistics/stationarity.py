@@ -22,7 +22,6 @@ from loadsim.findings.finding import Finding, finding
 from loadsim.model.terms import Window
 from loadsim.statistics.bins import Hits, Series, bins_in, excess, slow_and_all
 from loadsim.statistics.comparison import one_critical_t
-from loadsim.statistics.nearest_rank import percentile
 
 FALSE_ALARMS = 0.01
 """About this share of steady windows is called unsteady, a quarter by each of the four tests. It doubles for times
@@ -55,7 +54,7 @@ def trends(hits: Sequence[Hits], window_s: Window, driver: str = "") -> tuple[Fi
     """
     slots = bins_in(window_s)
     scored = [task for task in hits if task.weight > 0] or list(hits)
-    many = sum(len(task.took_us) for task in scored)
+    many = sum(len(task) for task in scored)
     looked_at = [percent for percent in _FIGURES if many * (100 - percent) >= 100 * LEAST_SLOW]
     if slots < LEAST_SLOTS:
         return ()
@@ -80,8 +79,8 @@ def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, 
     """Return the weighted sums over all tasks: the excess of slow hits, the slow hits, and all hits."""
     total = np.zeros((3, slots))
     for task in tasks:
-        slow, everything = slow_and_all(task, slots, percentile(task.took_us, percent))
-        total += (task.weight or 1.0) / len(task.took_us) * np.stack([excess(slow, everything), slow, everything])
+        slow, everything = slow_and_all(task, slots, task.percentile_us(percent))
+        total += (task.weight or 1.0) / len(task) * np.stack([excess(slow, everything), slow, everything])
     return total[0], total[1], total[2]
 
 

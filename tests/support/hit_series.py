@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.model.terms import Window
-from loadsim.statistics.bins import Hits, bin_of, in_order
+from loadsim.statistics.bins import Hits, bin_of, timed
 
 
 def hits_of(task: str, weight: float, due_us: NDArray[np.int64], took_us: NDArray[np.int64], window_s: Window) -> Hits:
     """The hits of a task, as the records of a window would give them."""
-    return Hits(task, weight, *in_order(took_us, bin_of(due_us, window_s)))
+    return Hits(task, weight, np.sort(timed(took_us, bin_of(due_us, window_s))))
 
 
 def autoregressive(random: np.random.Generator, length: int, correlation: float) -> NDArray[np.float64]:

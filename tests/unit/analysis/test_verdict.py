@@ -49,14 +49,8 @@ MISSED = Result("delivery.undelivered_at_end", {"max": 0}, 1)
 
 
 def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **counts: int) -> TaskFigures:
-    filled, none = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts), np.zeros(0)
-    found = task_figures(
-        name,
-        weight,
-        TaskRecords(filled, {}, none, none.astype(np.uint16), none),
-        Window(0, 300),
-        NoInterval.SHORT_WINDOW,
-    )
+    filled, none = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts), np.zeros(0, np.int64)
+    found = task_figures(name, weight, TaskRecords(filled, {}, none, none), Window(0, 300), NoInterval.SHORT_WINDOW)
     return replace(found, service=Times(p95_ms=p95_ms))
 
 

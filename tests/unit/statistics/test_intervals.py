@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from bench.coverage import MOODS, SERVICES, Cell, Mood, simulate
 from loadsim.model.figures import Bounds, NoInterval
 from loadsim.model.terms import Window
-from loadsim.statistics.bins import Hits, bin_of, bins_in, excess, in_order, slow_and_all
+from loadsim.statistics.bins import Hits, bin_of, bins_in, excess, slow_and_all, timed, times_in
 from loadsim.statistics.comparison import one_critical_t
 from loadsim.statistics.intervals import BLOCKS, WIDENING, Intervals, intervals
-from loadsim.statistics.nearest_rank import percentile
 
 SIMULATED = 100
 WINDOW_S = 3600
@@ -61,7 +60,7 @@ def test_intervals_are_no_longer_than_they_must_be() -> None:
         read = simulated(random, WINDOW_S, 9000, np.zeros(WINDOW_S), 0.8)
         found = intervals([read], Window(0, WINDOW_S)).tasks["READ"]
         if not isinstance(found, NoInterval):
-            assert found[0] <= percentile(read.took_us, 95) / 1000 <= found[1]
+            assert found[0] <= read.percentile_us(95) / 1000 <= found[1]
             widths.append(width(found))
     truth_ms = math.exp(9 + P95 * 0.8) / 1000
     density = math.exp(-P95 * P95 / 2) / math.sqrt(2 * math.pi) / (0.8 * truth_ms)
@@ -73,7 +72,7 @@ def test_records_taken_for_independent_would_promise_too_much() -> None:
     """Without the order in time of the same moods, an interval is less than half as long."""
     random = np.random.default_rng(9)
     read = simulated(random, WINDOW_S, 18_000, 0.5 * autoregressive(random, WINDOW_S, 0.974), 0.8)
-    shuffled = Hits("READ", 10, read.took_us, random.permutation(read.slot))
+    shuffled = Hits("READ", 10, np.sort(timed(times_in(read.timed), random.permutation(read.timed % 512))))
     blocks, records = (intervals([hits], Window(0, WINDOW_S)).score for hits in (read, shuffled))
     assert 2 * width(records) < width(blocks)
 
@@ -105,10 +104,10 @@ def test_tasks_that_are_slow_together_have_an_uncertain_score() -> None:
 
     def task(name: str) -> Hits:
         found = simulated(random, WINDOW_S, 18_000, 0.5 * autoregressive(random, WINDOW_S, 0.946), 0.8)
-        return Hits(name, 10, found.took_us, found.slot)
+        return Hits(name, 10, found.timed)
 
     read, other = task("READ"), task("SEND")
-    twin = intervals([read, Hits("SEND", 10, read.took_us, read.slot)], Window(0, WINDOW_S))
+    twin = intervals([read, Hits("SEND", 10, read.timed)], Window(0, WINDOW_S))
     assert twin.score == pytest.approx(twin.tasks["READ"])
     stranger = intervals([read, other], Window(0, WINDOW_S))
     assert width(stranger.score) < 0.9 * (width(stranger.tasks["READ"]) + width(stranger.tasks["SEND"])) / 2
@@ -192,9 +191,9 @@ def test_a_window_has_a_slot_for_each_second(window_s: Window, slots: int) -> No
 )
 def test_slow_hits_are_counted_slot_by_slot(hits: list[tuple[int, int]], longer_than_us: int) -> None:
     """Sorted by what they took, with their slots; and what is more than their share adds up to nothing."""
-    took_us, slot = in_order(np.array([took for took, _ in hits]), np.array([at for _, at in hits], np.uint16))
-    assert list(zip(took_us.tolist(), slot.tolist(), strict=True)) == sorted(hits)
-    slow, everything = slow_and_all(Hits("READ", 1, took_us, slot), 10, longer_than_us)
+    both = np.sort(timed(np.array([took for took, _ in hits]), np.array([at for _, at in hits], np.uint16)))
+    assert times_in(both).tolist() == sorted(took for took, _ in hits)
+    slow, everything = slow_and_all(Hits("READ", 1, both), 10, longer_than_us)
     assert slow.tolist() == [sum(at == one and took > longer_than_us for took, at in hits) for one in range(10)]
     assert everything.tolist() == [sum(at == one for _, at in hits) for one in range(10)]
     assert abs(excess(slow, everything).sum()) < 1e-6

@@ -72,7 +72,7 @@ def test_only_tasks_with_a_weight_are_looked_at() -> None:
     """Unless none has one: then all."""
     random = np.random.default_rng(14)
     read, sync = task(random, STEADY), task(random, RISING)
-    unscored = Hits("SYNC", 0, sync.took_us, sync.slot)
+    unscored = Hits("SYNC", 0, sync.timed)
     assert not trends([read, unscored], Window(0, LENGTH_S))
     assert trends([unscored], Window(0, LENGTH_S))
 
