@@ -46,7 +46,7 @@ class DriverRecords:
 
 
 class TaskReader(Protocol):
-    """What reads all tasks of a log, piece by piece."""
+    """A reader of all tasks of a log, piece by piece."""
 
     def add(self, tasks: Columns) -> None: ...
 

@@ -80,7 +80,7 @@ class Measured(NamedTuple):
 
 
 class _Tasks(NamedTuple):
-    """What the first pass over the tasks gave: `unsteady` has the trends of the window."""
+    """Results of the first pass over the tasks; `unsteady` has the trends of the window."""
 
     drivers: Mapping[str, DriverFigures]
     unsteady: Sequence[Finding]
