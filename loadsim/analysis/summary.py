@@ -18,8 +18,7 @@ from loadsim.analysis.criteria import (
     switched_off,
 )
 from loadsim.analysis.generator.lateness import late_at_most
-from loadsim.analysis.monitors import monitor_findings
-from loadsim.analysis.reasons import with_probe_reasons
+from loadsim.analysis.reasons import monitor_findings, with_probe_reasons
 from loadsim.analysis.score import FEW_HITS, command_statistics
 from loadsim.analysis.verdict import judge, limits_of, relaxed_limits
 from loadsim.documents.json_values import to_json

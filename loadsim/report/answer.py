@@ -16,13 +16,13 @@ from loadsim.report.answer_facts import brief_facts, further_facts
 from loadsim.report.answer_tables import (
     clients_table,
     command_table,
+    criteria_tables,
     due_table,
     facts_table,
     score_table,
     scores_of,
     stress_table,
 )
-from loadsim.report.criteria import criteria_tables
 from loadsim.report.document import Block, Document, Item, Listing, Section, item_of
 from loadsim.report.resources import NO_PROOF, resource_table
 

@@ -61,6 +61,7 @@ from loadsim.report.charts import drawn
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Listing, Panel, Section, Table
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
+from loadsim.report.one_run import mail_blocks
 from loadsim.report.text import to_text
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -749,3 +750,25 @@ def test_a_run_outlives_its_report(tmp_path: Path) -> None:
     run = write_two_clients(tmp_path / "run")
     assert report_on(run) == (True, f"Report: {run / 'report.html'}")
     assert (run / "report.html").exists()
+
+
+def test_the_table_counts_messages_and_copies(tmp_path: Path) -> None:
+    """Messages by their due time, copies by their acceptance, in sight at any time, announced or found by polling."""
+    write_sample(
+        tmp_path / "run" / "a.tlog",
+        [done("SEND", 100, 50), done("REPLY", 500, 100), skipped("FORWARD", 900), done("READ", 500, 1)],
+        [
+            event("accepted", "n1.0", 2, 150),
+            event("accepted", "n1.0", 256, 150),
+            event("seen", "n1.0", 2, 200),
+            event("found", "n1.0", 256, 1500),
+            event("accepted", "rnnnn", 3, 600),
+            event("accepted", "n1.1", 2, 1001),  # after the window
+            event("seen", "n1.1", 2, 1002),
+        ],
+        header={"window_s": [0.0, 1.0], "duration_s": 2.0},
+    )
+    run = read_run(str(tmp_path / "run"))
+    table, *_ = mail_blocks(run, bins_of(run.log))
+    assert isinstance(table, Table)
+    assert [number for _, number in table.rows] == [3, 2, 0, 1, 3, 2, 1, 0, 1, 0, 1]

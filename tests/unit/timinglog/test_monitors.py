@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import ENDED, HEADER, START_NS, done, write_sample
 
-from loadsim.analysis.monitors import monitor_findings
+from loadsim.analysis.reasons import monitor_findings
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cluster.collect import check_run

@@ -11,7 +11,7 @@ from timing_samples import done, sample_log
 from loadsim.analysis.criteria import Result, missed_criteria
 from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
-from loadsim.report.criteria import criteria_tables
+from loadsim.report.answer_tables import criteria_tables
 from loadsim.report.document import MET
 from loadsim.report.markdown import to_markdown
 
