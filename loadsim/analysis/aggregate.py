@@ -1,4 +1,4 @@
-"""One pass over the tasks of a log, and what it aggregates by driver and task: outcomes, failures, times."""
+"""One pass over the tasks of a log, and the outcomes, failures and times by driver and task."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from loadsim.timinglog.records import OUTCOME
 
 @dataclass(frozen=True, slots=True)
 class TaskRecords:
-    """The records of one task; `counts` are by outcome, `failures` by outcome and kind of error.
+    """The records of one task, with `counts` by outcome, and `failures` by outcome and kind of error.
 
-    `timed` (from the start, see `statistics.bins.Hits`) and `waited_us` (from the due time) are the times of hits, each
-    sorted by itself.
+    `timed` has the service times of the hits (see `statistics.bins.Hits`), `waited_us` their response times. Each is
+    sorted independently.
     """
 
     counts: Mapping[str, int]
@@ -35,9 +35,9 @@ class TaskRecords:
 
 @dataclass(frozen=True, slots=True)
 class DriverRecords:
-    """The records of one driver by task. `users` counts the users with any record.
+    """The records of one driver by task. `users` is the number of users with at least one record.
 
-    `inbox` has the processings of an Inbox, each of which spans several tasks; None without any.
+    `inbox` has one record for each processing of an Inbox, which spans several tasks; None if there were none.
     """
 
     users: int
@@ -46,20 +46,20 @@ class DriverRecords:
 
 
 class TaskReader(Protocol):
-    """A reader of all tasks of a log, piece by piece."""
+    """A consumer of all tasks of a log, piece by piece."""
 
     def add(self, tasks: Columns) -> None: ...
 
 
 def read_tasks(log: TimingLog, *readers: TaskReader) -> None:
-    """Read all tasks once, for several readers."""
+    """Read all tasks once, and pass them to each reader."""
     for tasks in log.pieces("tasks"):
         for reader in readers:
             reader.add(tasks)
 
 
 class ByDriver:
-    """Reads the records that count: those due in [begin, end), and all of LOGON and LOGOFF."""
+    """Collects the records that count: those due in [begin, end), and all of LOGON and LOGOFF."""
 
     def __init__(self, log: TimingLog, window_s: Window) -> None:
         self._log, self._window_s = log, window_s
@@ -78,14 +78,14 @@ class ByDriver:
                 driver.tasks[task].add(some, which, self._window_s)
 
     def closed(self) -> dict[str, DriverRecords]:
-        """Return the records by driver, and forget them."""
+        """Return the records by driver, and release them here."""
         strings = self._log.strings
         drivers = sorted(self._drivers, key=strings.__getitem__)
         return {strings[protocol]: self._drivers.pop(protocol).closed(strings) for protocol in drivers}
 
 
 def _grouped(records: Columns, fields: Sequence[str]) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp]]]:
-    """Yield the values of fields that at least one record has, and the places of the records with them."""
+    """Yield each combination of field values that occurs, with the indices of its records."""
     numbers = [records[field] for field in fields]
     order = np.lexsort([number for number in reversed(numbers) if (number != number[0]).any()] or numbers[:1])
     differ = np.logical_or.reduce([np.diff(number[order]) != 0 for number in numbers])
@@ -94,7 +94,7 @@ def _grouped(records: Columns, fields: Sequence[str]) -> Iterator[tuple[tuple[in
 
 
 _IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)
-"""True at the numbers of the outcomes that are failures."""
+"""True at the codes of outcomes that are failures."""
 
 
 class _Driver:
@@ -103,7 +103,7 @@ class _Driver:
         self.users: set[int] = set()
 
     def closed(self, strings: Sequence[str]) -> DriverRecords:
-        """Return all records. Each task is freed in turn, so that memory holds none twice."""
+        """Return all records, and free each task in turn: memory never holds one twice."""
         tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
         inbox = tasks.pop(PROCESS_INBOX, None)
         return DriverRecords(len(self.users), tasks, inbox)
@@ -140,9 +140,9 @@ class _Task:
 
 
 class Growing:
-    """An array that grows at its end, with at most an eighth of its memory unused. Wider numbers widen all of them.
+    """An array that grows at its end, with at most an eighth of its memory unused. A wider number widens them all.
 
-    A list of arrays that is concatenated later would need twice as much memory.
+    Concatenating a list of arrays at the end would need twice the memory.
     """
 
     def __init__(self, kind: DTypeLike) -> None:
@@ -158,22 +158,22 @@ class Growing:
         self._numbers[begin : self._length] = numbers
 
     def taken(self) -> NDArray[Any]:
-        """Return all numbers, and leave this array empty."""
+        """Return all numbers, and empty this array."""
         numbers, self._numbers = self._numbers, self._numbers[:0].copy()
         numbers.resize(self._length, refcheck=False)
         self._length = 0
         return numbers
 
 
-def windowed_hits(module: DriverRecords, weights: Mapping[str, float]) -> tuple[Hits, ...]:
+def windowed_hits(driver: DriverRecords, weights: Mapping[str, float]) -> tuple[Hits, ...]:
     return tuple(
         Hits(task, float(weights.get(task, 0)), records.timed)
-        for task, records in sorted(module.tasks.items())
+        for task, records in sorted(driver.tasks.items())
         if len(records.timed) and task not in WITHOUT_WINDOW
     )
 
 
 def compact(times_us: NDArray[Any]) -> NDArray[Any]:
-    """Return the times as 32-bit numbers if they fit, which is below 71 minutes."""
+    """Return the numbers in 32 bits if they fit; times do below 71 minutes."""
     fit = not len(times_us) or (times_us.min() >= 0 and times_us.max() <= np.iinfo(np.uint32).max)
     return times_us.astype(np.uint32) if fit else times_us

@@ -1,8 +1,8 @@
-"""Measure a run by its log: all figures, and the facts that decide the verdict with them.
+"""Measure a run by its log: compute all figures, and the further facts that the verdict needs.
 
-The tasks of a log are read twice after it was opened: first for drivers and their generator, then for the users who are
-not served, which depends on the criteria, and these may depend on the drivers. Acceptances and arrivals are joined
-once, `WHOLE_RECORDS` of them at a time. Health samples stay in memory.
+Opening a log checks it in one pass. Its tasks are then read twice: first for the drivers and the generator, then for
+the users without usable service. The second pass needs the criteria, which may depend on the drivers. Mail is joined
+once, at most `WHOLE_RECORDS` records at a time. Health samples stay in memory.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ from loadsim.timinglog.header import LogHeader
 from loadsim.timinglog.reader import Source, TimingLog
 
 FULL_DAY_S = 28_800.0
-"""The length of the day to which load-equivalents refer: 8 hours, as in the canonical profiles."""
+"""The length of the day in load-equivalents: 8 hours, as in the canonical profiles."""
 
 
 class RunTerms(NamedTuple):
-    """The terms by which a run is measured; tasks without a weight are not scored."""
+    """The window, weights and limits that measure a run; tasks without a weight are not scored."""
 
     window_s: Window
     weights: Mapping[str, float]
@@ -72,7 +72,7 @@ class RunTerms(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The figures of a run, the facts that decide with them, and all criteria; None is off."""
+    """The figures of a run, further facts for the verdict, and all criteria; None is off."""
 
     figures: Figures
     facts: Facts
@@ -80,7 +80,7 @@ class Measured(NamedTuple):
 
 
 class _Tasks(NamedTuple):
-    """Results of the first pass over the tasks; `unsteady` has the trends of the window."""
+    """Results of the first pass over the tasks; `unsteady` has the trends in the window."""
 
     drivers: Mapping[str, DriverFigures]
     unsteady: Sequence[Finding]
@@ -90,9 +90,9 @@ class _Tasks(NamedTuple):
 
 
 def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bounds | None] | None) -> Measured:
-    """Measure a run by its criteria, or those given, which may be in a scenario's file.
+    """Measure a run by its own criteria, or by the given ones, possibly those of a scenario file.
 
-    Raises `ConfigError` for criteria whose figures the log does not have.
+    Raises `ConfigError` for criteria on figures that the log does not have.
     """
     window_s, weights, limits = terms
     header, stress = log.header, log.header.mode == STRESS
@@ -101,7 +101,7 @@ def measure(log: TimingLog, terms: RunTerms, criteria: Path | Mapping[str, Bound
     tasks = _first_pass(log, weights, window_s)
     probes = probe_statistics(log, window_s)
 
-    # 2. The criteria, and the users who are not served by them.
+    # 2. The criteria, and the users whom the server did not serve accordingly.
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, tasks.drivers, probes or (), stress)
     wanted = header.criteria if criteria is None else criteria
@@ -146,7 +146,7 @@ def _figures(
     machines: Sequence[MachineHealth],
     per_client: Sequence[ClientFigures],
 ) -> Figures:
-    """Return all figures. With only one driver, its figures are also those of the whole run."""
+    """Return all figures. Those of a single driver are also those of the run."""
     header, stress, drivers = log.header, log.header.mode == STRESS, tasks.drivers
     only = next(iter(drivers.values())) if len(drivers) == 1 else None
     totals, log_ons, users = Totals.of(drivers, stress=stress), Totals.of(drivers, LOGON), users_had(log)
@@ -239,21 +239,22 @@ def _facts(
 
 
 def _broken_rules(log: TimingLog) -> list[Finding]:
-    """Return a finding for each rule that a server has broken, with the first violation in the first log."""
-    found: dict[str, Violation] = {}
+    """Return a finding for each rule that the server broke, with the first violation in the first log."""
+    by_rule: dict[str, Violation] = {}
     for source in log.sources:
-        for one in source.facts.state_checks.violations if source.facts.state_checks else ():
-            found[one.rule] = found[one.rule].joined(one) if one.rule in found else one
-    return [one.finding for one in found.values()]
+        for violation in source.facts.state_checks.violations if source.facts.state_checks else ():
+            earlier = by_rule.get(violation.rule)
+            by_rule[violation.rule] = earlier.joined(violation) if earlier else violation
+    return [violation.finding for violation in by_rule.values()]
 
 
 def _why(sources: Iterable[Source]) -> str | None:
-    found = [why for source in sources if (why := source.facts.ended_why)]
-    return "; ".join(dict.fromkeys(found)) or None
+    whys = [why for source in sources if (why := source.facts.ended_why)]
+    return "; ".join(dict.fromkeys(whys)) or None
 
 
 def incomplete(log: TimingLog) -> list[Finding]:
-    """Return a finding for each log that is damaged, has no end or is missing."""
+    """Return a finding for each log that is damaged, incomplete or missing."""
     present, had = users_present(log), users_had(log)
     found = [finding(Code.LOG_DAMAGED, damage=damage) for damage in log.damages]
     found += [
@@ -268,7 +269,7 @@ def incomplete(log: TimingLog) -> list[Finding]:
 
 
 def _no_end(source: Source, last_s: float | None) -> Finding:
-    """Return that a log has no end, with the time of the last sample of its engine."""
+    """Return the finding on a log without an end, with the time of its engine's last sample."""
     name = f"{source.client}.{source.engine}"
     if source.facts.given_up_why is not None:
         return finding(Code.ENGINE_GIVEN_UP, name, last_s=last_s, why=source.facts.given_up_why, users=source.users)

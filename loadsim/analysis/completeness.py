@@ -1,4 +1,4 @@
-"""Completeness of logs and of sessions: the users of a run, those in its logs, the lost ones, and their sessions."""
+"""Completeness of logs and sessions: the users of a run, users in its logs, lost users, and lost sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadsim.timinglog.records import NEVER
 
 
 def users_had(log: TimingLog) -> int:
-    """Return the number of users of a run by its scenario; at least those of its logs."""
+    """Return the number of users in the scenario, or in the logs if they have more."""
     return max(log.header.users, users_present(log))
 
 
@@ -24,32 +24,32 @@ def users_present(log: TimingLog) -> int:
 
 
 def lost_users(log: TimingLog) -> int:
-    """Return the number of users of the run that the generator lost.
+    """Return the number of users that the generator lost.
 
-    These are the users of engines whose log is missing or has no end, and users that an engine gave up. The server can
-    also leave users without a session: see `Sessions`.
+    These are users of engines whose log is missing or has no end, and users that an engine gave up. Users whom the
+    server left without a session are not among them: see `Sessions`.
     """
     return users_had(log) - users_present(log) + sum(lost_by_source(log))
 
 
 def lost_by_source(log: TimingLog) -> list[int]:
-    """Return the number of lost users of each of the log's sources, in their order."""
+    """Return the number of lost users of each source, in the log's order."""
     return [source.facts.users_given_up or 0 if source.ended else source.users for source in log.sources]
 
 
 def reported_sum(log: TimingLog, fact: str) -> int | None:
-    """Return the sum of a fact that engines report at their end; None if one is missing."""
+    """Return the sum of a fact that engines report at their end; None if an engine did not."""
     reported = [getattr(source.facts, fact) for source in log.sources if source.simulates]
     return None if None in reported else sum(reported)
 
 
 def reported_at_least(log: TimingLog, fact: str) -> int:
-    """Return the sum of a fact over the engines that survived to report it."""
+    """Return the sum of a fact over the engines that reported it."""
     return sum(getattr(source.facts, fact) or 0 for source in log.sources if source.simulates)
 
 
 def last_sample_s(log: TimingLog) -> list[float | None]:
-    """Return the time of the last health sample of each source, in their order; None without one in the run."""
+    """Return the time of each source's last health sample, in the log's order; None without one in the run."""
     last: dict[tuple[str, ...], float] = {}
     for sample in log.health:
         if sample.get("at_s") is not None:
@@ -58,7 +58,7 @@ def last_sample_s(log: TimingLog) -> list[float | None]:
 
 
 def without_logs(log: TimingLog) -> dict[str, int]:
-    """Return the number of users without logs by client, for the clients that have any."""
+    """Return the number of users without a log, for each client that has any."""
     assigned = {one.client: one.users for one in log.header.machines}
     for source in log.sources:
         if source.client in assigned:
@@ -78,7 +78,7 @@ def sessions(log: TimingLog, down_share: float | None) -> Sessions:
 
 
 def _companions(log: TimingLog) -> Companions | None:
-    """Return the sums over all engines that reported companions; None without one."""
+    """Return the sums over all engines that reported companions; None if no engine did."""
     reported = [source.facts.companions for source in log.sources if source.facts.companions]
     if not reported:
         return None
@@ -92,10 +92,10 @@ def _companions(log: TimingLog) -> Companions | None:
 
 
 class DownTime:
-    """Reads the time of the window in which users had no session.
+    """Adds up the time in the window that users spent without a session.
 
     A server that is down gets little load, and answers it fast: other figures do not show the outage. A session that
-    was not restored was missing to the end of the window.
+    was never restored counts as missing until the end of the window.
     """
 
     def __init__(self, log: TimingLog, window_s: Window) -> None:
@@ -110,5 +110,5 @@ class DownTime:
             self._down_us += int(np.maximum(up_us - np.maximum(due_us, self._begin_us), 0).sum())
 
     def share(self, users: int) -> float | None:
-        """Return the share of the user-seconds of these users; None without users."""
+        """Return the share of all user-seconds in the window; None without users."""
         return self._down_us / (users * (self._end_us - self._begin_us)) if users else None

@@ -1,7 +1,6 @@
-"""Criteria on the figures of `score.json`, and their results.
+"""Results of the criteria of a run (`scenario.criteria`).
 
-The name of a criterion is the path of its figure: the keys in `score.json`, with dots between them. Figures of a task
-are below `tasks.NAME`. With several drivers, criteria of the score and of tasks hold for each.
+With several drivers, criteria on the score and on tasks apply to each.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from loadsim.scenario.criteria import DEFAULT, DELIVERY, OF_THE_PLAN, SCORED, SC
 from loadsim.timinglog.audited import MOST_UNKNOWN_SHARE, AuditRecord
 
 Limits = Mapping[str, float]
-"""Limits by `min` and `max` (inclusive) and `below` (exclusive). Times are in ms, shares are fractions of 1."""
+"""Limits by `min` and `max` (inclusive) and `below` (exclusive). Times are in ms, and shares are fractions of 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One criterion and its figure: None if not measured, infinite if an awaited event never came.
+    """One criterion and its figure, which is None if it was not measured, and infinite if an awaited event never came.
 
-    `each`: the figure is that of one task, and the criterion holds for each scored task. `reasons`: why the figure was
-    not measured, if known.
+    `each`: the criterion applies to each scored task, and this is the figure of one. `reasons` explain why the figure
+    was not measured, if that is known.
     """
 
     name: str
@@ -42,7 +41,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """True if the figure keeps all limits; an unmeasured figure keeps none."""
+        """True if the figure is within all limits; an unmeasured figure never is."""
         least, most, below = (self.limits.get(limit) for limit in ("min", "max", "below"))
         return (
             self.figure is not None
@@ -53,7 +52,7 @@ class Result:
 
     @property
     def found(self) -> str:
-        """The figure as text, not rounded if it would look like a limit."""
+        """The figure as text, with all digits if rounding would make it look like a limit."""
         if self.figure is None:
             return "not measured"
         words = shown(self.name, self.figure)
@@ -67,13 +66,13 @@ class Result:
 
 
 LEFT = ("undelivered", "unfinished", "skipped")
-"""The beginnings of names of figures that count what was left at the end of a run."""
+"""Prefixes of the names of figures that count what was left at the end of a run."""
 
 
 def judged(result: Result, ended_early: bool) -> bool:
-    """Return False if an early end alone may be the reason of a miss.
+    """Return False if an early end alone may explain a miss.
 
-    Such a figure was not measured, is infinite, or counts what was left or was not reached at the end.
+    Such a figure was not measured, is infinite, below its minimum, or counts what was left at the end.
     """
     figure = result.figure
     if not ended_early or result.passed:
@@ -84,14 +83,14 @@ def judged(result: Result, ended_early: bool) -> bool:
 
 
 OF_MAIL = ("delivery.missing", "delivery.duplicates")
-"""The criteria that no load is a reason to miss."""
+"""Criteria that no load excuses missing."""
 
 AUDIT = "audit."
-"""The prefix of the criteria of the audit, which are added to those on what users have seen."""
+"""The prefix of the criteria of an audit; the others judge what users saw."""
 
 
 def audit_results(audit: AuditRecord | None) -> tuple[Result, ...]:
-    """Return the results of the criteria of an audit, which are always on."""
+    """Return the results of an audit's criteria, which are always on."""
     if audit is None:
         return ()
     return (
@@ -101,9 +100,9 @@ def audit_results(audit: AuditRecord | None) -> tuple[Result, ...]:
 
 
 def missed_criteria(results: Sequence[Result], ended_early: bool) -> list[Finding]:
-    """Return a finding for each missed criterion, and one for all tasks that miss the same criterion of each task.
+    """Return a finding for each missed criterion; tasks that miss the same criterion on each task share one.
 
-    The audit's have findings of their own (`AuditRecord.judged`).
+    An audit has its own findings (`AuditRecord.judged`).
     """
     missed = [result for result in results if not (result.passed or result.name.startswith(AUDIT))]
     lines = [_missed(result, ended_early) for result in missed if not result.each]
@@ -142,16 +141,16 @@ def default_weights() -> Mapping[str, float]:
 def criteria_of(
     path: Path, drivers: Mapping[str, DriverFigures], probes: Collection[str], stress: bool
 ) -> Mapping[str, Limits | None]:
-    """Return the criteria of a scenario's file with the defaults, for these drivers with their tasks, and probes.
+    """Return the criteria in a scenario file, with the defaults, for these drivers, their tasks, and probes.
 
-    A criterion of a task holds for the drivers that have done it. If none has, it holds for all and is not measured.
+    A criterion on a task applies to the drivers that did it. If none did, it applies to all, and is not measured.
     Raises `ConfigError`.
     """
     done = {driver: {task.task for task in found.tasks} for driver, found in drivers.items()} or {"imap": set()}
     undone = {*default_weights(), *UNSCORED}.difference(*done.values())
     planned = {driver: tasks | undone for driver, tasks in done.items()}
     document, origin = read_document(path, str(path))
-    if "criteria" not in document:  # a misspelt key would leave the defaults, which a run may meet
+    if "criteria" not in document:  # if the key is misspelt, a run may meet the defaults
         raise origin.error_saying(("criteria",), "limits of figures", "none")
     stated = document.get("probes")
     probes = {*probes, *(stated if isinstance(stated, dict) else ())}
@@ -159,10 +158,11 @@ def criteria_of(
 
 
 def judge_each(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[Result, ...]:
-    """Judge each criterion that is switched on.
+    """Judge each criterion that is on.
 
-    A criterion of a task or a score without a driver holds for each of several drivers. A closed loop has no score and
-    no plan, and no criteria of them. The default of delivery needs mail in the window, unless the plan has none there.
+    A criterion on a task or a score that names no driver applies to each of several. A closed loop has no score and no
+    plan, so criteria on them do not apply. Nor does the default criterion on delivery if neither the plan nor the run
+    has mail in the window.
     """
     results = []
     sent = figures.load is None or any(figures.load.tasks[task].planned for task in SENDING & figures.load.tasks.keys())
@@ -181,7 +181,7 @@ def judge_each(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple
 
 
 def switched_off(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[str, ...]:
-    """Return the names of criteria that are off, but for those that are off without a plan, or without mail."""
+    """Return the names of criteria that are off, except those that need a plan or mail where there is none."""
     off = [name for name, limits in criteria.items() if limits is None]
     if figures.stress:
         off = [name for name in off if name.rpartition(".")[2] not in OF_THE_PLAN]
@@ -189,9 +189,9 @@ def switched_off(criteria: Mapping[str, Limits | None], figures: Figures) -> tup
 
 
 def less_strict(criteria: Mapping[str, Limits | None], figures: Figures) -> tuple[str, ...]:
-    """Return the criteria that are on, and less strict than the default that they replace, with their limits.
+    """Return the criteria that are less strict than the default that they replace, with their limits.
 
-    Of the embedded server, none: its criteria are wide for machines that are slow.
+    Return none for the embedded server: its criteria are wide, to suit slow machines.
     """
     if figures.embedded:
         return ()
@@ -207,14 +207,14 @@ def less_strict(criteria: Mapping[str, Limits | None], figures: Figures) -> tupl
         f"{name} {Result(name, limits, None).wanted}"
         for name, limits in criteria.items()
         if limits is not None and (of := default(name)) and Bound(**limits).is_less_strict_than(of)
-        if not (of.max == 0 and limits == {"below": 1})  # the same, of whole numbers
+        if not (of.max == 0 and limits == {"below": 1})  # the same for whole numbers
     )
 
 
 def _of_scored_tasks(last: str, figures: Figures) -> dict[str, str]:
-    """Return the names of a figure of every scored task that was due, each mapped to its name without the driver.
+    """Return the names of a figure for each scored task that was due, mapped to the names without the driver.
 
-    With one driver, the two are the same. A closed loop scores nothing: tasks with a default weight count.
+    With one driver, the two are the same. A closed loop has no score: tasks with a default weight count.
     """
     drivers = figures.by_protocol
     weighted = default_weights() if figures.stress else ()
@@ -228,7 +228,7 @@ def _of_scored_tasks(last: str, figures: Figures) -> dict[str, str]:
 
 
 def figure(figures: Figures, name: str) -> float | None:
-    """Return the figure of this name; None if absent or not a number."""
+    """Return the figure with this name; None if it is absent or not a number."""
     found: Any = figures
     for key in name.split("."):
         if is_dataclass(found):

@@ -1,4 +1,4 @@
-"""The delivery of mail: from acceptance by the server to the recipient's mailbox, per message and recipient."""
+"""Mail delivery: from acceptance by the server to the recipient's mailbox, per message and recipient."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from loadsim.timinglog.reader import WHOLE_RECORDS, TimingLog
 from loadsim.timinglog.records import EVENT, KINDS, NEVER, Records
 
 _KEY = np.dtype([("message", "S20"), ("user", ">u4")])
-"""Message and recipient."""
+"""A message and its recipient."""
 
 FAULTS = ("doubled", "unlisted", "missing", "altered")
 """The events that state a fault of a stored message."""
 
 
 def delivery(log: TimingLog, window_s: Window, *readers: Callable[[Journeys], None]) -> Delivery:
-    """Join acceptances and arrivals by message and recipient, over all engines of the log, also for other readers.
+    """Join acceptances and arrivals by message and recipient, over all engines of the log; `readers` get them, too.
 
-    The instant of acceptance places a message in the window. A server may show a message to its recipient before
-    its sender has read the acceptance: the delivery time is then 0.
+    A message belongs to the window if it was accepted in it. A server may show a message to its recipient before the
+    sender has read the acceptance: the delivery time is then 0.
     """
     clock, clock_error_us = controller_clock(log), 0
     counts, took_us = Counter[str](), [np.zeros(0, np.int64)]
@@ -83,7 +83,7 @@ def delivery(log: TimingLog, window_s: Window, *readers: Callable[[Journeys], No
 
 
 def _faults(log: TimingLog) -> tuple[int, Counter[str]]:
-    """Return the number of stored messages, and by fault that of messages with it, each once by user and folder."""
+    """Return the number of stored messages, and of messages with each fault, counted once by user and folder."""
     put, bad = np.isin(EVENTS, ("moved", "copied", "deleted", "saved")), np.isin(EVENTS, FAULTS)
     stored, found = 0, set[tuple[Any, ...]]()
     for mails in log.pieces("mails"):
@@ -93,9 +93,9 @@ def _faults(log: TimingLog) -> tuple[int, Counter[str]]:
 
 
 def altered_mail(log: TimingLog, altered: float) -> list[Finding]:
-    """Return a finding on the mail of which users saw other bytes than were sent; a warning if the scenario allows it.
+    """Return a finding if users saw mail with other bytes than were sent; a warning if the scenario allows it.
 
-    It names the first message in the first log.
+    The finding names the first message in the first log.
     """
     for mails in log.pieces("mails") if altered else ():
         for of in mails.kept(mails["event"] == EVENT["altered"]).records()[:1]:
@@ -106,9 +106,9 @@ def altered_mail(log: TimingLog, altered: float) -> list[Finding]:
 
 
 def mails_by_sender(log: TimingLog) -> Iterator[Records]:
-    """Yield acceptances and arrivals in parts that fit into memory, those of each sender together.
+    """Yield acceptances and arrivals in parts that fit into memory; each sender is in one part.
 
-    Acceptances of copies that are `left_out` are no part of them.
+    Acceptances of copies that are `left_out` are not included.
     """
     joined_events = np.isin(EVENTS, ("accepted", "seen", "found"))
     leaves_out = left_out(log) > 0
@@ -127,7 +127,7 @@ def mails_by_sender(log: TimingLog) -> Iterator[Records]:
 
 
 def left_out(log: TimingLog) -> int:
-    """Return the number of copies that were accepted for senders on their own lists; 0 if one of them arrived."""
+    """Return the number of copies accepted for senders who are on their own lists; 0 if any such copy arrived."""
     arrived, copies = np.isin(EVENTS, ("seen", "found")), 0
     for mails in log.pieces("mails"):
         if np.any(arrived[mails["event"]] & (mails["user"] == mails["sender"])):
@@ -137,7 +137,7 @@ def left_out(log: TimingLog) -> int:
 
 
 def of_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
-    """Return a mask of the copies that were accepted for the senders of lists."""
+    """Return a mask of the copies accepted for a message's own sender, who is on the list."""
     own = (mails["event"] == EVENT["accepted"]) & (mails["user"] == mails["sender"])
     found: NDArray[np.bool_] = own & (mails["folder"] == _number(log, BY_LIST))
     return found
@@ -145,15 +145,14 @@ def of_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class Journeys:
-    """Messages that were accepted, once per recipient, in no order; instants in microseconds from the common start.
+    """Accepted messages, one row per recipient, in no order; instants are microseconds from the common start.
 
-    `arrived_us` is the instant at which the recipient first saw it, or NEVER. `announced`: the server announced it to
-    the waiting session. `copies` is how often it was seen.
-    `unwatched`: it is unknown if it arrived. `strayed` counts copies that users saw for whom it was not accepted.
-    `recipient` is the user's number.
+    `arrived_us` is when the recipient first saw the message, or NEVER. `announced`: the server notified the waiting
+    session. `copies` is how often the recipient saw it. `unwatched`: it is unknown if it arrived. `strayed` counts
+    copies seen by users for whom it was not accepted. `recipient` is the user's number.
 
-    Both instants are by the controller's clock if the machines have compared theirs with it. `clock_error_us` is the
-    error of the time between the two; 0 on one machine.
+    Both instants are by the controller's clock if the machines compared theirs with it. `clock_error_us` is the error
+    of the time between the two; 0 on one machine.
     """
 
     accepted_us: NDArray[np.int64]
@@ -167,7 +166,7 @@ class Journeys:
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
-    """Yield the journeys of all accepted messages of the log, some senders at a time."""
+    """Yield the journeys of all accepted messages, some senders at a time."""
     clock = controller_clock(log)
     for mails in mails_by_sender(log):
         yield _journeys(log, clock, mails)
@@ -199,14 +198,14 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
 
 
 def _number(log: TimingLog, name: str) -> int:
-    """Return the number of a name in the log's string table; -1 if it is not there."""
+    """Return the number of a name in the log's string table, or -1."""
     return log.strings.index(name) if name in log.strings else -1
 
 
 def _strayed(accepted: _First, arrivals: _First) -> int:
     """Return the number of copies seen by users for whom the message was not accepted.
 
-    A message without a known acceptance does not count: it was rejected, or its sender was lost.
+    Messages without a known acceptance do not count: they were rejected, or their senders were lost.
     """
     stray = np.isin(arrivals.keys, accepted.keys, assume_unique=True, invert=True)
     known = np.isin(_without_user(arrivals.keys[stray]), _without_user(accepted.keys))
@@ -220,11 +219,11 @@ def _without_user(keys: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
 
 
 def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
-    """Return a mask of messages to users of engines that did not survive, never started, or are not in the log.
+    """Return a mask of messages to users of engines that died, never started, or are not in the log.
 
-    Users of engines that are not in the log are known only if all others have their assignment. The mask includes
-    messages accepted too late for the recipient's engine to wait the whole drain time (`Source.watched_long_us`). A
-    client without its controller sends them.
+    Users of engines that are not in the log are known only if all other logs state their assignment. The mask includes
+    messages accepted too late for the recipient's engine to wait the whole drain time (`Source.watched_long_us`): a
+    client that has lost its controller still sends.
     """
     engines = [source for source in log.sources if source.simulates]
     survived = [source.assignment for source in engines if source.started and source.ended]
@@ -241,12 +240,12 @@ def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
 
 
 def _unlooked(log: TimingLog) -> list[int]:
-    """Return the users whose last look at the Inbox the server refused, or did not answer in time."""
+    """Return the users whose last look at the Inbox the server refused or did not answer in time."""
     return [user for source in log.sources for user in source.facts.unlooked or ()]
 
 
 def in_any(users: NDArray[Any], assignments: Iterable[Assignment | None]) -> NDArray[np.bool_]:
-    """Return a mask of the users of these assignments, of which those that are None have none."""
+    """Return a mask of the users in these assignments; None stands for an assignment without users."""
     numbers = users.astype(np.uint64)
     found = np.zeros(len(users), np.bool_)
     for one in assignments:
@@ -257,7 +256,7 @@ def in_any(users: NDArray[Any], assignments: Iterable[Assignment | None]) -> NDA
 
 
 class _First:
-    """The first event of each message and recipient (a sortable key), and the number of events (`times`)."""
+    """The first event of each message and recipient, by a sortable key, and the number of events (`times`)."""
 
     def __init__(self, log: TimingLog, clock: ControllerClock, records: Records) -> None:
         keys = np.zeros(len(records), _KEY)

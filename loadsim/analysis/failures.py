@@ -1,4 +1,4 @@
-"""Failures of a run by kind: count, first instant, and the first line from the server."""
+"""Failures of a run by kind, with their number, the first instant, and the server's first response."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Kind = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """One kind of failure: its count in the whole run (`times`), and that of tasks due in the window (`in_window`).
+    """One kind of failure: how often it occurred in the run (`times`), and among tasks due in the window (`in_window`).
 
-    `first_s` is the instant of the first, from the common start; None before it, or if unknown. `line` is the server's
-    response to it.
+    `first_s` is the time of the first one from the common start; None before it, or if unknown. `line` is the server's
+    response to that one.
     """
 
     task: str
@@ -38,7 +38,7 @@ class Failures:
 
 
 def failures(run: RecordedRun) -> list[Failures]:
-    """Return every kind of failure, the most frequent first. Failures between tasks are in the events only."""
+    """Return each kind of failure, the most frequent first. Only the events have failures between tasks."""
     counted = _of_log(run.log, run.figures.window_s)
     reported = _reported(run.events)
     first: dict[Kind, Mapping[str, Any]] = {}
@@ -55,7 +55,7 @@ def failures(run: RecordedRun) -> list[Failures]:
 
 
 def _of_log(log: TimingLog, window_s: Window) -> dict[Kind, tuple[int, int, float | None]]:
-    """Return by kind its count, its count in the window, and the end of the first failure (s)."""
+    """Return, by kind, the number of failures in the run and in the window, and when the first one ended (s)."""
     times, inside = Counter[Kind](), Counter[Kind]()
     first_us: dict[Kind, int] = {}
     failures = [OUTCOME[name] for name in WITH_KIND]
@@ -75,7 +75,7 @@ def _of_log(log: TimingLog, window_s: Window) -> dict[Kind, tuple[int, int, floa
 
 
 def _reported(events: Iterable[Mapping[str, Any]]) -> Counter[Kind]:
-    """Return the count of each kind from the engines' final events; 1 if an engine did not survive to send it."""
+    """Return the number of each kind by the engines' final events; 1 if the engine died before it sent one."""
     reported: Counter[Kind] = Counter()
     for event in events:
         if event.get("event") == "failures":

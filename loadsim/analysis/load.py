@@ -1,7 +1,7 @@
 """The load that a run made: compared with its plan, or as the throughput of a closed loop.
 
-Users reply to mail that they receive: a slow server gets fewer tasks, which leave no records. The plan was made with a
-server that takes no time, and has them all.
+Users reply to mail that they receive: a slow server gets fewer tasks, and the missing ones leave no records. The plan
+has them all, as it assumes a server that takes no time.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT, OUTCOME
 
 SURPLUS = 1.05
-"""More of a task than this share of its plan does not replace other tasks: users repeat READs that fail."""
+"""A task counts up to this multiple of its plan, and replaces no other beyond: users repeat READs that fail."""
 
 LEAST_PARTS = 20
-"""The fewest parts of the plan in a window that cuts some: these count only in proportion."""
+"""The fewest parts of the plan in a window that cuts through parts, which count in proportion."""
 
 
 SERVICES = ("IMAP", "SMTP", "MAPI")
-"""The prefixes of command names."""
+"""Prefixes of command names."""
 
 
 def load_made(log: TimingLog, drivers: Mapping[str, DriverFigures], window_s: Window) -> Load | None:
-    """Return the load of a whole run by its statistics in the window.
+    """Return the load that was made in the window; None without a planned load.
 
-    None without the planned load, and for a window that cuts its parts and is shorter than `LEAST_PARTS`.
+    None, too, for a window that cuts through parts of the plan and is shorter than `LEAST_PARTS` of them.
     """
     plan = log.header.planned_load
     if plan is None or (window_s.length_s < LEAST_PARTS * plan.part_s and plan.cut_by(window_s)):
@@ -47,7 +47,7 @@ def load_made(log: TimingLog, drivers: Mapping[str, DriverFigures], window_s: Wi
 
 
 def load_of(tasks: Mapping[str, TaskLoad]) -> Load:
-    """Return the load of a whole run, of which no task replaces another."""
+    """Return the load of all tasks, where a surplus of one does not make up for another."""
     planned = sum(task.planned for task in tasks.values())
     made = sum(min(task.made, int(SURPLUS * task.planned)) for task in tasks.values())
     return Load(planned, made, made / planned if planned else None, tasks)
@@ -56,7 +56,7 @@ def load_of(tasks: Mapping[str, TaskLoad]) -> Load:
 def throughput(
     log: TimingLog, window_s: Window, drivers: Mapping[str, DriverFigures], delivered: Delivery
 ) -> Throughput:
-    """Return the throughput of tasks due in the window, and of messages accepted and commands begun in it."""
+    """Return the throughput of tasks due, messages accepted and commands started in the window."""
     length_s = window_s.length_s
     hits: dict[str, int] = {}
     for driver in drivers.values():

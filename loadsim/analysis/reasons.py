@@ -20,7 +20,7 @@ from loadsim.timinglog.facts import ProbeCounts
 from loadsim.timinglog.reader import Source, TimingLog
 
 Statistics = Mapping[str, Mapping[str, ProbeStatistics]]
-"""The statistics of each figure of each probe, by their names."""
+"""Statistics by probe and figure."""
 
 
 def with_probe_reasons(
@@ -57,9 +57,9 @@ def _reasons(
 
 
 def misnamed(criteria: Mapping[str, object], probe: str, known: Collection[str]) -> list[Finding]:
-    """Return a finding for each criterion on a figure that the first samples of its probe do not have.
+    """Return a finding for each criterion on a figure that is not among the first samples of its probe.
 
-    Criteria that are off, and figures that are calculated after the run, have none.
+    Criteria that are off, and figures calculated after the run, are skipped.
     """
     own = f"{PROBES}{probe}."
     named = {name: name.removeprefix(own).partition(".")[0] for name in criteria if name.startswith(own)}
@@ -71,11 +71,11 @@ def misnamed(criteria: Mapping[str, object], probe: str, known: Collection[str])
 
 
 FAR_APART_MS = 1000.0
-"""The error of a monitor's clock beyond which a warning says so: probes sample each second."""
+"""A larger error of a monitor's clock leads to a warning: probes sample each second."""
 
 
 def monitor_findings(log: TimingLog, window_s: Window) -> list[Finding]:
-    """Return what is missing in the files of monitors: no verdict depends on it, but a criterion may."""
+    """Return findings on gaps in the files of monitors: no verdict depends on them, but a criterion may."""
     files: dict[str, list[Source]] = {}
     for source in log.sources:
         if source.is_monitor:
@@ -88,7 +88,7 @@ def monitor_findings(log: TimingLog, window_s: Window) -> list[Finding]:
 
 
 def _missing(log: TimingLog, name: str, files: Sequence[Source], window_s: Window) -> Iterator[Finding]:
-    """Yield what is missing in the files of a monitor, of which one that was started again has several."""
+    """Yield findings on gaps in the files of a monitor; one that was restarted has several."""
     monitors = [source.monitor for source in files if source.monitor]
     lacks = [source.facts.collection for source in files if source.facts.collection]
     yield from (finding(Code.MONITOR_DEFECT, name, why=why) for why in lacks)

@@ -1,4 +1,4 @@
-"""A recorded run: its log and summary, and the events and the scenario of its run directory."""
+"""A recorded run: its log and summary, and the events and scenario in its run directory."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SCENARIO = "scenario.yaml"
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """One run. `place` is the run directory, log or pattern as the user gave it.
+    """One run. `place` is the run directory, log or pattern as the user stated it.
 
-    The summary is computed from the log and includes the single commands. Without a run directory, there are no events
-    and no scenario.
+    The summary is computed from the log, and includes single commands. Without a run directory, there are no events and
+    no scenario.
     """
 
     place: str
@@ -50,10 +50,10 @@ class RecordedRun:
 
     @property
     def begun(self) -> str:
-        """When the first engine began; "" if unknown."""
+        """The wall-clock time at which the first engine began; "" if unknown."""
         engines = (source for source in self.log.sources if not source.is_monitor)
         first = min((source.wall_clock_start for source in engines if source.wall_clock_start), default="")
-        with suppress(ValueError):  # a foreign value is shown unchanged
+        with suppress(ValueError):  # show a value that is no time unchanged
             at = datetime.fromisoformat(first)
             first = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
         return first
@@ -73,7 +73,7 @@ def read_run(place: str) -> RecordedRun:
 
 
 def without_records(place: str, log: TimingLog, summary: Summary) -> RecordedRun:
-    """Return a run with what describes it, and without records and events: many such runs need little memory."""
+    """Return a run without records and events, so that many runs fit into memory."""
     return RecordedRun(
         place=printable(place),
         log=replace(log, streams={}, health=()),
@@ -83,14 +83,14 @@ def without_records(place: str, log: TimingLog, summary: Summary) -> RecordedRun
 
 
 def names_of(runs: Sequence[RecordedRun]) -> list[str]:
-    """Return the last part of each run's path, or the whole path where runs share the last part."""
+    """Return the last part of each run's path, or the whole path if runs share the last part."""
     short = [Path(run.place).name or run.place for run in runs]
     seen = Counter(short)
     return [name if seen[name] == 1 else run.place for name, run in zip(short, runs, strict=True)]
 
 
 def _events(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the events in the order of the file, without truncated and foreign lines."""
+    """Return the events in the order of the file; skip truncated lines, and lines that are no events."""
     try:
         with open_file(path) as file:
             lines = file.read(MOST_EVENT_BYTES).decode("utf-8", "replace").splitlines()

@@ -1,4 +1,4 @@
-"""The score: the weighted average of percentiles of each task's service time, over the merged records of a window.
+"""The score: the weighted average of the tasks' 95th percentiles of service time, over the merged records of a window.
 
 Percentiles are nearest rank over all records, so each is a measured time.
 """
@@ -38,11 +38,11 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
 
 FEW_HITS = 300
-"""A scored task with fewer hits makes the score provisional: fewer than 15 are slower than its 95th percentile."""
+"""A scored task with fewer hits makes the score provisional: fewer than 15 hits exceed its 95th percentile."""
 
 
 def standard_deviation(samples: NDArray[Any]) -> float:
-    """Return the standard deviation (divisor n - 1: LsLog's is not published); 0 for a single sample."""
+    """Return the standard deviation with the divisor n - 1 (LsLog's is not published); 0 for a single sample."""
     if len(samples) < 2:
         return 0.0
     mean = float(np.mean(samples))
@@ -52,20 +52,20 @@ def standard_deviation(samples: NDArray[Any]) -> float:
 
 
 _AT_ONCE = 1 << 16
-"""Chunk size of the computation: temporaries of all samples at once would take several times their memory."""
+"""The samples processed at once: temporaries of all would take several times their memory."""
 
 
 PERCENTS: Mapping[str, Fraction] = {one.name: one.metadata["percent"] for one in fields(Percentiles)}
-"""The percentiles of `Times`, by name; the largest sample is the last of them."""
+"""The percentiles of `Times`, by name; the maximum is the last."""
 
 
 def percentiles(ordered_us: NDArray[Any], infinite: int = 0) -> Percentiles:
-    """Return the percentiles of sorted samples, and of further ones that are infinite."""
+    """Return the percentiles of sorted samples and of `infinite` more that are infinite."""
     return Percentiles(**_percentiles(ordered_us, infinite))
 
 
 def times(ordered_us: NDArray[Any], infinite: int = 0) -> Times:
-    """Return the statistics of sorted samples, and of further ones that are infinite."""
+    """Return the statistics of sorted samples and of `infinite` more that are infinite."""
     if not len(ordered_us) + infinite:
         return Times()
     return Times(
@@ -153,13 +153,13 @@ def driver_figures(records: DriverRecords, weights: Mapping[str, float], window_
 
 
 def fastest_p95_ms(drivers: Mapping[str, DriverFigures]) -> float | None:
-    """Return the 95th percentile of the fastest scored task, or None without a score."""
+    """Return the 95th percentile of the fastest scored task; None without a score."""
     scored = [task.service.p95_ms for driver in drivers.values() for task in driver.tasks if task.weight > 0]
     return min((p95_ms for p95_ms in scored if p95_ms is not None), default=None)
 
 
 def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | None:
-    """Average the figures of pairs with a weight above 0 and a figure; None without such a pair."""
+    """Return the average of the figures, weighted; skip pairs without a weight or figure. None if no pair is left."""
     covered = [(weight, figure) for weight, figure in figures if weight > 0 and figure is not None]
     if not covered:
         return None
@@ -167,7 +167,7 @@ def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | N
 
 
 def command_statistics(log: TimingLog, window_s: Window) -> Sequence[CommandFigures]:
-    """Return the figures of each protocol command that started in the window, by name."""
+    """Return the figures of the protocol commands that started in the window, in order of their names."""
     took_us: defaultdict[int, Growing] = defaultdict(lambda: Growing(np.uint32))
     failed = Counter[int]()
     for records in log.pieces("commands"):

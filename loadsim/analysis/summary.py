@@ -60,7 +60,7 @@ class Summary:
 
     @property
     def tone(self) -> Tone:
-        """The rating of the verdict. A run on the embedded server, or by relaxed limits, is not good."""
+        """The rating of the verdict. A run on the embedded server, or with relaxed limits, is not good."""
         validity, passed = self.verdict.validity, self.verdict.passed
         if validity == "invalid" or passed is False:
             return "bad"
@@ -86,7 +86,7 @@ def _criterion(result: Result) -> dict[str, Any]:
 
 
 def _weights(log: TimingLog, given: Mapping[str, float] | None) -> Mapping[str, float]:
-    """Return the given weights, or else those of a log. Raises `LogError` for a task that neither of them has."""
+    """Return the given weights, or else those of the log. Raises `LogError` for tasks that are not known."""
     in_log: Mapping[str, float] = log.header.weights or default_weights()
     if given is None:
         return in_log
@@ -100,9 +100,9 @@ def _weights(log: TimingLog, given: Mapping[str, float] | None) -> Mapping[str, 
 
 
 def summarise(logs: Sequence[Path | str | TimingLog], **options: Any) -> Summary:
-    """Merge the logs of a run and compute their summary: see `summary_of`, which also has the options.
+    """Merge the logs of a run and compute their summary, with the options of `summary_of`.
 
-    `logs` are logs, log files, patterns or run directories. Raises `LogError` for those that cannot be merged.
+    `logs` are logs, log files, patterns or run directories. Raises `LogError` if they cannot be merged.
     """
     read = [log for log in logs if isinstance(log, TimingLog)]
     paths = [log for log in logs if not isinstance(log, TimingLog)]
@@ -121,9 +121,9 @@ def summary_of(
 ) -> Summary:
     """Compute the summary of a run from its merged log.
 
-    Weights and window are those of the log's header unless given; `commands` adds the single protocol commands.
-    `criteria`, or those of a scenario, replace the criteria of the run. Raises `LogError` for logs that cannot be read,
-    an impossible window, or weights for a run without a score. Raises `ConfigError` for criteria whose figures the log
+    Weights and window default to those of the log's header; `commands` adds single protocol commands. `criteria`, or
+    those of a scenario file, replace the criteria of the run. Raises `LogError` for logs that cannot be read, an
+    impossible window, or weights for a run without a score. Raises `ConfigError` for criteria on figures that the log
     does not have.
     """
     # 1. The window, the weights and the limits.
@@ -157,7 +157,7 @@ def summary_of(
 
 
 def _changed(terms: RunTerms, measured: Measured) -> list[Finding]:
-    """Return findings on criteria, limits and weights that are off, or less strict than the defaults."""
+    """Return findings on criteria, limits and weights that are off or less strict than the defaults."""
     criteria, figures = measured.criteria, measured.figures
     changed = [finding(Code.CRITERIA_OFF, criteria=off)] if (off := switched_off(criteria, figures)) else []
     limits = relaxed_limits(figures, terms.limits)
@@ -169,29 +169,28 @@ def _changed(terms: RunTerms, measured: Measured) -> list[Finding]:
 
 
 def _score_notes(figures: Figures) -> list[Finding]:
-    """Return how exact the scores are not."""
+    """Return notes on scores that are too uncertain."""
     notes = []
-    for name, module in figures.by_protocol.items():
+    for name, driver in figures.by_protocol.items():
         where = name if len(figures.by_protocol) > 1 else ""
-        if module.provisional:
-            notes.append(finding(Code.PROVISIONAL, where, limit=FEW_HITS, tasks=tuple(module.covers.few_hits)))
-        if module.score_ms is not None and module.score_interval_ms is None:
-            notes.append(_no_interval(module, figures.window_s, where))
+        if driver.provisional:
+            notes.append(finding(Code.PROVISIONAL, where, limit=FEW_HITS, tasks=tuple(driver.covers.few_hits)))
+        if driver.score_ms is not None and driver.score_interval_ms is None:
+            notes.append(_no_interval(driver, figures.window_s, where))
     return notes
 
 
-def _no_interval(module: DriverFigures, window_s: Window, where: str) -> Finding:
+def _no_interval(driver: DriverFigures, window_s: Window, where: str) -> Finding:
     if window_s.length_s < SHORTEST_WINDOW_S:
         return finding(Code.NO_INTERVAL, where, window_s=window_s.length_s, limit_s=SHORTEST_WINDOW_S)
-    without = tuple(task.task for task in module.tasks if task.task in module.covers.scored and task.no_interval)
+    without = tuple(task.task for task in driver.tasks if task.task in driver.covers.scored and task.no_interval)
     return finding(Code.TASKS_WITHOUT_INTERVAL, where, tasks=without)
 
 
 def _missed_late(log: TimingLog, terms: RunTerms, measured: Measured, results: Sequence[Result]) -> tuple[str, ...]:
-    """Return the criteria that are missed only by the generator's lateness and lags beyond their limits.
+    """Return the criteria that are missed only because the generator's lateness or lag exceeded its limit.
 
-    That lateness is a part of response times; lag is one of all times. Both are judged at the percentile of the
-    criterion.
+    Lateness is part of response times, lag of all times. Both are judged at the percentile of the criterion.
     """
     generator, in_time = measured.figures.generator, results
     missed = [one.name.rpartition(".")[2] for one in results if not one.passed]

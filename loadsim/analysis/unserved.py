@@ -1,8 +1,8 @@
-"""Users without usable service: in too much of the window, their tasks failed or came late, or their mail did.
+"""Users without usable service: for too much of the window, their tasks failed or were late, or their mail was late.
 
-Tasks and mail come in bursts, so each sixtieth of the window counts once, with its share of bad ones. The mean of
-`n` independent shares, each expected to be at most `p`, is `x` or more with a probability of at most exp(-n KL(x, p)):
-theorem 1 of W. Hoeffding, J. Am. Stat. Assoc. 58, 1963. KL is the Kullback-Leibler divergence.
+Tasks and mail come in bursts, so each sixtieth of the window counts once, with its share of bad ones. The mean of `n`
+independent shares, each expected to be at most `p`, reaches `x` with a probability of at most exp(-n KL(x, p)): theorem
+1 of W. Hoeffding, J. Am. Stat. Assoc. 58, 1963. KL is the Kullback-Leibler divergence.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
 
 PARTS = 60
-"""The parts of the window. A longer stall is within few of them."""
+"""The parts of the window. Even a long stall is within few of them."""
 
 LEAST_PARTS = 3
-"""Users with scored tasks, or mail, in fewer parts of the window are not judged by them."""
+"""Users with scored tasks, or with mail, in fewer parts of the window are not judged by these."""
 
 LATE_SHARE = 0.05
-"""The share of tasks or messages that may exceed the limit of a 95th percentile."""
+"""The share of tasks or messages that may exceed a limit on the 95th percentile."""
 
 CHANCE = 0.001
-"""The most users, as a share, whose tasks are as bad by chance if the server just keeps the limits for each."""
+"""The largest share of users whose tasks are this bad by chance, if the server just meets the limits for each user."""
 
 MOST_NAMED = 5
 
@@ -43,7 +43,7 @@ _COLUMNS = PARTS + 1
 """Rounding may place the last microsecond of the window behind its last part."""
 
 _ROW = 3 * _COLUMNS
-"""The counts of a user: of each part all, late and failed ones. They take less memory than sorted keys would."""
+"""The counts of a user: all, late and failed ones in each part. They take less memory than sorted keys would."""
 
 _P95 = "response_p95_ms"
 _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
@@ -51,9 +51,9 @@ _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """`users` had no usable service; `first` has the numbers of some.
+    """The number of users without usable service; `first` has the numbers of some of them.
 
-    `share` is the larger one of two: of users who are judged by their tasks, and of those judged by their mail.
+    `share` is the larger of two: of the users judged by their tasks, and of those judged by their mail.
     """
 
     users: int
@@ -62,7 +62,7 @@ class Unserved:
 
 
 class _Shares:
-    """Counts of tasks or messages by user and part of the window: all, late ones and failed ones."""
+    """Counts of tasks or messages by user and part of the window: all, late and failed ones."""
 
     def __init__(self, window_s: Window) -> None:
         self._begin_us, self._length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
@@ -91,7 +91,7 @@ class _Shares:
         return self._rows[places]
 
     def judged(self, failed_most: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the users who can be judged, and those of them who are not served."""
+        """Return the users who can be judged, and those of them without usable service."""
         counts = self._counts.reshape(-1, 3, _COLUMNS)
         active, late, failed = (np.zeros(len(self.users)) for _ in range(3))
         for part in range(_COLUMNS):
@@ -106,11 +106,11 @@ class _Shares:
 
 
 class UserTasks:
-    """Reads the scored tasks of each user in the window.
+    """Counts the scored tasks of each user in the window.
 
-    A task is late if its response time exceeds the limit of its 95th percentile in `criteria`; without a hit, it is
-    infinite. The tasks of a user that fail have the limit of `failed_share`. Tasks in which the generator failed do not
-    count.
+    A task is late if its response time exceeds the limit of `criteria` on its 95th percentile; without a hit, this time
+    is infinite. The criterion on `failed_share` limits a user's failed tasks. Tasks in which the generator failed do
+    not count.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class UserTasks:
 
 
 class UserMail:
-    """Reads the mail to each user in the window: late if it took longer than the limit of delivery, or never came."""
+    """Counts the mail to each user in the window: late if it exceeded the limit on delivery, or never arrived."""
 
     def __init__(self, window_s: Window, criteria: Mapping[str, Limits | None]) -> None:
         self._window_s, self._limit_us = window_s, 1000 * _most(criteria.get("delivery.p95_ms"))
@@ -150,7 +150,7 @@ class UserMail:
 
 
 def unserved(tasks: UserTasks, mail: UserMail, criteria: Mapping[str, Limits | None]) -> Unserved | None:
-    """Count the users without usable service by their scored tasks and mail in the window; None without such tasks."""
+    """Return the users without usable service, by their tasks and mail; None without scored tasks in the window."""
     if not len(tasks.shares.users):
         return None
     judged, bad = tasks.shares.judged(_most(criteria.get("failed_share")))
@@ -165,7 +165,7 @@ def _most(limits: Limits | None) -> float:
 
 
 def _beyond(share: NDArray[np.float64], parts: NDArray[np.float64], allowed: float) -> NDArray[np.bool_]:
-    """Return which mean shares of bad tasks are above the allowed one with a probability of at most `CHANCE`."""
+    """Return a mask of the mean shares of bad tasks that exceed the allowed one by more than chance (`CHANCE`)."""
     if allowed >= 1:
         return np.zeros(len(share), np.bool_)
     with np.errstate(divide="ignore", invalid="ignore"):  # the limit of x log(x) at 0 is 0

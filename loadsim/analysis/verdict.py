@@ -23,35 +23,34 @@ from loadsim.timinglog.audited import AuditRecord
 from loadsim.timinglog.header import LogHeader
 
 EARLY_MS = 5000.0
-"""By so much, mail may be seen before it is accepted, if the clocks of several machines were not compared."""
+"""Mail may appear this much earlier than it was accepted, if the clocks of several machines were not compared."""
 
 FULL_SHARE = 0.995
-"""With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
-are always waiting."""
+"""The load counts as complete if at least this share of the planned tasks began: some always wait when a run ends."""
 
 
 FULL_LOAD = 0.98
-"""With at least this share of the plan's tasks made, the load counts as that of the plan: healthy runs
-make 96 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/explanation/measurement.md`)."""
+"""The load counts as the plan's if at least this share of it was made: healthy runs make 96 to 102 % of some hundred
+tasks, and 99 to 101 % of thousands (`docs/explanation/measurement.md`)."""
 
 
 OF_STRESS = ("lost_users", "window_s")
-"""The limits by which a closed loop is valid."""
+"""The limits that decide the validity of a closed loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that decide the verdict on a run, together with its figures.
+    """Facts about a run that decide the verdict with its figures, and that are no figures themselves.
 
-    `engines` is their health. `incomplete` has a finding for each log that is damaged or has no end, `unsteady` those
-    of the window's trends, `own_faults` the generator's failures, `broken` the rules that the server has broken, and
-    the mail that users saw with other bytes. `audit` is that of its mail, if there was one.
+    `engines` has the health of each engine. Findings: `incomplete` on logs that are damaged or have no end, `unsteady`
+    on trends in the window, `own_faults` on failures of the generator, `broken` on rules that the server broke and on
+    altered mail. `audit` is the result of the audit, if there was one.
 
-    `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
-    client. Without either, a user ended the run. `unended`: no log has the end. `load_unknown`: the load should be
-    compared with the plan, but there is no plan. `sessions_lost` are those that surviving engines reported. Users found
-    `unannounced` messages when they opened the Inbox again at the end, and `foreign` ones there that none of them had
-    sent. `unserved` names some of the users without usable service.
+    `aborted_why` is the reason for an early end by `abort_on`, `ended_why` for one by a fault of the machines, such as
+    a lost client. Without either, a user stopped the run. `unended`: no log has an end. `load_unknown`: the load should
+    be compared with the plan, but there is no plan. `sessions_lost` counts what surviving engines reported.
+    `unannounced` messages were found when users opened the Inbox again at the end, and `foreign` ones there were not
+    sent by any user. `unserved` names some of the users without usable service.
     """
 
     ended_early: bool = False
@@ -74,12 +73,12 @@ class Facts:
 
     @property
     def cut_short(self) -> bool:
-        """True if only the end by `abort_on` can be why the logs lack tasks."""
+        """True if only the end by `abort_on` can explain tasks that are missing in the logs."""
         return self.ended_early and bool(self.aborted_why) and not self.incomplete
 
 
 def limits_of(header: LogHeader) -> Limits:
-    """Return the limits of a run; a closed loop has none for lateness, as nothing is due."""
+    """Return the limits of a run; a closed loop has none on lateness, as nothing is due."""
     limits = Limits.of_header(header.limits or {})
     stress = header.mode == STRESS
     return replace(limits, generator=replace(limits.generator, lateness_p95_ms=None)) if stress else limits
@@ -104,9 +103,9 @@ def relaxed_limits(figures: Figures, limits: Limits) -> tuple[str, ...]:
 def judge(
     figures: Figures, facts: Facts, criteria: Sequence[Result], limits: Limits, missed_late: Sequence[str] = ()
 ) -> Verdict:
-    """Return the verdict on a run by the results of its criteria.
+    """Return the verdict on a run, given the results of its criteria.
 
-    `missed_late` has those that are missed only as the generator was late.
+    `missed_late` names the criteria that are missed only because the generator was late.
     """
     over_limits = exceeded(
         figures.lateness_p95_ms.generator, facts.engines, limits.generator, fastest_p95_ms(figures.by_protocol)
@@ -141,7 +140,7 @@ def judge(
 
 
 def _audit(users: float, facts: Facts, most_lost: float) -> Sequence[Finding]:
-    """Return the findings of the audit, which has no result if it was interrupted, or if logs were copied alone."""
+    """Return the findings of the audit. It has no result if it was interrupted, or if only the logs were copied."""
     if facts.audit is not None:
         return facts.audit.judged(most_lost)
     if facts.audited is False:
@@ -152,7 +151,7 @@ def _audit(users: float, facts: Facts, most_lost: float) -> Sequence[Finding]:
 
 
 def _ends(facts: Facts) -> list[Finding]:
-    """Return why the run ended early, or that its end is unknown."""
+    """Return findings on an early or unknown end of the run."""
     whys = {Code.ABORTED: facts.aborted_why, Code.FAULT_ENDED: facts.ended_why}
     if facts.ended_early:
         return [finding(code, why=why) for code, why in whys.items() if why] or [finding(Code.STOPPED)]
@@ -162,13 +161,13 @@ def _ends(facts: Facts) -> list[Finding]:
 
 
 def _too_little(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]:
-    """Return the findings that the run measured too little, or that the logs are not known to have all of it.
+    """Return findings on a run that measured too little, or whose logs may be incomplete.
 
-    Load that is missing within the limits degrades a run. What damaged logs lack may have been done: then it is unknown
-    if the server failed.
+    Missing load within the limits degrades a run. Tasks that are missing in damaged logs may have been done: it is then
+    unknown if the server failed.
     """
     found: list[Finding] = []
-    # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
+    # Divide: 29 of 100 would exceed the rounded product of 29 % and 100.
     if figures.sessions.lost_users:
         lost = {"lost": figures.sessions.lost_users, "users": figures.users, "limit_share": float(limits.lost_users)}
         within = figures.sessions.lost_users / figures.users <= limits.lost_users
@@ -201,7 +200,7 @@ def _too_little(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]
 def _below(
     facts: Facts, code: Code, values: Mapping[str, Value], share: float, limit: float, full: float
 ) -> list[Finding]:
-    """Return a finding if a share of the load is below its limit, or one that degrades if it is below the full load."""
+    """Return a finding if a share of the load is below its limit, or a degrading one if it is below the full load."""
     if share >= max(limit, full):
         return []
     severity = Severity.INVALID if share < limit else Severity.DEGRADED
@@ -213,9 +212,9 @@ def _below(
 
 
 def _no_score(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]:
-    """Return the findings that there is no valid score, or no throughput of a closed loop.
+    """Return findings on a missing score, or on the missing throughput of a closed loop.
 
-    An end by `abort_on` is the cause if tasks that would have been due later are missing.
+    If `abort_on` ended the run before the missing tasks were due, that end is the cause.
     """
     if figures.stress:
         return [] if figures.totals.done else [finding(Code.NO_THROUGHPUT)]
@@ -237,18 +236,19 @@ def _no_score(figures: Figures, facts: Facts, limits: Limits) -> list[Finding]:
 
 
 def _nothing(facts: Facts, code: Code, where: str = "") -> Finding:
-    """Return that there is no score with this code, unless the end by `abort_on` is the reason."""
+    """Return the finding that there is no score; its code is this, unless the end by `abort_on` is the cause."""
     return finding(Code.CUT_SHORT, where, hits=0) if facts.cut_short else finding(code, where)
 
 
 def _few(figures: Figures, facts: Facts, task: TaskFigures, limits: Limits) -> Code:
-    """Return why a task has too few hits: the terms only if the server, or the end by `abort_on`, is no reason.
+    """Return why a task has too few hits. The first reason that applies counts:
 
-    1. Terms, if the plan has too few of the task.
+    1. The terms, if the plan has too few of the task.
     2. The load, if enough were due: they failed, or were not done.
     3. The end by `abort_on`, if the others would have been due later.
-    4. The load, if too little of the plan's was made: users of a slow server have less mail to answer. A task that is
-       rare by itself, or whose records may be missing, is no such reason.
+    4. The load, if too little of the plan was made: users of a slow server have less mail to answer. This does not
+       apply if records may be missing, or if the plan does not state the task.
+    5. The terms.
     """
     planned = _planned(figures, task)
     if planned is not None and planned < limits.hits:
@@ -263,18 +263,18 @@ def _few(figures: Figures, facts: Facts, task: TaskFigures, limits: Limits) -> C
 
 
 def _planned(figures: Figures, task: TaskFigures) -> int | None:
-    """Return the number of a task in the plan; None if it is not known. The plan does not tell drivers apart."""
+    """Return how often the plan has a task; None if unknown. The plan does not tell drivers apart."""
     if figures.load is None or len(figures.by_protocol) > 1 or task.task not in figures.load.tasks:
         return None
     return figures.load.tasks[task.task].planned
 
 
 _OF_LOAD = re.compile(r"4|(NO|BAD) \[(LIMIT|INUSE|UNAVAILABLE|SERVERBUG|OVERQUOTA)\b")
-"""Kinds of refusals for which load may be the reason (RFC 5321 section 4.2.1, RFC 5530)."""
+"""Kinds of refusals that load may cause (RFC 5321 section 4.2.1, RFC 5530)."""
 
 
 def _refused(figures: Figures) -> list[Finding]:
-    """Return a warning for each task of which the server refused more than half, and not for its load."""
+    """Return a warning for each task that the server refused more than half the time, for other reasons than load."""
     found = []
     for task in (task for driver in figures.by_protocol.values() for task in driver.tasks):
         kinds = [one for one in task.failures if one.outcome == "refused" and not _OF_LOAD.match(one.kind)]
@@ -294,7 +294,7 @@ def _unserved(figures: Figures, facts: Facts) -> list[Finding]:
 
 
 def _sessions(figures: Figures, facts: Facts) -> list[Finding]:
-    """Return warnings of lost sessions, failed log-ons and log-offs, also of companions, and of unlike servers."""
+    """Return warnings on sessions, log-ons, log-offs and companions, and on how servers treat mail."""
     of = figures.sessions.companions
     log_ons, log_offs = (Totals.of(figures.by_protocol, task) for task in (LOGON, LOGOFF))
     known = sum(facts.audit.bounces.values()) if facts.audit else 0

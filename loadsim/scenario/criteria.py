@@ -1,6 +1,6 @@
-"""Criteria for passing a run: bounds on the figures of `score.json`, by the names that they have there.
+"""Criteria that a run must meet to pass: bounds on figures, under their names in `score.json`.
 
-A name is its keys with dots between them, for figures of a task below `tasks.NAME`. In a scenario, dots and nested
+A name is the path of keys, joined by dots; figures of a task are below `tasks.NAME`. In a scenario, dots and nested
 mappings are equivalent: `--set criteria.tasks.READ.p95_ms.max=500` sets `tasks.READ.p95_ms: {max: 500}`.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Bound:
     """At least `min`, at most `max`, less than `below`; None switches a limit off.
 
-    Times are in milliseconds, shares fractions of 1, as in `score.json`.
+    Times are in milliseconds and shares are fractions of 1, as in `score.json`.
     """
 
     min: float | None = None
@@ -36,37 +36,37 @@ class Bound:
     below: float | None = None
 
     def document(self) -> dict[str, float]:
-        """Return the limits that are on, as in a file and in a log's header."""
+        """Return the limits that are on, as files and log headers state them."""
         return {limit: value for limit, value in asdict(self).items() if value is not None}
 
     @property
     def most(self) -> float:
-        """The upper limit; infinite without one."""
+        """The upper limit, or infinity."""
         return min((limit for limit in (self.max, self.below) if limit is not None), default=math.inf)
 
     def is_less_strict_than(self, other: Bound) -> bool:
-        """Return True if it allows figures beyond the limits of the other."""
+        """Return True if this bound allows figures that the other does not."""
         least, of_other = (-math.inf if each.min is None else each.min for each in (self, other))
         return least < of_other or self.most > other.most
 
 
 Criteria = Mapping[str, Bound | None]
-"""Bounds by the name of the figure; None is off."""
+"""Bounds by the name of the figure; None switches a criterion off."""
 
 
 def documents(criteria: Criteria) -> dict[str, dict[str, float] | None]:
-    """Return the criteria as in a file and in a log's header; null is off."""
+    """Return the criteria as files and log headers state them; None is off."""
     return {name: bound.document() if bound else None for name, bound in criteria.items()}
 
 
 SCORES = ("score_ms", "response_score_ms")
-"""Figures that each protocol has, and that a closed loop lacks."""
+"""Figures of each driver, which a closed loop does not have."""
 
 OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share", "unserved_share")
-"""The last parts of the names of default criteria that compare with the plan, which a closed loop has not."""
+"""The last parts of the names of default criteria that compare with the plan; a closed loop has none."""
 
 SCORED = "tasks.scored."
-"""The prefix of a criterion for each scored task that has none of its own."""
+"""The prefix of a criterion that applies to each scored task without its own."""
 
 DELIVERY, DELIVERY_MS = "delivery.p95_ms", 60_000.0
 
@@ -99,28 +99,28 @@ PROBES = "probes."
 # --- names of figures -------------------------------------------------------------------------------------------
 
 Tree = Mapping[str, Any]
-"""Names of figures: nested mappings by key, with `FIGURE` at the ends."""
+"""Names of figures as nested mappings, with `FIGURE` as the leaves."""
 
 FIGURE = True
 
 _LIMITS: Mapping[str, Any] = {"ms": Amount, "per s": Amount, "%": Share, "MiB": Size, "": Count}
-"""The types of limits by the unit of the figure; those of probes are amounts."""
+"""The types of limits by the unit of the figure; limits of probes are amounts."""
 
 MONITORED = re.compile(rf"[^.@]+@{MONITOR_NAME.pattern}")
 """The name of a probe that `loadsim monitor` samples, with the monitor's name: postfix@mx1."""
 
 
 def expected_monitors(criteria: Mapping[str, object]) -> list[str]:
-    """Return the monitors of which criteria that are not off need figures."""
+    """Return the monitors whose figures the criteria need; criteria that are off need none."""
     on = (name for name, bound in criteria.items() if bound is not None)
     probes = (name.removeprefix(PROBES).partition(".")[0] for name in on if name.startswith(PROBES))
     return sorted({probe.partition("@")[2] for probe in probes if MONITORED.fullmatch(probe)})
 
 
 def refuse_monitors(criteria: Criteria, declared: Collection[str], where: str) -> None:
-    """Check that a run can be judged at its end, when the files of `declared` monitors only are there.
+    """Reject criteria that need other monitors than the `declared` ones: their files arrive after the verdict.
 
-    `where` begins the error. Raises `ConfigError`.
+    `where` starts the message. Raises `ConfigError`.
     """
     if names := [name for name in expected_monitors(criteria) if name not in declared]:
         found = (
@@ -130,7 +130,7 @@ def refuse_monitors(criteria: Criteria, declared: Collection[str], where: str) -
 
 
 ANY_FIGURE: Tree = {}
-"""The figures of a probe. Which there are is known when it is sampled."""
+"""The figures of a probe, unknown until it is sampled."""
 
 
 def _below(within: Tree, name: object) -> Any:
@@ -145,9 +145,9 @@ def _below(within: Tree, name: object) -> Any:
 def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable[str] = ()) -> Tree:
     """Return the figures of a run that a criterion may name; `planned` has the tasks of each driver's users.
 
-    They are the numbers of `model.figures`, with the names of tasks, drivers and probes. A closed loop has no due
-    tasks and no figures about them, but throughput. The names of the default criteria are valid there, and off, so that
-    scenarios of both modes may share criteria.
+    These are the numbers in `model.figures`, under the names of tasks, drivers and probes. A closed loop has throughput
+    instead of figures about due tasks. It accepts all default criteria, and switches off those that need a plan:
+    scenarios of both modes can share criteria.
     """
     from loadsim.model.figures import OF_CLOSED_LOOP, OF_PLAN, DriverFigures, Figures, TaskFigures  # not in engines
 
@@ -174,9 +174,9 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
 
 
 def _names_of(cls: type, hidden: Mapping[str, Any] = {}, rows: Mapping[str, Tree] = {}) -> dict[str, Any]:
-    """Return the names of the numbers in a class of figures that a criterion may name, but for `hidden` marks.
+    """Return the numbers in a class of figures that a criterion may name, except those marked as `hidden`.
 
-    `rows` has the names in its lists and mappings.
+    `rows` has the names below the lists and mappings of the class.
     """
     from loadsim.model.figures import NO_CRITERION
 
@@ -199,7 +199,7 @@ def _names_of(cls: type, hidden: Mapping[str, Any] = {}, rows: Mapping[str, Tree
 
 
 def planned_tasks(profile: Profile) -> set[str]:
-    """Return the tasks that users of this profile may do."""
+    """Return the tasks that users with this profile may perform."""
     from loadsim.scenario.profile import OUTCOMES  # not for criteria of a log
 
     tasks = {"LOGON", "SYNC", "LOGOFF"}
@@ -227,9 +227,9 @@ def planned_tasks(profile: Profile) -> set[str]:
 
 
 def unfolded(criteria: object, origin: Origin, above: Key = ()) -> Any:
-    """Return criteria with dotted names as nested mappings; a value that is no mapping is unchanged.
+    """Expand dotted names into nested mappings; return other values unchanged.
 
-    Raises `ConfigError` for a limit that both notations state: one of them would be lost.
+    Raises `ConfigError` if both notations state the same limit: one would be lost.
     """
     if not isinstance(criteria, dict):
         return criteria
@@ -249,11 +249,11 @@ def unfolded(criteria: object, origin: Origin, above: Key = ()) -> Any:
 def read_criteria(
     document: object, planned: Mapping[str, set[str]], stress: bool, origin: Origin, probes: Collection[str] = ()
 ) -> Criteria:
-    """Return the criteria of a scenario, including the defaults, for the figures of `figures`; None is off.
+    """Return the criteria of a scenario, including the defaults; None is off.
 
-    A criterion of a task or score without a driver applies to each driver that plans the task and has no criterion of
-    its own. `probes` has the names of those that may be sampled. Raises `ConfigError` for
-    unknown figures, and for invalid limits.
+    A criterion on a task or score that names no driver applies to each driver that plans the task and has no criterion
+    of its own. `probes` names the probes that may be sampled. Raises `ConfigError` for unknown figures and invalid
+    limits.
     """
     criteria_document = unfolded(document, origin)
     stated = criteria_document.get("probes") if isinstance(criteria_document, dict) else None
@@ -280,7 +280,7 @@ def read_criteria(
 
 
 def _by_driver(name: str, planned: Mapping[str, set[str]]) -> list[str]:
-    """Return the names of a figure for each driver that has it; with one driver, its own name."""
+    """Return the name of a figure for each driver that has it; with a single driver, the name itself."""
     if len(planned) == 1:
         return [name]
     return [
@@ -293,7 +293,7 @@ def _by_driver(name: str, planned: Mapping[str, set[str]]) -> list[str]:
 def _bounds(
     document: object, within: Tree, path: Key, tree: Tree, origin: Origin, problems: Problems
 ) -> Iterator[tuple[str, Bound | None]]:
-    """Yield the criteria of a part of the document; `within` is the same part of the names. Record errors."""
+    """Yield the criteria in a part of the document, and record errors; `within` has the valid names of this part."""
     if not isinstance(document, dict):
         expected = "a mapping of figures to their limits"
         problems.found.append(origin.error(("criteria", *path), expected, document))

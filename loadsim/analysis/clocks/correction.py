@@ -1,7 +1,7 @@
 """Instants of several clients on the clock of their controller, for delivery times between machines.
 
-Records count from the common start by the client's own clock: tasks are due and measured by it. A message that one
-machine sent and another saw involves two clocks. During a run, each client compares its clock with the controller's
+Records count from the common start by the client's own clock, which also decides when tasks are due. A message that
+one machine sent and another saw involves two clocks. During a run, each client compares its clock with the controller's
 (`cluster.clock_sync`), and logs the readings. They give each instant on the controller's clock, and its error.
 """
 
@@ -26,7 +26,7 @@ CONTROLLER_CLOCK = "controller_clock"
 def controller_clock_sample(reading: Reading, ahead_ns: int) -> dict[str, Any]:
     """Return a client's reading of the controller's clock, for the next health sample of its machine.
 
-    `ahead_ns` is the assumed lead of the client's clock with which it placed the common start.
+    `ahead_ns` is the lead of the client's clock that it assumed when it placed the common start.
     """
     values = {
         "at_ns": reading.at_ns,
@@ -39,18 +39,18 @@ def controller_clock_sample(reading: Reading, ahead_ns: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ControllerClock:
-    """The controller's clock as seen from the clients (`machines`) that have read it, whose instants are corrected.
+    """The controller's clock as seen from the clients that read it (`machines`), whose instants are corrected.
 
-    `compared`: all of several machines have read it; else their clocks may differ by any amount.
+    `compared` is False if one of several machines did not read it: clocks may then differ by any amount.
     """
 
     machines: Mapping[str, OtherClock]
     compared: bool
 
     def corrected_us(self, log: TimingLog, mails: Records) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the instant of each record of mail by the controller's clock, and its error, rounded up.
+        """Return the instant of each mail record by the controller's clock, and its error, rounded up.
 
-        Instants are microseconds from the common start. Uncorrected instants have the error 0.
+        Instants are microseconds from the common start. The error of uncorrected instants is 0.
         """
         at_us = mails["at_us"].astype(np.int64)
         errors_us = np.zeros(len(mails), np.int64)
@@ -79,7 +79,7 @@ def controller_clock(log: TimingLog) -> ControllerClock:
 def _readings(samples: Sequence[Sample]) -> Iterator[Reading]:
     """Yield readings in which both clocks count from the common start, as the log's records do.
 
-    The client's lead was decided after the first samples; the last sample in time order has it.
+    The client decided on its lead after the first samples; the last sample has it.
     """
     ahead_ns = samples[-1].controller_clock["ahead_ns"]
     for sample in samples:

@@ -1,4 +1,4 @@
-"""A model of another machine's clock, made of readings of both clocks, with the bound of its error.
+"""A model of another machine's clock from readings of both clocks, with a bound on its error.
 
 At the instant `at_ns` of our clock the other one shows `there_ns`, give or take `error_ns`. Between two readings the
 model is a straight line. Let e0 and e1 be the errors of two readings, L the time between them, and s the share of it
@@ -7,12 +7,12 @@ that has passed, from 0 to 1. The error is at most the sum of two bounds:
   - (1 - s) e0 + s e1: the error of a chord through two points;
   - w s (1 - s) L, at most w L / 4: clocks wander, and w is the width of the range of the slope.
 
-w is `WANDER`, unless the readings prove more: two rates between pairs of readings may differ by more, for any errors
-within their bounds. Then w is the least width that agrees with all pairs, so the model contradicts no reading. It does
-not cover a clock that wandered more between readings.
+w is `WANDER`, unless the readings prove more: the rates between two pairs of readings may differ by more, for any
+errors within the bounds. Then w is the least width that agrees with all pairs, so the model contradicts no reading. It
+does not cover a clock that wandered more between readings.
 
-Outside the readings, the line through the first and the last continues. Its error grows with the possible error of its
-slope: w, and the errors of both readings divided by the time between them.
+Outside the readings, the line through the first and the last one continues. Its error grows with the possible error of
+its slope: w, plus the errors of both readings divided by the time between them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 WANDER = 100e-6
-"""The allowed change of the rate between two clocks while they are compared. Quartz changes by some 1e-6 with its
-temperature; the rest allows for a time service that adjusts the rates."""
+"""The allowed change of the rate between two clocks while they are compared. Quartz changes by about 1e-6 with
+temperature; the rest is for a time service that adjusts the rates."""
 
 MOST_RATE = 1e-3
 """The largest difference of rates: a time service may adjust each clock by 500e-6 (adjtimex(2))."""
@@ -53,10 +53,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class OtherClock:
-    """A clock with at least one reading; `readings` are in time order, each at another instant. See `of`.
+    """A clock with at least one reading; `readings` are in time order, at different instants. See `of`.
 
-    The range of its rate relative to ours is as wide as `wander`, and within `most_rate` to either side. These are
-    `WANDER` and `MOST_RATE` unless readings, also some that were left out, have proven more.
+    The range of its rate relative to ours is `wander` wide, and within `most_rate` to either side. These are `WANDER`
+    and `MOST_RATE` unless readings, including some that were left out, prove more.
     """
 
     readings: tuple[Reading, ...]
@@ -65,11 +65,11 @@ class OtherClock:
 
     @classmethod
     def of(cls, readings: Iterable[Reading]) -> OtherClock:
-        """Return the clock by readings in any order, without those that are less exact than the model of the others.
+        """Return the clock from readings in any order, without those that are less exact than the model of the others.
 
-        All readings determine `wander` first, so the model contradicts none that is left out. The most exact are added
-        first. Those left out are tried again, because adding a reading may increase the error elsewhere.
-        Raises `ValueError` for no readings.
+        All readings determine `wander` first, so the model contradicts none that is left out. The most exact ones are
+        added first. The rest are tried again, because adding a reading may increase the error elsewhere. Raises
+        `ValueError` without readings.
         """
         in_time = sorted(readings)
         if not in_time:
@@ -101,7 +101,7 @@ class OtherClock:
         return Reading(at_ns, at_ns + first.ahead_ns + round(float(ahead_ns[0])), math.ceil(errors_ns[0]) + 1)
 
     def ahead(self, since_ns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return how much the lead over our clock has grown `since_ns` after the first reading, and the errors.
+        """Return how much its lead over our clock has grown `since_ns` after the first reading, and the errors.
 
         Values are nanoseconds, exact to about 0.01 ns within a day.
         """
@@ -118,14 +118,14 @@ class OtherClock:
 
     @cached_property
     def rate(self) -> float:
-        """Return the relative difference of rates, from the first reading to the last; 0 for a single reading."""
+        """The relative difference of the rates, from the first reading to the last; 0 for a single reading."""
         if len(self.readings) == 1:
             return 0.0
         return float(np.clip(self._ahead_ns[-1] / self._passed_ns[-1], -self.most_rate, self.most_rate))
 
     @cached_property
     def _rate_error(self) -> float:
-        """Return the largest error of `rate` outside the readings."""
+        """The largest error of `rate` outside the readings."""
         if len(self.readings) == 1:
             return self.most_rate
         proven = (self._errors_ns[0] + self._errors_ns[-1]) / self._passed_ns[-1] + self.wander
@@ -133,7 +133,7 @@ class OtherClock:
 
     @cached_property
     def _passed_ns(self) -> NDArray[np.float64]:
-        """Return the instants since the first reading. Integers are subtracted: a float is too short for them."""
+        """The times since the first reading, subtracted as integers: floats are too short for instants."""
         return np.array([reading.at_ns - self.readings[0].at_ns for reading in self.readings], np.float64)
 
     @cached_property
@@ -155,7 +155,7 @@ def _proven(readings: Sequence[Reading]) -> tuple[float, float]:
     """Return the wander of the rate, and its distance from ours: `WANDER` and `MOST_RATE`, or more if proven.
 
     These are the least values with which a clock can pass through all readings within their errors. All pairs count,
-    not only neighbours: of many poor readings, those far apart prove most.
+    not only neighbours: among many poor readings, those far apart prove most.
     """
     first = readings[0]
     all_passed_ns = np.array([reading.at_ns - first.at_ns for reading in readings], np.float64)
@@ -165,7 +165,7 @@ def _proven(readings: Sequence[Reading]) -> tuple[float, float]:
     if len(passed_ns) == 1:
         return WANDER, MOST_RATE
     low_ns, high_ns = np.full(len(passed_ns), -np.inf), np.full(len(passed_ns), np.inf)
-    np.maximum.at(low_ns, places, ahead_ns - errors_ns)  # all readings of one instant are true
+    np.maximum.at(low_ns, places, ahead_ns - errors_ns)  # all readings at one instant are true
     np.minimum.at(high_ns, places, ahead_ns + errors_ns)
     fastest, slowest = _steepest(passed_ns, high_ns, low_ns), -_steepest(passed_ns, -low_ns, -high_ns)
     return max(WANDER, fastest - slowest), max(MOST_RATE, fastest, -slowest)
@@ -174,8 +174,8 @@ def _proven(readings: Sequence[Reading]) -> tuple[float, float]:
 def _steepest(passed_ns: NDArray[np.float64], begin_ns: NDArray[np.float64], end_ns: NDArray[np.float64]) -> float:
     """Return the greatest slope from a point of `begin_ns` to a later one of `end_ns`, at the instants `passed_ns`.
 
-    Each step puts lines of the current slope through the beginnings. The end highest above its line gives the next
-    slope, until none is above. This takes few steps, and no table of all pairs.
+    Each step draws lines of the current slope through the beginnings. The end highest above its line gives the next
+    slope, until no end is above. This takes few steps, and no table of all pairs.
     """
     slope = float((end_ns[-1] - begin_ns[0]) / (passed_ns[-1] - passed_ns[0]))
     while True:

@@ -1,7 +1,7 @@
 """Failures of the generator itself, over a whole run: each one makes the run invalid.
 
-A task in which the generator failed has the outcome `generator`. Engines count their failures outside of tasks in
-facts of their logs.
+A task in which the generator failed has the outcome `generator`. Failures outside of tasks are facts in the logs of
+their engines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from loadsim.timinglog.records import OUTCOME
 
 
 class OwnFailures:
-    """Reads the tasks in which the generator failed, by client and kind of error."""
+    """Counts the tasks in which the generator failed, by client and kind of error."""
 
     def __init__(self, log: TimingLog) -> None:
         self._log, self._times = log, Counter[tuple[int, int]]()
@@ -28,7 +28,7 @@ class OwnFailures:
             self._times.update((tasks.client, error) for error in tasks["error"][failed].tolist())
 
     def findings(self) -> list[Finding]:
-        """Return findings on the failures: a shortage if all of them are lacks of files, ports or memory."""
+        """Return findings on the failures: a shortage if all of them lacked files, ports or memory."""
         kinds = Counter[str]()
         for (_, error), times in self._times.items():
             kinds[self._log.strings[error]] += times
@@ -51,6 +51,6 @@ class OwnFailures:
 
 
 def _named(times: Counter[str]) -> tuple[str, ...]:
-    """Return the kinds, the most frequent first; if there are several, with their counts."""
+    """Return the kinds, the most frequent first, with counts if there are several."""
     by_number = sorted(times.items(), key=lambda one: (-one[1], one[0]))
     return tuple(f"{kind} ({often})" if len(times) > 1 else kind for kind, often in by_number)

@@ -1,7 +1,7 @@
 """Health of the generator in a window: its engines and their machines.
 
-Engines are never averaged: the times of a late engine are wrong even if all others kept up. Percentiles of lags are
-exact, over every tick of the window.
+Engines are never averaged: the times of a late engine are wrong even if all others kept up. Percentiles of lag are
+exact, over each tick in the window.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.reader import Source, TimingLog
 
 TICK_S = 0.01
-"""The interval between ticks, each of which measures a lag."""
+"""The interval between ticks; each tick measures the lag."""
 
 UNOBSERVED_S = 5.0
-"""A longer time between samples is a gap. A machine takes one each second; a stopped parent process takes none."""
+"""A longer time between samples is a gap. Machines take one each second; a suspended parent process takes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class EngineHealth:
     """One engine over the window; None stands for figures that were not measured.
 
     Lags are those of its event loop. `cpu_share` is the mean share of a core. Memory, open files and the garbage
-    collector's pause are maxima. `clock_steps` has the instant (s) and the size (ms) of each step of the wall clock.
-    `began_late_ms` is its delay after the common start, whenever the window is. `lags_ms` has the percentiles of lags
-    by the names of `PERCENTS`, `unobserved_s` begin and end of each gap above 5 s between its samples.
+    collector's pause are maxima. `clock_steps` has the instant (s) and size (ms) of each step of the wall clock.
+    `began_late_ms` is its delay after the common start, which may be outside the window. `lags_ms` has percentiles of
+    the lag by the names in `PERCENTS`; `unobserved_s` has begin and end of each gap above 5 s between samples.
     """
 
     name: str
@@ -80,7 +80,7 @@ def generator_health(log: TimingLog, window_s: Window) -> tuple[tuple[EngineHeal
 def _gaps(
     samples: Sequence[_Sample], of_engines: Sequence[_Sample], window_s: Window
 ) -> tuple[tuple[float, float], ...]:
-    """Return the times in the window without a sample of a machine or engine, while its engines took theirs."""
+    """Return the gaps in the window between the samples of a machine or engine, while its engines took samples."""
     if not of_engines:
         return ()
     begin_s = max(window_s.begin_s, min(one.begin_s for one in of_engines))
@@ -102,7 +102,7 @@ class _Sample:
 
 
 def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], list[_Sample]]:
-    """Return by maker the samples of the window and the next one, whose first ticks may be due in the window."""
+    """Return, by maker, the samples in the window and the next one, whose first ticks may be due in the window."""
     samples: defaultdict[tuple[str, ...], list[_Sample]] = defaultdict(list)
     last_s: dict[tuple[str, ...], float] = {}
     for found in log.health:
@@ -177,7 +177,7 @@ def _ticks_in(sample: _Sample, window_s: Window) -> NDArray[np.int64]:
 
 
 def _mean(samples: Sequence[_Sample], name: str) -> float | None:
-    """Return the mean of a share over time: a sample of five seconds counts five times."""
+    """Return the mean of a share over time: a sample that covers five seconds counts five times."""
     known = [sample for sample in samples if name in sample.found]
     weights = [max(one.end_s - one.begin_s, 0.0) for one in known]
     return float(np.average([one.found[name] for one in known], weights=weights)) if sum(weights) else None

@@ -1,4 +1,4 @@
-"""The lateness of tasks by cause, and that of each client's generator, over a window."""
+"""The lateness of tasks in a window, by cause, and by client."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER
 
 LATENESS = ("busy", "down", "generator")
-"""The causes of lateness: the user is still busy or the session is down (the server's fault), or the generator."""
+"""The causes of lateness: a busy user and a session that is down (both the server's fault), and the generator."""
 
 
 class LateTasks:
-    """Reads the lateness of the tasks that were due in the window and started."""
+    """Collects the lateness of tasks that were due in the window and started."""
 
     def __init__(self, log: TimingLog, window_s: Window) -> None:
         most = sum(stream.count for stream in log.streams["tasks"])
@@ -43,12 +43,12 @@ class LateTasks:
         return Lateness(**{cause: late_s.p95_ms() for cause, late_s in self._by_cause.items()})
 
     def of_clients_ms(self) -> dict[str, float | None]:
-        """Return the 95th percentile of the generator's lateness by client; of several, those with tasks."""
+        """Return the 95th percentile of the generator's lateness for each client with tasks; {} for a single client."""
         return {self._log.strings[client]: late_s.p95_ms() for client, late_s in self._by_client.items()}
 
 
 class Upper:
-    """The 95th percentile of at most `most` numbers. Memory holds at most the largest tenth of them."""
+    """The 95th percentile of at most `most` numbers, of which memory holds about the largest tenth."""
 
     def __init__(self, most: int) -> None:
         self._room = most - rank(most, 95) + 1
@@ -70,7 +70,7 @@ class Upper:
             self._least = self._kept[0]
 
     def p95_ms(self) -> float | None:
-        """Return the nearest-rank percentile of seconds in milliseconds, to the microsecond; None without numbers."""
+        """Return the nearest-rank percentile of seconds, in ms with three decimals; None without numbers."""
         if not self._count:
             return None
         self._settle()
@@ -79,11 +79,11 @@ class Upper:
 
 
 def timed_names(log: TimingLog) -> NDArray[np.bool_]:
-    """Return a mask of the log's names of planned tasks: others have no due time of their own."""
+    """Return a mask of the names of planned tasks: other tasks have no due time of their own."""
     return np.asarray(~np.isin(np.array(log.strings), LEFT_OUT))
 
 
 def late_at_most(log: TimingLog, most_s: float) -> TimingLog:
-    """Return the log with the tasks as if the generator had been late by this time at most."""
+    """Return the log as if the generator had been late by at most this time."""
     tasks = [replace(stream, most_late_s=most_s) for stream in log.streams["tasks"]]
     return replace(log, streams={**log.streams, "tasks": tasks})

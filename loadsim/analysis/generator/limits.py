@@ -1,4 +1,4 @@
-"""Limits of the generator, and the findings about it."""
+"""Limits of the generator, and findings about it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from loadsim.model.figures import GeneratorFigures, MachineHealth
 from loadsim.scenario.limits import GeneratorLimits
 
 LEAST_LAG_LIMIT_MS = 2.0
-"""The least limit of the event loop's lag, even for the fastest server."""
+"""The lowest limit of the event loop's lag, even for the fastest server."""
 
 MOST_UNOBSERVED_S = 30.0
-"""A longer gap between the samples of a machine or engine makes a run invalid, a shorter one degrades it. In a longer
-gap the generator could have been too busy for the whole of the shortest window that counts (`limits.window_s`)."""
+"""A longer gap between the samples of a machine or engine makes a run invalid; a shorter one degrades it. During a
+longer gap, the generator could have been too busy for the whole of the shortest valid window (`limits.window_s`)."""
 
 BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
-"""Limits of warnings: shares of busy cores, of CPU stolen by others on the hardware, and of segments sent again."""
+"""Limits of warnings: the shares of busy cores, of CPU time stolen by other guests, and of segments sent again."""
 
 
 def lag_limit_ms(limits: GeneratorLimits, fastest_p95_ms: float | None) -> float | None:
-    """Return the limit of the event loop's lag (99th percentile) for the fastest scored task; None without a limit."""
+    """Return the limit of the event loop's lag (99th percentile), given the fastest scored task; None without one."""
     allowed_ms = []
     if limits.lag_p99_ms is not None:
         allowed_ms.append(float(limits.lag_p99_ms))
@@ -35,7 +35,7 @@ def lag_limit_ms(limits: GeneratorLimits, fastest_p95_ms: float | None) -> float
 def worst_engine(
     engines: Sequence[EngineHealth], limits: GeneratorLimits, fastest_p95_ms: float | None
 ) -> GeneratorFigures:
-    """Return each figure of the engine that has the worst, with the limits."""
+    """Return the worst of each figure over all engines, and the limits."""
     names = ("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "cpu_share", "rss_bytes", "open_files", "gc_max_ms")
     known = {name: [value for engine in engines if (value := getattr(engine, name)) is not None] for name in names}
     return GeneratorFigures(
@@ -49,7 +49,7 @@ def worst_engine(
 def exceeded(
     late_p95_ms: float | None, engines: Sequence[EngineHealth], limits: GeneratorLimits, fastest_p95_ms: float | None
 ) -> list[Finding]:
-    """Return a finding for each limit that the generator exceeded; it was late by `late_p95_ms` in the window."""
+    """Return a finding for each limit that the generator exceeded; `late_p95_ms` is its lateness in the window."""
     late_limit_ms, cpu_limit = _number(limits.lateness_p95_ms), _number(limits.cpu)
     most_lag_ms = lag_limit_ms(limits, fastest_p95_ms)
     found = []
@@ -67,7 +67,7 @@ def exceeded(
 
 
 def unobserved(observed: Sequence[MachineHealth | EngineHealth]) -> list[Finding]:
-    """Return a finding for each machine or engine with gaps between samples; a short longest gap degrades a run."""
+    """Return a finding for each machine or engine with gaps between samples; short gaps only degrade a run."""
     found = []
     for machine in observed:
         if machine.unobserved_s:
@@ -88,7 +88,7 @@ def _above(figure: float | None, limit: float | None) -> bool:
 
 
 def suspicious(machines: Sequence[MachineHealth], engines: Sequence[EngineHealth], embedded: bool) -> list[Finding]:
-    """Return warnings about the generator. An embedded server on the same machine is expected."""
+    """Return warnings about the generator. An embedded server shares its machine, and its cores, by design."""
     found = []
     for machine in machines:
         name, busy = machine.name, machine.cpu_share
@@ -110,7 +110,7 @@ def suspicious(machines: Sequence[MachineHealth], engines: Sequence[EngineHealth
 
 
 def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[float, float]]]:
-    """Return the steps by client: its engines see the same clock, and the one with most steps missed none."""
+    """Return the steps by client. Its engines see the same clock; the engine with most steps missed none."""
     steps: dict[str, Sequence[tuple[float, float]]] = {}
     for engine in engines:
         client = engine.name.rpartition(".")[0]

@@ -1,6 +1,6 @@
-"""The clients of a run, one by one: users, start, clock, and the health of the generator.
+"""The clients of a run one by one: users, start, clock, and the generator's health.
 
-A run is only as good as its worst client, which the figures of all together may hide.
+A run is only as good as its worst client, which figures of all clients together may hide.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def client_figures(
 ) -> list[ClientFigures]:
     """Return the figures of each client, in the order of names; empty unless the log is of several clients.
 
-    `engines` is the health of the log's engines, in its order. `limits` are those of the run (`verdict.limits_of`), and
-    `fastest_p95_ms` is that of the fastest scored task.
+    `engines` has the health of the log's engines, in its order; `limits` are the run's (`verdict.limits_of`).
+    `fastest_p95_ms` is the 95th percentile of the fastest scored task.
     """
     generator_counts = not (log.header.embedded or log.header.mode == STRESS)
     makers = [source for source in log.sources if source.simulates]

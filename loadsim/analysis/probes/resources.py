@@ -1,8 +1,8 @@
-"""Resources of the server's machine in order of how near each came to saturation: evidence, and no proof.
+"""Resources of the server's machine, ordered by how near each came to saturation: a hint, and no proof.
 
-Source: the utilisation law and bottleneck analysis (Lazowska, Zahorjan, Graham and Sevcik, Quantitative System
-Performance, 1984, chapters 3 and 5): the device with the highest utilisation saturates first. So the order is by means;
-a 95th percentile of samples of a second shows bursts, which queues absorb.
+The device with the highest utilisation saturates first: utilisation law and bottleneck analysis (Lazowska, Zahorjan,
+Graham and Sevcik, Quantitative System Performance, 1984, chapters 3 and 5). So the order is by means; 95th percentiles
+of one-second samples show bursts, which queues absorb.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from loadsim.model.figures import ProbeStatistics, Resource
 from loadsim.timinglog.reader import TimingLog
 
 HOST = "host"
-"""The probe whose figures have a known limit."""
+"""The probe whose figures have known limits."""
 
 EVIDENCE: Sequence[tuple[str, re.Pattern[str]]] = (
     ("processor", re.compile("(?:cpu|server_cores)_busy_share")),
@@ -26,26 +26,27 @@ EVIDENCE: Sequence[tuple[str, re.Pattern[str]]] = (
     ("storage", re.compile("pressure_io_some_share")),
     ("disk {}", re.compile("disk_(.+)_busy_share")),
 )
-"""The figures of the probe `host` by resource. Of several of one resource, the highest counts, but see `INSTEAD`.
+"""The figures of the probe `host` by resource. If a resource has several, the highest counts, but see `INSTEAD`.
 
-A control group is full at its quota, and a disk that a control group or a hypervisor throttles shows itself where
-threads wait for it, not in its busy time.
+A control group is full at its quota. A disk that a control group or a hypervisor throttles is not busy all the time:
+threads that wait for it reveal it.
 """
 
 INSTEAD: Mapping[str, str] = {"cpu_busy_share": "server_cores_busy_share"}
-"""A figure that does not count if another was measured.
+"""A figure that does not count if another one was measured.
 
-A server that may run on some cores only is full at these. The rest, such as those of a pinned generator, are neither
-room for it nor its load. If its cores were not measured over the whole window, all cores are another resource.
+A server that may use some cores only is full when these are. The others, such as those of a pinned generator, are
+neither its room nor its load. If its cores were not measured over the whole window, all cores count as a resource of
+their own.
 """
 
 UNMEASURED = {"cpu_busy_share": "processor of all cores", "server_cores_busy_share": "processor of the server's cores"}
-"""The names of the two figures if the server's cores were not measured over the whole window."""
+"""The names of both figures if the server's cores were not measured over the whole window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A machine on which probes run. `server_here`: the server under test is on it; None if unknown."""
+    """A machine on which probes run. `server_here`: the server under test runs on it; None if unknown."""
 
     machine: str
     server_here: bool | None
@@ -54,7 +55,7 @@ class Placed:
 def ranked_resources(
     probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapping[str, Placed]
 ) -> tuple[Resource, ...]:
-    """Return the resources by descending share of saturation, those that were not measured last.
+    """Return the resources, the nearest to saturation first, and those that were not measured last.
 
     `probes` has the statistics of a run by probe and figure, `places` the machine of each probe.
     """
@@ -97,7 +98,7 @@ def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapp
 
 
 def _others_share(figures: Mapping[str, ProbeStatistics]) -> float | None:
-    """Return the part of the server's cores that others took."""
+    """Return the share of the server's cores that other programs took."""
     taken, cores = (figures.get(name) for name in ("server_cores_taken_by_others", "server_cores"))
     if taken is None or cores is None or taken.mean is None or not cores.mean:
         return None
@@ -110,13 +111,13 @@ def kind_of(probe: str) -> str:
 
 
 def by_kind(probes: Iterable[str], kinds: Iterable[str]) -> list[str]:
-    """Return probes by the order of these kinds, others last, then by name."""
+    """Return probes in the order of these kinds, other kinds last, and by name within a kind."""
     places = {kind: place for place, kind in enumerate(kinds)}
     return sorted(probes, key=lambda probe: (places.get(kind_of(probe), len(places)), probe))
 
 
 def probe_places(log: TimingLog) -> Mapping[str, Placed]:
-    """Return the machine of each probe with samples; several machines of several runs are named together."""
+    """Return the machine of each probe with samples; the names of several machines are joined."""
     machines: dict[str, set[tuple[str, ...]]] = {}
     for sample in log.health:
         if PROBE in sample:

@@ -1,6 +1,6 @@
 """Build-ups and growth of a send queue, from its samples in the window of a run.
 
-A queue is in seconds of throughput: its recipients, divided by the mean deliveries per second of the window.
+A queue is measured in seconds of throughput: its recipients, divided by the mean deliveries per second in the window.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from loadsim.model.terms import Window
 from loadsim.statistics.comparison import one_critical_t
 
 QUEUED, SENT, QUEUED_S = "send_queue_recipients", "sent_per_s", "send_queue_s"
-"""Figures of a probe of a send queue: the recipients in it, deliveries per second, and the queue in seconds of them."""
+"""Figures of a send queue's probe: recipients in the queue, deliveries per second, and the queue in seconds."""
 
 BUILD_UP_S, GROWTH_S = "send_queue_build_up_s", "send_queue_growth_s"
 
 STANDING_S = 5.0
-"""A queue of at most these seconds of throughput is no build-up: by Little's law, its mail waits for 5 s on average.
+"""A queue of at most this length is no build-up: by Little's law, its mail waits for 5 s on average.
 
-A busy server always has messages under way. CoDel, too, ignores a queue that is short or does not stay: its target is 5
-to 10 % of its interval (RFC 8289). This is 8 % of the 60 s that a build-up may last.
+A busy server always has messages under way. CoDel, too, ignores queues that are short or brief: its target is 5 to 10 %
+of its interval (RFC 8289). This is 8 % of the 60 s that a build-up may last.
 """
 
 PARTS = 10
-"""Growth is over the least queues of ten equal parts of the samples, which momentary build-ups do not change."""
+"""Growth compares the shortest queues of ten equal parts of the samples, which brief build-ups do not change."""
 
 ALPHA = 0.02
-"""Of a two-sided test: with less growth than the noise, one window in a hundred has any."""
+"""The level of a two-sided test: one window in a hundred without growth shows some by chance."""
 
 Floats = NDArray[np.float64]
 
@@ -38,8 +38,9 @@ Floats = NDArray[np.float64]
 def build_ups_s(at_s: Sequence[float], queued_s: Floats, window_s: Window) -> Floats:
     """Return the age of the build-up at each sample; 0 without one.
 
-    It begins at the last sample, or the start of the window, before a queue above `STANDING_S`, and ends at the first
-    sample after it. One at the end of the window has the time, too, that its delivery takes at the mean throughput.
+    A build-up begins at the last sample before the queue exceeds `STANDING_S`, or at the start of the window. It ends
+    at the first sample after. One that lasts to the end of the window also includes the time that its delivery takes at
+    the mean throughput.
     """
     found = np.zeros(len(queued_s))
     began_s, above = window_s.begin_s, False
@@ -55,10 +56,10 @@ def build_ups_s(at_s: Sequence[float], queued_s: Floats, window_s: Window) -> Fl
 
 
 def growth_s(at_s: Sequence[float], queued_s: Floats, window_s: Window) -> Floats | None:
-    """Return by how much the queue has grown over the window, at least, the same at each sample; 0 without growth.
+    """Return the least growth of the queue over the window, the same for each sample; 0 without growth.
 
-    That is the lower bound of the slope of a line through the least queue of each part, by Student's t. None with fewer
-    samples than parts.
+    This is the lower bound, by Student's t, of the slope of a line through the shortest queue of each part. None with
+    fewer samples than parts.
     """
     if len(queued_s) < PARTS:
         return None
@@ -78,7 +79,7 @@ def _lengths_s(_at_s: Sequence[float], queued_s: Floats, _window_s: Window) -> F
 
 
 Calculated = Callable[[Sequence[float], Floats, Window], Floats | None]
-"""Returns a figure at each sample of a run in the window, of the instants and the queue in seconds; None if unknown."""
+"""A function of the instants and lengths (s) of a queue that returns a figure for each sample; None if unknown."""
 
 CALCULATED: Mapping[str, Calculated] = {QUEUED_S: _lengths_s, BUILD_UP_S: build_ups_s, GROWTH_S: growth_s}
-"""The figures of a send queue that are calculated after a run."""
+"""Figures of a send queue that are calculated after a run."""

@@ -1,7 +1,6 @@
-"""Figures of probes in a window, for report and criteria: they are in no score.
+"""Statistics of probes in a window, for reports and criteria; they do not affect the score.
 
-A sample counts by the time for which it stands: a probe that is slower while the server is overloaded has few samples
-of that time.
+A sample is weighted by the time that it stands for: a probe takes few samples while the server is overloaded.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from loadsim.timinglog.facts import ProbeCounts
 from loadsim.timinglog.reader import TimingLog
 
 PROBE, FIGURES = "probe", "figures"
-"""Keys of a sample of a probe: its name, and its figures by name."""
+"""Keys of a probe's sample: the probe's name, and the figures by name."""
 
 MOST_UNOBSERVED_S, MOST_UNOBSERVED_SHARE, ALWAYS_ALLOWED_S = 30.0, 0.1, 5.0
-"""After a longer time without a sample than either of the first two, the latter of the window, a figure counts as not
-measured. A gap of the third is always allowed."""
+"""The longest time without a sample, absolute and as a share of the window: after a longer gap, a figure counts as not
+measured. A gap of up to `ALWAYS_ALLOWED_S` is always allowed."""
 
 ROUNDING = 1e-9
-"""Shares of time are compared with this tolerance."""
+"""The tolerance in comparisons of shares of time."""
 
 
 def longest_gap_allowed_s(window_s: Window) -> float:
@@ -37,15 +36,15 @@ def longest_gap_allowed_s(window_s: Window) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SampleSeries:
-    """The samples of a figure in the window of a run, at rising instants; at least one."""
+    """The samples of a figure in a window, in time order; at least one."""
 
     at_s: Sequence[float]
     values: Sequence[float]
 
     def over_time(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the values, and the time (s) for which each stands: since the one before, as rates and shares do.
+        """Return the values, and the time (s) that each stands for: since the previous one, as rates and shares do.
 
-        The first one stands for as long as the second. A single one, and all at one instant, stand for 1 s.
+        The first value stands for as long as the second. A single value, or several at one instant, stand for 1 s each.
         """
         since = np.diff(np.asarray(self.at_s, np.float64))
         stand_for_s = np.concatenate([since[:1], since])
@@ -72,12 +71,12 @@ def statistics_of(samples: SampleSeries, window_s: Window) -> ProbeStatistics:
 
 
 def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """Return the weighted mean, which rounding does not take out of the range of the values."""
+    """Return the weighted mean; rounding never moves it outside the range of the values."""
     return float(np.clip(np.average(values, weights=weights), values.min(), values.max()))
 
 
 def _percentile(values: NDArray[np.float64], weights: NDArray[np.float64], percent: int) -> float:
-    """Return the least value that at least this share of the weight does not exceed."""
+    """Return the least value such that at least this share of the weight does not exceed it."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     at = np.searchsorted(reached, reached[-1] * percent / 100 * (1 - ROUNDING))
@@ -87,9 +86,9 @@ def _percentile(values: NDArray[np.float64], weights: NDArray[np.float64], perce
 def _with_send_queue(
     samples: Mapping[tuple[str, str], SampleSeries], window_s: Window
 ) -> Mapping[tuple[str, str], SampleSeries]:
-    """Return the samples with the figures of `send_queue` of each send queue.
+    """Return the samples, with the calculated figures (`send_queue`) of each send queue.
 
-    Without deliveries, or without measured ones, a queue has none of them.
+    A queue without deliveries, or whose deliveries were not measured, has none.
     """
     found = dict(samples)
     for (probe, figure), queued in samples.items():
@@ -104,7 +103,7 @@ def _with_send_queue(
 
 
 def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[str, ProbeStatistics]] | None:
-    """Return the statistics of each figure of each probe, by their names; None if there are no samples."""
+    """Return the statistics by probe and figure; None without samples."""
     found: dict[str, dict[str, ProbeStatistics]] = {}
     for (probe, figure), samples in sorted(_with_send_queue(_samples(log, window_s), window_s).items()):
         found.setdefault(probe, {})[figure] = statistics_of(samples, window_s)
@@ -112,7 +111,7 @@ def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[s
 
 
 def samples_of(log: TimingLog) -> Mapping[str, Mapping[str, list[tuple[float, float]]]]:
-    """Return instants and values of all samples of a run, in order, by probe and figure."""
+    """Return the instants and values of all samples of a run in time order, by probe and figure."""
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for sample in log.health:
         if PROBE in sample and sample.get("at_s") is not None:
@@ -125,7 +124,7 @@ def samples_of(log: TimingLog) -> Mapping[str, Mapping[str, list[tuple[float, fl
 
 
 def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], SampleSeries]:
-    """Return the samples of the window by probe and figure, in the order of their names."""
+    """Return the samples in the window, by probe and figure, in the order of their names."""
     return {
         (probe, figure): SampleSeries(*zip(*inside, strict=True))
         for probe, figures in samples_of(log).items()
@@ -135,7 +134,7 @@ def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], Sampl
 
 
 def probe_facts(log: TimingLog) -> Mapping[str, ProbeCounts]:
-    """Return the package, samples and failures of each probe, summed over the machines of a run."""
+    """Return the package, samples and failures of each probe, summed over all machines."""
     by_name: dict[str, list[ProbeCounts]] = {}
     for source in log.sources:
         for name, counts in sorted((source.facts.probes or {}).items()):

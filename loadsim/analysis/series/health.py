@@ -1,4 +1,4 @@
-"""Health of engines and machines, and figures of probes, as series over time."""
+"""Health of engines and machines, and figures of probes, over time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadsim.timinglog.reader import TimingLog
 
 
 def engine_series(log: TimingLog, bins: Bins) -> list[tuple[Floats, Floats]]:
-    """Return the 99th percentile of the event loop's lag (ms), and the share of a core, of each engine with samples."""
+    """Return the 99th percentile of the event loop's lag (ms) and the share of a core, for each engine with samples."""
     found = []
     for samples in _samples(log, "lags_us").values():
         lags = [np.asarray(sample.lags_us, np.int64) for sample in samples]
@@ -44,7 +44,7 @@ def probe_series(log: TimingLog, bins: Bins) -> dict[str, dict[str, Floats]]:
 
 
 def _samples(log: TimingLog, having: str) -> dict[str, list[Sample]]:
-    """Return by `client.engine` the samples with this key and an instant."""
+    """Return the samples that have this key and an instant, by `client.engine`."""
     samples: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in log.health:
         if having in sample and "at_s" in sample:

@@ -1,4 +1,4 @@
-"""The flow of mail as series over time."""
+"""The flow of mail over time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from loadsim.timinglog.records import NEVER, OUTCOME
 class MailSeries:
     """The flow of mail by bin: due and sent messages, and accepted and arrived copies, one for each recipient.
 
-    `under_way` counts copies that were accepted and had not arrived at the end of each bin. Delivery times (ms) are of
-    copies accepted in the bin; a copy that never arrived took infinitely long.
+    `under_way` counts copies that were accepted but had not arrived by the end of the bin. Delivery times (ms) are
+    those of copies accepted in the bin; they are infinite for copies that never arrived.
     """
 
     due_per_s: Floats
@@ -32,7 +32,7 @@ class MailSeries:
 
 
 def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
-    """Return the flow of mail over time. Memory holds four bytes of each copy."""
+    """Return the flow of mail over time. This takes four bytes of memory for each copy."""
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
     makes_mail = named(log, [*SENDING])
     for tasks in windowed(log):
@@ -43,12 +43,12 @@ def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
     under_way, missing = np.zeros(len(bins), np.int64), np.zeros(len(bins), np.int64)
     took_us = Grouped()
     for mail in journeys(log):
-        # A message can arrive before its sender has read the acceptance: it is then never under way.
+        # A message that arrives before its sender has read the acceptance is never under way.
         came_us = np.maximum(mail.arrived_us, mail.accepted_us)
         seen_us = came_us[mail.arrived_us != NEVER]
         accepted += bins.count(mail.accepted_us)
         arrived += bins.count(seen_us)
-        known_us = np.sort(mail.accepted_us[~mail.unwatched])  # the end of the others is unknown
+        known_us = np.sort(mail.accepted_us[~mail.unwatched])  # the fate of the others is unknown
         under_way += np.searchsorted(known_us, ends_us) - np.searchsorted(np.sort(seen_us), ends_us)
         missing += bins.count(mail.accepted_us[(mail.arrived_us == NEVER) & ~mail.unwatched])
         timed = mail.arrived_us != NEVER

@@ -1,6 +1,6 @@
-"""Series of a log over time, for the charts of a report.
+"""Figures of tasks over time, for the charts of a report.
 
-Time is divided into bins of equal length. Arrays have a figure for each bin, or NaN.
+Time is divided into bins of equal length. Arrays have a figure, or NaN, for each bin.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MOST_BINS = 60
 
 
 class Grouped:
-    """Numbers of one kind by group. Memory holds each number once."""
+    """Numbers of one type by group. Memory holds each number once."""
 
     def __init__(self, kind: DTypeLike = np.uint32) -> None:
         self._numbers: defaultdict[int, Growing] = defaultdict(lambda: Growing(kind))
 
     def add(self, groups: NDArray[Any], numbers: NDArray[Any]) -> None:
-        """Add each number to its group; a negative group is none."""
+        """Add each number to its group; drop those with a negative group."""
         order = np.argsort(groups, kind="stable")
         found, begins = np.unique(groups[order], return_index=True)
         ends = [*begins[1:].tolist(), len(order)]
@@ -52,7 +52,7 @@ class Grouped:
     ) -> list[NDArray[np.float64]]:
         """Return the nearest-rank percentiles of all groups, an array for each percentage, and forget the numbers.
 
-        A group without numbers has NaN. `infinite` has the count of further numbers of each group that are infinite.
+        A group without numbers has NaN. `infinite` counts further numbers of each group that are infinite.
         """
         found = np.full((len(percents), groups), np.nan)
         for group in range(groups):
@@ -65,7 +65,7 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The time from begin to end (s from the common start) in bins of `width_s`; the last may be shorter."""
+    """The time from begin to end (s from the common start) in bins of `width_s`; the last one may be shorter."""
 
     begin_s: float
     end_s: float
@@ -83,7 +83,7 @@ class Bins:
         return np.asarray(np.minimum(self.width_s, self.end_s - self.starts_s))
 
     def of(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of the bin of each instant; -1 outside of all."""
+        """Return the number of each instant's bin; -1 outside the bins."""
         bins = (instants_us - round(self.begin_s * 1e6)) // round(self.width_s * 1e6)
         return np.where(in_window(instants_us, Window(self.begin_s, self.end_s)), bins, -1)
 
@@ -94,21 +94,21 @@ class Bins:
     def percentiles(
         self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
     ) -> list[Floats]:
-        """Return nearest-rank percentiles of the values of each bin, an array for each percentage."""
+        """Return the nearest-rank percentiles of the values in each bin, an array for each percentage."""
         grouped = Grouped(values.dtype)
         grouped.add(self.of(instants_us), values)
         return grouped.percentiles(len(self), percents)
 
 
 def bins_of(log: TimingLog) -> Bins:
-    """Return the bins of a run from the common start on."""
+    """Return the bins of a run, which begin at the common start."""
     end_s = float(_end_s(log))
     width_s = next((width_s for width_s in WIDTHS_S if end_s <= width_s * MOST_BINS), math.ceil(end_s / MOST_BINS))
     return Bins(0.0, end_s, float(width_s))
 
 
 def _end_s(log: TimingLog) -> float:
-    """Return the planned end of a run; if unknown, the end of the records."""
+    """Return the planned end of a run, or the end of the records if it is unknown."""
     lasted_s = float(log.header.duration_s or 0)
     if lasted_s > 0:
         return lasted_s
@@ -138,7 +138,7 @@ class TaskSeries:
 
 
 def service_time_series(log: TimingLog, bins: Bins) -> tuple[Floats, Floats]:
-    """Return median and 95th percentile of the service times (ms) of all hits together, by due time."""
+    """Return the median and 95th percentile of the service times (ms) of all hits together, by due time."""
     took_us = Grouped()
     for hits in _hits(log):
         took_us.add(bins.of(hits["scheduled_us"]), compact(hits["ended_us"] - hits["started_us"]))
@@ -147,7 +147,7 @@ def service_time_series(log: TimingLog, bins: Bins) -> tuple[Floats, Floats]:
 
 
 def task_series(log: TimingLog, bins: Bins, weights: Mapping[str, float]) -> tuple[TaskSeries, ...]:
-    """Return the tasks with hits, by descending weight, then by name; without LOGON and LOGOFF."""
+    """Return the tasks with hits except LOGON and LOGOFF, by descending weight, then by name."""
     took_us: defaultdict[int, Grouped] = defaultdict(Grouped)  # by protocol and task
     for hits in _hits(log):
         pairs = hits["protocol"].astype(np.int64) << 16 | hits["task"]
@@ -168,7 +168,7 @@ def _hits(log: TimingLog) -> Iterator[Columns]:
 
 
 def throughput_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """Return the tasks per second that were due, done and failed, but LOGON and LOGOFF, by due time or end."""
+    """Return the tasks per second that were due, done and failed, by due time or end, except LOGON and LOGOFF."""
     planned, done, failed = (np.zeros(len(bins), np.int64) for _ in range(3))
     for tasks in windowed(log):
         badly = np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])
@@ -180,7 +180,7 @@ def throughput_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
 
 
 def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """Return by cause the 95th percentile (ms) of the lateness of planned tasks, by their due time."""
+    """Return the 95th percentile of the lateness of planned tasks (ms) by cause, over their due time."""
     by_plan = timed_names(log)
     late_s = {cause: Grouped(np.float32) for cause in LATENESS}
     for tasks in windowed(log):
