@@ -1,1 +1,1 @@
-"""Results as people and programs read them."""
+"""Results for people and programs: answers, reports, charts and JUnit XML."""

@@ -27,7 +27,7 @@ from loadsim.report.document import Block, Document, Item, Listing, Section, ite
 from loadsim.report.resources import NO_PROOF, resource_table
 
 NO_MEASUREMENT = "; on the embedded server: no measurement"
-"""Follows the verdict of a run on the embedded server."""
+"""The end of the verdict of a run on the embedded server."""
 
 
 def describe_answer(
@@ -37,7 +37,7 @@ def describe_answer(
     over_time: tuple[Section, ...] = (),
     of_log: tuple[Section, ...] = (),
 ) -> Document:
-    """Return the answer; of a report, `chart` opens it, and `over_time` and `of_log` need the log."""
+    """Return the answer. A report adds a `chart` at its head, and the sections that need the log."""
     figures, verdict = summary.figures, summary.verdict
     facts = brief_facts(figures, verdict.ended_early, invalid=is_invalid(summary), all_well=_all_mail_is_well(summary))
     commands = (command_table(figures.commands, figures.window_s),) if figures.commands else ()
@@ -66,7 +66,7 @@ def describe_answer(
 
 
 def _all_mail_is_well(summary: Summary) -> bool:
-    """Return True if an audit has judged all mail, and found no fault that the scenario does not allow."""
+    """Return True if an audit judged all mail and found no faults."""
     results = [one for one in summary.criteria if one.name.startswith(AUDIT)]
     doubts = {Code.AUDIT_INCOMPLETE, Code.MAIL_FAULTS_ALLOWED, Code.MAIL_UNKNOWN}
     well = bool(results) and all(one.passed for one in results)
@@ -74,26 +74,26 @@ def _all_mail_is_well(summary: Summary) -> bool:
 
 
 def _score(summary: Summary) -> Iterator[Block]:
-    """Yield the tables of tasks; the score of an invalid run is not shown."""
+    """Yield the tables of tasks, without the score of an invalid run."""
     figures = summary.figures
     if is_invalid(summary) and not figures.stress:
         yield "Do not quote these times: the run is invalid."
-    for name, module in figures.by_protocol.items():
-        caption = f"Service times of {count(module.users, 'user')} through the driver {name}"
+    for name, driver in figures.by_protocol.items():
+        caption = f"Service times of {count(driver.users, 'user')} through the driver {name}"
         caption += " (not to be mixed with another's)" if len(figures.by_protocol) > 1 else ""
         if figures.stress:
-            yield stress_table(caption, module, figures.window_s)
+            yield stress_table(caption, driver, figures.window_s)
         else:
-            yield score_table(caption, module.tasks, scores_of(module, invalid=is_invalid(summary)))
+            yield score_table(caption, driver.tasks, scores_of(driver, invalid=is_invalid(summary)))
     if not figures.by_protocol:
         yield "The logs hold no task."
 
 
 def _due(summary: Summary) -> Iterator[Block]:
-    """Yield the outcomes of all due tasks for each driver; none for a closed loop."""
+    """Yield the outcomes of due tasks for each driver; nothing for a closed loop."""
     if not summary.figures.stress:
-        for name, module in summary.figures.by_protocol.items():
-            yield due_table(f"Due against done, driver {name}", module.tasks)
+        for name, driver in summary.figures.by_protocol.items():
+            yield due_table(f"Due against done, driver {name}", driver.tasks)
 
 
 # --- the verdict in words ---
@@ -104,27 +104,27 @@ def is_invalid(summary: Summary) -> bool:
 
 
 def headline(figures: Figures, validity: str) -> str:
-    """Return the users and the scores; figures of an invalid run are not quoted, and provisional ones are called so."""
+    """Return the users and scores, without figures of an invalid run; provisional scores are marked."""
     users = count(figures.users, "user")
     if validity == "invalid":
         return f"{users}, no valid {'score' if figures.throughput is None else 'throughput'}"
     if figures.throughput is not None:
         return f"{users}, {figures.throughput.tasks_per_s:,.1f} tasks per second"
     scores = [
-        f"{'provisional ' if module.provisional else ''}score {duration(module.score_ms)}"
+        f"{'provisional ' if driver.provisional else ''}score {duration(driver.score_ms)}"
         + (f" ({name})" if len(figures.by_protocol) > 1 else "")
-        for name, module in figures.by_protocol.items()
-        if module.score_ms is not None
+        for name, driver in figures.by_protocol.items()
+        if driver.score_ms is not None
     ]
     return ", ".join([users, *(scores or ["no score"])])
 
 
 SHOWN_OTHERWISE = [(Severity.NOTE, Code.EMBEDDED), (Severity.NOTE, Code.ONE_RUN)]
-"""Notes that the verdict and the next step state."""
+"""Notes that the verdict or the next step already states."""
 
 
 def findings(found: Sequence[Finding], further: Sequence[Item] = ()) -> Iterator[Block]:
-    """Yield the findings by severity, with further warnings, and the next step."""
+    """Yield the findings by severity, with `further` warnings, and the next step."""
     invalid = any(one.severity is Severity.INVALID for one in found)
     for caption, severities in (
         ("Why it is not valid" if invalid else "Why it is degraded", (Severity.INVALID, Severity.DEGRADED)),
@@ -148,14 +148,14 @@ def verdict_words(summary: Summary) -> str:
 
 
 def verdict_line(summary: Summary) -> str:
-    """Return the verdict, and that the embedded server is no measurement."""
+    """Return the verdict, and a note that a run on the embedded server is no measurement."""
     return verdict_words(summary) + (NO_MEASUREMENT if summary.figures.embedded else "")
 
 
 def passed_words(summary: Summary) -> str:
-    """Return the result of the criteria; one without a figure, or that an early end alone may miss, is not judged.
+    """Return the result of the criteria. One that was not measured, or that an early end may explain, is not judged.
 
-    An invalid run misses criteria, but meets none.
+    An invalid run may miss criteria, but meets none.
     """
     codes = {one.code for one in summary.verdict.missed}
     if codes and codes <= {Code.CRITERION_NOT_JUDGED, Code.CRITERION_NOT_MEASURED}:

@@ -1,4 +1,4 @@
-"""The facts of a run: those of its answer, and all others."""
+"""The facts of a run: a few for its answer, and all others."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from loadsim.timinglog.header_words import shape_words
 from loadsim.timinglog.planned_load import received_of_published
 
 MOST_FAILURES = 5
-"""At most this number of kinds of failure is named."""
+"""The most kinds of failure that are named."""
 
 
 Fact = tuple[str, str]
-"""A name, and the words for it."""
+"""A name and its value in words."""
 
 
 def brief_facts(figures: Figures, ended_early: bool, *, invalid: bool, all_well: bool) -> list[Fact]:
-    """Return what was run, and what happened, in a few lines."""
+    """Return facts about the run and its results, in a few lines."""
     facts = [("Run", ", ".join(filter(None, (figures.name, figures.run))) or "unnamed")]
     if figures.server:
         facts.append(("Server", figures.server))
@@ -37,15 +37,15 @@ def brief_facts(figures: Figures, ended_early: bool, *, invalid: bool, all_well:
 
 
 def further_facts(figures: Figures) -> list[Fact]:
-    """Return the other facts: the parts of the load, lateness, and the generator."""
-    modules = figures.by_protocol
+    """Return further facts: details of the load, lateness, and the generator."""
+    drivers = figures.by_protocol
     submission = f"; submission by {figures.submission}" if figures.submission else ""
     clients = f"{count(figures.clients, 'client')} with {count(figures.engines, 'engine')}"
     stress, load, made = figures.throughput is not None, figures.load, None
     if load is not None and load.share is not None:
         made = f"{load.made:,} of {load.planned:,} planned tasks ({percent(load.share)})"
     return [
-        (f"Driver{'' if len(modules) == 1 else 's'}", f"{', '.join(modules)}{submission}"),
+        (f"Driver{'' if len(drivers) == 1 else 's'}", f"{', '.join(drivers)}{submission}"),
         ("Load from", f"{clients}; {count(figures.users, 'session')}"),
         ("Window", window_words(figures)),
         *_same_task_rate(figures),
@@ -67,21 +67,21 @@ def _of_drivers(figures: Figures, label: str, words: Callable[[DriverFigures], s
     return [(name, text) for name, text in found if text]
 
 
-def _covers(module: DriverFigures) -> str:
-    covers = module.covers
+def _covers(driver: DriverFigures) -> str:
+    covers = driver.covers
     lists = (", ".join(one) for one in (covers.scored, covers.without_hits, covers.not_planned))
     heads = ("", "without hits: ", "never due: ")
     return "; ".join(head + tasks for head, tasks in zip(heads, lists, strict=True) if tasks)
 
 
-def _score_interval(module: DriverFigures) -> str | None:
-    if not module.score_interval_ms:
+def _score_interval(driver: DriverFigures) -> str | None:
+    if not driver.score_interval_ms:
         return None
-    return f"{duration(module.score_ms)}, {interval_words(module.score_interval_ms)} within this run (95 %)"
+    return f"{duration(driver.score_ms)}, {interval_words(driver.score_interval_ms)} within this run (95 %)"
 
 
 def _same_task_rate(figures: Figures) -> list[Fact]:
-    """Return the load-equivalent if it is not the users, with the share of the published mail if that is small."""
+    """Return the load-equivalent if it differs from the users, and the share of the published mail if it is small."""
     equivalent, received = figures.load_equivalent_users, received_of_published(figures.received_share)
     if equivalent in (None, figures.users):
         return []
@@ -96,7 +96,7 @@ def window_words(figures: Figures) -> str:
 
 
 def _tasks_per_s(figures: Figures) -> str:
-    """Return the rates of tasks that succeeded and came due; if load is missing, the share of the plan's load."""
+    """Return the rates of tasks that succeeded and were due, and the share of the plan's load if some is missing."""
     achieved, due = figures.tasks_per_s, figures.offered_per_s
     if due is None:
         return f"{achieved:,.1f} tasks/s achieved"
@@ -119,7 +119,7 @@ def day_words(figures: Figures) -> str:
 
 
 def _parts(thing: object, *parts: tuple[str, str]) -> str:
-    """Return the known figures of a thing; each part has the name of one, and its words with `{}` for the value."""
+    """Return the known figures of a thing in words; a part has the name of one, and words with `{}` for its value."""
     known = [(name, words, getattr(thing, name)) for name, words in parts]
     return ", ".join(words.format(shown(name, value)) for name, words, value in known if value is not None)
 
@@ -167,8 +167,8 @@ def _tasks(figures: Figures) -> str:
 def _failures(figures: Figures) -> list[Fact]:
     found = [
         (failure.times, task.task, failure.outcome, failure.kind)
-        for module in figures.by_protocol.values()
-        for task in module.tasks
+        for driver in figures.by_protocol.values()
+        for task in driver.tasks
         for failure in task.failures
     ]
     found.sort(key=lambda failure: (-failure[0], failure[1:]))
@@ -199,11 +199,11 @@ ENGINE = (
     *(("lag_max_ms", "{} (worst)"), ("cpu_share", "{} of a core"), ("rss_bytes", "{}")),
 )
 MACHINE = (("cores", "{} cores"), ("cpu_share", "{} busy"), ("engines_share", "{} by loadsim's engines"))
-"""The figures of the users' further mail programs, of the worst engine and of a machine, each with its words."""
+"""Figures of companions, of the worst engine and of a machine, each with its words."""
 
 
-def _inbox(module: DriverFigures) -> str | None:
-    found = module.inbox
+def _inbox(driver: DriverFigures) -> str | None:
+    found = driver.inbox
     if found is None:
         return None
     took = f"50th {duration(found.took.p50_ms)}, 95th {duration(found.took.p95_ms)}"
@@ -217,6 +217,6 @@ def _machine(machine: MachineHealth) -> Fact:
 
 
 def _not_sampled(figures: Figures) -> list[Fact]:
-    """Return how to sample the server's resources, if the server is on this machine."""
+    """Return a hint on how to sample the server's resources, if the server is on this machine."""
     here = figures.machines and all(machine.server_here for machine in figures.machines)
     return [] if figures.resources or not here or figures.embedded else [("Nearest to full", NOT_SAMPLED)]

@@ -22,16 +22,16 @@ FURTHER = (
     ("99.9th", "p99_9_ms"),
     ("Max", "max_ms"),
 )
-"""The titles of times, and their names. A narrow terminal leaves out the last columns: failures stand before these."""
+"""The titles and names of times. Narrow terminals leave out the last columns: failures precede `FURTHER`."""
 
 
 def _times(times: Iterable[tuple[str, str]], of: str) -> list[ColumnOf[Any]]:
-    """Return columns of statistics; `of` is the name of the times that they describe."""
+    """Return columns of statistics; `of` is the attribute with the times."""
     return [(title, "time", attrgetter(f"{of}.{name}")) for title, name in times]
 
 
 def score_table(caption: str, tasks: Sequence[TaskFigures], scores: tuple[Cell, Cell]) -> Table:
-    """Return LsLog's table of tasks with a row of the scores, and further times."""
+    """Return LsLog's table of tasks, with a row for the scores, and with further times."""
     table = table_of(
         caption,
         tasks,
@@ -51,20 +51,20 @@ def score_table(caption: str, tasks: Sequence[TaskFigures], scores: tuple[Cell, 
     return replace(table, rows=(*table.rows, average))
 
 
-def scores_of(module: DriverFigures, *, invalid: bool) -> tuple[Cell, Cell]:
-    """Return the score and the response score; those of an invalid run are not shown."""
-    return (None, None) if invalid else (module.score_ms, module.response_score_ms)
+def scores_of(driver: DriverFigures, *, invalid: bool) -> tuple[Cell, Cell]:
+    """Return the score and the response score, or nothing for an invalid run."""
+    return (None, None) if invalid else (driver.score_ms, driver.response_score_ms)
 
 
 def interval_words(bounds_ms: Sequence[float] | None) -> str | None:
     return None if bounds_ms is None else f"{duration(bounds_ms[0])} to {duration(bounds_ms[1])}"
 
 
-def stress_table(caption: str, module: DriverFigures, window_s: Window) -> Table:
-    """Return a table without weights and score; LOGON and LOGOFF have no window, and hence no rate."""
+def stress_table(caption: str, driver: DriverFigures, window_s: Window) -> Table:
+    """Return a table without weights and score; LOGON and LOGOFF have no window, and so no rate."""
     return table_of(
         caption,
-        module.tasks,
+        driver.tasks,
         ("Category", None, lambda task: task.task),
         ("Hits", 0, lambda task: task.hits),
         ("Per s", 1, lambda task: None if task.task in WITHOUT_WINDOW else task.hits / window_s.length_s),
@@ -125,16 +125,16 @@ def facts_table(caption: str, found: Iterable[tuple[str, str]]) -> Table:
 
 
 NOT_SHOWN = "not shown: the run is invalid"
-"""Stands for a time of an invalid run."""
+"""Replaces times of an invalid run."""
 
 
 def criteria_tables(results: Sequence[Result], ended_early: bool = False, valid: bool = True) -> Iterator[Table]:
-    """Yield the criteria that were not met, and, folded, those that were.
+    """Yield a table of the criteria that were not met, and a folded one of those that were.
 
-    Each has a row, and one for all tasks that have the same criterion of each task, by the worst.
+    Each criterion has a row. Tasks with the same criterion on each task share one, which shows the worst of them.
 
-    A run that is not `valid` meets no criterion; one that it misses is a reason. A time that it does not miss is not to
-    be quoted.
+    A run that is not `valid` meets no criterion. Those that it misses are shown, as they help to explain it; other
+    times are not.
     """
     groups: dict[tuple[str, str], list[Result]] = {}
     for one in results:
@@ -160,6 +160,6 @@ def criteria_tables(results: Sequence[Result], ended_early: bool = False, valid:
 
 
 def _distance(result: Result) -> tuple[bool, bool, float]:
-    """Return a key that is larger for a figure that is worse: first those that miss, and unmeasured ones first."""
+    """Return a key that is larger the worse a figure is: missed is worse than met, and unmeasured is worst."""
     figure = result.figure or 0.0
     return not result.passed, result.figure is None, -figure if "min" in result.limits else figure

@@ -1,4 +1,4 @@
-"""The audit of a run's mail: the answer of `loadsim audit`, and a section of the report."""
+"""The audit of a run's mail: the answer of `loadsim audit`, and a section of reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VERDICTS = {
     1: "Mail is not as it must be",
     3: "Not all mailboxes could be judged",
 }
-"""The verdicts by exit status."""
+"""Verdicts by exit status."""
 
 
 def describe_audit(audit: AuditRecord, most_lost: float) -> Document:
@@ -34,7 +34,7 @@ def describe_audit(audit: AuditRecord, most_lost: float) -> Document:
 
 
 def audit_blocks(audit: AuditRecord | None) -> tuple[Block, ...]:
-    """Return what the audit has read, its faults by code, and the first of each code; nothing without an audit."""
+    """Return counts of what the audit read, of faults by code, and the first of each code; () without an audit."""
     if audit is None:
         return ()
     numbers = {"Mailboxes read": audit.mailboxes, "Mailboxes not read": audit.unread, "Messages": audit.messages}

@@ -1,7 +1,7 @@
-"""Charts as HTML and SVG within a page: no script, no address, the same bytes for the same figures.
+"""Charts as HTML and SVG in a page: no scripts, no URLs, and the same bytes for the same figures.
 
-Colours and sizes are in the page's style sheet, so charts follow dark mode, the width of the screen and print. Places
-within a panel are in per cent of its width: texts keep their size on a narrow screen.
+Colours and sizes are in the page's style sheet, so charts adapt to dark mode, screen width and print. Positions in a
+panel are percentages of its size: text keeps its size on a narrow screen.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from loadsim.report.document import Axis, Bar, Chart, Limit, Line, Panel
 from loadsim.report.scales import Scale, x_scale, y_scale
 
 COLOURS = 7
-"""The number of colours of lines in the style sheet: the classes c0, c1 and so on."""
+"""The number of line colours in the style sheet: classes c0, c1 and so on."""
 
 DASHES = 4
-"""The number of dashes of lines in the style sheet: the classes d0, d1 and so on."""
+"""The number of line dashes in the style sheet: classes d0, d1 and so on."""
 
 MARKERS = (
     '<circle r="3"/>',
@@ -29,26 +29,26 @@ MARKERS = (
     '<path d="M-1-4h2v3h3v2h-3v3h-2v-3h-3v-2h3z"/>',
     '<path d="M-4 0l7-4v8z"/>',
 )
-"""Shapes around the origin, in pixels. With the dashes, they distinguish 28 lines without colour."""
+"""Shapes around the origin, in pixels. Together with dashes, they tell 28 lines apart without colour."""
 
 INFINITE = '<path d="M0-6l5 9h-10z"/>'
-"""The marker at the upper edge of a panel, for a figure that is infinite."""
+"""The marker of an infinite figure, at the upper edge of a panel."""
 
 MARKED = 8
-"""A line without gaps has about this many markers."""
+"""About this many markers are on a line without gaps."""
 
 UNITS = 1000
-"""The width and height of a panel in the units of its lines."""
+"""The width and height of a panel in units of its lines."""
 
 
 def markers() -> str:
-    """Return the definitions of markers, once for a page."""
+    """Return the definitions of markers, which a page needs once."""
     shapes = [f'<g id="m{number}">{shape}</g>' for number, shape in enumerate(MARKERS)]
     return f'<svg class="markers" aria-hidden="true"><defs>{"".join(shapes)}<g id="mi">{INFINITE}</g></defs></svg>'
 
 
 def drawn(chart: Chart) -> str:
-    """Return the panels of a chart with their legends, and the title of their common axis."""
+    """Return the panels of a chart with their legends, and the title of the common axis."""
     names = [[line.name for line in panel.lines] for panel in chart.panels]
     have_one = len(names) > 1 and all(each == names[0] for each in names)
     across = min(chart.across, len(chart.panels))
@@ -59,7 +59,7 @@ def drawn(chart: Chart) -> str:
 
 
 def bar(cell: Bar) -> str:
-    """Return an interval of a table's cell; its text says the same."""
+    """Return the drawing of an interval in a table; the cell's text states the same."""
     low, at, high = map(_percent, (cell.low, cell.at, cell.high))
     return (
         f'<svg class="bar {cell.look}" aria-hidden="true">'
@@ -69,7 +69,7 @@ def bar(cell: Bar) -> str:
 
 
 def described(chart: Chart, panel: Panel) -> str:
-    """Return a panel in words, for those who do not see it: each line with its least and greatest figure."""
+    """Return a panel in words for those who cannot see it: each line with its least and greatest figure."""
     head = f"{chart.caption}: {panel.title}" if panel.title else chart.caption
     lines = [f"{line.name} {_range(panel, line)}" for line in panel.lines]
     return f"{head}. {'; '.join([*lines, *(limit.name for limit in panel.limits)])}."
@@ -86,7 +86,7 @@ def _shown(panel: Panel, value: float) -> str:
 
 
 def _legend(lines: Sequence[Line], limits: Sequence[Limit] = ()) -> str:
-    """Return the names of lines and limits with their looks: names next to a line might hide figures."""
+    """Return a legend of lines and limits: names next to the lines could hide figures."""
     samples = [(_sample(line, _number(line, place)), line.name) for place, line in enumerate(lines)]
     samples += [('<line class="limit" x2="100%" y1="50%" y2="50%"/>', limit.name) for limit in limits]
     items = "".join(
@@ -157,14 +157,14 @@ def _frame(panel: Panel, chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
 
 
 def _line(line: Line, number: int, axis: Axis, x: Scale, y: Scale) -> Iterator[str]:
-    """Yield the line, intervals, some of its markers, and those of infinite figures at the upper edge."""
+    """Yield the line, its intervals, some of its markers, and markers of infinite figures at the upper edge."""
     points: list[tuple[float, float] | None] = [
         None if value is None or math.isinf(value) else (x.place(at), 1 - y.place(value))
         for at, value in zip(axis.positions, line.values, strict=True)
     ]
     known = [point for point in points if point]
     if line.joined and known:
-        strokes = _strokes(points if axis.kind == "time" else known)  # in time, a gap is a gap
+        strokes = _strokes(points if axis.kind == "time" else known)  # over time, gaps stay gaps
         yield (
             f'<svg viewBox="0 0 {UNITS} {UNITS}" preserveAspectRatio="none" width="100%" height="100%">'
             f'<path class="line {_look(number)}" d="{strokes}"/></svg>'
@@ -173,7 +173,7 @@ def _line(line: Line, number: int, axis: Axis, x: Scale, y: Scale) -> Iterator[s
         if interval:
             place, (low, high) = _percent(x.place(at)), (_percent(1 - y.place(end)) for end in interval)
             yield f'<line class="line {_look(number)}" x1="{place}" x2="{place}" y1="{low}" y2="{high}"/>'
-    # Some markers distinguish lines; with gaps, each point needs one, as it may have no neighbour.
+    # A few markers tell lines apart; with gaps, each point needs one, as it may have no neighbour.
     few = len(known) == len(points) and line.joined
     for across, down in known[:: max(1, len(known) // MARKED) if few else 1]:
         yield _marker(line, number, _percent(across), _percent(down))
@@ -183,7 +183,7 @@ def _line(line: Line, number: int, axis: Axis, x: Scale, y: Scale) -> Iterator[s
 
 
 def _strokes(points: Sequence[tuple[float, float] | None]) -> str:
-    """Return the path through the points, interrupted where there is none."""
+    """Return the path through the points, interrupted where a point is missing."""
     parts, verb = [], "M"
     for point in points:
         if point is None:

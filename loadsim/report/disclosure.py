@@ -1,4 +1,4 @@
-"""The test environment of a run: the facts that vendors' papers disclose, as far as they are known."""
+"""The test environment of a run: the facts that vendors disclose in their papers, as far as they are known."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ UNKNOWN = "not known to loadsim"
 
 
 def disclosure(run: RecordedRun) -> dict[str, str]:
-    """Return the disclosure of a run by name. Unknown facts are included, so that runs can be compared."""
+    """Return the disclosed facts of a run by name, including unknown ones, so that runs can be compared."""
     return {name: value or UNKNOWN for name, value in [*_server(run), *_load(run), *_generator(run)]}
 
 
 def _server(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
     figures, facts = run.figures, _machine_facts(run)
     yield "Server", figures.server
-    if figures.submission is not None:  # else users contact neither IMAP nor SMTP
+    if figures.submission is not None:  # otherwise users contact neither IMAP nor SMTP
         yield "IMAP greeting", facts.imap_greeting
         yield "SMTP greeting", facts.smtp_greeting
     here = {None: "", True: "the generator's machine", False: "another machine than the generator's"}
@@ -70,7 +70,7 @@ def _generator(run: RecordedRun) -> Iterator[tuple[str, str | None]]:
 
 
 def _machine_facts(run: RecordedRun) -> LogFacts:
-    """Return the facts in the first machine's log, about itself and about the server as seen from there."""
+    """Return the facts in the first machine's log, about the machine and about the server as seen from it."""
     watched = [source for source in run.log.sources if source.observes]
     return watched[0].facts if watched else LogFacts()
 
@@ -114,7 +114,7 @@ def scenario_table(scenario: Mapping[str, Any]) -> Table:
 
 
 def scenario_keys(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the path and the value of each key of a scenario, or of the part below `path`."""
+    """Yield the path and value of each key in a scenario, or in the part below `path`."""
     if isinstance(value, Mapping) and value:
         for key, below in value.items():
             yield from scenario_keys(below, f"{path}.{key}" if path else str(key))

@@ -1,6 +1,6 @@
-"""A report as data: sections of texts, tables and charts, from which HTML, Markdown and plain text are made.
+"""A report as data: sections of text, tables and charts, to be rendered as HTML, Markdown or plain text.
 
-A chart consists of its figures. `charts` draws it; Markdown has it as a table.
+A chart consists of its figures: `charts` draws it, and Markdown shows a table of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Link(str):
-    """A text of a table that leads to a place relative to the report; formats without links have the text."""
+    """A cell that links to a place relative to the report; formats without links show its text."""
 
     __slots__ = ("place",)
     place: str
@@ -33,9 +33,9 @@ class Link(str):
 
 
 class Bar(str):
-    """A text of a table with an interval, which a page draws: its ends and a figure, from 0 to 1 across the column.
+    """A cell with an interval that pages draw: its ends and a figure, from 0 to 1 across the column.
 
-    The middle of the column has a line for no change. `look` is a class of the style sheet.
+    A line in the middle of the column stands for no change. `look` is a class of the style sheet.
     """
 
     __slots__ = ("at", "high", "look", "low")
@@ -51,14 +51,14 @@ class Bar(str):
 
 
 Cell = str | int | float | None
-"""A cell of a table; None if it is unknown."""
+"""A cell of a table; None if unknown."""
 
 MET, MISSED, UNJUDGED = "\N{CHECK MARK} met", "\N{MULTIPLICATION SIGN} missed", "- not judged"
 PASSED, FAILED = "\N{CHECK MARK} passed", "\N{MULTIPLICATION SIGN} failed"
-"""Cells that a page colours: the signs do not depend on it."""
+"""Cells that pages colour; the signs state the result without colour."""
 
 Digits = int | Literal["time"] | None
-"""The decimals of the figures of a column; `time` for milliseconds, shown with their unit; None for words."""
+"""The decimals of figures in a column; `time` for milliseconds, shown with a unit; None for words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Column:
 class Table:
     """Rows of cells, one for each column; the first cell is the heading of its row.
 
-    `folded`: a page shows it only on request, and not in print.
+    `folded`: pages show the table on request only, and not in print.
     """
 
     caption: str
@@ -90,7 +90,7 @@ class Table:
 
 
 ColumnOf = tuple[str, Digits, Callable[[T], Cell]]
-"""A column's title, its digits, and the cell of a thing in it."""
+"""A column's title, its digits, and the function that returns a thing's cell."""
 
 
 def table_of(caption: str, things: Iterable[T], *columns: ColumnOf[T]) -> Table:
@@ -103,7 +103,7 @@ def table_of(caption: str, things: Iterable[T], *columns: ColumnOf[T]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A text of a list that states a finding."""
+    """A list item that states a finding."""
 
     words: str
     code: Code
@@ -119,23 +119,23 @@ def item_of(found: Finding) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Short texts below each other."""
+    """A list of short texts."""
 
     caption: str
     items: tuple[str | Item, ...]
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The items in words; findings end with their codes."""
+        """The items in words; each finding ends with its code."""
         return tuple(item.text if isinstance(item, Item) else item for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a panel: a figure, perhaps infinite, or None for each position. `joined`: points are connected.
+    """One line of a panel, with a figure for each position, or None. `joined`: the points are connected.
 
-    `intervals` are drawn around the figures, if any; None for a figure without one. `look` is the number of its colour,
-    dash and marker; by default, that of its place among the lines that are drawn. `hollow`: figures of invalid runs.
+    `intervals` are drawn around the figures; None stands for a figure without one. `look` is the number of the line's
+    colour, dash and marker; by default, its place among the drawn lines. `hollow`: the figures are of invalid runs.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A figure that should not be exceeded, or not be reached; its name states it."""
+    """A figure that should not be exceeded, or not be reached; its name states which."""
 
     name: str
     value: float
@@ -159,7 +159,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Lines over one axis, in one unit. `digits` are those of the figures in the table."""
+    """Lines over one axis, in one unit. `digits` are the decimals of the figures in the table."""
 
     title: str
     y_title: str
@@ -177,8 +177,8 @@ class Panel:
 class Axis:
     """The axis of all panels of a chart: the positions of points, and their names in a table.
 
-    kind: `time` in the unit of the title, or `count`. `span`: the ends of the axis, if points do
-    not reach them. `unit`: the sign that the first figure of each panel's axis has.
+    `kind`: `time`, in the unit of the title, or `count`. `span`: the ends of the axis, if the points do not reach them.
+    `unit`: the sign after the first figure of each panel's axis.
     """
 
     title: str
@@ -192,7 +192,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Panels side by side, at most `across`. `shaded` is a range of the axis, with a name."""
+    """Panels, at most `across` of them side by side. `shaded` is a range of the axis, with a name."""
 
     caption: str
     axis: Axis
@@ -202,7 +202,7 @@ class Chart:
     shaded_name: str = "window"
 
     def table(self) -> Table:
-        """Return a column for each line, without times of invalid runs, which must not be quoted."""
+        """Return a column for each line, except times of invalid runs, which must not be quoted."""
         columns = [self.axis.column]
         series: list[tuple[Cell, ...]] = []
         for panel in self.panels:
@@ -218,12 +218,12 @@ class Chart:
 
 
 Block = str | Listing | Table | Chart
-"""A paragraph, or one of the others."""
+"""A paragraph, a list, a table or a chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and the blocks below it. `brief`: it is part of the answer that a terminal shows."""
+    """A heading and the blocks below it. `brief`: the section is part of the answer in a terminal."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -232,7 +232,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A report. `verdict` is one line, and `tone` its rating; `label` precedes the verdict in plain text."""
+    """A report. `verdict` is one line, `tone` its rating, and `label` precedes it in plain text."""
 
     title: str
     subtitle: str
@@ -243,7 +243,7 @@ class Document:
 
     @property
     def banner(self) -> str:
-        """The verdict, with a capital letter."""
+        """The verdict with a capital first letter."""
         return f"{self.verdict[:1].upper()}{self.verdict[1:]}"
 
     @property
@@ -252,19 +252,19 @@ class Document:
 
     @property
     def codes(self) -> tuple[Code, ...]:
-        """The codes of the findings in lists, each once."""
+        """The codes of all findings in lists, without repetition."""
         listings = (block for section in self.sections for block in section.blocks if isinstance(block, Listing))
         items = (item for listing in listings for item in listing.items)
         return tuple(dict.fromkeys(item.code for item in items if isinstance(item, Item)))
 
 
 def figures(values: Iterable[float]) -> tuple[float | None, ...]:
-    """Return an array as figures of a line, with None for NaN."""
+    """Return the numbers as figures of a line, with None for NaN."""
     return tuple(None if math.isnan(value) else float(value) for value in values)
 
 
 def drawable(chart: Chart) -> Chart | None:
-    """Return the chart without empty lines and panels; None if nothing is left."""
+    """Return the chart without empty lines and panels, or None if nothing is left."""
     panels = (replace(panel, lines=tuple(filter(None, panel.lines))) for panel in chart.panels)
     kept = tuple(panel for panel in panels if panel.lines)
     return replace(chart, panels=kept) if kept else None

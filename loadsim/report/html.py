@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no script, no network, no other file; on screen and in print."""
+"""A report as one self-contained HTML file, without scripts, for screen and print."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from loadsim.report.style import STYLE
 
 
 def hashed(text: str) -> str:
-    """Return the source of a style or script in a page's policy (Content Security Policy Level 3, section 6.7.3.3)."""
+    """Return the hash source of a style or script for a page's policy (Content Security Policy Level 3, 6.7.3.3)."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 POLICY = f"default-src 'none'; style-src {hashed(STYLE)}; base-uri 'none'; form-action 'none'"
-"""The content security policy of a page: it loads and runs nothing, and has no style but this one."""
+"""The content security policy of a page, which loads and runs nothing, and has only this style."""
 
 SIGNS = {"good": "\N{CHECK MARK}", "doubtful": "!", "bad": "\N{MULTIPLICATION SIGN}"}
-"""Signs before the verdict, which do not depend on its colour."""
+"""Signs before the verdict, which rate it without colour."""
 
 SHORT_ROWS = 24
 """Tables of at most this many rows stay together on a printed page."""
 
 
 RATED = {MET: "met", PASSED: "met", MISSED: "missed", FAILED: "missed"}
-"""The classes of cells with a rating."""
+"""Classes of cells with a rating."""
 
 
 def to_html(document: Document) -> str:
@@ -72,7 +72,7 @@ def _section(section: Section) -> str:
 
 
 def _codes(codes: Sequence[Code]) -> Iterator[str]:
-    """Yield the section that explains the codes of findings, to which the lists link."""
+    """Yield the section that explains the codes of findings; lists link to it."""
     if codes:
         meanings = {code.id: ". ".join(filter(None, (code.outline, code.remedy))) for code in codes}
         rows = (f'<dt id="{code}">{code}</dt>\n<dd>{escape(words)}.</dd>' for code, words in meanings.items())
@@ -102,7 +102,7 @@ def _item(item: str | Item) -> str:
 
 
 def _table(table: Table) -> str:
-    """Return a table, which scrolls by itself if it is wider than the page."""
+    """Return a table that scrolls on its own if it is wider than the page."""
     caption = escape(table.caption)
     heads = "".join(f'<th scope="col"{_class(column)}>{escape(column.title)}</th>' for column in table.columns)
     rows = "\n".join(f"<tr>{_row(table.columns, row)}</tr>" for row in table.rows)

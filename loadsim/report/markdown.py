@@ -1,4 +1,4 @@
-"""A report as Markdown with the tables of GitHub's dialect; charts are folded tables of their figures."""
+"""A report in GitHub's Markdown; charts become folded tables of their figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report on one run: the verdict, the figures behind it, and the test environment."""
+"""The report on one run: its answer, charts, mail, probes and test environment."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def describe_run(run: RecordedRun) -> Document:
 
 
 def _charts(charts: Sequence[Chart], text: str = "", instead: str = "The logs hold no task.") -> tuple[Block, ...]:
-    """Return the charts that show anything, above a text; `instead` if none does."""
+    """Return the charts that are not empty, above a text; `instead` if all are."""
     shown = [chart for chart in map(drawable, charts) if chart is not None]
     return (*shown, *([text] if text else [])) if shown else (instead,)
 
@@ -82,9 +82,9 @@ def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
 
 
 def _flow(run: RecordedRun) -> Iterator[tuple[Cell, ...]]:
-    """Yield the counts of messages by their due time, and of copies, one for each recipient, by their acceptance."""
+    """Yield the counts of messages by due time, and of copies, one for each recipient, by acceptance."""
     mail = run.figures.delivery
-    tasks = [task for module in run.figures.by_protocol.values() for task in module.tasks if task.task in SENDING]
+    tasks = [task for driver in run.figures.by_protocol.values() for task in driver.tasks if task.task in SENDING]
     if not run.figures.stress:
         yield "Messages due", sum(task.planned for task in tasks)
     yield "Messages sent", sum(task.hits for task in tasks)
@@ -102,7 +102,7 @@ def _flow(run: RecordedRun) -> Iterator[tuple[Cell, ...]]:
 
 
 def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
-    """Return the figures of probes in the window, and where they come from; none without probes."""
+    """Return the figures of probes in the window, and their sources; () without probes."""
     facts = probe_facts(run.log)
     figures = [
         (f"{probe}: {name}", one) for probe, own in (run.figures.probes or {}).items() for name, one in own.items()
@@ -135,7 +135,7 @@ def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
 
 
 def _monitors(run: RecordedRun) -> tuple[Table, ...]:
-    """Return the files of monitors, and how exactly their samples are placed; none without any."""
+    """Return the files of monitors and the errors of their clocks; () without any."""
     found = table_of(
         "Files of loadsim monitor",
         [(source, source.monitor) for source in run.log.sources if source.monitor],

@@ -1,4 +1,4 @@
-"""The resources nearest to saturation in words: a line of the answer, and a table of the report."""
+"""The resources nearest to saturation: a line of the answer, and a table of the report."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from loadsim.model.figures import Resource
 from loadsim.report.document import Table, table_of
 
 NOT_SAMPLED = "not sampled; --set 'probes.host={}' samples the server"
-"""Stands for the fullest resource, if the server is on the machine that a probe would sample."""
+"""Replaces the resources if a probe could have sampled the server's machine."""
 
 MOST_NAMED = 3
-"""The most resources of a machine in a line."""
+"""The most resources of a machine that a line names."""
 
 MUCH_BY_OTHERS = 0.05
-"""The least share of the server's cores that is named if others than the server took it."""
+"""The least share of the server's cores taken by other programs that is mentioned."""
 
 NO_PROOF = (
     "The order is by means over the window; other programs on the machine count, too. A limit in the server's"
@@ -25,9 +25,9 @@ NO_PROOF = (
 
 
 def resource_facts(resources: Sequence[Resource] | None) -> list[tuple[str, str]]:
-    """Return a name and words for each machine: its resources that were nearest to saturation.
+    """Return a name and words for each machine: the resources that were nearest to saturation.
 
-    Those that were not measured over the whole window may have been nearer: the words name them.
+    The words also name resources that were not measured over the whole window, as they may have been nearer.
     """
     facts = []
     for machine in dict.fromkeys(map(_machine, resources or ())):
@@ -41,19 +41,19 @@ def resource_facts(resources: Sequence[Resource] | None) -> list[tuple[str, str]
 
 
 def _name(resource: Resource) -> str:
-    """Return the name; the processor of the server's cores is called so: other figures are of all cores."""
+    """Return the name; that of the server's cores tells them apart from all cores."""
     return UNMEASURED.get(resource.figure, resource.name) if resource.figure in INSTEAD.values() else resource.name
 
 
 def _more(resource: Resource) -> str:
-    """Return the 95th percentile, and what others than the server took of the processor, if it is much."""
+    """Return the 95th percentile, and the processor share that other programs took if it is large."""
     p95 = f"95th {_percent(resource.p95)}"
     others = resource.others_share or 0.0
     return f"{p95}; others than the server took {_percent(others)}" if others >= MUCH_BY_OTHERS else p95
 
 
 def resource_table(resources: Sequence[Resource], with_figures: bool = True) -> Table:
-    """Return the table of the resources; `with_figures` adds the names that criteria and `score.json` have."""
+    """Return the table of the resources; `with_figures` adds their names in criteria and `score.json`."""
     return table_of(
         "Resources, the nearest to saturation first",
         resources,

@@ -1,4 +1,4 @@
-"""The charts of one run: load, times, probes, generator and mail, each over the whole run."""
+"""The charts of one run: load, times, probes, generator and mail over time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, fig
 from loadsim.report.probe_panels import ProbeSeries, panels_of_probes
 
 UNITS = ((10_800.0, 3600.0, "hours", "h"), (180.0, 60.0, "minutes", "min"), (0.0, 1.0, "seconds", "s"))
-"""Units of time: the least length of a run (s), the seconds of the unit, its name, and its sign."""
+"""Units of time: the least length of a run (s), the unit in seconds, its name and its sign."""
 
 MOST_LINES = 6
-"""With more machines, a chart shows the busiest one."""
+"""With more machines, a chart shows only the busiest one."""
 
 LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "generator late"}
 
@@ -48,12 +48,12 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
 
 
 def times_over_time(run: RecordedRun, bins: Bins) -> Chart:
-    """Return a panel for each task: median and 95th percentile."""
-    modules = run.figures.by_protocol
-    weights = {task.task: task.weight for module in modules.values() for task in module.tasks}
+    """Return a panel for each task, with median and 95th percentile."""
+    drivers = run.figures.by_protocol
+    weights = {task.task: task.weight for driver in drivers.values() for task in driver.tasks}
     panels = [
         Panel(
-            one.task if len(modules) < 2 else f"{one.task} ({one.protocol})",
+            one.task if len(drivers) < 2 else f"{one.task} ({one.protocol})",
             "ms",
             _percentiles(one.p50_ms, one.p95_ms),
             "log",
@@ -109,7 +109,7 @@ def further_probes(run: RecordedRun, bins: Bins, probes: ProbeSeries) -> Chart:
 
 
 def _busy(run: RecordedRun, bins: Bins, engines: Sequence[tuple[Floats, Floats]]) -> tuple[Line, ...]:
-    """Return the busy share of each machine, of many the largest one at each time, and of the busiest engine."""
+    """Return the busy share of each machine, or of the busiest one of many, and of the busiest engine."""
     found = {f"all cores of {name}": share for name, share in machine_cpu_series(run.log, bins).items()}
     if len(found) > MOST_LINES:
         found = {"all cores of the busiest machine": _most([*found.values()])}
@@ -119,7 +119,7 @@ def _busy(run: RecordedRun, bins: Bins, engines: Sequence[tuple[Floats, Floats]]
 
 
 def _limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
-    """Return a limit of a percentile over the window: points of a curve may be above it."""
+    """Return a limit on the percentile over the whole window: single points of a curve may exceed it."""
     return () if limit_ms is None else (Limit(f"{name} over the whole window: {duration(limit_ms)}", limit_ms),)
 
 
@@ -128,7 +128,7 @@ def _most(each: Sequence[Floats]) -> Floats:
 
 
 def mail(run: RecordedRun, bins: Bins, found: MailSeries) -> list[Chart]:
-    """Return messages, copies, mail under way, and delivery times; nothing without mail."""
+    """Return messages, copies, mail under way and delivery times; nothing without mail."""
     if not np.any(found.accepted_per_s > 0) and not np.any(found.due_per_s > 0):
         return []
     messages = [Line("sent", figures(found.sent_per_s))]

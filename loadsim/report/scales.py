@@ -1,4 +1,4 @@
-"""Scales of a chart: where a figure stands between the two ends of an axis, and the figures that the axis names."""
+"""Scales of a chart: the position of a figure on an axis, and the figures that label the axis."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from loadsim.report.document import Axis, Panel
 
 LEAST_MS = 0.001
-"""The smallest figure on a logarithmic scale: logs have whole microseconds."""
+"""The smallest figure on a logarithmic scale: times are whole microseconds."""
 
 INTERVALS = 6
-"""About as many intervals are between the ticks of a linear scale."""
+"""About this many intervals are on a linear scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """`place` returns where a figure stands: 0 at the low end of the axis, 1 at its high end. `ticks` have names."""
+    """`place` returns the position of a figure, from 0 at the low end of the axis to 1. `ticks` have labels."""
 
     place: Callable[[float], float]
     ticks: tuple[tuple[float, str], ...]
@@ -26,7 +26,7 @@ class Scale:
 def x_scale(axis: Axis) -> Scale:
     low, high = axis.span or (min(0.0, *axis.positions), max(axis.positions))
     if axis.kind == "count":
-        high *= 1.04  # the last point is not on the edge
+        high *= 1.04  # keep the last point off the edge
     named = [(tick, f"{tick:,.10g}") for tick in _round_figures(low, high)]
     if axis.unit and named:
         named[0] = (named[0][0], f"{named[0][1]} {axis.unit}")
@@ -56,7 +56,7 @@ def _scale(by: Callable[[float], float], low: float, high: float, ticks: Iterabl
 
 
 def _decimals(low: float, high: float, of_decade: Sequence[int]) -> list[float]:
-    """Return these multiples of each power of ten that lie on the axis; every n-th power if there are many."""
+    """Return these multiples of the powers of ten on the axis; of every n-th power if there are many."""
     first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
     powers = range(first, last + 1, max(1, math.ceil((last - first) / 6)))
     found = [digit * 10.0**power for power in powers for digit in of_decade]
@@ -64,7 +64,7 @@ def _decimals(low: float, high: float, of_decade: Sequence[int]) -> list[float]:
 
 
 def _round_figures(low: float, high: float) -> list[float]:
-    """Return multiples of 1, 2 or 5 times a power of ten from one end to the other."""
+    """Return the multiples of 1, 2 or 5 times a power of ten from one end to the other."""
     least = (high - low or 1.0) / INTERVALS
     power = 10.0 ** math.floor(math.log10(least))
     step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least * (1 - 1e-9))

@@ -1,4 +1,4 @@
-"""The style sheet of a report: on screens, dark and light, wide and narrow, and in print."""
+"""The style sheet of a report, for dark and light, wide and narrow screens, and for print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as plain text: the verdict in its colour, wrapped lines, lists, and tables that fit."""
+"""A report as plain text: a coloured verdict, wrapped lines, lists, and tables that fit."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from loadsim.errors import printable
 from loadsim.report.document import Block, Document, Listing, Table
 
 LEAST_WIDTH = 40
-"""Lines are never wrapped at fewer columns."""
+"""The fewest columns at which lines are wrapped."""
 
 MOST_WITH_UNIT = 2
-"""With more columns of times, the caption has their unit."""
+"""With more columns of times, their unit moves to the caption."""
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|%|MiB|x)\b|%)|(?<=\(limit) (?=\d)")
-"""The space between a figure and its unit, or between a figure and the word before it in brackets."""
+"""The space between a figure and its unit, or after `(limit`."""
 
 _COLOURS = {"good": "32", "doubtful": "33", "bad": "31"}
-"""Codes of SGR (ECMA-48 section 8.3.117), by the tone of a verdict."""
+"""SGR codes (ECMA-48 section 8.3.117) by the tone of a verdict."""
 
 
 def to_text(document: Document, width: int | None = None, colours: bool = False, *, whole: bool = False) -> str:
-    """Return the verdict and the brief sections, or the whole document, with a final line break. It has no charts.
+    """Return the verdict and the brief sections, or the `whole` document, without charts, and with a final line break.
 
-    Lines have at most `width` columns; None: they are as long as they need to be. `colours`: the verdict is coloured.
+    Lines have at most `width` columns; None leaves them unwrapped. `colours`: the verdict is coloured.
     """
     width = None if width is None else max(width, LEAST_WIDTH)
     label = f"{document.label}: " if document.label else ""
@@ -52,11 +52,10 @@ def _lines(block: Block, width: int | None) -> list[str]:
 
 
 def _table_lines(table: Table, width: int | None) -> list[str]:
-    """Return the caption and the rows. A table of facts is a line for each: its name, and what it is.
+    """Return the caption and the rows. A table of facts has a line for each: name and value.
 
-    Columns that do not fit are left out, the last one first. A table of words that does not fit is one of facts, and
-    so are its headings.
-    Several columns of times are without their unit.
+    Columns that do not fit are left out, the last one first. A table of words that does not fit becomes one of facts,
+    like its headings. Several columns of times omit their unit.
     """
     of_words = all(column.digits is None for column in table.columns)
     if of_words and len(table.columns) == 2:
@@ -84,7 +83,7 @@ def _table_lines(table: Table, width: int | None) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Return a line for each row, with two spaces between cells; those of columns in `right` stand there."""
+    """Return a line for each row, with two spaces between cells; columns marked in `right` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -100,9 +99,9 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def wrapped(lines: Iterable[str], width: int | None) -> list[str]:
-    """Break lines at spaces, but not between a figure and its unit. The further lines of each are indented.
+    """Break lines at spaces, but not between a figure and its unit; indent continuation lines.
 
-    Without a width, lines are as long as they need to be.
+    Without a width, lines stay as they are.
     """
     if width is None:
         return list(lines)

@@ -9,13 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, sample_log
 
-from loadsim.analysis.completeness import down_share
+from loadsim.analysis.aggregate import read_tasks
+from loadsim.analysis.completeness import DownTime
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import finding
 from loadsim.model.terms import Window
+from loadsim.timinglog.reader import TimingLog
 
 FEW = {"limits": {"hits": 1, "window_s": 1}}
+
+
+def down_share(log: TimingLog, window_s: Window, users: int) -> float | None:
+    down = DownTime(log, window_s)
+    read_tasks(log, down)
+    return down.share(users)
 
 
 def down(since_s: float, until_s: float | None, user: int = 1) -> dict[str, Any]:
