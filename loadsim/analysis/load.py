@@ -58,11 +58,9 @@ def throughput(
 ) -> Throughput:
     """Return the throughput of tasks due, messages accepted and commands started in the window."""
     length_s = window_s.length_s
-    hits: dict[str, int] = {}
-    for driver in drivers.values():
-        for task in driver.tasks:
-            if task.windowed:
-                hits[task.task] = hits.get(task.task, 0) + task.hits
+    hits = Counter[str]()
+    for task in (task for driver in drivers.values() for task in driver.tasks if task.windowed):
+        hits[task.task] += task.hits
     messages = 0
     for mails in mails_by_sender(log):
         accepted = mails[(mails["event"] == EVENT["accepted"]) & in_window(mails["at_us"], window_s)]

@@ -42,9 +42,6 @@ MOST_NAMED = 5
 _COLUMNS = PARTS + 1
 """Rounding may place the last microsecond of the window behind its last part."""
 
-_ROW = 3 * _COLUMNS
-"""The counts of a user: all, late and failed ones in each part. They take less memory than sorted keys would."""
-
 _P95 = "response_p95_ms"
 _IS_FAILURE = np.isin(OUTCOMES, FAILURES)
 
@@ -62,40 +59,39 @@ class Unserved:
 
 
 class _Shares:
-    """Counts of tasks or messages by user and part of the window: all, late and failed ones."""
+    """Counts of tasks or messages by user and part of the window: all, late and failed ones.
+
+    An array of them takes less memory than sorted keys of users and parts would.
+    """
 
     def __init__(self, window_s: Window) -> None:
         self._begin_us, self._length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
-        self.users, self._rows = np.zeros(0, np.int64), np.zeros(0, np.int64)  # in order, and the row of each
-        self._counts = np.zeros(0, np.uint32)
+        self.users, self._counts = np.zeros(0, np.int64), np.zeros((0, 3, _COLUMNS), np.uint32)
 
     def count(
         self, users: NDArray[Any], due_us: NDArray[np.int64], late: NDArray[np.bool_], failed: NDArray[np.bool_]
     ) -> None:
-        at = self._rows_of(users) * _ROW + (due_us - self._begin_us) * PARTS // self._length_us
+        at = self._rows_of(users) * 3 * _COLUMNS + (due_us - self._begin_us) * PARTS // self._length_us
         for place, some in enumerate((at, at[late], at[failed])):
-            np.add.at(self._counts, some + place * _COLUMNS, np.uint32(1))
+            np.add.at(self._counts.reshape(-1), some + place * _COLUMNS, np.uint32(1))
 
-    def _rows_of(self, users: NDArray[Any]) -> NDArray[np.int64]:
-        places = np.searchsorted(self.users, users)
-        is_new = np.append(self.users, -1)[places] != users
+    def _rows_of(self, users: NDArray[Any]) -> NDArray[np.intp]:
+        """Return the rows of users, and add rows for new users."""
+        rows = np.searchsorted(self.users, users)
+        is_new = np.append(self.users, -1)[rows] != users
         if is_new.any():
             new = np.unique(users[is_new])
-            all_users = np.append(self.users, new)
-            all_rows = np.append(self._rows, np.arange(len(self.users), len(all_users)))
-            order = np.argsort(all_users)
-            self.users, self._rows = all_users[order], all_rows[order]
-            if (length := len(all_users) * _ROW) > len(self._counts):
-                self._counts.resize(length + len(all_users) // 8 * _ROW, refcheck=False)
-            places = np.searchsorted(self.users, users)
-        return self._rows[places]
+            places = np.searchsorted(self.users, new)
+            self.users = np.insert(self.users, places, new)
+            self._counts = np.insert(self._counts, places, 0, axis=0)
+            rows = np.searchsorted(self.users, users)
+        return rows
 
     def judged(self, failed_most: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the users who can be judged, and those of them without usable service."""
-        counts = self._counts.reshape(-1, 3, _COLUMNS)
         active, late, failed = (np.zeros(len(self.users)) for _ in range(3))
         for part in range(_COLUMNS):
-            planned, late_ones, failed_ones = counts[self._rows, :, part].T
+            planned, late_ones, failed_ones = self._counts[:, :, part].T
             active += planned > 0
             late += late_ones / np.maximum(planned, 1)
             failed += failed_ones / np.maximum(planned, 1)
