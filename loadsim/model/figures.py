@@ -96,7 +96,7 @@ class TaskFigures:
     """[The task](tasks.md); its weight, 0 if not scored."""
     hits: int
     failed: int
-    """Tasks due in the window with outcome `ok`; those `refused`, `lost` or `timeout`."""
+    """Tasks due in the window with the outcome `ok`; with `refused`, `lost` or `timeout`."""
     service: Times = field(metadata=INLINE)
     """Service times of the hits."""
     interval_ms: Bounds | None = None
@@ -104,15 +104,15 @@ class TaskFigures:
     """The 95 % interval of `p95_ms` within this run; else [why there is
     none](../explanation/measurement.md#intervals)."""
     response: Percentiles = field(metadata=RESPONSE)
-    """Response times, from due time, of all that were due; one that failed or was not done is infinite."""
+    """Response times, from the due time, of all tasks that were due; infinite if a task failed or was not done."""
     planned: int = field(metadata=OF_PLAN)
     attempted: int = field(metadata=OF_PLAN)
     attempted_share: float | None = field(metadata=OF_PLAN)
-    """All due; those without `skipped`; their share."""
+    """Tasks that were due; tasks that started, all but `skipped`; their share."""
     done: int
     done_share: float | None = field(metadata=OF_PLAN)
     failed_share: float | None
-    """Hits and failed; `hits` and `failed`, divided by `planned`."""
+    """`hits` plus `failed`; `hits` divided by `planned`; `failed` divided by `planned`."""
     done_per_s: float | None
     """`hits` per second of the window; `null` for LOGON and LOGOFF."""
     refused: int
@@ -135,9 +135,9 @@ class InboxFigures:
     processings: int
     done: int
     unfinished: int
-    """Processings due in the window of an Inbox with unread mail; those with every task successful; the others."""
+    """Processings of an Inbox with unread mail that were due in the window; those whose tasks all succeeded; the others."""
     took: Times = field(metadata=INLINE)
-    """Times from due to the end of the last task; an unfinished one is infinite."""
+    """Times from the due time to the end of the last task; infinite for unfinished processings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Coverage:
     without_hits: Sequence[str]
     not_planned: Sequence[str]
     few_hits: Sequence[str]
-    """Tasks with a weight and hits; with a weight, due, without a hit; with a weight, never due; scored with fewer
+    """Tasks with a weight that have hits; that were due, but have none; that were never due; that are scored with fewer
     than 300 hits."""
 
 
@@ -187,17 +187,17 @@ class Totals:
     attempted: int = field(metadata=OF_PLAN)
     done: int
     failed: int
-    """Those that started; ended in success or failure; were refused, lost or timed out."""
+    """Tasks that started; that ended, in success or failure; that were refused, lost or timed out."""
     generator_failed: int
-    """Those in which the generator itself failed: attempted, neither done nor failed. A single one makes the run
+    """Tasks in which the generator itself failed: attempted, but neither done nor failed. A single one makes the run
     invalid."""
     unfinished: int = field(metadata=OF_PLAN)
     skipped: int = field(metadata=OF_PLAN)
-    """Those still running at the end; those that had not started."""
+    """Tasks that were still running at the end; tasks that had not started."""
     attempted_share: float | None = field(metadata=OF_PLAN)
     done_share: float | None = field(metadata=OF_PLAN)
     failed_share: float | None
-    """Those that started, succeeded and failed, divided by `planned`; the first two are `null` in stress mode."""
+    """Tasks that started, succeeded and failed, divided by `planned`; the first two are `null` in stress mode."""
 
     @classmethod
     def of(cls, drivers: Mapping[str, DriverFigures], name: str | None = None, *, stress: bool = False) -> Totals:
@@ -239,16 +239,16 @@ class Day:
 class TaskLoad:
     planned: int
     made: int
-    """Tasks of this name in the plan's window; those that users started."""
+    """Tasks of this name that the plan has in the window; tasks that users started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     planned: int = field(metadata=NO_CRITERION)
-    """Tasks in the plan's window, without LOGON, SYNC and LOGOFF."""
+    """Tasks that the plan has in the window, without LOGON, SYNC and LOGOFF."""
     made: int = field(metadata=NO_CRITERION)
-    """Tasks of the window, without these three, that users started, except failures of the generator. Each task name
-    counts up to 105 % of its plan, rounded down."""
+    """Tasks in the window that users started, without these three and failures of the generator. Each task counts up to
+    105 % of its plan, rounded down."""
     share: float | None
     """`made` divided by `planned`; above 1 if the server delivered more mail than was sent, or if mailboxes were not
     as planned."""
@@ -262,18 +262,18 @@ class Delivery:
     accepted: float
     """Messages that the server accepted in the window, for each recipient."""
     delivered: float
-    """Those that reached the mailbox."""
+    """Accepted messages that reached the mailbox."""
     found: float
     """Delivered messages that no waiting session was notified of."""
     undelivered: float
-    """Those not delivered by the end of the run."""
+    """Accepted messages that were not delivered by the end of the run."""
     unwatched: float
     """Accepted messages whose recipient's engine or log is missing, or no longer waited; neither delivered nor
     undelivered."""
     early: float
     earliest_ms: float | None
-    """Messages seen before they were accepted, because of the server or of clocks; they count as 0 ms; the largest
-    such difference, or `null`."""
+    """Messages that appeared before they were accepted, because of the server or of clocks: they count as 0 ms; the
+    largest such difference, or `null`."""
     clock_error_ms: float | None
     """The largest error of a delivery time from two machines' clocks; 0 on one; `null` if not compared."""
     undelivered_at_end: float
@@ -290,8 +290,8 @@ class Delivery:
     left_out: float
     """In the whole run: copies for senders of lists that they are on, if none got one; they count nowhere else."""
     took: Times = field(metadata=INLINE)
-    """Times from acceptance until the recipient first saw the message, over `accepted` without `unwatched`; undelivered
-    is infinite."""
+    """Times from acceptance until the recipient first saw the message, over `accepted` without `unwatched`; infinite
+    for undelivered messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ class Companions:
     failures: float
     looks: float
     listed: float
-    """Companions; log-ons, and those that failed; lost sessions; failures, with the two before; looks for mail; new
+    """Companions; log-ons; failed log-ons; lost sessions; all failures, including these two; looks for mail; new
     messages listed."""
     down_share: float | None
     """The share of the run without service; `null` if no engine reached the common start."""
@@ -330,10 +330,10 @@ class Companions:
 @dataclass(frozen=True, slots=True)
 class Sessions:
     sessions_lost: float | None
-    """Sessions that broke in the whole run, also those of companions, except those that loadsim ended; `null` if an
-    engine died."""
+    """Sessions that broke in the whole run, including those of companions, except those that loadsim ended; `null` if
+    an engine died."""
     sessions_restored: float | None
-    """Those after which the user was logged on again."""
+    """Lost sessions after which the user logged on again."""
     lost_users: float
     """Users of engines that died, were given up or have no log, and users whom an engine gave up."""
     users_without_session: float
@@ -352,8 +352,8 @@ class Lateness:
     busy: float | None
     down: float | None
     generator: float | None
-    """The 95th percentile of the time by which the window's tasks started late, because of the user, the session,
-    loadsim; `null` in stress mode."""
+    """The 95th percentile of the time by which the window's tasks started late because the user was busy, the session
+    was down, or loadsim was late; `null` in stress mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +363,7 @@ class GeneratorFigures:
     lag_p50_ms: float | None
     lag_p99_ms: float | None
     lag_max_ms: float | None
-    """The event loop's lag in the window, by a timer of 100 Hz, of the worst engine."""
+    """The event loop's lag in the window, by a 100 Hz timer, of the worst engine."""
     lag_limit_ms: float | None = field(metadata=NO_CRITERION)
     lateness_limit_ms: float | None = field(metadata=NO_CRITERION)
     """The limits of `lag_p99_ms` and `lateness_p95_ms.generator`, or `null`."""
@@ -392,8 +392,8 @@ class MachineHealth:
     shares_cpus: bool | None = None
     pinned: bool = False
     generator_cores: int | None = None
-    """True if the server under test runs on it; on cores of the generator; if both have separate cores; the most
-    cores that engines may have."""
+    """True if the server under test runs on it; if it runs on cores of the generator; if both have separate cores; the
+    most cores that engines may use."""
     unobserved_s: tuple[tuple[float, float], ...] = ()
     """Begin and end of each gap above 5 s between its samples while its engines took theirs."""
 
@@ -414,7 +414,7 @@ class ClientFigures:
     lateness_p95_ms: float | None = None
     """As above, of this machine alone."""
     validity: str = "valid"
-    """By its lost users, its internal failures and the generator's limits only."""
+    """Judged only by its lost users, its internal failures and the generator's limits."""
 
 
 # --- probes -------------------------------------------------------------------------------------------------------
@@ -495,7 +495,7 @@ class Figures:
     offered_per_s: float | None = field(metadata=OF_PLAN)
     """Tasks due in the window, per second; `null` in stress mode."""
     tasks_per_s: float
-    """Those that succeeded, per second."""
+    """Tasks that succeeded, per second."""
     totals: Totals = field(metadata=INLINE)
     sessions: Sessions = field(metadata=INLINE)
     log_ons: float
