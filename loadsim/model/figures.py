@@ -135,7 +135,8 @@ class InboxFigures:
     processings: int
     done: int
     unfinished: int
-    """Processings of an Inbox with unread mail that were due in the window; those whose tasks all succeeded; the others."""
+    """Processings of an Inbox with unread mail that were due in the window; those whose tasks all succeeded; the
+    others."""
     took: Times = field(metadata=INLINE)
     """Times from the due time to the end of the last task; infinite for unfinished processings."""
 
