@@ -23,8 +23,8 @@ from loadsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from loadsim.report.document import Document, Section
-    from loadsim.storage.recording import Recording
-    from loadsim.storage.runs import Tell, Test
+    from loadsim.storage.recording import Recording, Tell
+    from loadsim.storage.runs import Test
     from loadsim.storage.scenario import StorageScenario
 
 TESTS: dict[str, tuple[Test, str]] = {

@@ -31,9 +31,8 @@ from loadsim.report.document import (
     Table,
     table_of,
 )
-from loadsim.storage.figures import DatabaseFigures
 from loadsim.storage.load import OPERATIONS
-from loadsim.storage.recording import Recording
+from loadsim.storage.recording import DatabaseFigures, Recording
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Io, summed
 from loadsim.storage.tune import Try, best_of, exit_status

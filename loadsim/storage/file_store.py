@@ -1,7 +1,7 @@
-"""The common parts of stores of files: a page cache of a stated size, logs of records, and the reading of messages.
+"""Stores of files: the page cache of a stated size, timed writes, logs of records, and the reading of messages.
 
-The operations are those of Dovecot 2.3 with `mail_fsync=optimized`, traced with strace; `docs/reference/storage.md` has
-them. A lazy change is one without its syncs. Replacing a message is changing its flags: IMAP has no other change.
+The operations are those of Dovecot 2.3 with `mail_fsync=optimized`, traced with strace (`docs/reference/storage.md`).
+A lazy change leaves out the syncs. To replace a message is to change its flags: IMAP has no other change.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import os
 import struct
 import time
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from loadsim.files import mode_at
 from loadsim.storage.messages import MAILBOX_BITS, version_of
-from loadsim.storage.page_cache import DirectFile, RecentlyUsed, absent_bytes, drop, is_there, opened, write
-from loadsim.storage.store import STRIDE_BYTES, Checked, Io, IoTimes, Store, StoreSettings
+from loadsim.storage.page_cache import DirectFile, RecentlyUsed, absent_bytes, drop, opened, write
+from loadsim.storage.store import STRIDE_BYTES, Checked, Io, IoTimes, StoreSettings
 
-LOG_ROTATE_BYTES = 1 << 20  # a log of a mailbox that has this size is renamed, as by `mail_index_log_rotate_max_size`
+LOG_ROTATE_BYTES = 1 << 20  # a mailbox's log of this size is renamed, as by `mail_index_log_rotate_max_size`
 INDEX = "dovecot.index.log"  # the log of each mailbox
 
 
@@ -33,11 +33,27 @@ class Place(NamedTuple):
     size: int | None = None
 
 
-_RECORD = struct.Struct("<IQqq")  # checksum, key, and two numbers
+class Frame(NamedTuple):
+    """The bytes around each message: a header with a mark, the key and the size, then a trailer; or none."""
+
+    mark: bytes = b""
+    trailer: bytes = b""
+
+    def around(self, key: int, message: bytes) -> bytes:
+        header = _HEADER.pack(self.mark, key, len(message)) if self.mark else b""
+        return header + message + self.trailer
+
+    def within(self, content: bytes) -> bytes:
+        """Return the message of framed bytes."""
+        return content[_HEADER.size if self.mark else 0 : len(content) - len(self.trailer)]
+
+
+_HEADER = struct.Struct("<2sQQ12x")  # 30 bytes, as Dovecot's
+_RECORD = struct.Struct("<IQqq")  # the checksum, the key, and two numbers
 
 
 class LogRecord(NamedTuple):
-    """A record of a log: what it says of a message depends on the log."""
+    """A record of a log, which gives the two numbers their meaning."""
 
     key: int
     first: int
@@ -50,7 +66,7 @@ class LogRecord(NamedTuple):
 
 
 def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
-    """Yield the whole records of a log, read from the device; None for one with a wrong checksum."""
+    """Yield the whole records of a log, read from the device; None for each with a wrong checksum."""
     with suppress(FileNotFoundError), closing(DirectFile(path, os.O_RDONLY)) as file:
         content = file.read(file.size(), 0)
         for begin in range(0, len(content) - size_bytes + 1, size_bytes):
@@ -60,98 +76,56 @@ def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
 
 
 def numbered(directory: Path, prefix: str = "", base: int = 16) -> list[int]:
-    """Return the numbers of files, which their names have after a prefix, sorted; a file of others has none."""
+    """Return the numbers that file names have after a prefix, sorted; other files are skipped."""
     numbers = []
-    for path in directory.iterdir():  # a glob leaves out what cannot be read
+    for path in directory.iterdir():  # `glob` would skip unreadable directories
         with suppress(ValueError):
             numbers += [int(path.name[len(prefix) :].partition(":")[0], base)] if path.name.startswith(prefix) else []
     return sorted(numbers)
 
 
-class FileStore(Store, ABC):
-    """A store whose messages are in files, each between a head and a tail."""
+class MailFiles:
+    """The directories, logs and timed operations of one store of files."""
 
-    transactional = False
-
-    layout: str  # the directory of a mailbox by its number
-    folders: Sequence[str] = ("",)  # the directories of a mailbox
-    record_bytes: Mapping[str, int]  # the logs by name, and the bytes of a record of each: those of Dovecot
-    head_bytes = tail_bytes = 0
-
-    def __init__(self, settings: StoreSettings) -> None:
+    def __init__(
+        self, settings: StoreSettings, mailbox: str, record_bytes: Mapping[str, int], folders: Sequence[str] = ("",)
+    ) -> None:
+        """`mailbox` formats a mailbox's directory from its number. `record_bytes` has each log's record size."""
         self.io = IoTimes()
         self.settings = settings
-        self.warm = RecentlyUsed[Place](settings.cache_bytes)  # the messages that the page cache of the system may keep
-        self._unread: Iterator[int] = iter(())
+        self.record_bytes = record_bytes
+        self._mailbox = mailbox
         self.directories = [self.mailbox(number << MAILBOX_BITS) for number in range(settings.mailboxes)]
-        for mailbox, folder in product(self.directories, self.folders):
-            (mailbox / folder).mkdir(parents=True, exist_ok=True)
-
-    # --- of each kind of store ---
-
-    @abstractmethod
-    def place(self, key: int) -> Place | None:
-        """Return where a message is, None if it is nowhere."""
-
-    def framed(self, key: int, message: bytes) -> bytes:
-        """Return a message between its head and its tail."""
-        return message
-
-    def settle(self) -> None:
-        return
-
-    # --- of all ---
+        for directory, folder in product(self.directories, folders):
+            (directory / folder).mkdir(parents=True, exist_ok=True)
 
     def mailbox(self, key: int) -> Path:
-        """Return the directory of the mailbox of a message."""
-        return self.settings.directory / self.layout.format(key >> MAILBOX_BITS)
+        """Return the directory of a message's mailbox."""
+        return self.settings.directory / self._mailbox.format(key >> MAILBOX_BITS)
 
     def logs(self) -> Iterator[Path]:
-        for directory, name in product(self.directories, self.record_bytes):
-            if is_there(directory / name):
-                yield directory / name
+        paths = (directory / name for directory, name in product(self.directories, self.record_bytes))
+        return filter(mode_at, paths)
 
-    @property
-    def warm_share(self) -> float:
-        return self.warm.filled_share
-
-    def read(self, key: int) -> bytes | None:
-        content = self.content(key)
-        if content is not None and (place := self.place(key)):
-            self.keep(key, place, len(content))
-        return None if content is None else self._message(content)
-
-    def _message(self, content: bytes) -> bytes:
-        return content[self.head_bytes : len(content) - self.tail_bytes]
-
-    def keep(self, key: int, place: Place, size_bytes: int) -> None:
-        """Keep a message in the page cache, and drop those that exceed its size."""
-        for each in self.warm.put(key, place, size_bytes):
-            drop(each.path, each.offset, each.size or 0)
-
-    def content(self, key: int) -> bytes | None:
-        """Return a message with its frame; what comes from the device is timed."""
-        for _ in range(2):  # a purge may have moved it
-            place = self.place(key)
-            if place is None:
-                return None
-            with suppress(FileNotFoundError), opened(place.path, os.O_RDONLY) as file:
-                size = os.fstat(file).st_size if place.size is None else place.size
-                os.posix_fadvise(file, place.offset, size, os.POSIX_FADV_RANDOM)
-                absent = absent_bytes(file, place.offset, size)
-                content, got = bytearray(size), 0
-                view, began_ns = memoryview(content), time.perf_counter_ns()
-                while got < size and (more := os.preadv(file, [view[got:]], place.offset + got)):
-                    got += more
-                if absent:
-                    self.io.add(Io.READ, began_ns, absent)
-                return bytes(content)
+    def read(self, place: Place) -> bytes | None:
+        """Return the bytes at a place; None if the file is missing. What the device reads is timed."""
+        with suppress(FileNotFoundError), opened(place.path, os.O_RDONLY) as file:
+            size = os.fstat(file).st_size if place.size is None else place.size
+            os.posix_fadvise(file, place.offset, size, os.POSIX_FADV_RANDOM)
+            absent = absent_bytes(file, place.offset, size)
+            content, got = bytearray(size), 0
+            view, began_ns = memoryview(content), time.perf_counter_ns()
+            while got < size and (more := os.preadv(file, [view[got:]], place.offset + got)):
+                got += more
+            if absent:
+                self.io.add(Io.READ, began_ns, absent)
+            return bytes(content)
         return None
 
     def write(self, path: Path, flags: int, content: bytes, kind: Io, durable: bool) -> int:
-        """Write to a file, which may be new. Return the offset of the end of what was written.
+        """Write to a file, which may be new, and return the offset behind the written bytes.
 
-        A durable write waits for the device, and counts: one that stays in memory is none.
+        A durable write waits for the device, and is timed.
         """
         with opened(path, os.O_WRONLY | os.O_CREAT | flags) as file:
             began_ns = time.perf_counter_ns()
@@ -162,21 +136,21 @@ class FileStore(Store, ABC):
             return os.lseek(file, 0, os.SEEK_CUR)
 
     def create(self, path: Path, temporary: Path, content: bytes, durable: bool) -> None:
-        """Write the file of a framed message under another name, and rename it."""
-        self.write(temporary, os.O_TRUNC, content, Io.WRITE, durable)  # a killed process leaves some
+        """Write the file of a message under another name, which a killed process may have left, and rename it."""
+        self.write(temporary, os.O_TRUNC, content, Io.WRITE, durable)
         temporary.rename(path)
 
     def index(self, key: int, kind: int, *, durable: bool) -> None:
         """Record an insertion (0), a change of flags (1) or a deletion (2)."""
         self.append(self.mailbox(key) / INDEX, LogRecord(key, kind, 0), durable=durable)
 
-    def append(self, path: Path, record: LogRecord, *, durable: bool) -> None:
+    def append(self, path: Path, record: LogRecord, *, durable: bool, rotated: bool = True) -> None:
         packed = record.packed(self.record_bytes[path.name])
-        if self.write(path, os.O_APPEND, packed, Io.LOG_WRITE, durable) > LOG_ROTATE_BYTES:
+        if self.write(path, os.O_APPEND, packed, Io.LOG_WRITE, durable) > LOG_ROTATE_BYTES and rotated:
             self.rotate(path)
 
     def rotate(self, path: Path) -> None:
-        with suppress(FileNotFoundError):  # another thread has just done it
+        with suppress(FileNotFoundError):  # another thread has just rotated it
             path.replace(path.with_name(f"{path.name}.2"))
 
     def sync(self, path: Path) -> None:
@@ -185,8 +159,71 @@ class FileStore(Store, ABC):
             os.fdatasync(file)
             self.io.add(Io.SYNC, began_ns, 0)
 
+
+class Layout(Protocol):
+    """The files of a mail server's mailboxes, and its operations on them."""
+
+    files: MailFiles
+    frame: Frame
+
+    def place(self, key: int) -> Place | None:
+        """Return where a message is; None if it is missing."""
+
+    def stored_keys(self) -> Iterator[int]: ...
+
+    def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
+        """Store a framed message, and return where it is."""
+
+    def change_flag(self, key: int) -> None: ...
+
+    def delete(self, key: int, *, durable: bool) -> None: ...
+
+    def settle(self) -> None:
+        """Do what is due in the background."""
+
+
+class FileStore:
+    """A store whose messages are in files of some layout."""
+
+    transactional = False
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout, self.files, self.io = layout, layout.files, layout.files.io
+        self.settle, self.stored_keys = layout.settle, layout.stored_keys
+        self._warm = RecentlyUsed[Place](self.files.settings.cache_bytes)  # the messages that the page cache may keep
+        self._unread: Iterator[int] = iter(())
+
+    @property
+    def warm_share(self) -> float:
+        return self._warm.filled_share
+
+    def insert(self, key: int, message: bytes, *, durable: bool) -> None:
+        content = self.layout.frame.around(key, message)
+        self._keep(key, self.layout.insert(key, content, durable=durable), len(content))
+
+    def read(self, key: int) -> bytes | None:
+        for _ in range(2):  # a purge may have moved it
+            if (place := self.layout.place(key)) is None:
+                return None
+            if (content := self.files.read(place)) is not None:
+                self._keep(key, place, len(content))
+                return self.layout.frame.within(content)
+        return None
+
+    def replace(self, key: int, message: bytes | None, *, durable: bool) -> None:
+        self.layout.change_flag(key)
+
+    def delete(self, key: int, *, durable: bool) -> None:
+        self._warm.remove(key)
+        self.layout.delete(key, durable=durable)
+
+    def _keep(self, key: int, place: Place, size_bytes: int) -> None:
+        """Keep a message in the page cache, and drop the least recently used ones above its size."""
+        for old in self._warm.put(key, place, size_bytes):
+            drop(old.path, old.offset, old.size or 0)
+
     def maintain(self) -> Checked:
-        """Read the next messages, about 256 KB, and verify them. After the last one, begin again."""
+        """Read and verify the next messages, about 256 KB; after the last one, begin again."""
         size_bytes = 0
         for key in self._unread:
             checked = self._check(key)
@@ -197,32 +234,33 @@ class FileStore(Store, ABC):
         return Checked(size_bytes)
 
     def _check(self, key: int) -> Checked:
-        """Read a message from the device, past the page cache, with its frame."""
-        place, content = self.place(key), b""
+        """Read a message and its frame from the device, past the page cache."""
+        place, content = self.layout.place(key), b""
         if place:
             with suppress(FileNotFoundError), closing(DirectFile(place.path, os.O_RDONLY)) as file:
                 began_ns = time.perf_counter_ns()
                 content = file.read(file.size() if place.size is None else place.size, place.offset)
                 self.io.add(Io.MAINTENANCE, began_ns, len(content))
-        if place is None or place != self.place(key):  # it was deleted, changed or moved meanwhile
+        if place is None or place != self.layout.place(key):  # deleted, changed or moved during the read
             return Checked(0)
-        message = self._message(content)
-        sound = version_of(key, message) is not None and self.framed(key, message) == content
+        message = self.layout.frame.within(content)
+        sound = version_of(key, message) is not None and self.layout.frame.around(key, message) == content
         return Checked(len(content), "" if sound else f"message {key:x}")
 
     def check(self) -> Iterator[Checked]:
         yield from map(self._check, self.stored_keys())
-        for path in self.logs():
-            size_bytes = self.record_bytes[path.name]
+        for path in self.files.logs():
+            size_bytes = self.files.record_bytes[path.name]
             for number, record in enumerate(records(path, size_bytes), 1):
                 yield Checked(size_bytes, "" if record else f"{path.parent.name}/{path.name}: record {number}")
 
     def log_sizes(self) -> Mapping[str, int]:
-        return {str(path.relative_to(self.settings.directory)): path.stat().st_size for path in self.logs()}
+        top = self.files.settings.directory
+        return {str(path.relative_to(top)): path.stat().st_size for path in self.files.logs()}
 
     def recover(self) -> int:
-        """Cut the part of a record that a killed process left at the end of a log, and read all logs."""
-        sizes = [(self.record_bytes[path.name], path) for path in self.logs()]
+        """Cut the partial record that a killed process left at the end of a log, and read all logs."""
+        sizes = [(self.files.record_bytes[path.name], path) for path in self.files.logs()]
         for size, path in sizes:
             os.truncate(path, path.stat().st_size // size * size)
         return sum(size for size, path in sizes for _ in records(path, size))
@@ -230,5 +268,5 @@ class FileStore(Store, ABC):
     def close(self) -> None:
         """Write everything, and drop it from the page cache."""
         os.sync()
-        for place in filter(None, map(self.place, self.stored_keys())):
+        for place in filter(None, map(self.layout.place, self.stored_keys())):
             drop(place.path, place.offset, place.size or 0)

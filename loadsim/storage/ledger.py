@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.storage.page_cache import is_there, opened, replace_durably, sync_directory, write
+from loadsim.files import mode_at
+from loadsim.storage.page_cache import opened, replace_durably, sync_directory, write
 from loadsim.storage.store import Damaged
 
 ABSENT = -1  # in place of a version: the message was deleted, or not yet inserted
@@ -44,7 +45,7 @@ class Noted(IntEnum):
 
 def is_filled(directory: Path) -> bool:
     """Return True if a directory has the ledger of a database that was filled."""
-    return is_there(directory / _LIVE)
+    return bool(mode_at(directory / _LIVE))
 
 
 class Ledger:
@@ -58,7 +59,7 @@ class Ledger:
     @property
     def is_clean(self) -> bool:
         """The store ended cleanly, after it was filled."""
-        return is_filled(self.directory) and not is_there(self.directory / CHANGES)
+        return is_filled(self.directory) and not mode_at(self.directory / CHANGES)
 
     @property
     def survived(self) -> bool:

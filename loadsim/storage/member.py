@@ -19,7 +19,8 @@ from loadsim.engine.channel import coordinator_lines, own_pipes
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.processes.event_loop import background_tasks, run
 from loadsim.processes.signals import ended_by_signals
-from loadsim.storage.runs import Others, test_disks
+from loadsim.storage.databases import Others
+from loadsim.storage.runs import test_disks
 from loadsim.storage.scenario import read_storage
 
 STOP, BEAT_S = b"stop\n", 1.0

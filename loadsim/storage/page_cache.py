@@ -29,14 +29,6 @@ def opened(path: Path, flags: int) -> Iterator[int]:
         os.close(file)
 
 
-def is_there(path: Path) -> bool:
-    """Return True if a file exists. Raises `OSError` if that is unknown."""
-    with suppress(FileNotFoundError):
-        path.stat()
-        return True
-    return False
-
-
 def write(file: int, content: bytes | memoryview, offset: int | None = None) -> None:
     """Write at an offset, or at the file's position."""
     if (os.write(file, content) if offset is None else os.pwrite(file, content, offset)) != len(content):

@@ -1,10 +1,11 @@
-"""The recording of a storage test: what its databases told, line by line. All figures are computed from it."""
+"""The recording of a storage test, a line for each sample and result, and the figures computed from it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +14,90 @@ from zlib import crc32
 from loadsim.campaign.runs import DAMAGED
 from loadsim.errors import ConfigError
 from loadsim.files import open_file
-from loadsim.storage.figures import DatabaseFigures, Sample
+from loadsim.statistics.latency_histogram import about_ms
+from loadsim.storage.orders import Pass
 from loadsim.storage.scenario import StorageScenario, read_storage
-from loadsim.storage.store import Pass
+from loadsim.storage.store import Io, IoTotals, summed
 from loadsim.timinglog.documents import read_figures
 
 RECORDING = "storage.jsonl"
 
+Tell = Callable[[str], object]
+"""Prints a line on progress."""
+
+Sample = Mapping[str, Any]
+"""A worker's figures of an interval (see `StoreLoad.take`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class IoFigures:
+    """One kind of input or output in the window."""
+
+    per_s: float
+    ms: float | None  # the mean
+    max_ms: float | None  # the largest mean of a sample, as in the published logs
+    slowest_ms: float | None  # the slowest single one
+    bytes: float | None
+
+    @classmethod
+    def of(cls, totals: Sequence[IoTotals], sample_s: float) -> IoFigures:
+        """Return the figures of samples of this length."""
+        together = IoTotals()
+        for sample in totals:
+            together.add(sample)
+        return cls(
+            per_s=together.count / (len(totals) * sample_s) if totals else 0.0,
+            ms=together.mean_ms,
+            max_ms=max((mean_ms for sample in totals if (mean_ms := sample.mean_ms) is not None), default=None),
+            slowest_ms=together.slowest_ns / 1e6 if together.count else None,
+            bytes=together.bytes / together.count if together.count else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFigures:
+    """One database in the window, or all of them."""
+
+    name: str
+    directory: str
+    io: Mapping[Io, IoFigures]
+    operations: Mapping[str, int]
+    cpu_share: float  # the cores that its process used
+    lag_p99_ms: float | None
+    """The 99th percentile of its process's wait for the interpreter lock."""
+
+    @classmethod
+    def of(cls, name: str, directory: str, samples: Sequence[Sequence[Sample]], sample_s: float) -> DatabaseFigures:
+        """Return the figures of samples of this length, those of the same interval together."""
+        by_interval = [summed([sample["io"] for sample in interval]) for interval in samples]
+        operations, lag, cpu_s = Counter[str](), Counter[str](), 0.0
+        for sample in (sample for interval in samples for sample in interval):
+            operations.update(sample["operations"])
+            lag.update(sample["lag"])
+            cpu_s += sample["cpu_s"]
+        io = {kind: IoFigures.of([totals[kind] for totals in by_interval], sample_s) for kind in Io}
+        cpu_share = cpu_s / (len(samples) * sample_s) if samples else 0.0
+        return cls(name, directory, io, dict(operations), cpu_share, about_ms(lag, 99))
+
+    @property
+    def iops(self) -> float:
+        return self.per_s((Io.READ, Io.WRITE))
+
+    def per_s(self, kinds: Iterable[Io]) -> float:
+        return sum(self.io[kind].per_s for kind in kinds)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The figures as JSON, such as `reads_per_s`, `read_ms`, `read_max_ms`, `read_slowest_ms`, `read_bytes`."""
+        document = asdict(self)
+        for kind, figures in document.pop("io").items():
+            for name, value in figures.items():
+                document[f"{kind}s_{name}" if name == "per_s" else f"{kind}_{name}"] = value
+        return document
+
 
 class TestedTerms(NamedTuple):
-    """The terms of a test. `survived`: of all databases, as in their `DatabaseState`."""
+    """The terms of a test."""
 
     software: str
     test: str
@@ -31,7 +106,7 @@ class TestedTerms(NamedTuple):
     scenario: dict[str, Any]
     databases: list[tuple[str, str]]  # names and directories
     file_systems: list[str]  # those of the databases
-    survived: bool
+    survived: bool  # as in `DatabaseState`, for all databases
     sample_s: float
 
 
@@ -45,21 +120,21 @@ class End(NamedTuple):
 
 @dataclass(slots=True)
 class Recording:
-    """All that was recorded so far. `window` is the first sample that counts, and whether the caches had their size."""
+    """Everything recorded so far. `window`: the first sample that counts, and True if the caches were full."""
 
     header: TestedTerms
     samples: dict[str, list[Sample]] = field(default_factory=dict)
-    rests: dict[str, list[Sample]] = field(default_factory=dict)  # the shorter samples after the last whole ones
+    rests: dict[str, list[Sample]] = field(default_factory=dict)  # the shorter sample at the end of each database
     host: list[tuple[float, float]] = field(default_factory=list)
-    """The busy share of the machine's cores, and the used share of its memory, in each sample."""
-    log: list[tuple[str, str]] = field(default_factory=list)  # the parts of the test, and when each began
+    """The busy share of the machine's cores and the used share of its memory, by sample."""
+    log: list[tuple[str, str]] = field(default_factory=list)  # the parts of the test, with their beginnings
     sizes: tuple[int, int] | None = None  # the bytes of all databases before and after the load
     window: tuple[int, bool] | None = None
     end: End | None = None
     checked: tuple[Pass, ...] = ()  # the checksums of all files, by database
-    proved: tuple[Pass, ...] = ()  # all messages held against the ledger, by database
-    kernel_errors: tuple[str, ...] | None = None  # errors that the kernel logged; None if its log cannot be read
-    recovered: tuple[Pass, ...] = ()  # the logs that were replayed after the processes were killed, by database
+    proved: tuple[Pass, ...] = ()  # the messages, compared with the ledger, by database
+    kernel_errors: tuple[str, ...] | None = None  # None if the kernel's log cannot be read
+    recovered: tuple[Pass, ...] = ()  # the logs replayed after the processes were killed, by database
 
     @property
     def scenario(self) -> StorageScenario:
@@ -71,17 +146,17 @@ class Recording:
 
     @property
     def wanted(self) -> int:
-        """The number of samples of a whole window."""
+        """The number of samples in a whole window."""
         return max(1, round(self.scenario.duration_s / self.header.sample_s))
 
     @property
     def complete(self) -> int:
-        """The number of samples that all databases have told."""
+        """The number of samples that every database has sent."""
         return min((len(self.samples.get(name, ())) for name, _ in self.header.databases), default=0)
 
     @property
     def counted(self) -> range:
-        """The samples of the window, as many of each database."""
+        """The samples in the window, as many for each database."""
         begin = self.complete if self.window is None else self.window[0]
         return range(begin, max(begin, min(begin + self.wanted, self.complete)))
 
@@ -91,23 +166,22 @@ class Recording:
 
     @property
     def together(self) -> DatabaseFigures:
-        return self._figures("all", "", [name for name, _ in self.header.databases], self.counted)
-
-    def told_by(self, name: str) -> list[Sample]:
-        """Return all samples of a database, also those that do not count."""
-        return [*self.samples.get(name, ()), *self.rests.get(name, ())]
+        return self._figures("all", "", [name for name, _ in self.header.databases])
 
     @property
     def databases(self) -> Sequence[DatabaseFigures]:
-        counted = self.counted
-        return [self._figures(name, place, [name], counted) for name, place in self.header.databases]
+        return [self._figures(name, place, [name]) for name, place in self.header.databases]
 
-    def _figures(self, name: str, place: str, of: Sequence[str], counted: range) -> DatabaseFigures:
-        samples = [[self.samples[each][at] for each in of] for at in counted]
+    def _figures(self, name: str, place: str, databases: Sequence[str]) -> DatabaseFigures:
+        samples = [[self.samples[database][at] for database in databases] for at in self.counted]
         return DatabaseFigures.of(name, place, samples, self.header.sample_s)
 
+    def samples_of(self, name: str) -> list[Sample]:
+        """Return all samples of a database, including those outside the window."""
+        return [*self.samples.get(name, ()), *self.rests.get(name, ())]
+
     def add(self, kind: str, value: Any) -> None:
-        """Add what a line tells. Raises one of `DAMAGED` for any other value."""
+        """Add the content of a line. Raises one of `DAMAGED` for any other value."""
         match kind:
             case "sample":
                 self.samples.setdefault(value["database"], []).append(value["sample"])
@@ -128,7 +202,7 @@ class Recording:
             case "end":
                 self.end = End(*value)
             case "checked" | "proved" | "recovered":
-                setattr(self, kind, tuple(Pass(**each) for each in value))
+                setattr(self, kind, tuple(Pass(**document) for document in value))
             case "kernel_errors":
                 self.kernel_errors = tuple(map(str, value))
             case _:
@@ -136,10 +210,11 @@ class Recording:
 
 
 class RecordingWriter:
-    """Writes a recording as it grows, a line at a time, and holds it. The end seals all lines with a checksum."""
+    """Writes a recording line by line, and keeps it. The last line has a checksum of all others."""
 
-    def __init__(self, write: Callable[[str], object], header: TestedTerms) -> None:
+    def __init__(self, write: Callable[[str], object], header: TestedTerms, tell: Tell = lambda _: None) -> None:
         self.recording = Recording(header)
+        self.tell = tell
         self._write, self._checksum = write, 0
         self._put(header)
 
@@ -152,14 +227,21 @@ class RecordingWriter:
         self._checksum = crc32(line.encode(), self._checksum)
         self._write(line)
 
-    def begin(self, part: str, tell: Callable[[str], object]) -> None:
-        """Record that a part of the test begins, and tell it."""
+    def add_passes(self, kind: str, passes: Iterable[Pass]) -> None:
+        self.add(kind, [asdict(each) for each in passes])
+
+    def log(self, part: str) -> None:
+        """Record that a part of the test begins."""
         self.add("log", (datetime.now(UTC).isoformat(timespec="seconds"), part))
-        tell(part)
+
+    def begin(self, part: str) -> None:
+        """Record and print that a part of the test begins."""
+        self.log(part)
+        self.tell(part)
 
 
 def read_recording(directory: Path) -> Recording:
-    """Read the recording of a test. A last line that a crash has cut is left out. Raises `ConfigError`."""
+    """Read the recording of a test, without a last line that a crash cut. Raises `ConfigError`."""
     path = directory / RECORDING
     try:
         with open_file(path) as file:

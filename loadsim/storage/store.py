@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum, unique
@@ -94,17 +94,6 @@ class Checked:
 
     bytes: int
     damaged: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """A pass over a database: bytes or messages that were read, the time, and the places of damage, the first ones."""
-
-    bytes: int
-    took_s: float
-    messages: int = 0
-    damaged: int = 0
-    damages: Sequence[str] = ()
 
 
 class Damaged(Exception):

@@ -18,8 +18,8 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.processes.event_loop import background_tasks, calls_on_signal, run, task_group
 from loadsim.runs.directory import create_directory, discard
 from loadsim.storage.member import STOP
-from loadsim.storage.recording import RECORDING
-from loadsim.storage.runs import Tell, Test
+from loadsim.storage.recording import RECORDING, Tell
+from loadsim.storage.runs import Test
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.verdict import LOADED
 

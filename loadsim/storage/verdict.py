@@ -14,8 +14,7 @@ from loadsim.findings.catalogue import Code
 from loadsim.findings.finding import Finding, finding
 from loadsim.findings.severity import Cause, Severity
 from loadsim.findings.verdict import Verdict, by_severity
-from loadsim.storage.figures import DatabaseFigures
-from loadsim.storage.recording import Recording
+from loadsim.storage.recording import DatabaseFigures, Recording
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Io, summed
 
@@ -94,7 +93,7 @@ def _load(recording: Recording) -> Iterator[Finding]:
                 yield finding(slow, each.name, mean_ms=mean_ms, limit_ms=AVERAGE_MS[kind])
             if max_ms is not None and max_ms > peak_ms:
                 yield finding(peak, each.name, max_ms=max_ms, limit_ms=peak_ms)
-        totals = summed([told["io"] for told in recording.told_by(each.name)])
+        totals = summed([told["io"] for told in recording.samples_of(each.name)])
         slowest_ms = max(io.slowest_ns for io in totals.values()) / 1e6
         if slowest_ms > MOST_SINGLE_MS:
             yield finding(Code.DISK_STALLED, each.name, slowest_ms=slowest_ms, limit_ms=MOST_SINGLE_MS)
@@ -113,7 +112,7 @@ def _integrity(recording: Recording) -> Iterator[Finding]:
         yield finding(Code.MACHINE_RESTARTED)
     names = [name for name, _ in recording.header.databases]
     for name in names:
-        samples = recording.told_by(name)
+        samples = recording.samples_of(name)
         failures = sum((Counter(sample["failures"]) for sample in samples), Counter[str]())
         for what, times in failures.items():
             yield finding(Code.DISK_FAILED, name, times=times, what=what)

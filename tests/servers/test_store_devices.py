@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from fcntl import ioctl
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from patience import PATIENCE_S
@@ -24,12 +25,23 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.findings.catalogue import Code
 from loadsim.plugins import plugin
+from loadsim.storage.databases import databases
 from loadsim.storage.ledger import is_filled
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages
+from loadsim.storage.orders import (
+    AcceptMessages,
+    CheckFiles,
+    FillDatabase,
+    LoadDatabase,
+    LoadOver,
+    Order,
+    Pass,
+    ReplayLog,
+    VerifyMessages,
+)
 from loadsim.storage.page_cache import drop
 from loadsim.storage.page_cache import opened as opened_file
 from loadsim.storage.pages import PAGE_BYTES
-from loadsim.storage.runs import databases
 from loadsim.storage.scenario import OF_FILES, load_storage
 from loadsim.storage.store import Io, IoTotals, Store, StoreSettings, summed
 from loadsim.storage.verdict import AVERAGE_MS
@@ -242,18 +254,19 @@ async def filled_up(store: str, place: Path) -> None:
     (directory := place / "db-001").mkdir()
     other = place / "other"
 
-    async def told(*orders: str) -> list[str]:
+    async def told(*orders: Order[Any]) -> list[str]:
         """Open the database, and give orders, any of which may need room; return the damage that they find."""
         damages: list[str] = []
         try:
             async with databases(terms, [directory]) as (one,):
                 damages += [one.state.damaged] if one.state.damaged else []
                 for order in orders:
-                    words = {"sample_s": 1.0} if order == "load" else {}
                     try:
-                        done = await one.order(order, **words)
-                        damages += done.get("damages", ())
-                        assert done.get("full") in (None, True)
+                        match await one.order(order):
+                            case Pass() as verified:
+                                damages += verified.damages
+                            case LoadOver() as load:
+                                assert load.full
                     except RunInvalid as failure:
                         assert str(failure) == FULL
         except RunInvalid as failure:
@@ -261,18 +274,18 @@ async def filled_up(store: str, place: Path) -> None:
         return damages
 
     fill_up(other, left_bytes=10 << 20)
-    assert await told("fill") == []
+    assert await told(FillDatabase()) == []
     assert not is_filled(directory)
     other.unlink()
-    assert await told("fill") == []
+    assert await told(FillDatabase()) == []
     fill_up(other, left_bytes=1 << 20)
-    assert await told("load", "check", "verify") == []
-    assert await told("recover", "check", "verify") == []
+    assert await told(LoadDatabase(1.0), CheckFiles(), VerifyMessages()) == []
+    assert await told(ReplayLog(), CheckFiles(), VerifyMessages()) == []
     other.unlink()
     async with databases(terms, [directory]) as (one,):
-        await one.order("recover")
-        assert [(await one.order(each))["damages"] for each in ("check", "verify")] == [[], []]
-        await one.order("accept")
+        await one.order(ReplayLog())
+        assert [(await one.order(each)).damages for each in (CheckFiles(), VerifyMessages())] == [[], []]
+        await one.order(AcceptMessages())
 
 
 FULL = f"db-001: {os.strerror(errno.ENOSPC)}"

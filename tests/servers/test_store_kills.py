@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from loadsim.errors import RunInvalid
-from loadsim.storage.runs import databases, of_all
+from loadsim.storage.databases import databases, of_all
+from loadsim.storage.orders import AcceptMessages, CheckFiles, FillDatabase, LoadDatabase, ReplayLog, VerifyMessages
 from loadsim.storage.scenario import load_storage
 
 pytestmark = pytest.mark.nightly(part="runs")
@@ -22,17 +23,17 @@ async def killed_once(kind: str, place: Path, after_s: float) -> tuple[int, int]
     scenario = load_storage("storage-quickstart", [*SETTINGS, f"store={kind}"])
     async with databases(scenario, [place]) as (one,):
         if not one.state.filled:
-            await one.order("fill")
+            await one.order(FillDatabase())
         asyncio.get_running_loop().call_later(after_s, one.channel.kill)
         with pytest.raises(RunInvalid):
-            await one.order("load", sample_s=60.0)
+            await one.order(LoadDatabase(60.0))
     async with databases(scenario, [place]) as started:
-        for order in ("recover", "check"):
+        for order in (ReplayLog(), CheckFiles()):
             (done,) = await of_all(started, order)
-            assert done["damages"] == []
-        (proved,) = await of_all(started, "verify")
-        await of_all(started, "accept")
-    return proved["messages"], proved["damaged"]
+            assert done.damages == []
+        (proved,) = await of_all(started, VerifyMessages())
+        await of_all(started, AcceptMessages())
+    return proved.messages, proved.damaged
 
 
 @pytest.mark.parametrize(("kind", "times"), [("database", 100), ("maildir", 20), ("sdbox", 20), ("mdbox", 20)])

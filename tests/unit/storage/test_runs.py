@@ -22,11 +22,11 @@ from storage_recordings import flip
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.storage.kernel_log import KernelLog
 from loadsim.storage.ledger import CHANGES, Ledger
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import MARK, ROOT, check_room
 from loadsim.storage.recording import RECORDING, End, read_recording
+from loadsim.storage.runs import KernelLog
 from loadsim.storage.scenario import OF_FILES, check_installed, load_storage
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def test_a_test_loads_and_verifies_a_store_and_removes_it(store: str, tmp_path: 
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "storage.json", RECORDING]
     recording = read_recording(out)
     for name in ("db-001", "db-002"):  # a thread ends after its operation, so that it makes at least one
-        assert any(each["operations"] for each in recording.told_by(name))
+        assert any(each["operations"] for each in recording.samples_of(name))
     parts = ["Filling the caches", "Measuring", "Verifying checksums", "Verifying messages", "End"]
     assert [part for _, part in recording.log] == parts
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from storage_recordings import flip
 
 from loadsim.storage.database import DatabaseStore
-from loadsim.storage.dbox import ROTATE_BYTES, Mdbox, Sdbox
-from loadsim.storage.maildir import Maildir
+from loadsim.storage.file_store import FileStore
+from loadsim.storage.layouts import ROTATE_BYTES, open_maildir, open_mdbox, open_sdbox
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, version_of
 from loadsim.storage.page_cache import absent_bytes, drop
 from loadsim.storage.pages import PAGE_BYTES, is_sound
@@ -28,7 +28,12 @@ from loadsim.storage.places import most_bytes
 from loadsim.storage.scenario import OF_FILES, StorageScenario
 from loadsim.storage.store import Damaged, Io, Store, StoreSettings, summed
 
-OPENERS = {"database": DatabaseStore, "maildir": Maildir, "sdbox": Sdbox, "mdbox": Mdbox}
+OPENERS: dict[str, Callable[[StoreSettings], Store]] = {
+    "database": DatabaseStore,
+    "maildir": open_maildir,
+    "sdbox": open_sdbox,
+    "mdbox": open_mdbox,
+}
 MESSAGES = StoredMessages(7, 20_000)
 KEYS = [mailbox << MAILBOX_BITS | number for mailbox in range(2) for number in range(6)]
 
@@ -264,7 +269,7 @@ def test_a_record_that_a_killed_process_has_cut_is_left_out(kind: str, tmp_path:
         store.recover()
         filled(store)
         assert [each.damaged for each in store.check() if each.damaged] == []
-        assert {log.name for log in logs} == {*store.record_bytes}  # type: ignore[attr-defined]
+        assert {log.name for log in logs} == {*store.files.record_bytes}  # type: ignore[attr-defined]
 
 
 def test_a_file_that_a_crash_has_emptied_is_damaged(tmp_path: Path) -> None:
@@ -276,11 +281,11 @@ def test_a_file_that_a_crash_has_emptied_is_damaged(tmp_path: Path) -> None:
 
 def test_a_log_that_another_thread_has_rotated_is_no_failure(tmp_path: Path) -> None:
     with closing(opener("sdbox", tmp_path / "store")()) as store:
-        assert isinstance(store, Sdbox)
+        assert isinstance(store, FileStore)
         filled(store)
-        (log, _) = store.logs()
+        (log, _) = store.files.logs()
         for _ in range(2):
-            store.rotate(log)
+            store.files.rotate(log)
         assert not log.exists()
 
 
@@ -324,12 +329,12 @@ def test_messages_are_of_the_mean_size_and_neither_repeat_nor_compress() -> None
 
 def test_files_that_were_mostly_deleted_are_purged(tmp_path: Path) -> None:
     store = opener("mdbox", tmp_path / "store")()
-    assert isinstance(store, Mdbox)
+    assert isinstance(store, FileStore)
     large, keys = StoredMessages(7, 1 << 20), list(range(24))
     with closing(store):
         for key in keys:
             store.insert(key, large.make(key, 0), durable=False)
-        first = {key for key in keys if (place := store.place(key)) and place.path.name == "m.1"}
+        first = {key for key in keys if (place := store.layout.place(key)) and place.path.name == "m.1"}
         for key in sorted(first)[:-1]:
             store.delete(key, durable=True)
         store.settle()

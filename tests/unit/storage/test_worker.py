@@ -21,11 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage_recordings import flip
 
+from loadsim.engine.control import Stop, encode
 from loadsim.storage.database import DatabaseStore
+from loadsim.storage.layouts import open_maildir
 from loadsim.storage.ledger import Ledger, live_of
 from loadsim.storage.load import StoreLoad
-from loadsim.storage.maildir import Maildir
 from loadsim.storage.messages import StoredMessages
+from loadsim.storage.orders import LoadDatabase, OpenDatabase
 from loadsim.storage.pages import PAGE_BYTES
 from loadsim.storage.places import STORE
 from loadsim.storage.scenario import OF_FILES, Mix, StorageScenario
@@ -48,7 +50,7 @@ def orders() -> Iterator[tuple[FileIO, int]]:
 
 def opened(orders: FileIO, place: Path, store: str) -> Worker:
     worker = Worker(orders)
-    worker.open(asdict(replace(SCENARIO, store=store)), 0, str(place), 1 << 20)
+    worker.open(OpenDatabase(asdict(replace(SCENARIO, store=store)), 0, str(place), 1 << 20))
     worker._messages = StoredMessages(1, SCENARIO.message_size)  # the same each time
     return worker
 
@@ -59,7 +61,7 @@ def loading(place: Path, stored: int, **terms: Any) -> Iterator[StoreLoad]:
     settings = StoreSettings(place / STORE, True, 2, 1 << 20, 1 << 20, 0)
     settings.directory.mkdir()
     ledger, messages = Ledger(place), StoredMessages(1, 2000)
-    with closing(Maildir(settings)) as store, closing(ledger):
+    with closing(open_maildir(settings)) as store, closing(ledger):
         for key in range(stored):
             store.insert(key, messages.make(key, 0), durable=False)
         ledger.write(live_of((key, 0) for key in range(stored)), {})
@@ -67,14 +69,14 @@ def loading(place: Path, stored: int, **terms: Any) -> Iterator[StoreLoad]:
 
 
 def test_a_load_ends_if_its_end_came_with_its_order(orders: tuple[FileIO, int], tmp_path: Path) -> None:
-    """Orders are not read ahead: the empty line that ends a load would be hidden."""
+    """Orders are not read ahead: `Stop` would be hidden."""
     file, sending = orders
     worker = opened(file, tmp_path, "maildir")
     worker.fill()
-    os.write(sending, b'{"do": "load"}\n\n')
-    assert file.readline() == b'{"do": "load"}\n'
-    assert worker.load(sample_s=3600.0)["full"] is False
-    assert worker.verify()["damages"] == []
+    os.write(sending, encode(order := LoadDatabase(3600.0)) + encode(Stop()))
+    assert file.readline() == encode(order)
+    assert worker.load(order.sample_s).full is False
+    assert worker.verify().damages == []
 
 
 @pytest.mark.parametrize("damage", [b"\x01", bytes(PAGE_BYTES)])
@@ -87,8 +89,8 @@ def test_a_damaged_list_of_messages_is_damage(damage: bytes, orders: tuple[FileI
         database.seek(PAGE_BYTES)
         database.write(damage)
     verified = opened(orders[0], tmp_path, "database").verify()
-    assert verified["damages"][0].startswith("mail.db: ")
-    assert verified["damaged"] == 1 + 2 * SCENARIO.messages_per_mailbox
+    assert verified.damages[0].startswith("mail.db: ")
+    assert verified.damaged == 1 + 2 * SCENARIO.messages_per_mailbox
 
 
 @pytest.mark.parametrize("store", ["database", *OF_FILES])
@@ -98,12 +100,12 @@ def test_a_log_that_lost_its_end_is_damage(store: str, kept: float, orders: tupl
     worker = opened(orders[0], tmp_path, store)
     worker.fill()
     sizes = dict(worker._store.log_sizes())
-    assert worker.check()["damages"] == []
+    assert worker.check().damages == []
     worker._store.close()
     for name, size in sizes.items():
         path = tmp_path / STORE / name
         os.truncate(path, int(kept * size)) if kept else path.unlink()
-    found = opened(orders[0], tmp_path, store).check()["damages"]
+    found = opened(orders[0], tmp_path, store).check().damages
     assert sorted(each.partition(":")[0] for each in found) == sorted(sizes)
 
 
@@ -118,7 +120,7 @@ def test_any_flipped_byte_of_the_databases_log_is_found(data: st.DataObject) -> 
         worker._store.close()
         log = Path(directory) / STORE / "mail.db-wal"
         flip(log, data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, 7)))
-        (damage,) = opened(orders, Path(directory), "database").check()["damages"]
+        (damage,) = opened(orders, Path(directory), "database").check().damages
         assert damage.startswith("mail.db-wal: ")
 
 
@@ -130,9 +132,9 @@ def test_the_reserve_stays_free_while_a_store_is_filled_and_loaded(orders: tuple
     worker.fill()
     with reserve_used(worker):
         loaded = worker.load(sample_s=0.1)
-    assert (loaded["full"], loaded["rest"]["failures"]) == (True, {})
+    assert (loaded.full, loaded.rest["failures"]) == (True, {})
     assert worker._ledger.is_clean
-    assert worker.verify()["damages"] == []
+    assert worker.verify().damages == []
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_too_few_open_files_are_no_damage(store: str, orders: tuple[FileIO, int]
     for work in (worker.check, worker.verify):
         with no_more_files(), pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
             work()
-    assert worker.check()["damages"] == worker.verify()["damages"] == []
+    assert worker.check().damages == worker.verify().damages == []
 
 
 @contextmanager
@@ -229,6 +231,6 @@ def test_long_work_tells_its_progress(
     """Once a minute."""
     worker = opened(orders[0], tmp_path, "maildir")
     for work in (worker.fill, worker.check, worker.verify):
-        worker._told_s = -60.0
+        worker._reported_s = -60.0
         work()
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"share": 0.0}] * 3
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"progress": 0.0}] * 3

@@ -1,0 +1,219 @@
+"""Dovecot's mailboxes as stores: `maildir`, `sdbox` and `mdbox`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from loadsim.files import mode_at
+from loadsim.storage.file_store import INDEX, FileStore, Frame, LogRecord, MailFiles, Place, numbered, records
+from loadsim.storage.store import Io, StoreSettings
+
+SEEN = ":2,S"
+LIST = "dovecot-uidlist"
+MAP = "dovecot.map.index.log"
+
+DBOX_FRAME = Frame(b"\x01\x02", b"\n\x01\x03\n".ljust(63, b"\0"))
+
+ROTATE_BYTES = 10 << 20  # no message is appended to a file of this size: the default of `mdbox_rotate_size`
+PURGED_SHARE = 0.5  # a file is rewritten when more than this share was deleted, as by `doveadm purge`
+
+
+def open_maildir(settings: StoreSettings) -> FileStore:
+    return FileStore(Maildir(settings))
+
+
+def open_sdbox(settings: StoreSettings) -> FileStore:
+    return FileStore(Sdbox(settings))
+
+
+def open_mdbox(settings: StoreSettings) -> FileStore:
+    return FileStore(Mdbox(settings))
+
+
+class Maildir:
+    """A file for each message, named by key and flag, in `new`; a list of the files of each mailbox."""
+
+    frame = Frame()
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.files = MailFiles(settings, "{:06}", {INDEX: 80, LIST: 46}, ("tmp", "new"))
+
+    def _new(self, key: int) -> Path:
+        return self.files.mailbox(key) / "new" / f"{key:x}"
+
+    def place(self, key: int) -> Place | None:
+        plain = self._new(key)
+        return next((Place(path) for path in (plain, _seen(plain)) if mode_at(path)), None)
+
+    def _path(self, key: int) -> Path:
+        """Return the path of a message; if it is lost, one without a file."""
+        place = self.place(key)
+        return place.path if place else self._new(key)
+
+    def stored_keys(self) -> Iterator[int]:
+        for mailbox in self.files.directories:
+            yield from numbered(mailbox / "new")
+
+    def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
+        mailbox, new = self.files.mailbox(key), self._new(key)
+        self.files.create(new, mailbox / "tmp" / new.name, content, durable)
+        if durable:
+            self.files.sync(new.parent)
+        self.files.append(mailbox / LIST, LogRecord(key, 0, 0), durable=durable)
+        self.files.index(key, 0, durable=False)
+        return Place(new)
+
+    def change_flag(self, key: int) -> None:
+        """Rename the file: `\\Seen` is in its name."""
+        self.files.index(key, 1, durable=False)
+        path, plain = self._path(key), self._new(key)
+        path.rename(_seen(plain) if path == plain else plain)
+
+    def delete(self, key: int, *, durable: bool) -> None:
+        self.files.index(key, 2, durable=False)
+        self._path(key).unlink()
+
+    def settle(self) -> None:
+        return
+
+
+def _seen(path: Path) -> Path:
+    return path.with_name(path.name + SEEN)
+
+
+class Sdbox:
+    """A file for each message; flags are in the index log only."""
+
+    frame = DBOX_FRAME
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.files = MailFiles(settings, "mailboxes/{:06}/dbox-Mails", {INDEX: 72})
+
+    def _path(self, key: int) -> Path:
+        return self.files.mailbox(key) / f"u.{key:x}"
+
+    def place(self, key: int) -> Place | None:
+        path = self._path(key)
+        return Place(path) if mode_at(path) else None
+
+    def stored_keys(self) -> Iterator[int]:
+        for mailbox in self.files.directories:
+            yield from numbered(mailbox, "u.")
+
+    def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
+        path = self._path(key)
+        self.files.create(path, path.with_name(f".temp.{key:x}"), content, durable)
+        self.files.index(key, 0, durable=durable)
+        if durable:
+            self.files.sync(path.parent)
+        return Place(path)
+
+    def change_flag(self, key: int) -> None:
+        self.files.index(key, 1, durable=False)
+
+    def delete(self, key: int, *, durable: bool) -> None:
+        self.files.index(key, 2, durable=durable)
+        self._path(key).unlink()
+
+    def settle(self) -> None:
+        return
+
+
+class Mdbox:
+    """Files `m.N` of many messages, and a map of their places, also in memory: about 200 bytes a message."""
+
+    frame = DBOX_FRAME
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.files = MailFiles(settings, "mailboxes/{:06}/dbox-Mails", {INDEX: 176, MAP: 124})
+        self._storage = settings.directory / "storage"
+        self._storage.mkdir(exist_ok=True)
+        self.files.directories.append(self._storage)
+        self._changing = threading.Lock()
+        self._places: dict[int, Place] = {}
+        self._dead_bytes: Counter[Path] = Counter()
+        for record in filter(None, records(self._storage / MAP, self.files.record_bytes[MAP])):
+            self._apply(record)
+        self._number = max(numbered(self._storage, "m.", 10), default=0) + 1
+
+    def _apply(self, record: LogRecord) -> None:
+        """Change the map: a record has the number of the file, -1 for a deleted message, and its offset and size."""
+        old = self._places.pop(record.key, None)
+        if old and old.size:
+            self._dead_bytes[old.path] += old.size
+        if record.first >= 0:
+            offset, size = record.second >> 32, record.second & 0xFFFFFFFF
+            self._places[record.key] = Place(self._storage / f"m.{record.first}", offset, size)
+
+    def _map(self, record: LogRecord, *, durable: bool) -> None:
+        self.files.append(self._storage / MAP, record, durable=durable, rotated=False)  # the whole map is needed
+        self._apply(record)
+
+    def place(self, key: int) -> Place | None:
+        return self._places.get(key)
+
+    def stored_keys(self) -> Iterator[int]:
+        yield from sorted(self._places)
+
+    def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
+        with self._changing:  # Dovecot, too, locks the map while it syncs the message
+            self._map(self._written(key, content, durable), durable=durable)
+        self.files.index(key, 0, durable=durable)
+        if durable:
+            self.files.sync(self.files.mailbox(key))
+        return self._places[key]
+
+    def _written(self, key: int, content: bytes, durable: bool) -> LogRecord:
+        """Append a framed message to the current file, and return its record for the map."""
+        number = self._number
+        end = self.files.write(self._storage / f"m.{number}", os.O_APPEND, content, Io.WRITE, durable)
+        if end >= ROTATE_BYTES:
+            self._number += 1
+        begin = end - len(content)
+        if durable and not begin:
+            self.files.sync(self._storage)
+        return LogRecord(key, number, begin << 32 | len(content))
+
+    def change_flag(self, key: int) -> None:
+        """Record the flag, which is in the index log only."""
+        self.files.index(key, 1, durable=False)
+
+    def delete(self, key: int, *, durable: bool) -> None:
+        self.files.index(key, 2, durable=False)
+        with self._changing:
+            self._map(LogRecord(key, -1, 0), durable=durable)
+        self.files.index(key, 2, durable=durable)
+
+    def settle(self) -> None:
+        """Rewrite what is left of a file that was mostly deleted, and remove it. No other thread waits for a sync."""
+        # 1. Choose a file, and append no more to it.
+        with self._changing:
+            mostly_dead = [path for path, dead in self._dead_bytes.items() if dead > PURGED_SHARE * ROTATE_BYTES]
+            if not mostly_dead:
+                return
+            path = mostly_dead[0]
+            if path.name == f"m.{self._number}":
+                self._number += 1
+            keys = [key for key, place in self._places.items() if place.path == path]
+        # 2. Append its messages to the current file, and sync that.
+        moved: list[LogRecord] = []
+        for key in keys:
+            with self._changing:
+                if (place := self._places.get(key)) and (content := self.files.read(place)):
+                    moved.append(self._written(key, content, durable=False))
+        for number in {record.first for record in moved}:
+            self.files.sync(self._storage / f"m.{number}")
+        self.files.sync(self._storage)
+        # 3. The map may now point to them, and the old file go.
+        with self._changing:
+            for record in moved:
+                if record.key in self._places:
+                    self._map(record, durable=False)
+        self.files.sync(self._storage / MAP)
+        path.unlink(missing_ok=True)  # an old map may still name it
+        with self._changing:
+            del self._dead_bytes[path]
