@@ -128,7 +128,7 @@ def _tune(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from loadsim.storage.paper import load_paper
+    from loadsim.storage.document import load_paper
     from loadsim.storage.recording import read_recording
 
     if len(args.directories) == 1 and args.paper is None:
@@ -142,10 +142,10 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _several(tests: Sequence[Recording], out: Path, args: argparse.Namespace, paper: Sequence[Section] = ()) -> int:
-    from loadsim.storage.paper import describe_tests, exit_status
+    from loadsim.storage.document import describe_tests, worst_exit_status
 
     with _sound("DIR"):
-        document, status = describe_tests(tests, paper), exit_status(tests)
+        document, status = describe_tests(tests, paper), worst_exit_status(tests)
     _show(document, out, args)
     return status
 

@@ -1,1 +1,1 @@
-"""Tests of disks under mail stores: the operations of so many mailboxes, timed, verified and judged."""
+"""Storage tests: the disk operations of many mailboxes, timed, verified and judged."""

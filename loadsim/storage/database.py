@@ -1,4 +1,4 @@
-"""The store `database`: a table of messages in SQLite, with a write-ahead log, as a mail server's database engine."""
+"""The store `database`: a table of messages in SQLite with a write-ahead log, like a mail server's database engine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from loadsim.storage.store import STRIDE_BYTES, Checked, Damaged, Io, IoTimes, S
 
 FILE_NAME = "mail.db"
 
-FRAME_HEADER_BYTES = 24  # in the log, in front of each page: SQLite's file format, section 4.1
-LONGEST_BUSY_MS = 1_000_000  # the longest wait for SQLite's own locks: that they are held is no fault of the disk
+FRAME_HEADER_BYTES = 24  # before each page in the log: SQLite's file format, section 4.1
+LONGEST_BUSY_MS = 1_000_000  # the longest wait for SQLite's locks: the disk is not at fault if they are held
 _SERIAL = itertools.count()
 
 _SCHEMA = """
@@ -33,13 +33,13 @@ _COUNT = "INSERT INTO mailbox VALUES(?1, ?2) ON CONFLICT(number) DO UPDATE SET m
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise damage that SQLite finds as `Damaged`, and its other errors as `OSError`; one of our files as it is.
+    """Raise `Damaged` for damage that SQLite finds, and `OSError` for its other errors; pass on those of our files.
 
-    SQLite's own calls open files, lock them and share memory: if they fail, that is no fault of the disk.
+    SQLite itself only opens and locks files and shares memory; the disk is not at fault if that fails.
     """
     try:
         yield
-    except (apsw.CorruptError, apsw.NotADBError) as error:  # a page with zeros has no checksum
+    except (apsw.CorruptError, apsw.NotADBError) as error:  # pages missing from a cut file have no checksum
         raise Damaged(f"{FILE_NAME}: {error}") from None
     except apsw.Error as error:
         if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:  # the shared memory is a file
@@ -48,7 +48,7 @@ def _as_os_errors() -> Iterator[None]:
 
 
 class DatabaseStore:
-    """One database, with a connection for each thread. Changes take turns, as in every engine with one log."""
+    """A database with a connection for each thread. Changes take turns, as in every engine with one log."""
 
     transactional = True
 
@@ -59,7 +59,7 @@ class DatabaseStore:
         self._writing = threading.Lock()
         self._pages = Pages(self._path, self.io, settings.cache_bytes)
         self._log = Log(self._path.with_name(FILE_NAME + "-wal"), self.io)
-        drop(self._log.path, written=True)  # so that a recovery reads it from the device
+        drop(self._log.path, written=True)  # a recovery reads it from the device
         self._files = TimedFiles(f"loadsim-{os.getpid()}-{next(_SERIAL)}", self._pages, self._log)
         self._at, self._checkpointed_bytes = 0, 0
         self._local, self._connections = threading.local(), list[apsw.Connection]()
@@ -76,18 +76,18 @@ class DatabaseStore:
     @property
     def _own(self) -> apsw.Connection:
         """The connection of the calling thread."""
-        found: apsw.Connection | None = getattr(self._local, "connection", None)
-        if found is None:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
             with _as_os_errors():
-                found = apsw.Connection(str(self._path), vfs=self._files.name)
-                found.set_busy_timeout(LONGEST_BUSY_MS)
-                found.wal_autocheckpoint(0)
-                found.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                # A commit writes to the log; `Log.sync` brings it to the device.
-                found.execute("PRAGMA synchronous = NORMAL")
-            self._local.connection = found
-            self._connections.append(found)
-        return found
+                connection = apsw.Connection(str(self._path), vfs=self._files.name)
+                connection.set_busy_timeout(LONGEST_BUSY_MS)
+                connection.wal_autocheckpoint(0)
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                # A commit only writes to the log; `Log.sync` waits for the device.
+                connection.execute("PRAGMA synchronous = NORMAL")
+            self._local.connection = connection
+            self._connections.append(connection)
+        return connection
 
     def insert(self, key: int, message: bytes, *, durable: bool) -> None:
         self._change("INSERT INTO message VALUES(?, ?)", (key, message), key, 1, durable)
@@ -135,11 +135,11 @@ class DatabaseStore:
 
     @_as_os_errors()
     def _write_pages(self, mode: int) -> int:
-        """Write changed pages to the database, and return the number of pages in the log."""
+        """Write changed pages to the database; return the number of pages in the log."""
         return self._own.wal_checkpoint(mode=mode)[0]
 
     def _copy_log(self) -> None:
-        """Read the log as it is sent to another copy of the database."""
+        """Read the log, as if to send it to another copy of the database."""
         with closing(DirectFile(self._log.path, os.O_RDONLY)) as file:
             written = min(file.size(), self._log.written_bytes - self._checkpointed_bytes)
             for offset in range(0, written, STRIDE_BYTES):
@@ -157,15 +157,15 @@ class DatabaseStore:
         self.io.add(Io.MAINTENANCE, began_ns, len(content))
         for begin in range(0, len(content), PAGE_BYTES):
             if not is_sound(content[begin : begin + PAGE_BYTES], offset + begin):
-                with self._pages.writing:  # else it was read while it was written
+                with self._pages.writing:  # it may have been read while it was written
                     page = self._pages.file.read(PAGE_BYTES, offset + begin)
-                # One of zeros may be in the log only: it has changed since a reader began, and those behind it not.
+                # A hole of zeros is a page that is only in the log: a checkpoint skips what a reader must not see.
                 if not is_sound(page, offset + begin) and (all_written or any(page)):
                     return Checked(len(content), f"{FILE_NAME}: page {(offset + begin) // PAGE_BYTES + 1}")
         return Checked(len(content))
 
     def check(self) -> Iterator[Checked]:
-        self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)  # else, pages would be read from the log
+        self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)  # otherwise pages would be read from the log
         # SQLite's file format, section 1.3.8: page 1 has the number of pages.
         size, stated = self._pages.file.size(), int.from_bytes(self._pages.file.read(32, 0)[28:32])
         if size < stated * PAGE_BYTES:
@@ -178,7 +178,7 @@ class DatabaseStore:
                 yield key
 
     def log_sizes(self) -> Mapping[str, int]:
-        """SQLite takes the first frame with a wrong checksum for the end of the log."""
+        """Return the size of the sound part: to SQLite, a frame with a wrong checksum ends the log."""
         frames = self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
         return {self._log.path.name: frames * (PAGE_BYTES + FRAME_HEADER_BYTES)}
 
@@ -190,8 +190,8 @@ class DatabaseStore:
     def close(self) -> None:
         self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
         self._log.sync()
-        for each in self._connections:
-            each.close()
+        for connection in self._connections:
+            connection.close()
         self._files.unregister()
         self._log.close()
         self._pages.file.close()

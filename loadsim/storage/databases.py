@@ -17,17 +17,7 @@ from loadsim.engine.control import Message, Stop, decode, encode
 from loadsim.errors import RunInvalid
 from loadsim.findings.formats import duration
 from loadsim.processes.event_loop import calls_on_signal, task_group
-from loadsim.storage.orders import (
-    FROM_A_WORKER,
-    PROGRESS_S,
-    DatabaseState,
-    DiskFailed,
-    LoadDatabase,
-    LoadSample,
-    OpenDatabase,
-    Order,
-    Progress,
-)
+from loadsim.storage import orders
 from loadsim.storage.recording import End, RecordingWriter, Sample, Tell
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Io, summed
@@ -38,7 +28,7 @@ LOG_BYTES = 20 << 20  # the size of the log at which changed pages are written: 
 LEAST_WARM_UP_S = 60.0
 WARM_SHARE = 0.99
 
-Listener = Callable[["Database", Progress | LoadSample], None]
+Listener = Callable[["Database", orders.Progress | orders.LoadSample], None]
 A = TypeVar("A", bound=Message)
 
 
@@ -49,22 +39,22 @@ class Database:
     name: str
     place: Path
     channel: Channel
-    state: DatabaseState = field(default_factory=DatabaseState)
+    state: orders.DatabaseState = field(default_factory=orders.DatabaseState)
 
     async def open(self, scenario: StorageScenario, number: int, log_bytes: int) -> None:
-        self.state = await self.order(OpenDatabase(asdict(scenario), number, str(self.place), log_bytes))
+        self.state = await self.order(orders.OpenDatabase(asdict(scenario), number, str(self.place), log_bytes))
 
-    async def order(self, order: Order[A], listen: Listener = lambda *_: None) -> A:
+    async def order(self, order: orders.Order[A], listen: Listener = lambda *_: None) -> A:
         """Send an order, and return its answer; `listen` receives the messages before it.
 
         Raises `RunInvalid` if the disk fails or the process ends.
         """
         self.channel.send(encode(order))
         while line := await self.channel.receive():
-            match decode(line, FROM_A_WORKER):
-                case Progress() | LoadSample() as report:
+            match decode(line, orders.FROM_A_WORKER):
+                case orders.Progress() | orders.LoadSample() as report:
                     listen(self, report)
-                case DiskFailed(why):
+                case orders.DiskFailed(why):
                     raise RunInvalid(f"{self.name}: {why}")
                 case answer:
                     return cast(A, answer)
@@ -90,14 +80,14 @@ async def databases(
         await asyncio.gather(*(database.channel.wait() for database in started))
 
 
-async def of_all(started: Sequence[Database], order: Order[A], tell: Tell = lambda _: None) -> list[A]:
+async def of_all(started: Sequence[Database], order: orders.Order[A], tell: Tell = lambda _: None) -> list[A]:
     """Send an order to all databases at the same time, and return the answers. Raises `RunInvalid`.
 
     `tell` receives the progress of the first database.
     """
 
-    def listen(database: Database, report: Progress | LoadSample) -> None:
-        if database is started[0] and isinstance(report, Progress):
+    def listen(database: Database, report: orders.Progress | orders.LoadSample) -> None:
+        if database is started[0] and isinstance(report, orders.Progress):
             tell(f"{database.name}: {report.share:.0%}")
 
     async with task_group() as group:
@@ -139,9 +129,7 @@ class LoadRun:
     meeting: asyncio.Task[None] | None = None  # the wait for the other machines
     told_s: float = 0.0
     killed: bool = False
-    stopped: bool = False
-    full: bool = False
-    failure: str | None = None
+    end: End = field(default_factory=End)
 
     async def run(self, *, kill: bool = False) -> End:
         """Load the databases until the window is over, a user ends it, or a disk is full or fails.
@@ -155,24 +143,23 @@ class LoadRun:
             await asyncio.gather(*map(self._load, self.started))
         if killing:
             killing.cancel()
-        end = End(self.stopped, self.full, self.failure)
         if self.meeting:
             self.meeting.cancel()
-        if self.others and any(end):
+        if self.others and any(self.end):
             self.others.leave()
-        return end
+        return self.end
 
     async def _load(self, database: Database) -> None:
         """Load one database. Its end ends the load of the others."""
         try:
-            result = await database.order(LoadDatabase(self.recorder.recording.header.sample_s), self._listen)
+            result = await database.order(orders.LoadDatabase(self.recorder.recording.header.sample_s), self._listen)
         except RunInvalid as failure:
             if not self.killed:
-                self.failure = self.failure or str(failure)
+                self.end = self.end._replace(failure=self.end.failure or str(failure))
         else:
             self.recorder.add("rest", {"database": database.name, "sample": result.rest})
-            self.full |= result.full
-        self._end()
+            self.end = self.end._replace(full=self.end.full or result.full)
+        self._stop_load()
 
     def _kill(self) -> None:
         self.killed = True
@@ -180,12 +167,12 @@ class LoadRun:
             database.channel.kill()
 
     def _interrupt(self) -> None:
-        if self.stopped:  # the second signal: a disk may hang
+        if self.end.stopped:  # the second signal: a disk may hang
             self._kill()
-        self.stopped = True
-        self._end()
+        self.end = self.end._replace(stopped=True)
+        self._stop_load()
 
-    def _end(self) -> None:
+    def _stop_load(self) -> None:
         for database in self.started:
             database.channel.send(encode(Stop()))
 
@@ -199,16 +186,16 @@ class LoadRun:
             self.meeting = None
         return met
 
-    def _listen(self, database: Database, report: Progress | LoadSample) -> None:
+    def _listen(self, database: Database, report: orders.Progress | orders.LoadSample) -> None:
         """Record a sample. The samples of the first database begin and end the window."""
-        assert isinstance(report, LoadSample)
+        assert isinstance(report, orders.LoadSample)
         recording, at_s = self.recorder.recording, report.at_s
         self.recorder.add("sample", {"database": database.name, "sample": report.sample, "at_s": at_s})
         if database is not self.started[0]:
             return
         self.recorder.add("host", (psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100))
         latest = {name: samples[-1] for name, samples in recording.samples.items()}
-        if at_s - self.told_s >= PROGRESS_S:
+        if at_s - self.told_s >= orders.PROGRESS_S:
             self.told_s = at_s
             self.recorder.tell(f"{at_s:6,.0f} s  {_words(latest.values(), recording.header.sample_s)}")
         if recording.window is None:
@@ -218,4 +205,4 @@ class LoadRun:
                 self.recorder.add("window", (len(recording.samples[database.name]), warm))
                 self.recorder.begin("Measuring")
         elif recording.complete >= recording.window[0] + recording.wanted and self._all_met():
-            self._end()
+            self._stop_load()

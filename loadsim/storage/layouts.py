@@ -12,111 +12,62 @@ from loadsim.files import mode_at
 from loadsim.storage.file_store import INDEX, FileStore, Frame, LogRecord, MailFiles, Place, numbered, records
 from loadsim.storage.store import Io, StoreSettings
 
-SEEN = ":2,S"
 LIST = "dovecot-uidlist"
 MAP = "dovecot.map.index.log"
 
+DBOX = "mailboxes/{:06}/dbox-Mails"
 DBOX_FRAME = Frame(b"\x01\x02", b"\n\x01\x03\n".ljust(63, b"\0"))
 
 ROTATE_BYTES = 10 << 20  # no message is appended to a file of this size: the default of `mdbox_rotate_size`
 PURGED_SHARE = 0.5  # a file is rewritten when more than this share was deleted, as by `doveadm purge`
 
 
-def open_maildir(settings: StoreSettings) -> FileStore:
-    return FileStore(Maildir(settings))
+class FilePerMessage:
+    """A file for each message: `maildir`, with the flag `\\Seen` in file names, and `sdbox`."""
 
+    def __init__(self, files: MailFiles, frame: Frame, name: str, temporary: str, seen: str = "") -> None:
+        """`name` and `temporary` format the path of a message's file from its key; `seen` is the flag's suffix."""
+        self.files, self.frame = files, frame
+        self._name, self._temporary, self._seen = name, temporary, seen
+        self._listed = LIST in files.record_bytes  # insertions are durable by the list, otherwise by the index log
 
-def open_sdbox(settings: StoreSettings) -> FileStore:
-    return FileStore(Sdbox(settings))
-
-
-def open_mdbox(settings: StoreSettings) -> FileStore:
-    return FileStore(Mdbox(settings))
-
-
-class Maildir:
-    """A file for each message, named by key and flag, in `new`; a list of the files of each mailbox."""
-
-    frame = Frame()
-
-    def __init__(self, settings: StoreSettings) -> None:
-        self.files = MailFiles(settings, "{:06}", {INDEX: 80, LIST: 46}, ("tmp", "new"))
-
-    def _new(self, key: int) -> Path:
-        return self.files.mailbox(key) / "new" / f"{key:x}"
+    def _named(self, key: int, suffix: str = "") -> Path:
+        return self.files.mailbox(key) / (self._name.format(key) + suffix)
 
     def place(self, key: int) -> Place | None:
-        plain = self._new(key)
-        return next((Place(path) for path in (plain, _seen(plain)) if mode_at(path)), None)
+        return next((Place(path) for path in (self._named(key), self._named(key, self._seen)) if mode_at(path)), None)
 
     def _path(self, key: int) -> Path:
         """Return the path of a message; if it is lost, one without a file."""
         place = self.place(key)
-        return place.path if place else self._new(key)
+        return place.path if place else self._named(key)
 
     def stored_keys(self) -> Iterator[int]:
         for mailbox in self.files.directories:
-            yield from numbered(mailbox / "new")
+            yield from numbered((mailbox / self._name).parent, Path(self._name).name.partition("{")[0])
 
     def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
-        mailbox, new = self.files.mailbox(key), self._new(key)
-        self.files.create(new, mailbox / "tmp" / new.name, content, durable)
-        if durable:
-            self.files.sync(new.parent)
-        self.files.append(mailbox / LIST, LogRecord(key, 0, 0), durable=durable)
-        self.files.index(key, 0, durable=False)
-        return Place(new)
-
-    def change_flag(self, key: int) -> None:
-        """Rename the file: `\\Seen` is in its name."""
-        self.files.index(key, 1, durable=False)
-        path, plain = self._path(key), self._new(key)
-        path.rename(_seen(plain) if path == plain else plain)
-
-    def delete(self, key: int, *, durable: bool) -> None:
-        self.files.index(key, 2, durable=False)
-        self._path(key).unlink()
-
-    def settle(self) -> None:
-        return
-
-
-def _seen(path: Path) -> Path:
-    return path.with_name(path.name + SEEN)
-
-
-class Sdbox:
-    """A file for each message; flags are in the index log only."""
-
-    frame = DBOX_FRAME
-
-    def __init__(self, settings: StoreSettings) -> None:
-        self.files = MailFiles(settings, "mailboxes/{:06}/dbox-Mails", {INDEX: 72})
-
-    def _path(self, key: int) -> Path:
-        return self.files.mailbox(key) / f"u.{key:x}"
-
-    def place(self, key: int) -> Place | None:
-        path = self._path(key)
-        return Place(path) if mode_at(path) else None
-
-    def stored_keys(self) -> Iterator[int]:
-        for mailbox in self.files.directories:
-            yield from numbered(mailbox, "u.")
-
-    def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
-        path = self._path(key)
-        self.files.create(path, path.with_name(f".temp.{key:x}"), content, durable)
-        self.files.index(key, 0, durable=durable)
-        if durable:
-            self.files.sync(path.parent)
+        mailbox, path = self.files.mailbox(key), self._named(key)
+        self.files.create(path, mailbox / self._temporary.format(key), content, durable)
+        if self._listed:
+            if durable:
+                self.files.sync(path.parent)
+            self.files.append(mailbox / LIST, LogRecord(key, 0, 0), durable=durable)
+            self.files.index(key, 0, durable=False)
+        else:
+            self.files.index(key, 0, durable=durable)
+            if durable:
+                self.files.sync(path.parent)
         return Place(path)
 
     def change_flag(self, key: int) -> None:
         self.files.index(key, 1, durable=False)
+        if self._seen:
+            path, plain = self._path(key), self._named(key)
+            path.rename(self._named(key, self._seen) if path == plain else plain)
 
     def delete(self, key: int, *, durable: bool) -> None:
-        self.files.index(key, 2, durable=durable)
+        self.files.index(key, 2, durable=durable and not self._listed)
         self._path(key).unlink()
 
     def settle(self) -> None:
@@ -129,7 +80,7 @@ class Mdbox:
     frame = DBOX_FRAME
 
     def __init__(self, settings: StoreSettings) -> None:
-        self.files = MailFiles(settings, "mailboxes/{:06}/dbox-Mails", {INDEX: 176, MAP: 124})
+        self.files = MailFiles(settings, DBOX, {INDEX: 176, MAP: 124})
         self._storage = settings.directory / "storage"
         self._storage.mkdir(exist_ok=True)
         self.files.directories.append(self._storage)
@@ -217,3 +168,16 @@ class Mdbox:
         path.unlink(missing_ok=True)  # an old map may still name it
         with self._changing:
             del self._dead_bytes[path]
+
+
+def open_maildir(settings: StoreSettings) -> FileStore:
+    files = MailFiles(settings, "{:06}", {INDEX: 80, LIST: 46}, ("tmp", "new"))
+    return FileStore(FilePerMessage(files, Frame(), "new/{:x}", "tmp/{:x}", seen=":2,S"))
+
+
+def open_sdbox(settings: StoreSettings) -> FileStore:
+    return FileStore(FilePerMessage(MailFiles(settings, DBOX, {INDEX: 72}), DBOX_FRAME, "u.{:x}", ".temp.{:x}"))
+
+
+def open_mdbox(settings: StoreSettings) -> FileStore:
+    return FileStore(Mdbox(settings))

@@ -1,8 +1,7 @@
-"""The messages that a store must have: those at the last clean end, and the changes since then that were acknowledged.
+"""The ledger of a store, next to it: the messages when it was last closed, and the acknowledged changes since then.
 
-The ledger stands next to the store. A change is noted before it begins and when it has been acknowledged, so that after
-the end of a process at any instant it is known what must be there, and what may be. The notes are there only from the
-first change to a clean end.
+A change is noted before it begins and after it was acknowledged. So the ledger knows, whenever a process is killed,
+which messages must be there and which may be. Closing the store removes the notes.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from loadsim.files import mode_at
 from loadsim.storage.page_cache import opened, replace_durably, sync_directory, write
 from loadsim.storage.store import Damaged
 
-ABSENT = -1  # in place of a version: the message was deleted, or not yet inserted
+ABSENT = -1  # the version of a message that was deleted, or not yet inserted
 _LIVE, CHANGES = "live", "changes"
 _ENTRY = np.dtype([("key", "<u8"), ("version", "<i4")])
-_NOTE = struct.Struct("<QiI")  # key, version and `Noted`; in front of the first one, as many bytes name the session
+_NOTE = struct.Struct("<QiI")  # key, version and `Noted`; before the first, as many bytes name the boot
 
 Live = NDArray[np.void]
-"""Keys and versions of messages, by ascending key."""
+"""The keys and versions of messages, sorted by key."""
 
 
 def _session() -> bytes:
-    """Return the 16 bytes of the machine's session, which ends with the next start."""
+    """Return the 16 bytes that name the machine's boot."""
     return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", ""))
 
 
@@ -44,12 +43,12 @@ class Noted(IntEnum):
 
 
 def is_filled(directory: Path) -> bool:
-    """Return True if a directory has the ledger of a database that was filled."""
+    """Return True if a directory has the ledger of a filled database."""
     return bool(mode_at(directory / _LIVE))
 
 
 class Ledger:
-    """The ledger in a directory. `note` is called by all threads."""
+    """The ledger in a directory. All threads call `note`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -58,16 +57,16 @@ class Ledger:
 
     @property
     def is_clean(self) -> bool:
-        """The store ended cleanly, after it was filled."""
+        """True if the store was filled, and closed after its last change."""
         return is_filled(self.directory) and not mode_at(self.directory / CHANGES)
 
     @property
     def survived(self) -> bool:
-        """The machine has not been started again since the changes began: none of them is missing here."""
+        """True if the machine has not rebooted since the changes began: no note is lost."""
         return self.is_clean or (self.directory / CHANGES).read_bytes()[: _NOTE.size] == _session()
 
     def begin(self) -> None:
-        """Record durably that changes follow, and in which session of the machine: they are not synced."""
+        """Record durably that changes follow, and the machine's boot, as notes are not synced."""
         replace_durably(self.directory / CHANGES, _session())
         self._file = self._opened.enter_context(opened(self.directory / CHANGES, os.O_WRONLY | os.O_APPEND))
 
@@ -75,7 +74,7 @@ class Ledger:
         write(self._file, _NOTE.pack(key, version, state))
 
     def ended(self) -> tuple[Live, dict[str, int]]:
-        """Return the messages, and the sizes of the store's logs, at the last clean end."""
+        """Return the messages and the sizes of the logs when the store was last closed."""
         checksum, _, content = (self.directory / _LIVE).read_bytes().partition(b"\n")
         if checksum != b"%d" % zlib.crc32(content):
             raise Damaged(f"ledger: {_LIVE}")
@@ -83,7 +82,7 @@ class Ledger:
         return np.frombuffer(entries, _ENTRY), json.loads(sizes)
 
     def write(self, live: Live, sizes: Mapping[str, int]) -> None:
-        """Record the messages and the logs of a store that has ended cleanly."""
+        """Record the messages and logs of a closed store."""
         content = json.dumps(sizes).encode() + b"\n" + live.tobytes()
         replace_durably(self.directory / _LIVE, b"%d\n" % zlib.crc32(content) + content)
         (self.directory / CHANGES).unlink(missing_ok=True)
@@ -107,34 +106,34 @@ class Ledger:
 
 
 def _versions(live: Live, keys: Iterable[int]) -> dict[int, int]:
-    """Return the versions of those of some messages that a list has."""
+    """Return the versions of the listed messages among these keys."""
     return dict(live[np.isin(live["key"], np.fromiter(keys, np.uint64))].tolist())
 
 
 def live_of(entries: Iterable[tuple[int, int]]) -> Live:
-    """Return keys and versions by ascending key."""
+    """Return keys and versions, sorted by key."""
     live = np.fromiter(entries, _ENTRY)
     live.sort(order="key")
     return live
 
 
-def compare(ledger: Ledger, found: Live, live: Live | None = None) -> Iterator[tuple[str, int]]:
-    """Yield what a store does not have as the ledger says: `lost`, `stale` or `unexpected`, with the key.
+def compare(ledger: Ledger, stored: Live, live: Live | None = None) -> Iterator[tuple[str, int]]:
+    """Yield `lost`, `stale` or `unexpected` with the key of each message that contradicts the ledger.
 
-    `found` are the messages of the store that prove themselves. `live` is the list of a clean end, if it is known
-    better than from the disk. After a crash of the machine, nothing is known.
+    `stored` has the verified messages of the store. `live`, the messages when it was closed, replaces the ledger's own
+    list if this process still has it. After a crash of the machine, nothing is known.
     """
     if not ledger.survived:
         return
     allowed: Mapping[int, set[int]] = {}
     if live is None:
         (live, _), allowed = ledger.ended(), ledger.changed()
-    # One whose version is the same needs no look, unless it changed meanwhile: numpy compares millions of them.
-    common, of_live, of_found = np.intersect1d(live["key"], found["key"], return_indices=True)
-    differ = common[live["version"][of_live] != found["version"][of_found]]
-    lost, unexpected = np.delete(live["key"], of_live), np.delete(found["key"], of_found)
+    # numpy compares millions of messages; only those that differ or were changed are looked at one by one.
+    common, in_live, in_stored = np.intersect1d(live["key"], stored["key"], return_indices=True)
+    differ = common[live["version"][in_live] != stored["version"][in_stored]]
+    lost, unexpected = np.delete(live["key"], in_live), np.delete(stored["key"], in_stored)
     suspects = sorted({*lost.tolist(), *unexpected.tolist(), *differ.tolist(), *allowed})
-    had, has = _versions(live, suspects), _versions(found, suspects)
+    had, has = _versions(live, suspects), _versions(stored, suspects)
     for key in suspects:
         version, versions = has.get(key, ABSENT), allowed.get(key) or {had.get(key, ABSENT)}
         if version not in versions:

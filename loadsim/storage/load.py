@@ -1,4 +1,4 @@
-"""The load on one store: threads that insert, delete, replace and read messages at random, and time nothing else."""
+"""The load on one store: threads that insert, delete, replace and read messages at random."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from loadsim.storage.store import FULL, OF_DISK, Damaged, Store
 Operation = Literal["insert", "delete", "replace", "read"]
 OPERATIONS: tuple[Operation, ...] = ("insert", "delete", "replace", "read")
 
-MOST_DAMAGES = 100  # the most damages that are named
+MOST_DAMAGES = 100  # the most places of damage that are named
 SETTLE_S, MAINTAIN_S, TICK_S = 0.05, 1 / 27, 0.01
-"""The intervals of background work: writing pages, maintenance as fast as Exchange's, and a look at the clock."""
+"""The intervals of background work: writing pages, maintenance at the rate of Exchange, and measuring the lag."""
 
 AFTER_FAILURE_S = 0.1
 
 
 class Held:
-    """The messages of a store that no thread works on."""
+    """The messages of a store that no thread is using."""
 
     def __init__(self, live: Live) -> None:
         self._keys = array("Q", live["key"].astype("<u8").tobytes())
@@ -45,12 +45,12 @@ class Held:
             return mailbox << MAILBOX_BITS | self._next
 
     def take(self, random: Random) -> tuple[int, int] | None:
-        """Take a message out; return its key and version, None if there is none."""
+        """Take out a random message, and return its key and version; None if there is none."""
         with self._lock:
             if not self._keys:
                 return None
-            at = random.randrange(len(self._keys))
-            key, self._keys[at] = self._keys[at], self._keys[-1]
+            index = random.randrange(len(self._keys))
+            key, self._keys[index] = self._keys[index], self._keys[-1]
             self._keys.pop()
             return key, self._versions.pop(key, 0)
 
@@ -65,7 +65,7 @@ class Held:
 
 
 class StoreLoad:
-    """The threads of one store with so many mailboxes, from `start` to `stop`."""
+    """The threads that load one store, from `start` to `stop`."""
 
     def __init__(
         self, store: Store, ledger: Ledger, messages: StoredMessages, scenario: StorageScenario, mailboxes: int
@@ -80,9 +80,9 @@ class StoreLoad:
         self._damaged = 0
         self._damages: list[str] = []
         self._lag = LatencyHistogram()
-        self.failed = False  # an operation failed, or found damage, so that not all messages are known
+        self.failed = False  # an operation failed or found damage, so the state of some messages is unknown
         self.full = False  # the file system has reached its reserve
-        self.fault: OSError | None = None  # the last failure that is no fault of the disk
+        self.fault: OSError | None = None  # the last failure that was not the disk's
         works: list[tuple[Callable[[], None], float]] = [(store.settle, SETTLE_S), (self._tick, 0.0)]
         works += [(self._maintain, MAINTAIN_S)] if scenario.maintenance else []
         self._threads = [threading.Thread(target=self._operate, args=(number,)) for number in range(scenario.threads)]
@@ -96,13 +96,13 @@ class StoreLoad:
             thread.start()
 
     def stop(self) -> None:
-        """End all threads after their present operation."""
+        """End all threads after their current operation."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
     def take(self) -> dict[str, object]:
-        """Return what happened since the last call, as JSON."""
+        """Return the figures since the last call, as JSON."""
         cpu_s = time.process_time()
         with self._lock:
             taken: dict[str, object] = {
@@ -139,7 +139,7 @@ class StoreLoad:
                 self._stop.wait(pause_s)
 
     def _do(self, operation: Operation, random: Random) -> bool:
-        """Do an operation with a message that no other thread uses. Return False if there is none."""
+        """Perform an operation on a message that no other thread uses. Return False if there is none."""
         durable = random.random() >= self._scenario.lazy_share
         new = operation == "insert"
         taken = (self.held.new(random.randrange(self._mailboxes)), 0) if new else self.held.take(random)
@@ -177,7 +177,7 @@ class StoreLoad:
             raise Damaged(damaged)
 
     def _tick(self) -> None:
-        """Keep the reserve of the file system, and measure how late this process gets the interpreter for its times."""
+        """Stop at the reserve of the file system, and measure how long a thread waits for the interpreter lock."""
         if room_bytes(self._ledger.directory, self._scenario.reserve) < 0:
             self.full = True
             self._stop.set()
@@ -194,7 +194,7 @@ class StoreLoad:
 
     @contextmanager
     def noted_failures(self) -> Iterator[None]:
-        """Record damage and failures of the disk, and wait a moment; a full one or another fault ends the load."""
+        """Record damage and disk failures, and wait a moment. A full disk or a fault of the machine ends the load."""
         try:
             yield
         except Damaged as damage:

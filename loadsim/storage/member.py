@@ -1,7 +1,7 @@
-"""The storage test of one machine of several: `python -m loadsim.storage.member`, a child of the machine's agent.
+"""One machine's part in a storage test of several: `python -m loadsim.storage.member`, a child of the machine's agent.
 
-Its first line of input is the test. It writes its recording, and what it does, as lines of JSON. Where it waits for the
-other machines, a line of input says that all are there. `STOP`, or the end of the input, is its Ctrl-C.
+Its first line of input is the test. It writes its recording and its progress as lines of JSON. A further line of input
+means that all machines have arrived where this one waits. `STOP`, or the end of the input, acts as Ctrl-C.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STOP, BEAT_S = b"stop\n", 1.0
 async def _member(from_agent: int, to_agent: int) -> None:
     async with coordinator_lines(from_agent, to_agent) as (lines, send):
 
-        def say(kind: str, text: str = "") -> None:
+        def report(kind: str, text: str = "") -> None:
             send(json.dumps([kind, text]).encode() + b"\n")
 
         async def follow() -> None:
@@ -42,22 +42,22 @@ async def _member(from_agent: int, to_agent: int) -> None:
 
         async def beat() -> None:
             while True:
-                say("beat")
+                report("beat")
                 await asyncio.sleep(BEAT_S)
 
         all_there, interrupt = asyncio.Semaphore(0), partial(os.kill, os.getpid(), signal.SIGINT)
         order = json.loads(await lines.readline())
         scenario, *queue = map(read_storage, order["scenarios"])
-        others = Others(partial(say, "arrive"), all_there.acquire, partial(say, "leave"))
+        others = Others(partial(report, "arrive"), all_there.acquire, partial(report, "leave"))
         try:
             with TemporaryDirectory() as temporary:
                 async with background_tasks(follow(), beat()):
-                    record, tell = partial(say, "record"), partial(say, "tell")
+                    record, tell = partial(report, "record"), partial(report, "tell")
                     await test_disks(scenario, order["test"], Path(temporary) / "store", record, tell, queue, others)
         except ConfigError as failure:
-            say("refused", str(failure))
+            report("refused", str(failure))
         except RunInvalid as failure:
-            say("failed", str(failure))
+            report("failed", str(failure))
 
 
 def main() -> None:

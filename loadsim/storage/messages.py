@@ -1,6 +1,6 @@
-"""The messages of a store: texts of the content generator and files that neither compress nor repeat.
+"""The messages of a store: generated texts, and files that neither compress nor repeat.
 
-A message proves itself: its first line, an `X-LoadSim` tag, has its key, its version, and the digest of all the rest.
+A message proves itself: its first line, an `X-LoadSim` tag, has its key, its version, and the digest of the rest.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from loadsim.model.message_tag import HEADER, MessageTag, body_digest
 
 RUN = "storage"  # the run in the tags of these messages
 LEAST_BYTES, MOST_TIMES_MEAN = 1024, 20  # the smallest message, and the largest as a multiple of the mean
-SPREAD = 1.0  # the standard deviation of the natural logarithm of sizes: half of the messages are below 0.6 of the mean
-MOST_TEXT_BYTES = 8192  # the longest text; what a message has above it is an attached file
-MAILBOX_BITS = 40  # a key is the number of a mailbox, shifted by this, and the number of the message
+SPREAD = 1.0  # standard deviation of the natural logarithm of the size: half of the messages are below 0.6 of the mean
+MOST_TEXT_BYTES = 8192  # the longest text; the rest of a message is an attached file
+MAILBOX_BITS = 40  # a key is the mailbox's number, shifted by this, and the message's number
 _TEXTS, _TEXT_BYTES = 64, 4096
 _LINE_CHARS = 76
 
 
 class StoredMessages:
-    """Makes the messages of a store; they depend on the seed, the key and the version only."""
+    """Makes the messages of a store from the seed, the key and the version alone."""
 
     def __init__(self, seed: int, mean_bytes: int) -> None:
         self.seed = seed
         self._mean_bytes = mean_bytes
         self._log_median = math.log(mean_bytes) - SPREAD**2 / 2
         texts = (text(seed, "new", variant, _TEXT_BYTES) for variant in range(_TEXTS))
-        self._lines = [line + b"\r\n" for each in texts for line in each.split(b"\r\n") if line]
+        self._lines = [line + b"\r\n" for body in texts for line in body.split(b"\r\n") if line]
         self._line_bytes = sum(map(len, self._lines)) // len(self._lines)
 
     def make(self, key: int, version: int) -> bytes:
@@ -56,7 +56,7 @@ class StoredMessages:
         return _tag_line(key, version, message) + message
 
     def _text(self, random: np.random.Generator, size_bytes: int) -> bytes:
-        """Return lines of the texts in an order of its own, of about this size."""
+        """Return randomly ordered lines of the texts, of about this size."""
         chosen = random.integers(len(self._lines), size=max(1, size_bytes // self._line_bytes)).tolist()
         return b"".join([self._lines[at] for at in chosen])
 
@@ -75,7 +75,7 @@ def _tag_line(key: int, version: int, rest: bytes) -> bytes:
 
 
 def version_of(key: int, message: bytes | None) -> int | None:
-    """Return the version of a message with this key, each byte of which is as it was made; None for any other bytes."""
+    """Return the version of a message with this key; None if any byte differs from the message that was made."""
     line, end, rest = (message or b"").partition(b"\r\n")
     tag = MessageTag.parse(line.decode("ascii", "replace").removeprefix(f"{HEADER}: "))
     with suppress(ValueError):

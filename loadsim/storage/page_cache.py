@@ -1,4 +1,4 @@
-"""Files past the cache of the operating system, and what a cache of a stated size has in its place."""
+"""Direct I/O past the system's page cache, control of that cache, and a cache of a stated size."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 def write(file: int, content: bytes | memoryview, offset: int | None = None) -> None:
     """Write at an offset, or at the file's position."""
     if (os.write(file, content) if offset is None else os.pwrite(file, content, offset)) != len(content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk takes a part
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only a full disk writes a part
 
 
 def replace_durably(path: Path, content: bytes) -> None:
-    """Write a file that has the old or the new content after a loss of power."""
+    """Replace a file, which has the old or the new content after a power failure."""
     with (new := path.with_name("new")).open("wb") as file:
         file.write(content)
         file.flush()
@@ -51,7 +51,7 @@ def sync_directory(path: Path) -> None:
 
 
 def drop(path: Path, offset: int = 0, size_bytes: int = 0, *, written: bool = False) -> None:
-    """Take a part of a file, or all of it, out of the page cache; what is still to be written, only when `written`."""
+    """Drop a part of a file, or all of it, from the page cache; `written` first writes what is dirty."""
     with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as file:
         if written:
             os.fdatasync(file)
@@ -59,9 +59,9 @@ def drop(path: Path, offset: int = 0, size_bytes: int = 0, *, written: bool = Fa
 
 
 def absent_bytes(file: int, offset: int, size_bytes: int) -> int:
-    """Return how many bytes of a part of a file the device has to give, by the pages that the page cache lacks.
+    """Return how many bytes of a part of a file are missing from the page cache, in whole pages.
 
-    It starts no read: one with `RWF_NOWAIT` does, and finds the page if the device was as fast as the question.
+    This starts no read. `RWF_NOWAIT` does, and finds the page if the device is quick enough.
     """
     begin = offset // mmap.PAGESIZE * mmap.PAGESIZE
     pages = (ctypes.c_ubyte * -(-(offset + size_bytes - begin) // mmap.PAGESIZE))()
@@ -80,7 +80,7 @@ def absent_bytes(file: int, offset: int, size_bytes: int) -> int:
 
 
 class DirectFile:
-    """A file that is read and written past the cache of the operating system. `OSError` if that is impossible."""
+    """A file that is read and written past the page cache. Raises `OSError` if the file system does not allow that."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self._buffers = threading.local()
@@ -118,7 +118,7 @@ class DirectFile:
 
 
 class RecentlyUsed(Generic[V]):
-    """Values by key, each with a size. The least recently used ones go first. All threads may use it."""
+    """Values by key, each with a size, without the least recently used ones. Threads may share it."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -134,7 +134,7 @@ class RecentlyUsed(Generic[V]):
             return self._values[key][0]
 
     def put(self, key: int, value: V, size_bytes: int) -> list[V]:
-        """Add a value, and return those that it displaces."""
+        """Add a value; return those that it displaces."""
         displaced: list[V] = []
         with self._lock:
             self.remove(key)
@@ -152,6 +152,6 @@ class RecentlyUsed(Generic[V]):
 
     @property
     def filled_share(self) -> float:
-        """The filled part; 1 if there is no room for another value of the mean size."""
+        """The filled share; 1 if there is no room for another value of the mean size."""
         with self._lock:
             return min(1.0, self._bytes * (1 + 1 / max(1, len(self._values))) / self._most_bytes)

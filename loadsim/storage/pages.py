@@ -1,7 +1,7 @@
-"""A virtual file system of SQLite whose pages go to the device directly, with checksums, a cache and times.
+"""A virtual file system for SQLite that times its I/O, and reads and writes pages with `O_DIRECT` and checksums.
 
-Database pages are read and written with `O_DIRECT` where the file system allows it. The last eight bytes of each page
-are its checksum. The log goes through the page cache. The locks are those of SQLite's own file system.
+The last eight bytes of each page are its checksum. Pages have a cache of their own; the log goes through the page
+cache. The locks are those of SQLite's own file system.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import apsw
 from loadsim.storage.page_cache import DirectFile, RecentlyUsed, write
 from loadsim.storage.store import STRIDE_BYTES, Damaged, Io, IoTimes
 
-PAGE_BYTES = 32 * 1024  # as the pages of Exchange 2010 and later
+PAGE_BYTES = 32 * 1024  # as in Exchange 2010 and later
 LOCK_BYTE_OFFSET = 1 << 30  # SQLite's file format, section 1.4: the page with this byte is never used
 CHECKSUM_BYTES = 8
 
 
 def sealed(page: bytes, offset: int) -> bytes:
-    """Return a page with the checksum of content and place in its last bytes, which the database leaves free."""
+    """Return a page with the checksum of its content and place in its last bytes, which SQLite leaves free."""
     content = page[:-CHECKSUM_BYTES]
     return content + zlib.crc32(content, offset // PAGE_BYTES + 1).to_bytes(CHECKSUM_BYTES, "little")
 
 
 def is_sound(page: bytes, offset: int) -> bool:
-    """Return True if a page has its checksum, and is where it was written, or is the one that is never written."""
+    """Return True if a page has its checksum and place, or is the one that is never written."""
     return offset == LOCK_BYTE_OFFSET or (len(page) == PAGE_BYTES and sealed(page, offset) == page)
 
 
 class Pages:
-    """The pages of one database: its file, its cache, and the times of both."""
+    """The pages of one database: the file and the cache."""
 
     def __init__(self, path: Path, io: IoTimes, cache_bytes: int) -> None:
         self.file = DirectFile(path, os.O_RDWR | os.O_CREAT)
@@ -45,13 +45,13 @@ class Pages:
         self._name = path.name
 
     def read(self, size_bytes: int, offset: int) -> bytes:
-        """Return bytes of one page, which is read and verified as a whole: SQLite asks for parts of long contents."""
+        """Return bytes of one page, which is read and verified whole: SQLite asks for parts of long contents."""
         begin = offset // PAGE_BYTES * PAGE_BYTES
         page = self.cache.get(begin)
         if page is None:
             began_ns = time.perf_counter_ns()
             page = self.file.read(PAGE_BYTES, begin)
-            if page:  # else it is behind the end, and no device was asked
+            if page:  # otherwise it is beyond the end, and the device read nothing
                 self._io.add(Io.READ, began_ns, len(page))
                 if not is_sound(page, begin):
                     raise Damaged(f"{self._name}: page {begin // PAGE_BYTES + 1}")
@@ -73,26 +73,26 @@ class Pages:
 
 
 class Log:
-    """The write-ahead log of one database. Threads that wait for the device at the same time share one write."""
+    """The write-ahead log of one database. Threads that wait for the device at the same time share a sync."""
 
     def __init__(self, path: Path, io: IoTimes) -> None:
         self.path = path
         self._io = io
         self._lock = threading.Lock()
-        self.written_bytes = 0  # all that was ever written, in this process
+        self.written_bytes = 0  # by this process
         self._synced_bytes = 0
-        self._writing_ns = 0  # the time of writes that no sync has counted yet
+        self._writing_ns = 0  # the time of the writes since the last sync
 
     @cached_property
     def _file(self) -> int:
-        """The file, which SQLite has made. Its own calls would keep the interpreter's lock from all other threads."""
+        """The file that SQLite created, opened here: SQLite's own calls would hold the interpreter lock."""
         return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
 
     def read(self, size_bytes: int, offset: int) -> bytes:
         return os.pread(self._file, size_bytes, offset)
 
     def write(self, content: bytes, offset: int) -> None:
-        if not self.written_bytes:  # else, a write of a part of a block would wait until the device has read it
+        if not self.written_bytes:  # otherwise writing part of a block would wait for the device to read the block
             for begin in range(0, os.fstat(self._file).st_size, STRIDE_BYTES):
                 self.read(STRIDE_BYTES, begin)
         began_ns = time.perf_counter_ns()
@@ -101,10 +101,10 @@ class Log:
         self._writing_ns += time.perf_counter_ns() - began_ns
 
     def sync(self, kind: Io = Io.SYNC) -> None:
-        """Return when the device has all that was written before the call.
+        """Wait until the device has everything written before the call.
 
-        SQLite syncs before it writes pages, and when the log begins again, with the write lock held. No durable change
-        waits for that, so that it says nothing about those.
+        SQLite itself syncs before it writes pages, and, holding the write lock, when the log restarts. No durable
+        change waits for these syncs, so they are no log writes.
         """
         wanted = self.written_bytes
         with self._lock:
@@ -122,13 +122,13 @@ class Log:
 
 
 class _TimedFile(apsw.VFSFile):
-    """The database file or the log of a connection: its locks are SQLite's, its content is ours."""
+    """A connection's database file or log, with the locks of SQLite and the content of `Pages` or `Log`."""
 
     def __init__(self, content: Pages | Log, name: apsw.URIFilename | str | None, flags: list[int]) -> None:
         super().__init__("", name, flags)
         self._content = content
 
-    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802 - SQLite's name, as those below
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802 - SQLite's name, like those below
         return self._content.read(amount, offset)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
@@ -139,7 +139,7 @@ class _TimedFile(apsw.VFSFile):
 
 
 class TimedFiles(apsw.VFS):
-    """The file system of one database, for all its connections."""
+    """The file system of one database and all its connections."""
 
     def __init__(self, name: str, pages: Pages, log: Log) -> None:
         self.name = name
@@ -154,6 +154,6 @@ class TimedFiles(apsw.VFS):
         return apsw.VFSFile("", name, flags)
 
     def xSleep(self, microseconds: int) -> int:  # noqa: N802
-        """Sleep without the interpreter's lock, which SQLite's own sleep would keep from all other threads."""
+        """Sleep without the interpreter lock, which SQLite's own sleep would hold."""
         time.sleep(microseconds / 1e6)
         return microseconds

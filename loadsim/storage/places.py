@@ -1,4 +1,4 @@
-"""The directories of a storage test: made and marked by loadsim, and the only ones in which it works."""
+"""The directories of a storage test, which loadsim creates and marks: it writes nowhere else."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from loadsim.storage.page_cache import BLOCK_BYTES, DirectFile, absent_bytes, dr
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import STRIDE_BYTES
 
-ROOT, MARK = "loadsim-storage", "loadsim-storage.json"  # the directory in each given one, and what marks it
+ROOT, MARK = "loadsim-storage", "loadsim-storage.json"  # in each directory of the scenario; marks it as loadsim's
 STORE = "store"  # the directory of a store, next to its ledger
-# The files of a store by the bytes of its messages, and for each the rest of a block: maildir takes 4.3 KiB for 1 KiB.
-OVERHEAD, OVERHEAD_BYTES = 1.15, 4096
+OVERHEAD, OVERHEAD_BYTES = 1.15, 4096  # bytes of files per byte of messages, and for the rest of each message's block
 
 
 @contextmanager
 def marked_places(
     scenario: StorageScenario, temporary: Path, queue: Sequence[StorageScenario] = ()
 ) -> Iterator[list[Path]]:
-    """Yield a directory for each database, which no other process uses; without directories, in `temporary`.
+    """Yield a locked directory for each database; in `temporary` if the scenario has none.
 
-    A store of another scenario of the `queue` is removed. Raises `ConfigError` if one has anything that loadsim did
-    not make, or a store with other terms or no ledger.
+    Stores of other scenarios of the `queue` are removed. Raises `ConfigError` for a directory with anything that
+    loadsim did not create, and for a store of other terms or without a ledger.
     """
     with ExitStack() as stack:
         if not scenario.directories:
@@ -45,7 +44,7 @@ def marked_places(
         places = [roots[number % len(roots)] / f"db-{number + 1:03}" for number in range(scenario.databases)]
         for place in places:
             place.mkdir(mode=0o700, exist_ok=True)
-            if any(each.is_symlink() or each.is_mount() for each in (place, place / STORE)):  # of another disk
+            if any(path.is_symlink() or path.is_mount() for path in (place, place / STORE)):  # to another disk
                 raise ConfigError(f"directories: {place}: expected directories of loadsim, found a link or mount")
             if (place / STORE).exists() and not is_filled(place) and not (place / CHANGES).exists():
                 raise ConfigError(f"directories: expected the ledger of {place}, found none (remove {place})")
@@ -53,7 +52,7 @@ def marked_places(
 
 
 def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenario]) -> Path:
-    """Return the directory of loadsim in `base`, made and marked unless it is."""
+    """Return loadsim's directory in `base`; create and mark it if it is missing."""
     root, name = base / ROOT, f"directories: {base / ROOT}"
     stored, *others = (json.dumps(each.stored, indent=2) + "\n" for each in (scenario, *queue))
     try:
@@ -83,10 +82,10 @@ def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenar
 
 
 def _direct(path: Path) -> bool:
-    """Return True if a device gives single blocks, and a direct read leaves nothing in the page cache.
+    """Return True if a direct read of one block works and leaves nothing in the page cache.
 
-    It is tried: btrfs, and ext4 with `data=journal`, take `O_DIRECT`, and read through the page cache (Linux 6.18).
-    A device may have larger sectors.
+    btrfs, and ext4 with `data=journal`, accept `O_DIRECT` but read through the page cache (Linux 6.18). A device may
+    have larger sectors.
     """
     try:
         path.write_bytes(os.urandom(STRIDE_BYTES))
@@ -96,7 +95,7 @@ def _direct(path: Path) -> bool:
             direct.read(BLOCK_BYTES, BLOCK_BYTES)
             return absent_bytes(file, 0, STRIDE_BYTES) == STRIDE_BYTES
     except OSError as failure:
-        if failure.errno != errno.EINVAL:  # `O_DIRECT` is not taken, or not for so few bytes
+        if failure.errno != errno.EINVAL:  # no `O_DIRECT`, or not for so few bytes
             raise
         return False
     finally:
@@ -104,13 +103,13 @@ def _direct(path: Path) -> bool:
 
 
 def most_bytes(scenario: StorageScenario, mailboxes: int) -> int:
-    """Return the most bytes that the files of so many mailboxes take."""
+    """Return the most bytes that the files of this many mailboxes use."""
     messages = mailboxes * scenario.messages_per_mailbox
     return round(messages * (scenario.message_size * OVERHEAD + OVERHEAD_BYTES))
 
 
 def check_room(scenario: StorageScenario, places: Sequence[tuple[Path, bool]]) -> None:
-    """Raise `ConfigError` if filling the databases, given with True if they are filled, would use the reserve."""
+    """Raise `ConfigError` if filling the databases would use the reserve. Those with True are filled already."""
     devices, needed = {place: place.stat().st_dev for place, _ in places}, Counter[int]()
     for (place, filled), mailboxes in zip(places, scenario.mailboxes_by_database, strict=True):
         needed[devices[place]] += 0 if filled else most_bytes(scenario, mailboxes)
@@ -127,6 +126,6 @@ def used_bytes(places: Sequence[Path]) -> int:
 
 
 def room_bytes(place: Path, reserve: float) -> int:
-    """Return the bytes that a file system can take without using its reserve; below 0 if that is used."""
+    """Return the free bytes of a file system above its reserve; negative if the reserve is in use."""
     system = os.statvfs(place)
     return round((system.f_bavail - reserve * system.f_blocks) * system.f_frsize)

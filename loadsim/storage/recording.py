@@ -113,9 +113,9 @@ class TestedTerms(NamedTuple):
 class End(NamedTuple):
     """The end of the load: a user ended it, a file system reached its reserve, or something failed."""
 
-    stopped: bool
-    full: bool
-    failure: str | None
+    stopped: bool = False
+    full: bool = False
+    failure: str | None = None
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from loadsim.monitor.system.filesystems import run_storage
 from loadsim.processes.event_loop import run
 from loadsim.report.disclosure import file_system
 from loadsim.runs.directory import create_directory, dated, discard
+from loadsim.storage import orders
 from loadsim.storage.databases import LOG_BYTES, Database, LoadRun, Others, databases, of_all
-from loadsim.storage.orders import AcceptMessages, CheckFiles, FillDatabase, Pass, ReplayLog, VerifyMessages
 from loadsim.storage.places import check_room, marked_places, used_bytes
 from loadsim.storage.recording import RECORDING, End, Recording, RecordingWriter, Tell, TestedTerms, read_recording
 from loadsim.storage.scenario import StorageScenario, check_installed
@@ -115,12 +115,12 @@ async def test_disks(
             empty = [database for database in started if not database.state.filled]
             if empty and not crashed:
                 tell("Filling the databases")
-                await of_all(empty, FillDatabase(), tell)
+                await of_all(empty, orders.FillDatabase(), tell)
             before_bytes = used_bytes(places)
             if others:
                 await others.meet()
             kernel_log, recorder = KernelLog(), RecordingWriter(record, _terms(scenario, test, began, started), tell)
-            end = End(False, False, None)
+            end = End()
             try:
                 if test in LOADED or (test == "recovery" and not crashed):
                     load = LoadRun(scenario, started, recorder, others if test in LOADED else None)
@@ -174,12 +174,12 @@ async def _verify(started: Sequence[Database], recorder: RecordingWriter) -> boo
     """Verify checksums and messages. Return False if a database is too damaged to be opened."""
     if any(database.state.damaged for database in started):
         damages = [database.state.damaged for database in started]
-        recorder.add_passes("checked", [Pass(0, 0.0, 0, int(bool(damage)), (damage,)) for damage in damages])
+        recorder.add_passes("checked", [orders.Pass(0, 0.0, 0, int(bool(damage)), (damage,)) for damage in damages])
         return False
     recorder.begin("Verifying checksums")
-    recorder.add_passes("checked", await of_all(started, CheckFiles(), recorder.tell))
+    recorder.add_passes("checked", await of_all(started, orders.CheckFiles(), recorder.tell))
     recorder.begin("Verifying messages")
-    recorder.add_passes("proved", await of_all(started, VerifyMessages(), recorder.tell))
+    recorder.add_passes("proved", await of_all(started, orders.VerifyMessages(), recorder.tell))
     return True
 
 
@@ -191,9 +191,9 @@ async def _recover(scenario: StorageScenario, killed: Sequence[Database], record
     recorder.begin("Replaying the logs")
     async with databases(scenario, [database.place for database in killed]) as started:
         if not any(database.state.damaged for database in started):
-            recorder.add_passes("recovered", [await database.order(ReplayLog()) for database in started])
+            recorder.add_passes("recovered", [await database.order(orders.ReplayLog()) for database in started])
         if await _verify(started, recorder):
-            await of_all(started, AcceptMessages())
+            await of_all(started, orders.AcceptMessages())
 
 
 class KernelLog:

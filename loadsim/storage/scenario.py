@@ -1,4 +1,4 @@
-"""Storage scenarios: mailboxes, the store that has them, and the load on it."""
+"""Storage scenarios: mailboxes, their store, and the load on it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class StorageScenario:
     directories: tuple[Text, ...] = ()
     """Directories on the disks under test, for the databases in turn. Default: one that is removed after the run."""
     databases: Annotated[int, whole(1, 1000)] = 1
-    """Number of databases, each with a process of its own."""
+    """Number of databases, each with its own process."""
     mailboxes: Positive
     """Number of mailboxes, divided over the databases."""
     mailbox_size: Size
@@ -64,9 +64,9 @@ class StorageScenario:
     headroom: Share = 0.2
     """Share that is added to the target; 0% if the IOPS include it."""
     cache: Size = 256 << 20
-    """Size of the cache of each database; of the page cache kept warm, for stores of files. Default: 256M."""
+    """Size of each database's cache; for stores of files, the page cache that stays warm. Default: 256M."""
     copies: Positive = 1
-    """Copies of each database: each log is read once more for each further one."""
+    """Copies of each database: every log is read once for each copy above one."""
     threads: Annotated[int, whole(1, 1000)] = 3
     """Threads of each database."""
     pause_s: Duration = 0.0
@@ -89,7 +89,7 @@ class StorageScenario:
 
     @property
     def lazy_share(self) -> float:
-        """The share of lazy changes, by default that of the server which the store stands for."""
+        """The share of lazy changes; the default is that of the server that the store imitates."""
         if self.lazy is not None:
             return self.lazy
         return 0.0 if self.store in OF_FILES else 0.7
@@ -105,7 +105,7 @@ class StorageScenario:
 
     @property
     def stored(self) -> dict[str, Any]:
-        """The keys that decide on the content of a store: one that was filled with the same can be used again."""
+        """The keys that determine a store's content: with the same values, a filled store can be used again."""
         return {key: getattr(self, key) for key in ("store", "databases", "mailboxes", "mailbox_size", "message_size")}
 
 
@@ -118,7 +118,7 @@ def load_storage(reference: str, settings: Sequence[str] = ()) -> StorageScenari
 
 
 def load_queue(reference: str, settings: Sequence[str] = ()) -> list[StorageScenario]:
-    """Read a storage scenario in which the keys `QUEUED` may have lists: one for each combination of their values."""
+    """Read a storage scenario whose keys `QUEUED` may be lists; return one scenario for each combination of values."""
     document, origin = _document(reference, settings)
     lists = {key: values for key in QUEUED if isinstance(values := document.get(key), list) and values}
     return [_scenario(document | dict(zip(lists, each, strict=True)), origin) for each in product(*lists.values())]
@@ -149,7 +149,7 @@ def _scenario(document: Mapping[str, Any], origin: Origin) -> StorageScenario:
 
 
 def check_installed(scenario: StorageScenario) -> None:
-    """Raise `ConfigError` if this machine, which may not be that of the file, does not have the store."""
+    """Raise `ConfigError` if the store is not installed on this machine, which may not be the one with the file."""
     if plugin("store", scenario.store) is None:
         raise ConfigError(f"store: expected {names('store')}, found {scenario.store}")
     if scenario.store == "database" and find_spec("apsw") is None:
@@ -157,5 +157,5 @@ def check_installed(scenario: StorageScenario) -> None:
 
 
 def read_storage(document: Mapping[str, Any]) -> StorageScenario:
-    """Return the scenario of a recording. Raises `ValueError`, `TypeError` or `LookupError` for any other document."""
+    """Return the scenario of a document. Raises `ValueError`, `TypeError` or `LookupError` for any other document."""
     return StorageScenario(**{**document, "mix": Mix(**document["mix"]), "directories": tuple(document["directories"])})

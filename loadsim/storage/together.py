@@ -1,4 +1,4 @@
-"""A storage test on all machines of a cluster at the same time: each tests disks of its own, and records itself."""
+"""A storage test on all machines of a cluster at the same time, each with its own disks and recording."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from loadsim.storage.runs import Test
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.verdict import LOADED
 
-MOST_SILENT_S = 60.0  # a client that has sent nothing for so long is lost: it beats each second
+MOST_SILENT_S = 60.0  # a client is lost after this silence: it sends a beat each second
 
 
 def test_together(
     queue: Sequence[StorageScenario], test: Test, out: Path, tell: Tell, access: Access, clients: int | None
 ) -> list[Path]:
-    """Make a test of the first scenario on each client of a cluster; return their directories, of their names in `out`.
+    """Test the first scenario on each client of a cluster; return the clients' directories, named after them, in `out`.
 
-    Wait until so many clients have joined; None takes those that are there. Where one ends early, all end. Raises
-    `ConfigError` before anything was measured, and `RunInvalid` if the test of a client does not begin.
+    Wait until this many clients have joined; None takes those present. When one ends early, all end. Raises
+    `ConfigError` before any measurement, and `RunInvalid` if the test of a client does not begin.
     """
 
     async def make() -> list[Path]:
         async with cluster_at(access) as cluster:
-            names = [each.name for each in fit_clients(await cluster.joined(clients, tell))]
+            names = [client.name for client in fit_clients(await cluster.joined(clients, tell))]
             made = [create_directory(out / name, name, RECORDING) for name in names]
             recordings = {place.name: place / RECORDING for place, _ in made}
             order = json.dumps({"test": test, "scenarios": list(map(asdict, queue))}).encode() + b"\n"
@@ -54,7 +54,7 @@ def test_together(
 
 @dataclass(slots=True)
 class _Together:
-    """The tests of all clients, which meet so many times; the last time at the end of their windows."""
+    """The tests of all clients, which meet `meetings` times, the last time when their windows end."""
 
     cluster: Cluster
     recordings: dict[str, Path]
@@ -68,7 +68,7 @@ class _Together:
 
     async def run(self) -> None:
         with calls_on_signal(self._stop):
-            async with background_tasks(self._say_stop()), task_group() as group:
+            async with background_tasks(self._send_stops()), task_group() as group:
                 for name in self.recordings:
                     group.create_task(self._follow(name))
         for name, path in self.recordings.items():
@@ -76,21 +76,21 @@ class _Together:
                 raise RunInvalid(f"client {name}: ended before its test began")
 
     def _stop(self) -> None:
-        """End all tests, which would wait for each other; again, if their disks hang."""
+        """End all tests, which would wait for each other. A second call ends tests whose disks hang."""
         self.over = True
         self.stops.release()
 
-    async def _say_stop(self) -> None:
+    async def _send_stops(self) -> None:
         while await self.stops.acquire():
-            await self._say(STOP)
+            await self._send_all(STOP)
 
-    async def _say(self, line: bytes) -> None:
+    async def _send_all(self, line: bytes) -> None:
         for comm in list(self.comms.values()):
             with suppress(OSError):
                 await comm.write([line])
 
     async def _follow(self, name: str) -> None:
-        """Follow the test of a client until its connection ends; if it is lost, its recording has no end."""
+        """Receive a client's test until the connection ends. The recording of a lost client has no end."""
         try:
             async with self.cluster.connected(name) as comm:
                 await comm.write({"op": TEST_STORAGE, "reply": False})
@@ -102,15 +102,15 @@ class _Together:
                     async with asyncio.timeout(MOST_SILENT_S):
                         lines = await comm.read()
                     for line in lines:
-                        await self._hear(name, *json.loads(line))
+                        await self._receive(name, *json.loads(line))
         except (OSError, TimeoutError) as closed:
             if name not in self.comms:
                 raise ConfigError(f"client {name}: expected an agent, found: {closed or 'no answer'}") from None
         del self.comms[name]
-        if self.meetings and not self.over:  # it will not come
+        if self.meetings and not self.over:  # the others would wait for it
             self._stop()
 
-    async def _hear(self, name: str, kind: str, text: str) -> None:
+    async def _receive(self, name: str, kind: str, text: str) -> None:
         match kind:
             case "record":
                 with self.recordings[name].open("a", encoding="utf-8") as file:
@@ -122,7 +122,7 @@ class _Together:
                 if self.arrived == self.recordings.keys():
                     self.arrived.clear()
                     self.meetings -= 1
-                    await self._say(b"all there\n")
+                    await self._send_all(b"all there\n")
             case "leave" if not self.over:
                 self._stop()
             case "refused":

@@ -1,11 +1,11 @@
-"""Tuning: the most reads and writes per second within the limits, by more threads, and then by pauses.
+"""Tuning: find the most reads and writes per second within the limits, by adding threads, then pauses.
 
-1. Double the threads until a run fails by its times.
-2. Halve the distance between the last number that passed and the first that failed.
-3. With the first number that failed, pause so that it makes what the last that passed made; then halve the pause
-   or lengthen it, `PAUSES` times in all.
+1. Double the threads until a run exceeds the limits of its times.
+2. Halve the distance between the largest number that passed and the smallest that failed.
+3. With the smallest number that failed, add a pause that should bring its rate down to that of the largest that passed.
+   Then shorten or lengthen the pause, with `PAUSES` runs in all.
 
-A tuning that was interrupted goes on in its directory: the same rules find the runs that were made.
+An interrupted tuning resumes in its directory: the same rules lead to the runs that it has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAUSES = 3
 
 Result = Literal["pass", "fail", "generator", "void"]
 Setting = tuple[int, float]
-"""Threads of each database, and the pause of each after an operation in seconds."""
+"""The threads of each database, and the pause of a thread after each operation, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,20 @@ class Try:
 
     setting: Setting
     result: Result
-    reached: bool  # each database made its part of the target
+    reached: bool  # each database reached its part of the target
     iops: float
     operations_per_s: float
 
 
 def result_of(recording: Recording) -> Try:
-    """Judge a run by its times: whether it reached the target does not matter yet."""
+    """Judge a run by its times, whether or not it reached the target."""
     verdict, together = judge(recording), recording.together
     result: Result = "pass"
     missed = {each.code for each in verdict.missed}
     if verdict.causes:
         result = "generator" if Cause.GENERATOR in verdict.causes else "void"
     elif codes := missed - {Code.BELOW_TARGET}:
-        result = "fail" if codes <= BY_TIMES else "void"  # others say nothing about the most that the disks can do
+        result = "fail" if codes <= BY_TIMES else "void"  # other misses do not show the limit of the disks
     scenario, done = recording.scenario, sum(together.operations.values())
     rate = done / recording.window_s / scenario.databases if recording.window_s else 0.0
     setting = scenario.threads, scenario.pause_s
@@ -55,7 +55,7 @@ def result_of(recording: Recording) -> Try:
 
 
 def next_setting(tries: Sequence[Try]) -> Setting | Code:
-    """Return the setting of the next run, or why there is none."""
+    """Return the setting of the next run, or the reason why the tuning ends."""
     if any(each.result == "void" for each in tries):
         return Code.TUNING_VOID
     if any(each.result == "generator" for each in tries):
@@ -72,7 +72,7 @@ def next_setting(tries: Sequence[Try]) -> Setting | Code:
     paused = [each for each in tries if each.setting[1]]
     if len(paused) >= PAUSES:
         return Code.TUNING_FOUND
-    # Threads that pause as long as this do as much as `low` without pauses, if the disks take it as well.
+    # With this pause, `high` threads perform as many operations as `low` without, if the disks are as fast.
     longest_s = max(0.0, high / plain[low].operations_per_s - high / plain[high].operations_per_s)
     passed = [each.setting[1] for each in paused if each.result == "pass"]
     failed = [each.setting[1] for each in paused if each.result == "fail"]
@@ -80,13 +80,13 @@ def next_setting(tries: Sequence[Try]) -> Setting | Code:
 
 
 def best_of(tries: Sequence[Try]) -> Try | None:
-    """Return the run that passed, of those that reached the target, if any, with the most reads and writes."""
+    """Return the passed run with the most reads and writes, preferring those that reached the target."""
     passed = [each for each in tries if each.result == "pass"]
     return max(passed, key=lambda each: (each.reached, each.iops), default=None)
 
 
 def exit_status(tries: Sequence[Try], why: Code) -> int:
-    """Return 0 if a run reached the target, 1 if the disks kept it from that, 3 if something else did."""
+    """Return 0 if a run reached the target, 1 if the disks prevented that, 3 if something else did."""
     best = best_of(tries)
     if best and best.reached and why is not Code.STOPPED:
         return 0
@@ -94,7 +94,7 @@ def exit_status(tries: Sequence[Try], why: Code) -> int:
 
 
 def tune(scenario: StorageScenario, make: Callable[[StorageScenario], Recording], tries: list[Try]) -> Code:
-    """Add runs to `tries` until the rules end it; return why."""
+    """Add runs to `tries` until the rules end the tuning; return the reason."""
     while not isinstance(setting := next_setting(tries), Code):
         recording = make(replace(scenario, threads=setting[0], pause_s=setting[1]))
         tries.append(result_of(recording))

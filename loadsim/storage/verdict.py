@@ -1,4 +1,4 @@
-"""The verdict on a storage test: the published limits, the target, and what makes a measurement invalid.
+"""The verdict on a storage test: published limits, the target, and reasons why a measurement is invalid.
 
 Limits: Dell, "PowerEdge R510 ... Exchange 2010 Storage Solution" (ESRP, 2010), appendix A; "Jetstress 2010 Test Result
 Evaluation" (2011). Only the findings on the generator, the cache and the length are our own.
@@ -18,24 +18,24 @@ from loadsim.storage.recording import DatabaseFigures, Recording
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import Io, summed
 
-LOADED = ("performance", "stress")  # the tests with a load
-STRICT_MS, LENIENT_MS = 100.0, 200.0  # the largest mean of a sample, in tests of up to `STRICT_S` and in longer ones
+LOADED = ("performance", "stress")  # the tests whose load is judged
+STRICT_MS, LENIENT_MS = 100.0, 200.0  # the limit of a sample's mean, in tests of up to `STRICT_S`, and in longer ones
 STRICT_S = 6 * 3600.0
 PUBLISHED_S = 2 * 3600.0  # the length of the published performance test
-AVERAGE_MS = {Io.READ: 20.0, Io.LOG_WRITE: 10.0}  # the limits of the averages over the test
-MOST_CPU_SHARE = 0.8  # above it, the threads of a database wait for the interpreter
+AVERAGE_MS = {Io.READ: 20.0, Io.LOG_WRITE: 10.0}  # the limits of the means over the window
+MOST_CPU_SHARE = 0.8  # above it, threads wait for the interpreter lock
 MOST_LAG_MS = 10.0
-DISKS_FAILED = {Code.STORED_DAMAGED, Code.DISK_FAILED}  # even if the times say nothing
+DISKS_FAILED = {Code.STORED_DAMAGED, Code.DISK_FAILED}  # even if the times are invalid
 BY_TIMES = {Code.DISK_READS_SLOW, Code.DISK_READ_PEAK, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK, Code.DISK_STALLED}
-MOST_SINGLE_MS = 1000.0  # of a single read, write or sync: the mean of a sample hides a disk that stalls
-LEAST_MADE = 100  # fewer reads or log writes of a database make no average
+MOST_SINGLE_MS = 1000.0  # of a single read, write or sync: a sample's mean hides a stall
+LEAST_MADE = 100  # a mean of fewer reads or log writes is not judged
 
 
 def judge(recording: Recording) -> Verdict:
-    """Return the verdict; the findings that weigh most come first."""
+    """Return the verdict, with the most severe findings first."""
     loaded = recording.header.test in LOADED
     found = [*_ended(recording, loaded), *(_load(recording) if loaded else ()), *_integrity(recording)]
-    # What is enough to fail needs not be enough to pass.
+    # A test can fail on less than it needs to pass.
     codes = {each.code for each in found}
     outweighed = set(Cause) if codes & DISKS_FAILED else {Cause.TERMS} if codes & BY_TIMES else set()
     found = [
@@ -44,7 +44,7 @@ def judge(recording: Recording) -> Verdict:
         else each
         for each in found
     ]
-    found.sort(key=lambda each: each.code is Code.BELOW_TARGET)  # behind slow disks, which more threads do not help
+    found.sort(key=lambda each: each.code is Code.BELOW_TARGET)  # after slow disks, which more threads do not help
     return Verdict(by_severity(found))
 
 
@@ -74,12 +74,12 @@ def _load(recording: Recording) -> Iterator[Finding]:
         target = scenario.target_iops * mailboxes / scenario.mailboxes
         if each.iops < target:
             yield finding(Code.BELOW_TARGET, each.name, achieved=each.iops, target=target)
-        # 1. The generator was not the limit.
+        # 1. Was the generator the limit?
         if each.cpu_share > MOST_CPU_SHARE:
             yield finding(Code.WORKER_BUSY, each.name, cpu_share=each.cpu_share, limit_share=MOST_CPU_SHARE)
         if (each.lag_p99_ms or 0.0) > MOST_LAG_MS:
             yield finding(Code.WORKER_LATE, each.name, lag_p99_ms=each.lag_p99_ms, limit_ms=MOST_LAG_MS)
-        # 2. The disks are as fast as the limits say.
+        # 2. Are the disks fast enough?
         for kind, few, slow, peak in (
             (Io.READ, Code.FEW_READS, Code.DISK_READS_SLOW, Code.DISK_READ_PEAK),
             (Io.LOG_WRITE, Code.FEW_LOG_WRITES, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK),
@@ -93,21 +93,21 @@ def _load(recording: Recording) -> Iterator[Finding]:
                 yield finding(slow, each.name, mean_ms=mean_ms, limit_ms=AVERAGE_MS[kind])
             if max_ms is not None and max_ms > peak_ms:
                 yield finding(peak, each.name, max_ms=max_ms, limit_ms=peak_ms)
-        totals = summed([told["io"] for told in recording.samples_of(each.name)])
+        totals = summed([sample["io"] for sample in recording.samples_of(each.name)])
         slowest_ms = max(io.slowest_ns for io in totals.values()) / 1e6
         if slowest_ms > MOST_SINGLE_MS:
             yield finding(Code.DISK_STALLED, each.name, slowest_ms=slowest_ms, limit_ms=MOST_SINGLE_MS)
 
 
 def _least_reads(scenario: StorageScenario, database: DatabaseFigures, mailboxes: int) -> int:
-    """Return half of the reads that miss a cache of twice the stated size: with fewer, another cache had the rest."""
+    """Return half of the reads that miss a cache of twice the stated size: with fewer, another cache took part."""
     stored_bytes = mailboxes * scenario.messages_per_mailbox * scenario.message_size
     missed_share = max(0.0, 1 - 2 * scenario.cache / stored_bytes)
     return round(database.operations.get("read", 0) * missed_share / 2)
 
 
 def _integrity(recording: Recording) -> Iterator[Finding]:
-    """Yield findings on failed operations and damage, also before and after the window."""
+    """Yield findings on failed operations and damage, before and after the window, too."""
     if not recording.header.survived:
         yield finding(Code.MACHINE_RESTARTED)
     names = [name for name, _ in recording.header.databases]

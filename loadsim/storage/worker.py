@@ -23,27 +23,10 @@ from pathlib import Path
 from loadsim.engine.control import Message, Stop, decode, encode
 from loadsim.findings.formats import count
 from loadsim.plugins import plugin
+from loadsim.storage import orders
 from loadsim.storage.ledger import Ledger, Live, compare, is_filled, live_of
 from loadsim.storage.load import MOST_DAMAGES, StoreLoad
 from loadsim.storage.messages import MAILBOX_BITS, StoredMessages, version_of
-from loadsim.storage.orders import (
-    PROGRESS_S,
-    TO_A_WORKER,
-    AcceptMessages,
-    CheckFiles,
-    DatabaseState,
-    DiskFailed,
-    Done,
-    FillDatabase,
-    LoadDatabase,
-    LoadOver,
-    LoadSample,
-    OpenDatabase,
-    Pass,
-    Progress,
-    ReplayLog,
-    VerifyMessages,
-)
 from loadsim.storage.places import STORE, room_bytes, used_bytes
 from loadsim.storage.scenario import read_storage
 from loadsim.storage.store import Damaged, Store, StoreSettings, added_to
@@ -55,30 +38,30 @@ PR_SET_PDEATHSIG = 1  # prctl(2): the signal that this process receives when its
 class Worker:
     """Carries out orders."""
 
-    def __init__(self, orders: FileIO) -> None:
-        self._orders = orders
+    def __init__(self, lines: FileIO) -> None:
+        self._lines = lines
         self._reported_s = time.monotonic()
 
     def answer(self, order: Message) -> Message:
         """Carry out an order, and return its answer. Raises `Damaged`, and `OSError` if the disk fails."""
         match order:
-            case OpenDatabase():
+            case orders.OpenDatabase():
                 return self.open(order)
-            case FillDatabase():
+            case orders.FillDatabase():
                 self.fill()
-            case LoadDatabase():
+            case orders.LoadDatabase():
                 return self.load(order.sample_s)
-            case CheckFiles():
+            case orders.CheckFiles():
                 return self.check()
-            case VerifyMessages():
+            case orders.VerifyMessages():
                 return self.verify()
-            case ReplayLog():
+            case orders.ReplayLog():
                 return self.recover()
-            case AcceptMessages():
+            case orders.AcceptMessages():
                 self._ledger.write(self._verified, self._store.log_sizes())
-        return Done()
+        return orders.Done()
 
-    def open(self, order: OpenDatabase) -> DatabaseState:
+    def open(self, order: orders.OpenDatabase) -> orders.DatabaseState:
         self._scenario = read_storage(order.scenario)
         mailboxes = self._scenario.mailboxes_by_database[order.number]
         place = Path(order.directory)
@@ -95,7 +78,7 @@ class Worker:
         (place / STORE).mkdir(exist_ok=True)
         self._live: Live | None = None  # the messages that must be there, from memory, which a disk cannot change
         self._cut: list[str] = []  # the logs that were longer when they were last closed
-        state = DatabaseState(filled, self._ledger.is_clean, not filled or self._ledger.survived)
+        state = orders.DatabaseState(filled, self._ledger.is_clean, not filled or self._ledger.survived)
         began_s = time.monotonic()
         try:
             self._store = self._opened()
@@ -125,7 +108,7 @@ class Worker:
             self._store.settle()
         self._reopen(live_of((key, 0) for key in keys))
 
-    def load(self, sample_s: float) -> LoadOver:
+    def load(self, sample_s: float) -> orders.LoadOver:
         """Load the store until a line of input, the end of the input, or a full disk. Send a sample each interval."""
         self._live = None
         load = StoreLoad(self._store, self._ledger, self._messages, self._scenario, self._settings.mailboxes)
@@ -134,11 +117,11 @@ class Worker:
         try:
             while not (load.full or load.fault):
                 due_s += sample_s
-                ready, _, _ = select.select([self._orders], [], [], max(0.0, due_s - time.monotonic()))
+                ready, _, _ = select.select([self._lines], [], [], max(0.0, due_s - time.monotonic()))
                 if ready:
-                    self._orders.readline()
+                    self._lines.readline()
                     break
-                _send(LoadSample(load.take(), time.monotonic() - began_s))
+                _send(orders.LoadSample(load.take(), time.monotonic() - began_s))
         finally:
             load.stop()
         if not load.failed:
@@ -146,9 +129,9 @@ class Worker:
                 self._reopen(load.held.live())
         if load.fault and not load.full:
             raise load.fault
-        return LoadOver(load.take(), load.full)
+        return orders.LoadOver(load.take(), load.full)
 
-    def check(self) -> Pass:
+    def check(self) -> orders.Pass:
         began_s, size_bytes, damages = time.monotonic(), 0, [*self._cut]
         with added_to(damages):
             whole_bytes = max(1, used_bytes([self._settings.directory]))
@@ -158,7 +141,7 @@ class Worker:
                 damages += [checked.damaged] if checked.damaged else []
         return _pass(time.monotonic() - began_s, damages, size_bytes=size_bytes)
 
-    def verify(self) -> Pass:
+    def verify(self) -> orders.Pass:
         began_s, damages = time.monotonic(), list[str]()
         expected = len(self._ledger.ended()[0] if self._live is None else self._live)
         entries: list[tuple[int, int]] = []
@@ -182,7 +165,7 @@ class Worker:
         ]
         return _pass(time.monotonic() - began_s, damages, messages=len(entries))
 
-    def recover(self) -> Pass:
+    def recover(self) -> orders.Pass:
         """Replay the log; its time includes the opening of the store."""
         began_s = time.monotonic() - self._opening_s
         size_bytes = self._store.recover()
@@ -190,9 +173,9 @@ class Worker:
 
     def _report(self, share: float) -> None:
         """Report, once a minute, the share of the work that is done."""
-        if (now_s := time.monotonic()) - self._reported_s >= PROGRESS_S:
+        if (now_s := time.monotonic()) - self._reported_s >= orders.PROGRESS_S:
             self._reported_s = now_s
-            _send(Progress(min(1.0, share)))
+            _send(orders.Progress(min(1.0, share)))
 
     def _reopen(self, live: Live) -> None:
         """Close the store cleanly, record the messages that it must have, and open it with an empty cache."""
@@ -204,8 +187,8 @@ class Worker:
         self._store = self._opened()
 
 
-def _pass(took_s: float, damages: list[str], size_bytes: int = 0, messages: int = 0) -> Pass:
-    return Pass(size_bytes, took_s, messages, len(damages), damages[:MOST_DAMAGES])
+def _pass(took_s: float, damages: list[str], size_bytes: int = 0, messages: int = 0) -> orders.Pass:
+    return orders.Pass(size_bytes, took_s, messages, len(damages), damages[:MOST_DAMAGES])
 
 
 def _send(message: Message) -> None:
@@ -223,18 +206,18 @@ def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it reads no input while it fills or verifies
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     threading.excepthook = _end_process
-    orders = FileIO(0)  # unbuffered: `select` would not see an order that was read ahead
-    worker = Worker(orders)
-    for line in orders:
-        order = decode(line, TO_A_WORKER)
+    lines = FileIO(0)  # unbuffered: `select` would not see an order that was read ahead
+    worker = Worker(lines)
+    for line in lines:
+        order = decode(line, orders.TO_A_WORKER)
         if isinstance(order, Stop):
             continue  # of a load that has already ended
         try:
             _send(worker.answer(order))
         except Damaged as damage:
-            _send(DiskFailed(str(damage)))
+            _send(orders.DiskFailed(str(damage)))
         except OSError as failure:
-            _send(DiskFailed(failure.strerror or str(failure)))
+            _send(orders.DiskFailed(failure.strerror or str(failure)))
     return 0
 
 

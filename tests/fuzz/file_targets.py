@@ -36,8 +36,7 @@ from loadsim.scenario.document import ScenarioDocument
 from loadsim.scenario.profile import load_profile
 from loadsim.scenario.scenario import load_scenario
 from loadsim.scenario.suite import load_suite
-from loadsim.storage.document import describe_storage, storage_json
-from loadsim.storage.paper import describe_tests
+from loadsim.storage.document import describe_storage, describe_tests, storage_json
 from loadsim.storage.recording import RECORDING, read_recording
 from loadsim.suite.cells import scenarios_of, terms_of
 from loadsim.suite.document import describe_suite

@@ -16,8 +16,14 @@ from loadsim.report.document import Table
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
 from loadsim.report.text import to_text
-from loadsim.storage.document import describe_storage, storage_json, verdict_words
-from loadsim.storage.paper import describe_tests, exit_status, load_paper
+from loadsim.storage.document import (
+    describe_storage,
+    describe_tests,
+    load_paper,
+    storage_json,
+    verdict_words,
+    worst_exit_status,
+)
 from loadsim.storage.recording import Recording
 from loadsim.storage.store import Io
 from loadsim.storage.verdict import judge
@@ -264,8 +270,8 @@ def test_headroom_is_part_of_the_target() -> None:
 
 def test_the_worst_test_decides() -> None:
     bad = recording([with_times(read=25.0)])
-    assert exit_status([recording([with_times()]), bad]) == 1
-    assert exit_status([recording([with_times()]), recording([[]], test="backup", end=(True, False, None))]) == 3
+    assert worst_exit_status([recording([with_times()]), bad]) == 1
+    assert worst_exit_status([recording([with_times()]), recording([[]], test="backup", end=(True, False, None))]) == 3
 
 
 def test_a_paper_has_the_sections_of_its_author_before_the_results(tmp_path: Path) -> None:
