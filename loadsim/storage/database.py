@@ -178,7 +178,7 @@ class DatabaseStore:
                 yield key
 
     def log_sizes(self) -> Mapping[str, int]:
-        """Return the size of the sound part: to SQLite, a frame with a wrong checksum ends the log."""
+        """Return the size up to the first frame with a wrong checksum: for SQLite, that ends the log."""
         frames = self._write_pages(apsw.SQLITE_CHECKPOINT_PASSIVE)
         return {self._log.path.name: frames * (PAGE_BYTES + FRAME_HEADER_BYTES)}
 

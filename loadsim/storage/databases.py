@@ -1,4 +1,4 @@
-"""The processes of the databases of a test, the orders to them, and the load on all of them at the same time."""
+"""The processes of a test's databases, the orders to them, and the load on all of them at once."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ async def of_all(started: Sequence[Database], order: orders.Order[A], tell: Tell
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """The other machines of a test: all begin and end their loads and windows together.
+    """The other machines of a test, which begins and ends on all of them at the same time.
 
-    `all_there` returns when every machine has arrived as often as this one. When one leaves, all end.
+    `all_there` returns once every machine has arrived as many times as this one. When one leaves, all end.
     """
 
     arrive: Callable[[], object]
@@ -134,7 +134,7 @@ class LoadRun:
     async def run(self, *, kill: bool = False) -> End:
         """Load the databases until the window is over, a user ends it, or a disk is full or fails.
 
-        With `kill`, kill the processes after the duration, at any point of their work.
+        With `kill`, kill the processes when the duration is over.
         """
         psutil.cpu_percent()  # the first call returns no figure
         self.recorder.begin("Filling the caches")
@@ -150,7 +150,7 @@ class LoadRun:
         return self.end
 
     async def _load(self, database: Database) -> None:
-        """Load one database. Its end ends the load of the others."""
+        """Load one database. When it ends, all end."""
         try:
             result = await database.order(orders.LoadDatabase(self.recorder.recording.header.sample_s), self._listen)
         except RunInvalid as failure:

@@ -1,7 +1,7 @@
-"""Stores of files: the page cache of a stated size, timed writes, logs of records, and the reading of messages.
+"""Stores of files: a page cache of a stated size, timed operations, logs of records, and verified reads.
 
 The operations are those of Dovecot 2.3 with `mail_fsync=optimized`, traced with strace (`docs/reference/storage.md`).
-A lazy change leaves out the syncs. To replace a message is to change its flags: IMAP has no other change.
+A lazy change has no syncs. Replacing a message only changes its flags, as in IMAP.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INDEX = "dovecot.index.log"  # the log of each mailbox
 
 
 class Place(NamedTuple):
-    """Where a message is. `size` is None for all of the file."""
+    """The place of a message. `size` is None for the whole file."""
 
     path: Path
     offset: int = 0
@@ -76,7 +76,7 @@ def records(path: Path, size_bytes: int) -> Iterator[LogRecord | None]:
 
 
 def numbered(directory: Path, prefix: str = "", base: int = 16) -> list[int]:
-    """Return the numbers that file names have after a prefix, sorted; other files are skipped."""
+    """Return the numbers after a prefix of file names, sorted; skip other files."""
     numbers = []
     for path in directory.iterdir():  # `glob` would skip unreadable directories
         with suppress(ValueError):
@@ -123,7 +123,7 @@ class MailFiles:
         return None
 
     def write(self, path: Path, flags: int, content: bytes, kind: Io, durable: bool) -> int:
-        """Write to a file, which may be new, and return the offset behind the written bytes.
+        """Write to a file, which may be new, and return the offset after the last byte written.
 
         A durable write waits for the device, and is timed.
         """
@@ -134,11 +134,6 @@ class MailFiles:
                 os.fdatasync(file)
                 self.io.add(kind, began_ns, len(content))
             return os.lseek(file, 0, os.SEEK_CUR)
-
-    def create(self, path: Path, temporary: Path, content: bytes, durable: bool) -> None:
-        """Write the file of a message under another name, which a killed process may have left, and rename it."""
-        self.write(temporary, os.O_TRUNC, content, Io.WRITE, durable)
-        temporary.rename(path)
 
     def index(self, key: int, kind: int, *, durable: bool) -> None:
         """Record an insertion (0), a change of flags (1) or a deletion (2)."""
@@ -167,23 +162,23 @@ class Layout(Protocol):
     frame: Frame
 
     def place(self, key: int) -> Place | None:
-        """Return where a message is; None if it is missing."""
+        """Return the place of a message; None if it is missing."""
 
     def stored_keys(self) -> Iterator[int]: ...
 
     def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
-        """Store a framed message, and return where it is."""
+        """Store a framed message, and return its place."""
 
     def change_flag(self, key: int) -> None: ...
 
     def delete(self, key: int, *, durable: bool) -> None: ...
 
     def settle(self) -> None:
-        """Do what is due in the background."""
+        """Do background work."""
 
 
 class FileStore:
-    """A store whose messages are in files of some layout."""
+    """A store of files in some layout."""
 
     transactional = False
 

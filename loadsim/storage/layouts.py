@@ -29,7 +29,7 @@ class FilePerMessage:
         """`name` and `temporary` format the path of a message's file from its key; `seen` is the flag's suffix."""
         self.files, self.frame = files, frame
         self._name, self._temporary, self._seen = name, temporary, seen
-        self._listed = LIST in files.record_bytes  # insertions are durable by the list, otherwise by the index log
+        self._listed = LIST in files.record_bytes  # a durable insertion syncs the list, or else the index log
 
     def _named(self, key: int, suffix: str = "") -> Path:
         return self.files.mailbox(key) / (self._name.format(key) + suffix)
@@ -48,7 +48,9 @@ class FilePerMessage:
 
     def insert(self, key: int, content: bytes, *, durable: bool) -> Place:
         mailbox, path = self.files.mailbox(key), self._named(key)
-        self.files.create(path, mailbox / self._temporary.format(key), content, durable)
+        temporary = mailbox / self._temporary.format(key)  # a killed process may have left one
+        self.files.write(temporary, os.O_TRUNC, content, Io.WRITE, durable)
+        temporary.rename(path)
         if self._listed:
             if durable:
                 self.files.sync(path.parent)
@@ -75,7 +77,7 @@ class FilePerMessage:
 
 
 class Mdbox:
-    """Files `m.N` of many messages, and a map of their places, also in memory: about 200 bytes a message."""
+    """Files `m.N` of many messages, and a map of their places, also in memory (about 200 bytes a message)."""
 
     frame = DBOX_FRAME
 
@@ -92,7 +94,7 @@ class Mdbox:
         self._number = max(numbered(self._storage, "m.", 10), default=0) + 1
 
     def _apply(self, record: LogRecord) -> None:
-        """Change the map: a record has the number of the file, -1 for a deleted message, and its offset and size."""
+        """Change the map by a record: the number of the file, or -1 for a deleted message, then offset and size."""
         old = self._places.pop(record.key, None)
         if old and old.size:
             self._dead_bytes[old.path] += old.size
@@ -140,7 +142,7 @@ class Mdbox:
         self.files.index(key, 2, durable=durable)
 
     def settle(self) -> None:
-        """Rewrite what is left of a file that was mostly deleted, and remove it. No other thread waits for a sync."""
+        """Move the rest of a mostly deleted file to the current one, and remove it. The syncs hold no lock."""
         # 1. Choose a file, and append no more to it.
         with self._changing:
             mostly_dead = [path for path, dead in self._dead_bytes.items() if dead > PURGED_SHARE * ROTATE_BYTES]
@@ -159,7 +161,7 @@ class Mdbox:
         for number in {record.first for record in moved}:
             self.files.sync(self._storage / f"m.{number}")
         self.files.sync(self._storage)
-        # 3. The map may now point to them, and the old file go.
+        # 3. Point the map to the copies, and remove the file.
         with self._changing:
             for record in moved:
                 if record.key in self._places:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from random import Random
-from typing import Literal
 
 from loadsim.statistics.latency_histogram import LatencyHistogram
 from loadsim.storage.ledger import ABSENT, Ledger, Live, Noted, live_of
@@ -19,8 +18,7 @@ from loadsim.storage.places import room_bytes
 from loadsim.storage.scenario import StorageScenario
 from loadsim.storage.store import FULL, OF_DISK, Damaged, Store
 
-Operation = Literal["insert", "delete", "replace", "read"]
-OPERATIONS: tuple[Operation, ...] = ("insert", "delete", "replace", "read")
+OPERATIONS = ("insert", "delete", "replace", "read")
 
 MOST_DAMAGES = 100  # the most places of damage that are named
 SETTLE_S, MAINTAIN_S, TICK_S = 0.05, 1 / 27, 0.01
@@ -105,7 +103,7 @@ class StoreLoad:
         """Return the figures since the last call, as JSON."""
         cpu_s = time.process_time()
         with self._lock:
-            taken: dict[str, object] = {
+            sample: dict[str, object] = {
                 "operations": dict(self._operations),
                 "failures": dict(self._failures),
                 "damaged": self._damaged,
@@ -118,7 +116,7 @@ class StoreLoad:
             self._cpu_s = cpu_s
             self._operations, self._failures, self._damaged, self._damages = Counter(), Counter(), 0, []
             self._lag = LatencyHistogram()
-        return taken
+        return sample
 
     # --- the threads ---
 
@@ -138,7 +136,7 @@ class StoreLoad:
             if pause_s:
                 self._stop.wait(pause_s)
 
-    def _do(self, operation: Operation, random: Random) -> bool:
+    def _do(self, operation: str, random: Random) -> bool:
         """Perform an operation on a message that no other thread uses. Return False if there is none."""
         durable = random.random() >= self._scenario.lazy_share
         new = operation == "insert"
@@ -163,7 +161,7 @@ class StoreLoad:
             self.held.put(key, version)
         return True
 
-    def _change(self, operation: Operation, key: int, version: int, durable: bool) -> None:
+    def _change(self, operation: str, key: int, version: int, durable: bool) -> None:
         if operation == "delete":
             self._store.delete(key, durable=durable)
         elif operation == "insert":

@@ -62,7 +62,7 @@ class LoadOver(Message):
 
 @message("pass")
 class Pass(Message):
-    """A pass over a database: the bytes or messages read, the time, and the number of damages with the first places."""
+    """A pass over a database. `damages` names the first of the `damaged` places."""
 
     bytes: int
     took_s: float

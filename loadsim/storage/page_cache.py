@@ -36,7 +36,7 @@ def write(file: int, content: bytes | memoryview, offset: int | None = None) -> 
 
 
 def replace_durably(path: Path, content: bytes) -> None:
-    """Replace a file, which has the old or the new content after a power failure."""
+    """Replace a file so that a power failure leaves the old or the new content."""
     with (new := path.with_name("new")).open("wb") as file:
         file.write(content)
         file.flush()
@@ -51,7 +51,7 @@ def sync_directory(path: Path) -> None:
 
 
 def drop(path: Path, offset: int = 0, size_bytes: int = 0, *, written: bool = False) -> None:
-    """Drop a part of a file, or all of it, from the page cache; `written` first writes what is dirty."""
+    """Drop a part of a file, or all of it, from the page cache; with `written`, write dirty pages first."""
     with suppress(FileNotFoundError), opened(path, os.O_RDONLY) as file:
         if written:
             os.fdatasync(file)
@@ -111,14 +111,14 @@ class DirectFile:
 
     def _buffer(self, size_bytes: int) -> memoryview:
         """Return an aligned buffer of the calling thread."""
-        held: mmap.mmap | None = getattr(self._buffers, "held", None)
-        if held is None or len(held) < size_bytes:
-            held = self._buffers.held = mmap.mmap(-1, size_bytes)
-        return memoryview(held)[:size_bytes]
+        buffer: mmap.mmap | None = getattr(self._buffers, "buffer", None)
+        if buffer is None or len(buffer) < size_bytes:
+            buffer = self._buffers.buffer = mmap.mmap(-1, size_bytes)
+        return memoryview(buffer)[:size_bytes]
 
 
 class RecentlyUsed(Generic[V]):
-    """Values by key, each with a size, without the least recently used ones. Threads may share it."""
+    """A cache of values by key, each with a size, that drops the least recently used. Threads may share it."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

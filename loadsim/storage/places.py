@@ -54,7 +54,7 @@ def marked_places(
 def _marked(base: Path, scenario: StorageScenario, queue: Sequence[StorageScenario]) -> Path:
     """Return loadsim's directory in `base`; create and mark it if it is missing."""
     root, name = base / ROOT, f"directories: {base / ROOT}"
-    stored, *others = (json.dumps(each.stored, indent=2) + "\n" for each in (scenario, *queue))
+    stored, *others = (json.dumps(other.stored, indent=2) + "\n" for other in (scenario, *queue))
     try:
         if is_new := not mode_at(root):
             root.mkdir(mode=0o700)

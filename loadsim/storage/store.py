@@ -22,7 +22,7 @@ class Io(StrEnum):
     READ = "read"  # a read of the database that reached the device
     WRITE = "write"  # a write to the database
     LOG_WRITE = "log_write"  # a write to the log, from the call until the device has it
-    SYNC = "sync"  # a wait for the device to have the writes to the database, or to a log that no change waits for
+    SYNC = "sync"  # a wait until the device has the writes to the database, or to a log that no change waits for
     MAINTENANCE = "maintenance_read"  # a sequential read of the background maintenance
     REPLICATION = "replication_read"  # a read of the log for another copy
 
@@ -165,7 +165,7 @@ class Store(Protocol):
     def stored_keys(self) -> Iterator[int]: ...
 
     def log_sizes(self) -> Mapping[str, int]:
-        """Return the sizes, by name, of the files whose loss would lose no message."""
+        """Return the sizes, by name, of files whose loss reading the messages would not reveal."""
 
     def recover(self) -> int:
         """Make the store usable after a killed process or a power failure. Return the bytes of log that were read."""

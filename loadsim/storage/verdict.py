@@ -34,18 +34,18 @@ LEAST_MADE = 100  # a mean of fewer reads or log writes is not judged
 def judge(recording: Recording) -> Verdict:
     """Return the verdict, with the most severe findings first."""
     loaded = recording.header.test in LOADED
-    found = [*_ended(recording, loaded), *(_load(recording) if loaded else ()), *_integrity(recording)]
+    findings = [*_ended(recording, loaded), *(_load(recording) if loaded else ()), *_integrity(recording)]
     # A test can fail on less than it needs to pass.
-    codes = {each.code for each in found}
+    codes = {each.code for each in findings}
     outweighed = set(Cause) if codes & DISKS_FAILED else {Cause.TERMS} if codes & BY_TIMES else set()
-    found = [
+    findings = [
         replace(each, severity=Severity.WARNING)
         if each.cause in outweighed or (outweighed and each.code is Code.STORAGE_SHORT)
         else each
-        for each in found
+        for each in findings
     ]
-    found.sort(key=lambda each: each.code is Code.BELOW_TARGET)  # after slow disks, which more threads do not help
-    return Verdict(by_severity(found))
+    findings.sort(key=lambda each: each.code is Code.BELOW_TARGET)  # after slow disks, which more threads do not help
+    return Verdict(by_severity(findings))
 
 
 def _ended(recording: Recording, loaded: bool) -> Iterator[Finding]:
@@ -70,33 +70,37 @@ def _load(recording: Recording) -> Iterator[Finding]:
     if window_s < PUBLISHED_S:
         yield finding(Code.STORAGE_SHORT, length_s=window_s)
     peak_ms = STRICT_MS if scenario.duration_s <= STRICT_S else LENIENT_MS
-    for each, mailboxes in zip(recording.databases, scenario.mailboxes_by_database, strict=True):
+    for database, mailboxes in zip(recording.databases, scenario.mailboxes_by_database, strict=True):
         target = scenario.target_iops * mailboxes / scenario.mailboxes
-        if each.iops < target:
-            yield finding(Code.BELOW_TARGET, each.name, achieved=each.iops, target=target)
+        if database.iops < target:
+            yield finding(Code.BELOW_TARGET, database.name, achieved=database.iops, target=target)
         # 1. Was the generator the limit?
-        if each.cpu_share > MOST_CPU_SHARE:
-            yield finding(Code.WORKER_BUSY, each.name, cpu_share=each.cpu_share, limit_share=MOST_CPU_SHARE)
-        if (each.lag_p99_ms or 0.0) > MOST_LAG_MS:
-            yield finding(Code.WORKER_LATE, each.name, lag_p99_ms=each.lag_p99_ms, limit_ms=MOST_LAG_MS)
+        if database.cpu_share > MOST_CPU_SHARE:
+            yield finding(Code.WORKER_BUSY, database.name, cpu_share=database.cpu_share, limit_share=MOST_CPU_SHARE)
+        if (database.lag_p99_ms or 0.0) > MOST_LAG_MS:
+            yield finding(Code.WORKER_LATE, database.name, lag_p99_ms=database.lag_p99_ms, limit_ms=MOST_LAG_MS)
         # 2. Are the disks fast enough?
         for kind, few, slow, peak in (
             (Io.READ, Code.FEW_READS, Code.DISK_READS_SLOW, Code.DISK_READ_PEAK),
             (Io.LOG_WRITE, Code.FEW_LOG_WRITES, Code.LOG_WRITES_SLOW, Code.LOG_WRITE_PEAK),
         ):
-            made, mean_ms, max_ms = round(each.io[kind].per_s * window_s), each.io[kind].ms, each.io[kind].max_ms
-            least = max(LEAST_MADE, _least_reads(scenario, each, mailboxes) if kind is Io.READ else 0)
+            made, mean_ms, max_ms = (
+                round(database.io[kind].per_s * window_s),
+                database.io[kind].ms,
+                database.io[kind].max_ms,
+            )
+            least = max(LEAST_MADE, _least_reads(scenario, database, mailboxes) if kind is Io.READ else 0)
             if made < least:
-                yield finding(few, each.name, made=made, limit=least)
+                yield finding(few, database.name, made=made, limit=least)
                 continue
             if mean_ms is not None and mean_ms > AVERAGE_MS[kind]:
-                yield finding(slow, each.name, mean_ms=mean_ms, limit_ms=AVERAGE_MS[kind])
+                yield finding(slow, database.name, mean_ms=mean_ms, limit_ms=AVERAGE_MS[kind])
             if max_ms is not None and max_ms > peak_ms:
-                yield finding(peak, each.name, max_ms=max_ms, limit_ms=peak_ms)
-        totals = summed([sample["io"] for sample in recording.samples_of(each.name)])
+                yield finding(peak, database.name, max_ms=max_ms, limit_ms=peak_ms)
+        totals = summed([sample["io"] for sample in recording.samples_of(database.name)])
         slowest_ms = max(io.slowest_ns for io in totals.values()) / 1e6
         if slowest_ms > MOST_SINGLE_MS:
-            yield finding(Code.DISK_STALLED, each.name, slowest_ms=slowest_ms, limit_ms=MOST_SINGLE_MS)
+            yield finding(Code.DISK_STALLED, database.name, slowest_ms=slowest_ms, limit_ms=MOST_SINGLE_MS)
 
 
 def _least_reads(scenario: StorageScenario, database: DatabaseFigures, mailboxes: int) -> int:
@@ -122,6 +126,6 @@ def _integrity(recording: Recording) -> Iterator[Finding]:
     if recording.kernel_errors:
         yield finding(Code.KERNEL_ERRORS, errors=recording.kernel_errors)
     for passes in (recording.checked, recording.proved):
-        for name, each in zip(names, passes, strict=bool(passes)):
-            if each.damaged:
-                yield finding(Code.STORED_DAMAGED, name, damaged=each.damaged, places=tuple(each.damages))
+        for name, verified in zip(names, passes, strict=bool(passes)):
+            if verified.damaged:
+                yield finding(Code.STORED_DAMAGED, name, damaged=verified.damaged, places=tuple(verified.damages))

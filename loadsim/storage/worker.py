@@ -31,7 +31,7 @@ from loadsim.storage.places import STORE, room_bytes, used_bytes
 from loadsim.storage.scenario import read_storage
 from loadsim.storage.store import Damaged, Store, StoreSettings, added_to
 
-SWITCH_INTERVAL_S = 0.0005  # the longest wait of a thread whose read has ended for the interpreter lock; default: 5 ms
+SWITCH_INTERVAL_S = 0.0005  # the longest wait for the interpreter lock after a read; default: 5 ms
 PR_SET_PDEATHSIG = 1  # prctl(2): the signal that this process receives when its parent dies
 
 
@@ -70,7 +70,7 @@ class Worker:
         self._settings = StoreSettings(
             place / STORE, not filled, mailboxes, self._scenario.cache, order.log_bytes, self._scenario.copies - 1
         )
-        # Each process makes other messages: disks that deduplicate may be shared with other machines.
+        # Processes make different messages: machines may share a disk that deduplicates.
         self._messages = StoredMessages(secrets.randbits(60), self._scenario.message_size)
         if not filled:
             self._ledger.begin()
@@ -197,7 +197,7 @@ def _send(message: Message) -> None:
 
 
 def _end_process(failure: threading.ExceptHookArgs) -> None:
-    """End the process after a defect in a thread: with fewer threads, the load would be another one."""
+    """End the process after a defect in a thread: fewer threads would make a different load."""
     threading.__excepthook__(failure)
     os._exit(1)
 
