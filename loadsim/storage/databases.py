@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import psutil
 
@@ -99,16 +99,11 @@ async def of_all(started: Sequence[Database], order: orders.Order[A], tell: Tell
 class Others:
     """The other machines of a test, which begins and ends on all of them at the same time.
 
-    `all_there` returns once every machine has arrived as many times as this one. When one leaves, all end.
+    `meet` returns once every machine has called it as many times as this one. When one leaves, all end.
     """
 
-    arrive: Callable[[], object]
-    all_there: Callable[[], Awaitable[object]]
+    meet: Callable[[], Coroutine[Any, Any, None]]
     leave: Callable[[], object]
-
-    async def meet(self) -> None:
-        self.arrive()
-        await self.all_there()
 
 
 def _words(samples: Iterable[Sample], sample_s: float) -> str:
@@ -122,7 +117,6 @@ def _words(samples: Iterable[Sample], sample_s: float) -> str:
 class LoadRun:
     """The load on all databases, and the window whose samples count."""
 
-    scenario: StorageScenario
     started: Sequence[Database]
     recorder: RecordingWriter
     others: Others | None
@@ -138,7 +132,11 @@ class LoadRun:
         """
         psutil.cpu_percent()  # the first call returns no figure
         self.recorder.begin("Filling the caches")
-        killing = asyncio.get_running_loop().call_later(self.scenario.duration_s, self._kill) if kill else None
+        killing = (
+            asyncio.get_running_loop().call_later(self.recorder.recording.scenario.duration_s, self._kill)
+            if kill
+            else None
+        )
         with calls_on_signal(self._interrupt):
             await asyncio.gather(*map(self._load, self.started))
         if killing:
@@ -200,7 +198,7 @@ class LoadRun:
             self.recorder.tell(f"{at_s:6,.0f} s  {_words(latest.values(), recording.header.sample_s)}")
         if recording.window is None:
             warm = recording.complete > 0 and all(sample["warm_share"] >= WARM_SHARE for sample in latest.values())
-            late = at_s > max(LEAST_WARM_UP_S, self.scenario.duration_s)
+            late = at_s > max(LEAST_WARM_UP_S, self.recorder.recording.scenario.duration_s)
             if (warm or late or self.meeting) and self._all_met():
                 self.recorder.add("window", (len(recording.samples[database.name]), warm))
                 self.recorder.begin("Measuring")

@@ -309,7 +309,7 @@ def _results(tests: Sequence[Recording]) -> Block:
         ("Test", None, lambda row: f"{row[0]}: {row[1].header.test}"),
         ("Result", None, lambda row: RESULTS.get(word := result_word(judge(row[1])), word)),
         ("Why", None, lambda row: ", ".join(_deciding(row[1]))),
-        ("Machine", None, lambda row: row[1].machine),
+        ("Machine", None, lambda row: row[1].header.machine.partition(",")[0]),
         ("Mailboxes", 0, lambda row: row[2].mailboxes),
         ("Threads and pause", None, lambda row: setting(row[2].threads, row[2].pause_s)),
         ("IOPS", 1, lambda row: row[1].together.iops if row[3] else None),

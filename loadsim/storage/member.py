@@ -40,6 +40,10 @@ async def _member(from_agent: int, to_agent: int) -> None:
                     all_there.release()
             interrupt()
 
+        async def meet() -> None:
+            report("arrive")
+            await all_there.acquire()
+
         async def beat() -> None:
             while True:
                 report("beat")
@@ -48,7 +52,7 @@ async def _member(from_agent: int, to_agent: int) -> None:
         all_there, interrupt = asyncio.Semaphore(0), partial(os.kill, os.getpid(), signal.SIGINT)
         order = json.loads(await lines.readline())
         scenario, *queue = map(read_storage, order["scenarios"])
-        others = Others(partial(report, "arrive"), all_there.acquire, partial(report, "leave"))
+        others = Others(meet, partial(report, "leave"))
         try:
             with TemporaryDirectory() as temporary:
                 async with background_tasks(follow(), beat()):

@@ -141,10 +141,6 @@ class Recording:
         return read_storage(self.header.scenario)
 
     @property
-    def machine(self) -> str:
-        return self.header.machine.partition(",")[0]
-
-    @property
     def wanted(self) -> int:
         """The number of samples in a whole window."""
         return max(1, round(self.scenario.duration_s / self.header.sample_s))

@@ -123,7 +123,7 @@ async def test_disks(
             end = End()
             try:
                 if test in LOADED or (test == "recovery" and not crashed):
-                    load = LoadRun(scenario, started, recorder, others if test in LOADED else None)
+                    load = LoadRun(started, recorder, others if test in LOADED else None)
                     end = await load.run(kill=test == "recovery")
                 if test in LOADED:
                     recorder.add("sizes", (before_bytes, used_bytes(places)))
