@@ -1,7 +1,7 @@
-"""The calendar over a mailbox: the schedule is one message in the folder Calendar, replaced at each change.
+"""A calendar kept in a mailbox: the schedule is one message in the folder Calendar, replaced at each change.
 
-LoadSim's clients did the same with their schedule file. It works with any driver that has a mailbox; a CalDAV driver
-would replace it.
+LoadSim's clients treated their schedule file the same way. Any driver with a mailbox can use it; a CalDAV driver would
+bring its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from loadsim.model.ports import CALENDAR, INBOX, Flag, Mailbox, MessageRef
 
 @dataclass(slots=True, eq=False)
 class MailboxCalendar:
-    """Keeps the schedule of one user as a message; implements `ports.Calendar`.
+    """Stores one user's schedule as a message; implements `ports.Calendar`.
 
     It shares the mailbox, and so the session, with the user's other tasks. It expunges only messages with loadsim's
     tag, so other calendar mail survives.
@@ -23,12 +23,12 @@ class MailboxCalendar:
 
     mailbox: Mailbox
     _stored: Sequence[MessageRef] | None = field(default=None, init=False)  # schedules in the folder; None: unknown
-    _is_there: bool = field(default=False, init=False)  # the server has stored one, by its own account
+    _is_there: bool = field(default=False, init=False)  # the server has accepted one
 
     async def replace(self, schedule: bytes) -> None:
-        """Append the new schedule, expunge the old, and go back to the Inbox.
+        """Append the new schedule, expunge the old one, and reopen the Inbox.
 
-        In this order the folder always holds a schedule. The next call lists the folder again if this one fails
+        In this order the folder is never without a schedule. The next call lists the folder again if this one fails
         half-way, or if the server does not return the new message's reference.
         """
         old = await self._list() if self._stored is None else self._stored
@@ -42,7 +42,7 @@ class MailboxCalendar:
         await self.mailbox.open(INBOX)
 
     async def _list(self) -> Sequence[MessageRef]:
-        """Return the schedules that loadsim put there, in this run or an earlier one. Raises `MailMissing` once."""
+        """Return loadsim's schedules, also of earlier runs. Raises `MailMissing`, once, if a stored one is gone."""
         headers = await self.mailbox.headers(CALENDAR, newest=None)
         schedules = [header.ref for header in headers if header.tag is not None]
         was_there, self._is_there = self._is_there, False

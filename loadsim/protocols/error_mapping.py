@@ -1,4 +1,4 @@
-"""Exceptions of the system, of TLS and of loadsim itself, mapped to `TaskFailed`."""
+"""The mapping of system, TLS and internal exceptions to `TaskFailed`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from loadsim.errors import SHORTAGES, GeneratorFailed, ServerLost, ServerSilent, TaskFailed
 
 SMTP_GREETING = "expected an IMAP greeting, found one of SMTP"
-"""The line of the failure of an IMAP session at the port of an SMTP server."""
+"""The failure's line if an IMAP session reaches an SMTP server."""
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 
@@ -20,24 +20,24 @@ NO_MEMORY = SHORTAGES[errno.ENOMEM]
 
 
 def shortage(error: BaseException | None) -> GeneratorFailed | None:
-    """Return the failure for an exception that means a shortage of this machine; None for any other."""
+    """Return the failure for an exception that signals a shortage on this machine; None for any other."""
     if isinstance(error, MemoryError):
         return GeneratorFailed(NO_MEMORY)
-    if isinstance(error, ssl.SSLError):  # its numbers are those of the TLS library
+    if isinstance(error, ssl.SSLError):  # its `errno` is the TLS library's
         return GeneratorFailed(NO_MEMORY) if error.reason == "MALLOC_FAILURE" else None
     kind = SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
     return GeneratorFailed(kind) if kind else None
 
 
 def internal(error: BaseException) -> GeneratorFailed:
-    """Return the failure for an unexpected exception; its line is the place in the code."""
+    """Return the failure for an unexpected exception; its line names the place in the code."""
     return shortage(error) or GeneratorFailed(f"internal error: {type(error).__name__}", place_of(error))
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost file and line of loadsim in an exception's traceback.
+    """Return the innermost file and line of loadsim's code in an exception's traceback.
 
-    The text of the exception is left out: it may quote a password or a message.
+    The exception's text is left out, as it may quote a password or a message.
     """
     place, trace = "outside of loadsim", error.__traceback__
     while trace is not None:
@@ -49,14 +49,14 @@ def place_of(error: BaseException) -> str:
 
 
 def own_failure(error: BaseException | None) -> GeneratorFailed | None:
-    """Return the failure for an exception that the generator caused; None if a network or a server caused it."""
+    """Return the failure for an exception that the generator caused; None if the network or the server caused it."""
     if error is None or isinstance(error, TaskFailed | OSError):
         return shortage(error)
     return internal(error)
 
 
 def loss(error: Exception | None) -> TaskFailed:
-    """Return the failure for the end of a connection by this exception, or by the server."""
+    """Return the failure for a connection that ended with this exception; None: the server closed it."""
     if isinstance(error, ConnectionError):
         return ServerLost("connection reset")
     return own_failure(error) or ServerLost("connection lost")
@@ -64,7 +64,7 @@ def loss(error: Exception | None) -> TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Ends a connection on an exception. An error in loadsim ends this session only, and is a `GeneratorFailed`."""
+    """Ends a connection on an exception. An error in loadsim ends only this session, as a `GeneratorFailed`."""
 
     fail: Callable[[TaskFailed], None]
 
@@ -79,9 +79,10 @@ class Guard:
 
 @contextmanager
 def failing_as(what: str, lost: str = "") -> Iterator[None]:
-    """Raise `ServerSilent` for a timeout in this block, and `ServerLost` for another failure, of kind `lost` or `what`.
+    """Turn a timeout in this block into `ServerSilent`, and another failure into `ServerLost` of kind `lost`, or else
+    `what`.
 
-    A shortage of this machine is raised as `GeneratorFailed`.
+    A shortage on this machine becomes `GeneratorFailed`.
     """
     try:
         yield
@@ -98,5 +99,5 @@ def failing_as(what: str, lost: str = "") -> Iterator[None]:
 
 
 def again(failure: TaskFailed) -> TaskFailed:
-    """Return a copy of a failure for another caller: an exception keeps the traceback of each raise."""
+    """Return a copy of a failure to raise again, since an exception accumulates the tracebacks of all its raises."""
     return type(failure)(failure.kind, failure.line)

@@ -1,7 +1,7 @@
-"""An in-memory mail system with a seeded service time, shared by all users of a run: for tests and for `plan`.
+"""An in-memory mail system with seeded service times, shared by all users of a run; for tests and `plan`.
 
-It keeps headers, structures and sizes, but no contents: a fetched part is made again by the message's id. It reports
-the same commands, under the same names, as `imap` and SMTP.
+It keeps headers, structures and sizes, but no contents: a fetched part is composed again from the message's id. It
+reports commands under the same names as `imap` and SMTP.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from loadsim.scenario.mailboxes import LEAST_BYTES
 from loadsim.scenario.workload import Initial, Workload
 
 HEADER_BYTES = 600
-"""The approximate size of one message's answer to a FETCH of flags, size, envelope and tag."""
+"""The approximate size of a message's FETCH response with flags, size, envelope and tag."""
 
 NO_FLAGS: frozenset[Flag] = frozenset()
 SEEN = frozenset({Flag.SEEN})
 
 
 class MailInMemory(NamedTuple):
-    """The kept data of one message; shared by all mailboxes that hold it."""
+    """The data kept of one message, shared by all mailboxes that hold it."""
 
     sender: str
     to: tuple[str, ...]
@@ -62,9 +62,9 @@ class MailInMemory(NamedTuple):
 
 @lru_cache(maxsize=16)
 def parse_mail(message: bytes) -> MailInMemory:
-    """Parse a message as loadsim makes it: ASCII headers, bare addresses, at most one level of parts.
+    """Parse a message as loadsim composes it: ASCII headers, bare addresses, at most one level of parts.
 
-    The results are cached: a user saves a copy of each message that they sent.
+    Results are cached, as users save a copy of each message that they send.
     """
     head, _, body = message.partition(b"\r\n\r\n")
     fields = _fields(head)
@@ -120,9 +120,9 @@ class _Message:
 
 
 class _Folder:
-    """Messages by UID, in order of arrival; the first `initial` UIDs are those of the start state, in its order.
+    """Messages by UID, in order of arrival; the first `initial` UIDs are the start state's.
 
-    A message of the start state is None until it is first used; the last `unread` of these are not seen.
+    A message of the start state is None until its first use; the last `unread` of them are unread.
     """
 
     def __init__(self, name: str, initial: int, unread: int = 0) -> None:
@@ -139,40 +139,39 @@ class _Folder:
 
 
 Fault = Callable[[int, str, int], Exception | None]
-"""Returns the failure of a command, or None: by the user's number, the command's name, and their commands before it.
+"""Returns a command's failure, or None, given the user's number, the command's name, and the count of earlier commands.
 
-An exception other than `TaskFailed` stands for an error in the driver itself.
+An exception other than `TaskFailed` simulates an error in the driver itself.
 """
 
 Pace = Callable[[int, str, int, float], float]
-"""Returns the duration of a command in seconds; infinite if its answer never arrives.
+"""Returns a command's duration in seconds; infinite if no answer ever arrives.
 
-The arguments are the user's number, the command's name, its begin in nanoseconds, and the service time drawn for it.
+The arguments are the user's number, the command's name, its start (ns), and the service time drawn for it (s).
 """
 
 Post = Callable[[MailInMemory, Sequence[int]], None]
-"""Takes a message that was accepted for these users, and calls `arrive` for it later."""
+"""Takes a message accepted for these users, and later calls `arrive` for it."""
 
 
 @dataclass(slots=True)
 class InMemoryDriver:
-    """The mail system and its driver in one, for the users, lists and start state of a workload.
+    """The mail system and its driver in one, for a workload's users, lists and start state.
 
-    Each command takes an exponentially distributed time of mean `service_s`, drawn from (seed, user, number of the
-    command); `pace` may change it. With 0, no command ever waits. `empty` mailboxes have their folders but no mail.
+    Each command takes an exponentially distributed time with mean `service_s`, drawn from (seed, user, command number);
+    `pace` may change it. With 0, no command ever waits. `empty` mailboxes have their folders but no mail.
 
-    `fault` selects commands that fail. A refused command has no effect; a lost or silent one ends the session. A
-    command is silent for `limit_s`, and so is each that would take longer.
+    `fault` selects commands that fail. A refused command has no effect; a lost or silent one ends the session. A silent
+    command, or one that would take longer, fails after `limit_s`.
 
-    Mail arrives at once, or when `post` calls `arrive`. With `post`, some of the users may have their mailboxes in
-    another process.
+    Mail arrives at once, or when `post` calls `arrive`. With `post`, some users' mailboxes may be in another process.
 
-    `endpoints` returns the SMTP endpoint of a user, which decides how often they connect, and the commands before the
-    first message of a connection. Without it, users send CONNECT and EHLO for each message.
+    `endpoints` returns a user's SMTP endpoint, which decides how often they connect, and which commands precede a
+    connection's first message. Without it, users send CONNECT and EHLO for each message.
 
-    `mailbox_type` makes the mailboxes: a server that does wrong has others.
+    `mailbox_type` is the class of the mailboxes; a simulated faulty server has its own.
 
-    `stored_bytes` is the change of the mailboxes since the start state, by its causes (`terms.STORED`).
+    `stored_bytes` counts the mailboxes' growth since the start state, by cause (`terms.STORED`).
     """
 
     workload: Workload
@@ -189,7 +188,7 @@ class InMemoryDriver:
     mailbox_type: type[InMemoryMailbox] | None = None
     stored_bytes: Counter[str] = field(default_factory=Counter)
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)  # by the user's number
-    lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
+    lists: Mapping[str, Sequence[int]] = field(init=False)  # members by list address
     _samples: dict[str, MailInMemory] = field(default_factory=dict)
     _sized_head_bytes: int = 0
 
@@ -198,9 +197,9 @@ class InMemoryDriver:
         self.lists = {lists.address(index): lists.members(index) for index in range(len(lists))}
 
     def initial(self, account: Account, folder: str, index: int) -> MailInMemory:
-        """Return a message of the start state. All of one kind share subject and structure with a sample.
+        """Return a message of the start state, with the subject and structure of its kind's sample.
 
-        Those of stated sizes have the structure of their size, as if all headers had the length of the sample's.
+        A message of stated size gets that size's structure, assuming a header as long as the sample's.
         """
         initial = self.workload.initial(account.number, folder, index)
         sample = self._samples.get(initial.kind) or self._sample(initial)
@@ -220,7 +219,7 @@ class InMemoryDriver:
         return Structure(_shared(Part("1", "text/plain", text_bytes, None, "")), attached)
 
     def _sample(self, initial: Initial) -> MailInMemory:
-        """Parse a message of this kind. It is always user 1's: the result does not depend on who needs it first."""
+        """Parse a sample of this kind: always user 1's, so that it does not depend on who needs it first."""
         population = self.workload.population
         message = self.contents.initial(
             user=1,
@@ -283,11 +282,11 @@ class InMemoryMailbox:
         self._on = False
         self._calling = False  # a command is under way
         self._open: str | None = None
-        self._shown_uid = 0  # the newest message of the Inbox whose header was given out
+        self._shown_uid = 0  # the newest message of the Inbox whose header was returned
         self._announced_uid = 0
 
     def folder(self, name: str) -> _Folder:
-        """Return a folder; its first use creates it in its start state. Raises `ServerRefused` for an unknown name."""
+        """Return a folder, created in its start state at its first use. Raises `ServerRefused` for an unknown name."""
         folder = self._folders.get(name)
         if folder is None:
             if name not in self._names:
@@ -296,14 +295,14 @@ class InMemoryMailbox:
         return folder
 
     def receive(self, mail: MailInMemory) -> None:
-        """Put a message into the Inbox, and announce it if the Inbox is open."""
+        """Add a message to the Inbox, and announce it if the Inbox is open."""
         self._inbox.add(mail, NO_FLAGS)
         self._system.stored_bytes[RECEIVED] += mail.size_bytes
         if self._open == INBOX:
             self._announce()
 
     def break_off(self, failure: TaskFailed) -> None:
-        """Break the connection. A command under way fails at its end; without one, the observer gets `failure`."""
+        """Break the connection. A command under way fails at its end; if there is none, the observer gets `failure`."""
         if self._on:
             self.abandon()
             if not self._calling:
@@ -316,7 +315,7 @@ class InMemoryMailbox:
             self._observer.arrived(new)
 
     async def _command(self, name: str, sent_bytes: int = 40, received_bytes: int = 40) -> None:
-        """Wait for the service time of one command of the session, report it, and raise its failure, if any."""
+        """Wait for the service time of one of the session's commands, report it, and raise its failure, if any."""
         if not self._on:
             raise ServerLost("not logged on")
         if self._instant:
@@ -411,7 +410,7 @@ class InMemoryMailbox:
         return _Headers(self, listed, uids)
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
-        """UID FETCH of the messages since the last listing of the Inbox, or since the start state."""
+        """UID FETCH of messages since the last listing of the Inbox, or with `reopen`, since the start state."""
         if self._open != INBOX or reopen:
             await self._select(INBOX)
         inbox = self._inbox
@@ -434,15 +433,15 @@ class InMemoryMailbox:
         return message.mail.structure
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
-        """FETCH of a part: of its size, what was sent by the message's id, or else a filler."""
+        """FETCH of a part: what was sent under the message's id if its size is right, else filler."""
         (message,) = await self._about("IMAP UID FETCH", (ref,), 50, part.size_bytes + 60)
         text, tag = message.mail.structure.text, message.mail.tag
         is_text = text is not None and part.name == text.name
         if tag and tag.body:
             contents = self._system.contents
-            for each in contents.sent(tag, is_text):
-                if len(each.body) == part.size_bytes and not contents.is_altered(tag, part, each.body, is_text, False):
-                    return bytes(each.body)
+            for sent in contents.sent(tag, is_text):
+                if len(sent.body) == part.size_bytes and not contents.is_altered(tag, part, sent.body, is_text, False):
+                    return bytes(sent.body)
         return _blank(part.size_bytes)
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
@@ -501,7 +500,7 @@ class InMemoryMailbox:
     async def _about(
         self, command: str, refs: Sequence[MessageRef], sent_bytes: int = 40, received_bytes: int = 40
     ) -> Sequence[_Message]:
-        """Open the messages' folder, and run a command about them, if any. Raises `ServerRefused` if one is gone."""
+        """Open the messages' folder, and run a command on them, if any. Raises `MailMissing` if one is gone."""
         if not refs:
             return ()
         if not isinstance(refs[0], _Message):
@@ -519,7 +518,7 @@ class InMemoryMailbox:
 
 @dataclass(slots=True, eq=False)
 class _Headers(Sequence[Header]):
-    """A list of headers, each made on access: users list a folder to read one message of it."""
+    """A list of headers, each made on access, since users often list a folder to read one message."""
 
     mailbox: InMemoryMailbox
     folder: _Folder
@@ -529,20 +528,20 @@ class _Headers(Sequence[Header]):
         return len(self.uids)
 
     @overload
-    def __getitem__(self, at: int) -> Header: ...
+    def __getitem__(self, index: int) -> Header: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Header]: ...
-    def __getitem__(self, at: int | slice) -> Header | Sequence[Header]:
-        if isinstance(at, slice):
-            return _Headers(self.mailbox, self.folder, self.uids[at])
-        return self.mailbox.header(self.folder, self.uids[at])
+    def __getitem__(self, index: slice) -> Sequence[Header]: ...
+    def __getitem__(self, index: int | slice) -> Header | Sequence[Header]:
+        if isinstance(index, slice):
+            return _Headers(self.mailbox, self.folder, self.uids[index])
+        return self.mailbox.header(self.folder, self.uids[index])
 
 
 @dataclass(slots=True)
 class InMemorySubmission:
-    """One user's submission (`ports.Submission`), over one connection per message, or over one that is kept.
+    """One user's submission (`ports.Submission`), with a connection per message or a kept one.
 
-    The loss of a connection does not affect the mailbox's session.
+    Losing a connection does not affect the mailbox's session.
     """
 
     system: InMemoryDriver
@@ -568,7 +567,7 @@ class InMemorySubmission:
 
 
 def _greeting(endpoint: Endpoint | None) -> tuple[str, ...]:
-    """Return the commands before the first message of a connection, as SMTP reports them."""
+    """Return the commands that precede a connection's first message, by their names in reports."""
     connected = ("SMTP CONNECT", "SMTP EHLO")
     if endpoint is None:
         return connected
@@ -578,7 +577,7 @@ def _greeting(endpoint: Endpoint | None) -> tuple[str, ...]:
 
 @lru_cache
 def _folders(own: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the folders of a mailbox; users of one profile share the tuple."""
+    """Return a mailbox's folders; users of the same profile share the tuple."""
     return (INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *own)
 
 
@@ -597,5 +596,5 @@ def _blank(size_bytes: int) -> bytes:
 
 
 def open_driver(_: Services, *, workload: Workload, contents: Contents, **options: Any) -> Driver:
-    """Return the driver (entry point `fake`). It also needs the workload; options are `InMemoryDriver`'s fields."""
+    """Return the driver (entry point `fake`), which needs the workload. `options` are `InMemoryDriver`'s fields."""
     return InMemoryDriver(workload, contents, **options)

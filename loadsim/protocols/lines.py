@@ -1,4 +1,4 @@
-"""KeptLines of protocols as text, without passwords and contents of messages."""
+"""A connection's last lines as text, without passwords and message contents."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from loadsim.model.ports import Account, KeptLines
 from loadsim.protocols.sasl.masking import MASK, without_password
 
 KEPT_BYTES = 80
-"""The most bytes of a line that are kept: no scan and no copy of a longer one, and 4 KB for the lines of a user."""
+"""The bytes kept of a line: longer lines are neither scanned nor copied, and a user's lines take 4 KB."""
 
 KEPT_LINES = 64
-"""The lines of a user that are kept, with the instants of those that were sent."""
+"""The number of lines kept per user, counting the times of those sent."""
 
 KEEPING_USERS = 100
-"""The users of an engine that keep lines. Each takes up to 9 KB, and a twentieth of the CPU time of their commands."""
+"""The number of users per engine whose lines are kept. Each costs up to 9 KB, and 5% of their commands' CPU time."""
 
 MOST_TRACED_LINES = 20_000
-"""The most lines of a conversation that are written: about 3 MB, and a day of a Heavy user."""
+"""The most lines of a conversation that are written: about 3 MB, a Heavy user's day."""
 
 _LITERAL = re.compile(rb"\{(\d+)\+?\}\r\n")
 _LOG_ON = re.compile(rb"\A(\S+ LOGIN|\S+ AUTHENTICATE \S+|AUTH \S+) .*", re.DOTALL)
 _WITHOUT_TEXT = re.compile(rb"\* \d+ (?:FETCH\b|(?:EXISTS|EXPUNGE|RECENT)\Z)", re.IGNORECASE)
 _CHALLENGE = re.compile(rb"\A(\+|334) [A-Za-z0-9+/]{12,}={0,2}")
 _FETCHED = re.compile(rb"\* *\d+ *FETCH\b", re.IGNORECASE)
-_QUOTED = re.compile(rb'".*', re.DOTALL)  # all that follows: some servers do not escape quotes within
+_QUOTED = re.compile(rb'".*', re.DOTALL)  # to the end, as some servers do not escape inner quotes
 _MASK = MASK.encode()
 
 
@@ -39,19 +39,19 @@ NO_LINES: KeptLines = deque(maxlen=0)
 
 
 Asked = tuple[Collection[str], bool] | None
-"""The tags of the commands under way (IMAP), and if one of them is FETCH; None before the greeting."""
+"""The tags of the IMAP commands under way, and whether one of them is FETCH; None before the greeting."""
 
 
 def keeping(lines: KeptLines, asked: Callable[[], Asked]) -> Callable[[bytes], None] | None:
-    """Return the function that keeps a response (IMAP); None if nothing is kept, which costs least."""
+    """Return the function that keeps an IMAP response; None if nothing is kept, which is cheapest."""
     return None if lines is NO_LINES else lambda line: lines.append(_answering(line, asked()))
 
 
 def _answering(line: bytes, asked: Asked) -> bytes:
-    """Return a response without what may be a text.
+    """Return a response without anything that may be message text.
 
-    A server that states a wrong length sends the rest of a text, perhaps a list, where a response is due: of what
-    answers no command, and in a FETCH of any words, nothing is kept.
+    If a server states a wrong length, the rest of a text follows where a response is due. So a line with an unknown tag
+    is masked and so is, during a FETCH, any untagged line with words.
     """
     if asked is None:
         return line
@@ -63,7 +63,7 @@ def _answering(line: bytes, asked: Asked) -> bytes:
 
 
 def unfinished(line: bytes, asked: Asked, account: Account) -> str:
-    """Return the beginning of a response (IMAP) that did not end in time, and how it differs; "" for none."""
+    """Return the beginning of an IMAP response that did not end in time, and its fault; "" if there is none."""
     if not line:
         return ""
     is_bare = line.endswith(b"\n") and not line.endswith(b"\r\n")
@@ -72,33 +72,33 @@ def unfinished(line: bytes, asked: Asked, account: Account) -> str:
 
 
 def quoting(failure: TaskFailed, line: bytes, asked: Asked, account: Account) -> TaskFailed:
-    """Return a failure with the response (IMAP) that was malformed; b"" if none was."""
+    """Return the failure, quoting the malformed IMAP response `line`, unless that is b""."""
     if not line or not isinstance(failure, ProtocolError):
         return failure
     return ProtocolError(failure.kind, f"{failure.line}: {received(line, asked, account)}")
 
 
 def received(line: bytes, asked: Asked, account: Account, *, is_cut: bool = False) -> str:
-    """Return a response (IMAP) as it may stand in an error: as kept lines are shown."""
+    """Return an IMAP response in the form in which errors may quote it."""
     return text_of(_answering(line[:KEPT_BYTES], asked), account, sent=False, is_cut=is_cut).removeprefix("S: ")
 
 
 def unseen(size_bytes: int) -> bytes:
-    """Return the line for bytes that are not shown: a message, or the response to a challenge."""
+    """Return the placeholder for bytes that are not shown, such as a message or the response to a challenge."""
     return b"{%d bytes}" % size_bytes
 
 
 def text_of(line: bytes, account: Account, *, sent: bool, is_cut: bool = False) -> str:
-    """Return a line as text: the client's after "C: ", the server's after "S: ", as in RFCs.
+    """Return a line as text, with "C: " before the client's and "S: " before the server's, as in RFCs.
 
-    Literals, the texts of a FETCH, credentials and challenges are not shown. `is_cut`: its end is missing.
+    Literals, FETCH texts, credentials and challenges are masked. `is_cut` means that the line's end is missing.
     """
     shown, at = b"", 0
     while mark := _LITERAL.search(line, at):
         shown += line[at : mark.start()] + unseen(int(mark[1]))
         at = mark.end() + int(mark[1])
     fetched = not sent and _FETCHED.match(line) is not None
-    if not (fetched and at):  # behind a literal is the rest of a text, if a server states a wrong length
+    if not (fetched and at):  # after a wrong length, more text follows the literal
         shown += line[at:]
     if sent:
         shown = _LOG_ON.sub(rb"\1 " + _MASK, shown)
@@ -113,12 +113,12 @@ def text_of(line: bytes, account: Account, *, sent: bool, is_cut: bool = False) 
 
 @dataclass(slots=True)
 class Trace:
-    """Keeps the last lines of a user, as a `deque` does, and passes each of the first ones to `write` at once."""
+    """Keeps a user's last lines, like a `deque`, and passes the first `MOST_TRACED_LINES` straight to `write`."""
 
     write: Callable[[bytes, bool], None]
     _kept: deque[bytes | int] = field(default_factory=lambda: deque(maxlen=KEPT_LINES), init=False)
     _left: int = field(default=MOST_TRACED_LINES, init=False)
-    _sent: bool = field(default=False, init=False)  # the next line
+    _sent: bool = field(default=False, init=False)  # the next line is the client's
 
     def append(self, line: bytes | int) -> None:
         self._kept.append(line)
@@ -132,7 +132,7 @@ class Trace:
 
 
 def excerpt(lines: Iterable[bytes | int], account: Account, clock: Callable[[int], str]) -> list[str]:
-    """Return lines as text, those that were sent after their time by `clock`."""
+    """Return lines as text; those sent begin with their time, formatted by `clock`."""
     texts = []
     sent_ns: int | None = None
     for line in lines:

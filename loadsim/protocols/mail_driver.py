@@ -1,4 +1,4 @@
-"""The driver of a mailbox over IMAP, with submission as the scenario states, and the calendar as a folder."""
+"""The driver for mailboxes over IMAP, with the scenario's submission, and the calendar in a folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadsim.protocols.tls import TlsContexts
 
 
 class MailDriver:
-    """Composes the session of each user (`ports.Driver`). Users share TLS contexts, unless each has a certificate."""
+    """Composes each user's session (`ports.Driver`). Users share TLS contexts unless each has a certificate."""
 
     supported_tasks = ALL_TASKS
 
@@ -24,10 +24,10 @@ class MailDriver:
         mailbox: Callable[[ssl.SSLContext | None, Account, Observer], Mailbox],
         takes_programs: bool = False,
     ) -> None:
-        """`mailbox` makes a user's mailbox. Raises `ConfigError` if a file for TLS cannot be read.
+        """`mailbox` makes a user's mailbox. Raises `ConfigError` if a TLS file cannot be read.
 
-        With `takes_programs`, mailboxes behave as `services.program` states; those of a program with a session per
-        view log on and off as `Session` says.
+        With `takes_programs`, mailboxes behave like `services.program`. If it has a session per view, they log on and
+        off as `Session` describes.
         """
         self.takes_programs = takes_programs
         self.name = module_name(name, services.program, services.companions)
@@ -38,7 +38,7 @@ class MailDriver:
         self._smtp_tls = TlsContexts(self._smtp)
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """Return a new session of one user; nothing is connected yet."""
+        """Return a new session for one user, not connected yet."""
         services = self._services
         mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
         context, pipelines = self._smtp_tls.of(account), services.submission == PIPELINING

@@ -17,16 +17,16 @@ from loadsim.scenario.server import Server
 from loadsim.scenario.workload import Workload
 
 IN_THE_ENGINE = "fake"
-"""The driver whose mail system is in the engine: users in other engines cannot reach it."""
+"""The driver whose mail system is inside the engine, out of reach of users in other engines."""
 
 ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib", "mapi")
-"""The built-in drivers that have the default mail program only."""
+"""The built-in drivers that have only the default mail program."""
 
 USUAL_NEEDS = ("imap", "smtp")
 """The services that a driver needs unless its entry point has an attribute `needs`."""
 
 TOGETHER = (frozenset(USUAL_NEEDS), frozenset({"mapi"}))
-"""The services of one run: users over MAPI do not recognise mail that was prepared by IMAP."""
+"""The services that one run may combine: users over MAPI do not recognise mail prepared over IMAP."""
 
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:
@@ -55,7 +55,7 @@ def open_drivers(workload: Workload, contents: Contents, services: Services) -> 
 
 
 def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[Driver, ...]]:
-    """Return new drivers for the companions of each group that has some, by `Group.module`."""
+    """Return new drivers for each group's companions, if any, by `Group.module`."""
     return {
         group.module: tuple(
             open_driver(group.protocol, scenario.with_program(services, program)) for program in group.companions
@@ -66,7 +66,7 @@ def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[D
 
 
 def needed_services(scenario: Scenario) -> frozenset[str]:
-    """Return the services that the drivers of the groups need. Raises `ConfigError` if one cannot be imported."""
+    """Return the services that the groups' drivers need. Raises `ConfigError` if a driver cannot be imported."""
     return frozenset(service for group in scenario.topology for service in _needs(group.protocol))
 
 
@@ -82,33 +82,33 @@ def _needs(protocol: str) -> tuple[str, ...]:
 
 def check_protocols(scenario: Scenario) -> None:
     """Raise `ConfigError` for a group without a driver, or whose driver needs a service that the server lacks."""
-    for at, group in enumerate(scenario.topology):
+    for index, group in enumerate(scenario.topology):
         if plugin("driver", group.protocol) is None:
             shown = with_nearest(group.protocol, [driver.name for driver in plugins("driver")])
             raise ConfigError(
-                f"{scenario.name}: topology[{at}].protocol: expected one of {names('driver')}, found {shown}"
+                f"{scenario.name}: topology[{index}].protocol: expected one of {names('driver')}, found {shown}"
             )
         if group.programs != (OUTLOOK_LIKE,) and group.protocol in ONE_PROGRAM:
-            raise _without_programs(scenario, at)
+            raise _without_programs(scenario, index)
         stated = scenario.server.endpoints if isinstance(scenario.server, Server) else SERVICES
         for service in _needs(group.protocol):
             if service not in stated:
                 raise ConfigError(
-                    f"{scenario.name}: server: expected {service}, which topology[{at}].protocol {group.protocol}"
+                    f"{scenario.name}: server: expected {service}, which topology[{index}].protocol {group.protocol}"
                     f" needs, found {' and '.join(stated)}"
                 )
     if not any(needed_services(scenario) <= served for served in TOGETHER):
-        found = ", ".join(sorted({group.protocol for group in scenario.topology}))
+        protocols = ", ".join(sorted({group.protocol for group in scenario.topology}))
         raise ConfigError(
-            f"{scenario.name}: topology: expected groups by IMAP and SMTP, or groups by MAPI, found {found}: mailboxes"
-            " are prepared by one of both"
+            f"{scenario.name}: topology: expected groups by IMAP and SMTP, or groups by MAPI, found {protocols}:"
+            " mailboxes are prepared over one or the other"
         )
 
 
-def _without_programs(scenario: Scenario, at: int) -> ConfigError:
-    group = scenario.topology[at]
+def _without_programs(scenario: Scenario, index: int) -> ConfigError:
+    group = scenario.topology[index]
     return ConfigError(
-        f"{scenario.name}: topology[{at}].program: expected {OUTLOOK_LIKE.name}, the only program of the driver"
+        f"{scenario.name}: topology[{index}].program: expected {OUTLOOK_LIKE.name}, the only program of the driver"
         f" {group.protocol}, found {program_names(group.programs)}"
     )
 
@@ -119,7 +119,7 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
     The in-memory driver is not checked: it supports every task.
     """
     drivers: dict[str, Driver] = {}
-    for at, group in enumerate(scenario.topology):
+    for index, group in enumerate(scenario.topology):
         name = group.protocol
         if name == IN_THE_ENGINE:
             continue
@@ -128,11 +128,11 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
             if not hasattr(drivers[name], "supported_tasks"):
                 raise ConfigError(f"protocol {name}: expected a driver with supported_tasks, found one without")
         if group.programs != (OUTLOOK_LIKE,) and not getattr(drivers[name], "takes_programs", False):
-            raise _without_programs(scenario, at)
+            raise _without_programs(scenario, index)
         missing = planned_tasks(group.profile) - drivers[name].supported_tasks - group.profile.tasks.keys()
         if missing:
             raise ConfigError(
-                f"{scenario.name}: topology[{at}].protocol: expected a driver that supports"
+                f"{scenario.name}: topology[{index}].protocol: expected a driver that supports"
                 f" {', '.join(sorted(missing))}, which profile {group.reference} plans, found {name}, which does not"
             )
 

@@ -1,4 +1,4 @@
-"""A mailbox with a session for each view: webmail without a proxy, and phones that look for mail now and then."""
+"""A mailbox with a session for each view: webmail without a proxy, and phones that check for mail now and then."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from loadsim.model.ports import INBOX, Flag, Header, Mailbox, MessageRef, Part, 
 
 @dataclass(slots=True, eq=False)
 class PerViewMailbox:
-    """Implements `ports.Mailbox` over another one; `log_off` ends a view, and its next call logs on.
+    """Implements `ports.Mailbox` on top of another; `log_off` ends a view, and the next call logs on again.
 
-    A view without a command has no session. A view has at most one: if it breaks, or the log-on fails, the view's other
-    calls fail as those of a kept session do. So each loss shows as a failure. After a refused log-on, the next call
-    tries again.
+    A view has at most one session, and none if it sends no command. If the session breaks or the log-on fails, the
+    view's other calls fail, as in a kept session, so that each loss shows as a failure. After a refused log-on, the
+    next call tries again.
 
-    Caches of the mailbox and its knowledge of folders outlive sessions.
+    The mailbox's caches and its knowledge of folders outlive sessions.
     """
 
     mailbox: Mailbox
@@ -85,7 +85,7 @@ class PerViewMailbox:
         return await (await self._session_for(ref)).part(ref, part)
 
     async def _session_for(self, ref: MessageRef) -> Mailbox:
-        """Return the mailbox, after a log-on as above, unless it holds the message."""
+        """Return the mailbox, logged on as above unless it holds the message."""
         return self.mailbox if self.holds(ref) else await self._session()
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:

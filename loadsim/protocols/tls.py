@@ -1,8 +1,8 @@
-"""The TLS contexts of an endpoint: certificates and names are verified by default, sessions are resumed.
+"""An endpoint's TLS contexts: certificates and names are verified by default, and sessions resumed.
 
-A mail program keeps its last TLS session with a service, and offers it when it connects again. The server then
-neither signs nor sends its certificate (RFC 8446 section 2.2, RFC 5077). Each simulated user does so, too, with their
-own sessions only: each user's first connection takes a full handshake.
+A mail program keeps its last TLS session with a service, and offers it when it connects again. The server then neither
+signs nor sends its certificate (RFC 8446 section 2.2, RFC 5077). Simulated users do the same, with their own sessions
+only, so each user's first connection takes a full handshake.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _CONNECTING: ContextVar[int | None] = ContextVar("the user who connects", defaul
 
 
 class ResumingContext(ssl.SSLContext):
-    """A context for all users of an endpoint that offers each user's own last session. It holds the sessions."""
+    """A context shared by an endpoint's users. It offers each user's own last session when they reconnect."""
 
     sessions: dict[int, ssl.SSLSession]
 
     def wrap_bio(self, *streams: Any, **options: Any) -> ssl.SSLObject:
-        """Begin a handshake with the session of the current user. Event loops call it in the connecting task."""
+        """Begin a handshake, offering the current user's session. Event loops call it in the connecting task."""
         user = _CONNECTING.get()
         options["session"] = None if user is None else self.sessions.get(user)
         return super().wrap_bio(*streams, **options)
@@ -37,7 +37,7 @@ class ResumingContext(ssl.SSLContext):
 
 @contextmanager
 def handshakes_of(user: int) -> Iterator[None]:
-    """Assign the handshakes that this task begins within the block to a user."""
+    """Attribute the handshakes that this task begins in the block to a user."""
     token = _CONNECTING.set(user)
     try:
         yield
@@ -46,9 +46,9 @@ def handshakes_of(user: int) -> Iterator[None]:
 
 
 def remember(user: int, transport: asyncio.BaseTransport | None) -> None:
-    """Keep the TLS session of a connection, if it has one with a ticket or an id, for the user's next connection.
+    """Keep a connection's TLS session, if it has a ticket or an id, for the user's next connection.
 
-    Call it after the first answer: tickets arrive with that.
+    Call it after the first answer, with which tickets arrive.
     """
     secured = transport.get_extra_info("ssl_object") if transport is not None else None
     if isinstance(secured, ssl.SSLObject) and isinstance(secured.context, ResumingContext):
@@ -58,19 +58,19 @@ def remember(user: int, transport: asyncio.BaseTransport | None) -> None:
 
 
 class TlsContexts:
-    """The TLS contexts of an endpoint: one for all users, or one each if each has a client certificate."""
+    """An endpoint's TLS contexts: one for all users, or one per user if each has a client certificate."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Raises `ConfigError` if a file of the endpoint cannot be read."""
+        """Raises `ConfigError` if one of the endpoint's files cannot be read."""
         self._endpoint = endpoint
         paths = (endpoint.client_certificate or "", endpoint.client_key or "")
-        self._apart = any(map(is_pattern, paths))
+        self._per_user = any(map(is_pattern, paths))
         self._own: dict[int, ssl.SSLContext] = {}
-        self._common = None if self._apart else tls_context(endpoint)
+        self._common = None if self._per_user else tls_context(endpoint)
 
     def of(self, account: Account) -> ssl.SSLContext | None:
         """Return the context of a user; None without TLS. Raises `ConfigError` for an unreadable certificate."""
-        if not self._apart:
+        if not self._per_user:
             return self._common
         if account.number not in self._own:
             made = tls_context(_for_user(self._endpoint, account))
@@ -90,8 +90,8 @@ def _for_user(endpoint: Endpoint, account: Account) -> Endpoint:
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     """Return a new context for connections to this endpoint; None without TLS.
 
-    It loads the authorities, which is slow: make one per endpoint, not one per connection. Raises `ConfigError` if
-    the authorities' file or the client certificate cannot be read.
+    Loading the authorities is slow: make one per endpoint, not one per connection. Raises `ConfigError` if the
+    authorities' file or the client certificate cannot be read.
     """
     if endpoint.tls == "none":
         return None
@@ -112,7 +112,7 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
         return context
     try:
         context.load_verify_locations(cadata=authorities)
-    except (ValueError, ssl.SSLError):  # the first for a file that is empty
+    except (ValueError, ssl.SSLError):  # ValueError for an empty file
         raise _no_authorities(endpoint, "none in it") from None
     return context
 
@@ -131,14 +131,14 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None
 
 
 def with_authorities(endpoint: Endpoint) -> Endpoint:
-    """Return the endpoint with the contents of its `ca_file`, for machines without this file.
+    """Return the endpoint with its `ca_file`'s contents, for machines that do not have the file.
 
     Raises `ConfigError` if the file cannot be read.
     """
     if endpoint.ca_file is None or endpoint.authorities is not None:
         return endpoint
     try:
-        # Certificates are ASCII; other text in such a file is comment.
+        # Certificates are ASCII; any other text in the file is a comment.
         return replace(endpoint, authorities=Path(endpoint.ca_file).read_text(encoding="ascii", errors="ignore"))
     except OSError as error:
         raise _no_authorities(endpoint, error.strerror) from None

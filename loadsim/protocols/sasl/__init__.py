@@ -2,9 +2,8 @@
 
 exchange           one log-on as messages: PLAIN, LOGIN, CRAM-MD5, XOAUTH2, OAUTHBEARER, EXTERNAL
 scram              SCRAM (RFC 5802, RFC 7677), and the cache of its salted passwords
-saslprep           names and passwords as SCRAM hashes them (RFC 4013)
-choice             the method, of those that a server offers
-tokens             tokens from files and commands, read again when they expire or are refused
-masking            the removal of secrets from a server's texts
+choice             the choice among the methods that a server offers
+tokens             tokens from files, which are read at each log-on
+masking            removal of secrets from a server's texts
 authenticate       one log-on from choice to success, for all drivers
 """

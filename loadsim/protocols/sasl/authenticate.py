@@ -20,30 +20,31 @@ from loadsim.protocols.sasl.scram import Scram
 from loadsim.scenario.log_on import LOGIN_COMMAND, TOKEN_METHODS
 
 _CALCULATOR = ThreadPoolExecutor(1, "calculator")
-"""One thread: an engine has a core to itself, and several threads would keep its event loop from it."""
+"""A single thread: an engine has one core, and more threads would starve its event loop."""
 
-_NAMED = frozenset(("plain", "login", LOGIN_COMMAND))
-"""Methods that an error does not name: they are the usual ones."""
+_USUAL = frozenset(("plain", "login", LOGIN_COMMAND))
+"""The usual methods, which errors do not name."""
 
 
 _DENIED = re.compile(r"(NO|BAD) (\[(AUTHENTICATIONFAILED|other)\] )?AUTHENTICATE|5(04|34|35) AUTH")
-"""The kinds of refusals of a method or of its secret (RFC 5530, RFC 4954 section 4). Others are of limits, say."""
+"""Kinds of refusals that concern the method or its secret (RFC 5530, RFC 4954 section 4), not a limit, say."""
 
 
 class _ProofRefused(ServerRefused):
-    """The server has compared a SCRAM proof with a secret: another method would spend a try of the account."""
+    """The server has compared a SCRAM proof with a secret: another method would only use up an attempt."""
 
 
 Perform = Callable[[Exchange | None], Awaitable[None]]
-"""Sends the messages of an exchange, or the command LOGIN for None. Raises `ServerRefused` for a refusal."""
+"""Sends an exchange's messages, or the command LOGIN if it is None. Raises `ServerRefused` for a refusal."""
 
 
 async def log_on(
     service: str, endpoint: Endpoint, account: Account, offer: Offer, refusal: str, perform: Perform
 ) -> str:
-    """Log on to a service (IMAP or SMTP) by the method that `choice` finds, and return the method.
+    """Log on to a service (IMAP or SMTP) by the method that `choice` picks, and return that method.
 
-    Raises `ServerRefused` of the kind `refusal` without a method. If another one is tried, a refusal names both.
+    Raises `ServerRefused`, of the kind `refusal` if there is no method. If a second one was tried, the error names
+    both.
     """
     method = choice.chosen(endpoint, account, offer)
     if method is None:
@@ -71,7 +72,7 @@ async def log_on(
 
 
 async def _log_on_by(method: str, endpoint: Endpoint, account: Account, perform: Perform) -> None:
-    """Log on by a method. A refusal gets its name, and the reasons that the exchange and the token have."""
+    """Log on by a method. A refusal names it, with the reasons that the exchange and the token give."""
     if method == LOGIN_COMMAND:
         await perform(None)
         return
@@ -84,7 +85,7 @@ async def _log_on_by(method: str, endpoint: Endpoint, account: Account, perform:
         await perform(exchange)
     except ServerRefused as refusal:
         reasons = [method, exchange.reason(), tokens.expiry_note(token)]
-        if method in _NAMED and not exchange.reason():
+        if method in _USUAL and not exchange.reason():
             raise
         # GNU imap4d, which offers SCRAM without secrets, refuses proofs without a code.
         compared = refusal.kind.startswith(("NO [AUTHENTICATIONFAILED]", "535"))
@@ -113,10 +114,10 @@ def exchange_of(method: str, endpoint: Endpoint, account: Account, token: str = 
 
 @dataclass(slots=True, repr=False)
 class Dialogue:
-    """The lines of one exchange, in Base64. No I/O, except that slow calculations run in a thread.
+    """One exchange as lines, in Base64. No I/O, except that slow calculations run in a thread.
 
-    `words` follow the name of the command: the mechanism, and the initial response if it has at most `room_bytes`.
-    Otherwise it answers the server's first challenge, which is empty (RFC 4954 section 4, RFC 9051 section 6.2.2).
+    `words` are the command's arguments: the mechanism, and the initial response if it has at most `room_bytes`. A
+    longer one answers the server's first challenge, which is empty (RFC 4954 section 4, RFC 9051 section 6.2.2).
     """
 
     exchange: Exchange
@@ -153,7 +154,7 @@ class Dialogue:
 
 
 async def next_challenge(challenges: asyncio.Queue[str], end: asyncio.Future[Any]) -> str | None:
-    """Return the next challenge; None if the command has ended before."""
+    """Return the next challenge; None if the command ends first."""
     if end.done():
         return None
     waiting = asyncio.ensure_future(challenges.get())

@@ -1,4 +1,4 @@
-"""The choice of a log-on method of those that a server offers."""
+"""The choice among the log-on methods that a server offers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from loadsim.model.ports import Account, Endpoint
 from loadsim.scenario.log_on import LOGIN_COMMAND, SCRAM_METHODS, TOKEN_METHODS, WITH_AUTHZID
 
 LONGEST_SHOWN = 120
-"""The most characters of a server's offer in an error."""
+"""The most characters of a server's offer that an error shows."""
 
 _BY_PASSWORD = {
     True: (*SCRAM_METHODS, "plain", LOGIN_COMMAND, "login", "cram-md5"),
     False: (*SCRAM_METHODS, "cram-md5", "plain", LOGIN_COMMAND, "login"),
 }
-"""The order of `auto` with and without TLS. Over TLS, CRAM-MD5 protects nothing, and servers must keep passwords."""
+"""The order of `auto` with and without TLS. Over TLS, CRAM-MD5 protects nothing, yet makes servers store passwords."""
 
 
 _BY_STORED_SECRET = frozenset({*SCRAM_METHODS, "cram-md5"})
-"""Methods for which a server must keep secrets of their own, since it does not get the password."""
+"""Methods for which a server must store separate secrets, since it never receives the password."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The methods of a server on a connection: SASL mechanisms in capitals, and whether IMAP's LOGIN may be used."""
+    """The methods offered on a connection: SASL mechanisms in capitals, and whether IMAP's LOGIN is allowed."""
 
     mechanisms: frozenset[str]
     login_command: bool = False
@@ -45,12 +45,12 @@ class Offer:
 
 @dataclass(slots=True)
 class _Shown:
-    """Secrets that servers keep, as log-ons of one run or preparation have shown: each has a loop of its own."""
+    """The results of log-ons in one run or preparation, each of which has an event loop of its own."""
 
     used: set[str] = field(default_factory=set)
-    """The methods that were accepted, with their services, such as "IMAP plain"."""
+    """Accepted methods with their services, such as "IMAP plain"."""
     keeps_secrets: dict[tuple[str, int], bool] = field(default_factory=dict)
-    """True for servers that keep secrets for `_BY_STORED_SECRET`, False for others."""
+    """By address: True if the server stores secrets for `_BY_STORED_SECRET`, False if not."""
     seconds: dict[tuple[str, int, int], bool] = field(default_factory=dict)
     """By address and user: True if the second method was accepted, False if it was not."""
 
@@ -68,31 +68,32 @@ def used_methods() -> list[str]:
 
 
 def accepted(service: str, endpoint: Endpoint, method: str) -> None:
-    """Take the method of a log-on that succeeded at a service (IMAP or SMTP)."""
+    """Record the method of a successful log-on to a service (IMAP or SMTP)."""
     _so_far().used.add(f"{service} {method}")
     if method in _BY_STORED_SECRET:
         _so_far().keeps_secrets[endpoint.host, endpoint.port] = True
 
 
 def chosen(endpoint: Endpoint, account: Account, offer: Offer) -> str | None:
-    """Return the first offered of the scenario's methods; without any, the strongest that the secret allows.
+    """Return the first of the scenario's methods on offer; if it names none, the strongest that the user's secret
+    allows.
 
-    None means that the server offers none of them. A method that a scenario names is never replaced by another.
+    None if the server offers none of them. A method named by the scenario is never replaced by another.
     """
     if endpoint.methods:
         return next(filter(offer.has, endpoint.methods), None)
     usable = [method for method in _automatic(endpoint, account, offer) if _fits(method, account, offer)]
-    at, shown = (endpoint.host, endpoint.port), _so_far()
-    if shown.seconds.get((*at, account.number)) or not shown.keeps_secrets.get(at, True):
+    address, shown = (endpoint.host, endpoint.port), _so_far()
+    if shown.seconds.get((*address, account.number)) or not shown.keeps_secrets.get(address, True):
         usable.sort(key=_BY_STORED_SECRET.__contains__)
     return next(iter(usable), None)
 
 
 def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> str | None:
-    """Return the method to try after `auto` was refused by this one; None for none.
+    """Return the method to try after `auto`'s first one was `refused`; None if there is none.
 
-    A server may offer SCRAM and CRAM-MD5, and keep no secrets for them, or of some users only: its refusal may be that
-    of a wrong password. By the second method, which is tried once for each user, it gets the password itself.
+    A server may offer SCRAM and CRAM-MD5 but store secrets for no users, or only for some, and refuse the others as if
+    their password were wrong. The second method, tried once per user, sends it the password itself.
     """
     tried = _so_far().seconds.get((endpoint.host, endpoint.port, account.number))
     if endpoint.methods or refused not in _BY_STORED_SECRET or tried is False:
@@ -101,11 +102,11 @@ def second(endpoint: Endpoint, account: Account, offer: Offer, refused: str) -> 
 
 
 def tried_second(endpoint: Endpoint, account: Account, succeeded: bool) -> None:
-    """Take the end of a log-on by the second method."""
-    at, shown = (endpoint.host, endpoint.port), _so_far()
-    shown.seconds[(*at, account.number)] = succeeded
+    """Record how a log-on by the second method ended."""
+    address, shown = (endpoint.host, endpoint.port), _so_far()
+    shown.seconds[(*address, account.number)] = succeeded
     if succeeded:
-        shown.keeps_secrets.setdefault(at, False)
+        shown.keeps_secrets.setdefault(address, False)
 
 
 def _fits(method: str, account: Account, offer: Offer) -> bool:
@@ -122,7 +123,7 @@ def _automatic(endpoint: Endpoint, account: Account, offer: Offer) -> Iterator[s
 
 
 def missing(endpoint: Endpoint, account: Account, offer: Offer) -> str:
-    """Return the error for a server that offers none of the methods."""
+    """Return the text of the error for a server that offers none of the methods."""
     if endpoint.methods:
         expected = " or ".join(endpoint.methods)
     else:

@@ -1,7 +1,8 @@
-"""One log-on as messages: an initial response, then a response to each challenge (RFC 4422 section 3). No I/O.
+"""One log-on as a sequence of messages: an initial response, then a response to each challenge (RFC 4422 section 3). No
+I/O.
 
-A server's challenge is hostile until checked. More challenges than a mechanism has, and challenges above
-`LONGEST_CHALLENGE`, are a `ProtocolError`.
+Challenges are hostile until checked. One more than the mechanism has, or one above `LONGEST_CHALLENGE`, is a
+`ProtocolError`.
 """
 
 from __future__ import annotations
@@ -19,28 +20,29 @@ from loadsim.errors import ProtocolError
 from loadsim.model.ports import Account, Endpoint
 
 LONGEST_CHALLENGE = 8192
-"""The most characters of a challenge in Base64; those of SCRAM have about a hundred."""
+"""The most characters of a challenge in Base64; SCRAM's have about a hundred."""
 
 
 class Exchange(Protocol):
-    """The client's side of one log-on; it cannot be used again."""
+    """The client's side of one log-on. It cannot be reused."""
 
     mechanism: str
-    """The name by IANA's register, such as SCRAM-SHA-256."""
+    """The name in IANA's registry, such as SCRAM-SHA-256."""
 
     def initial(self) -> bytes | None:
         """Return the initial response; None if the server sends first."""
         ...
 
     def work(self, challenge: bytes) -> Callable[[], object] | None:
-        """Return a calculation of milliseconds that `respond` needs, which may run in a thread; None if there is none.
+        """Return a calculation that `respond` needs, which takes milliseconds and may run in a thread; None if there is
+        none.
 
         Raises `ProtocolError`.
         """
         ...
 
     def respond(self, challenge: bytes) -> bytes:
-        """Return the response to a challenge. Raises `ProtocolError`, if the server is not one to log on to."""
+        """Return the response to a challenge. Raises `ProtocolError` if the server cannot be trusted."""
         ...
 
     def succeed(self) -> None:
@@ -48,12 +50,12 @@ class Exchange(Protocol):
         ...
 
     def reason(self) -> str:
-        """Return the server's reason for a refusal, as the mechanism states it; else an empty text."""
+        """Return the server's reason for a refusal, as the mechanism conveys it; "" if it gave none."""
         ...
 
 
 def decoded(challenge: str, mechanism: str) -> bytes:
-    """Return a challenge, which servers send in Base64. Raises `ProtocolError`."""
+    """Decode a challenge from Base64. Raises `ProtocolError`."""
     if len(challenge) > LONGEST_CHALLENGE:
         raise ProtocolError(f"{mechanism} challenge", f"more than {LONGEST_CHALLENGE} characters")
     try:
@@ -64,10 +66,10 @@ def decoded(challenge: str, mechanism: str) -> bytes:
 
 @dataclass(slots=True, repr=False)
 class Messages:
-    """An exchange without a proof of the server: PLAIN, EXTERNAL, LOGIN, CRAM-MD5.
+    """An exchange in which the server proves nothing: PLAIN, EXTERNAL, LOGIN, CRAM-MD5.
 
-    `first` is the initial response, or None. `responses` make the answers to the challenges, one each, of which all
-    must have been sent before success.
+    `first` is the initial response, or None. Each of `responses` answers one challenge; all must be sent before success
+    counts.
     """
 
     mechanism: str
@@ -95,11 +97,11 @@ class Messages:
 
 @dataclass(slots=True, repr=False)
 class Bearer:
-    """A token in one message: OAUTHBEARER (RFC 7628), XOAUTH2. A challenge is the reason for a refusal, in JSON."""
+    """A token in one message: OAUTHBEARER (RFC 7628), XOAUTH2. A challenge states the reason for a refusal, in JSON."""
 
     mechanism: str
     message: bytes
-    acknowledgement: bytes  # of the reason, for which the server waits before it refuses
+    acknowledgement: bytes  # of the reason; the server waits for it before it refuses
     _reason: str = ""
 
     def initial(self) -> bytes | None:
@@ -123,7 +125,7 @@ class Bearer:
 
 
 def _status(challenge: bytes) -> str:
-    """Return the status in an error's JSON. All else may repeat the token."""
+    """Return the status from an error's JSON, the rest of which may repeat the token."""
     try:
         document = json.loads(challenge)
         status = str(document.get("status") or document.get("error") or "") if isinstance(document, dict) else ""
@@ -133,7 +135,7 @@ def _status(challenge: bytes) -> str:
 
 
 def surplus(mechanism: str) -> ProtocolError:
-    """Return the failure of a server that sends more challenges than the mechanism has."""
+    """Return the failure for a server that sends more challenges than the mechanism has."""
     return ProtocolError(f"{mechanism} challenge", "expected the end of the exchange, found another challenge")
 
 
@@ -141,29 +143,29 @@ def surplus(mechanism: str) -> ProtocolError:
 
 
 def plain(account: Account) -> bytes:
-    """Return the message of PLAIN (RFC 4616): the identity to act as, the name, the password."""
+    """Return PLAIN's message (RFC 4616): the identity to act as, the name, the password."""
     authzid = (account.authzid or "").encode()
     return b"%b\0%b\0%b" % (authzid, account.name.encode(), account.password.encode())
 
 
 def xoauth2(account: Account, token: str) -> bytes:
-    """Return the message of XOAUTH2, which Google and Microsoft document: the mailbox's name and the token."""
+    """Return XOAUTH2's message, as Google and Microsoft document it: the mailbox's name and the token."""
     return f"user={account.name}\1auth=Bearer {token}\1\1".encode()
 
 
 def oauthbearer(account: Account, token: str, endpoint: Endpoint) -> bytes:
-    """Return the message of OAUTHBEARER (RFC 7628 section 3.1)."""
+    """Return OAUTHBEARER's message (RFC 7628 section 3.1)."""
     identity = escaped_name(account.authzid or account.name)
     return f"n,a={identity},\1host={endpoint.host}\1port={endpoint.port}\1auth=Bearer {token}\1\1".encode()
 
 
 def escaped_name(name: str) -> str:
-    """Return a name without the two signs that separate attributes (RFC 5801 section 4)."""
+    """Escape the two characters of a name that separate attributes (RFC 5801 section 4)."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def login(account: Account) -> Messages:
-    """Return LOGIN: name and password on request (draft-murchison-sasl-login). The requests' texts are ignored."""
+    """Return LOGIN: name and password on request (draft-murchison-sasl-login). The prompts are ignored."""
     name, password = account.name.encode(), account.password.encode()
     return Messages("LOGIN", None, [lambda _: name, lambda _: password])
 

@@ -1,4 +1,4 @@
-"""The removal of passwords and tokens from a server's texts, in each form in which a log-on method sends them."""
+"""Removal of passwords and tokens from a server's texts, in every form in which a log-on method sends them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ MASK = "***"
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
 _PROOF = re.compile(rb"c=[A-Za-z0-9+/=]+,r=.*,p=|.+ [0-9a-f]{32}\Z", re.DOTALL)
-"""The responses of SCRAM and CRAM-MD5, against which passwords can be tried."""
+"""Responses of SCRAM and CRAM-MD5, with which passwords can be guessed offline."""
 
 
 _WORD_AT_END = re.compile(r"[A-Za-z0-9+/=\ufffd]+\Z")
-"""The rest of a word that may be Base64, or of a character."""
+"""A word at the end that may be Base64, or part of a character."""
 
 
 def without_password(text: str, account: Account, *, is_cut: bool = False) -> str:
-    """Return a text with `***` for the password and tokens in each form in which they are sent, or may be repeated.
+    """Replace the password and tokens by `***`, in every form in which they are sent or may be repeated.
 
-    With `is_cut`, it is the beginning of a text: its last word is left out, and so is the beginning of a secret.
+    With `is_cut`, the text's end is missing: its last word is removed, and so is a secret's beginning.
     """
     secrets = [secret for secret in (account.password, *tokens.known(account.token_file)) if secret]
     if not secrets:
@@ -45,16 +45,16 @@ def without_password(text: str, account: Account, *, is_cut: bool = False) -> st
 
 
 def _overlap(text: str, form: str) -> int:
-    """Return the length of the longest end of a text that is the beginning of a secret."""
+    """Return the length of the text's longest ending with which a secret begins."""
     return next((size for size in range(len(form), 0, -1) if text[-size:].lower() == form[:size].lower()), 0)
 
 
 def _masked(word: str, secrets: list[str]) -> str:
-    """Return a word that may be Base64; `***` if it is a message with a secret: of PLAIN, a token's, or a proof."""
+    """Return a word, or `***` if it is Base64 of a message with a secret: PLAIN's, a token's, or a proof."""
     bare = word.rstrip("=")
     try:
         message = b64decode(bare + "=" * (-len(bare) % 4))
-    except (NotBase64, ValueError):  # a message that was cut
+    except (NotBase64, ValueError):  # a cut message
         message = b64decode(bare[: len(bare) // 4 * 4])
     if _PROOF.match(message) or any(secret.encode() in message for secret in secrets):
         return MASK

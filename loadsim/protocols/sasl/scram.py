@@ -3,7 +3,7 @@
 A server cannot be trusted before its proof. Its nonce must extend ours, its iteration count must be within limits,
 and its signature must be right before success counts.
 
-The salted password takes milliseconds. All log-ons of a user share it, since a server keeps salt and iterations.
+Salting a password takes milliseconds. All of a user's log-ons share the result, as servers keep salt and iterations.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
+import stringprep
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable
@@ -18,14 +19,14 @@ from dataclasses import dataclass, field
 from hashlib import new as new_hash
 from hashlib import pbkdf2_hmac
 from typing import NamedTuple
+from unicodedata import ucd_3_2_0
 
 from loadsim.errors import ProtocolError, ServerRefused
 from loadsim.model.ports import Account
 from loadsim.protocols.sasl.exchange import escaped_name, surplus
-from loadsim.protocols.sasl.saslprep import saslprep
 
 LEAST_ITERATIONS = 4096
-"""RFC 7677 section 4. With fewer, a false server learns the password faster from the proof."""
+"""RFC 7677 section 4. With fewer, a false server can guess the password faster from the proof."""
 
 MOST_ITERATIONS = 1_000_000
 """0.4 s of CPU time for SHA-256 (0.39 us an iteration). OWASP's advice of 2023 is 600,000."""
@@ -40,8 +41,22 @@ _HASHES = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256"}
 _PRINTABLE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
 
 
+_PROHIBITED: tuple[Callable[[str], bool], ...] = (
+    stringprep.in_table_a1,  # unassigned in Unicode 3.2, as for stored strings
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+)
+
+
 class Keys(NamedTuple):
-    """The keys of a user that follow from the salted password."""
+    """The keys derived from a user's salted password."""
 
     client: bytes
     server: bytes
@@ -74,7 +89,7 @@ class Scram:
     mechanism: str
     account: Account
     nonce: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    stage: int = 0  # the responses
+    stage: int = 0  # responses made
     _parameters: _Parameters | None = None
     _signature: bytes = b""
     _refusal: str = ""
@@ -83,11 +98,10 @@ class Scram:
         return (self._gs2_header + self._first_bare).encode()
 
     def work(self, challenge: bytes) -> Callable[[], object] | None:
-        """Return the calculation of the keys, unless it was done for an earlier log-on."""
+        """Return the calculation of the keys, unless an earlier log-on has done it."""
         if self.stage != 0:
             return None
-        nonce, salt, iterations = self._parameters = self._server_first(challenge)
-        del nonce
+        _, salt, iterations = self._parameters = self._server_first(challenge)
         key = (self._hash, self._password, salt, iterations)
         return None if key in _keys else lambda: keys_of(*key)
 
@@ -132,7 +146,7 @@ class Scram:
         return f"n={escaped_name(_prepared(self.account.name, 'name'))},r={self.nonce}"
 
     def _server_first(self, challenge: bytes) -> _Parameters:
-        """Return nonce, salt and iterations of server-first-message."""
+        """Return the nonce, salt and iterations from server-first-message."""
         nonce, salt, iterations = self._attributes(challenge, "r", "s", "i")
         if len(nonce) > LONGEST_NONCE or not _PRINTABLE.fullmatch(nonce):
             raise self._wrong("nonce", f"expected at most {LONGEST_NONCE} printable characters")
@@ -158,7 +172,7 @@ class Scram:
         return f"{without_proof},p={b64encode(proof).decode()}".encode()
 
     def _verify(self, challenge: bytes) -> None:
-        """Check server-final-message: a signature, or an error, which the server's refusal follows."""
+        """Check server-final-message: a signature, or an error, after which the server refuses."""
         if challenge.startswith(b"e="):
             error = challenge[2:].split(b",")[0].decode("utf-8", "replace")
             self._refusal = error if re.fullmatch(r"[a-z0-9-]{1,40}", error) else "other-error"
@@ -195,3 +209,22 @@ def _prepared(text: str, what: str) -> str:
         raise ServerRefused(
             f"no SCRAM {what}", f"expected text that SASLprep (RFC 4013) allows, found {error}"
         ) from None
+
+
+def saslprep(text: str) -> str:
+    """Prepare a text for comparison (SASLprep, RFC 4013). Raises `ValueError` for prohibited characters."""
+    if text.isascii() and text.isprintable():
+        return text
+    mapped = (
+        " " if stringprep.in_table_c12(character) else character
+        for character in text
+        if not stringprep.in_table_b1(character)
+    )
+    prepared = ucd_3_2_0.normalize("NFKC", "".join(mapped))
+    if any(prohibits(character) for character in prepared for prohibits in _PROHIBITED):
+        raise ValueError("a character that SASLprep prohibits")
+    if any(map(stringprep.in_table_d1, prepared)):  # RFC 3454 section 6: right-to-left text
+        ends_right = stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1])
+        if any(map(stringprep.in_table_d2, prepared)) or not ends_right:
+            raise ValueError("text in both directions")
+    return prepared

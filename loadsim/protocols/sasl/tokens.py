@@ -1,4 +1,4 @@
-"""The users' tokens, each in a file that is read at each log-on: a new token takes effect at once."""
+"""Users' tokens, from files that are read at each log-on, so that a new token takes effect at once."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from loadsim.errors import ConfigError, GeneratorFailed
 from loadsim.files import read_text
 
 LARGEST_BYTES = 1 << 16
-"""The largest file. Tokens have one to four kilobytes."""
+"""The largest token file. Tokens have 1 to 4 KB."""
 
 MOST_MASKED = 2
-"""The number of a file's last tokens that are removed from texts."""
+"""The number of recent tokens per file that are removed from texts."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750 section 2.1."""
 
 _known: dict[str, list[str]] = {}
-"""The tokens of each file, the last one last."""
+"""Each file's recent tokens, the newest last."""
 
 
 def known(file: str | None) -> list[str]:
-    """Return the last tokens of a file, which no text may show."""
+    """Return a file's recent tokens, which no text may show."""
     return [] if file is None else list(_known.get(file, ()))
 
 
 def current(file: str) -> str:
-    """Return the token in a file, and remember it, so that it can be removed from texts.
+    """Return the token in a file, and remember it, to remove it from texts.
 
-    Raises `GeneratorFailed`, which shows no token.
+    Raises `GeneratorFailed`, whose text shows no token.
     """
     name = f"accounts.token_file: {file}"
     try:
@@ -51,7 +51,7 @@ def current(file: str) -> str:
 
 
 def expiry_note(token: str) -> str:
-    """Return a note for an error if a token states that it has expired; else an empty text."""
+    """Return a note for an error if the token has expired by its own claim, else ""."""
     expires_s = expiry_s(token)
     if expires_s is None or expires_s > time.time():
         return ""
@@ -61,7 +61,7 @@ def expiry_note(token: str) -> str:
 
 
 def expiry_s(token: str) -> float | None:
-    """Return the time at which a token expires, if it is a JWT with that claim (RFC 7519 section 4.1.4); else None."""
+    """Return a token's expiry (Unix time); None unless it is a JWT with that claim (RFC 7519 section 4.1.4)."""
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -76,7 +76,7 @@ def expiry_s(token: str) -> float | None:
 
 
 def _parsed(text: str, name: str) -> str:
-    """Return a token from a text: itself, or the answer of a token endpoint, JSON with it (RFC 6749 section 5.1)."""
+    """Return the token in a text: the bare token, or a token endpoint's answer in JSON (RFC 6749 section 5.1)."""
     token = text.strip()
     if token.startswith("{"):
         try:

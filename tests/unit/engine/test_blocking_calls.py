@@ -140,7 +140,7 @@ async def greeting(peer: Peer) -> None:
 @pytest.mark.parametrize(("host", "names"), [("two.test", ["two.test"]), ("localhost", ["localhost"])])
 def test_a_name_is_looked_up_once(host: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """However many connections there are; of several addresses, the one that answered is tried first from then on."""
-    monkeypatch.setattr(connect, "_FOUND", {})
+    monkeypatch.setattr(connect, "_ADDRESSES", {})
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
@@ -151,7 +151,7 @@ def test_a_name_is_looked_up_once(host: str, names: list[str], monkeypatch: pyte
                 where = type(endpoint)(host, endpoint.port)
                 (await Client().connect(where)).abort()
             assert [name for name in loop.asked if name == host] == names
-        assert connect._FOUND[host][0] == "127.0.0.1"
+        assert connect._ADDRESSES[host][0] == "127.0.0.1"
 
     with asyncio.Runner(loop_factory=NameServer) as runner:
         runner.run(run())
@@ -159,7 +159,7 @@ def test_a_name_is_looked_up_once(host: str, names: list[str], monkeypatch: pyte
 
 def test_a_name_that_is_not_found_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server that fails is a failure of this connection, and not of all that follow."""
-    monkeypatch.setattr(connect, "_FOUND", {})
+    monkeypatch.setattr(connect, "_ADDRESSES", {})
 
     async def run() -> None:
         async def connect_to(address: str) -> str:
@@ -167,7 +167,7 @@ def test_a_name_that_is_not_found_is_asked_for_again(monkeypatch: pytest.MonkeyP
 
         with pytest.raises(OSError):
             await connect.first_answering("no such name.invalid", connect_to)
-        assert connect._FOUND == {}
+        assert connect._ADDRESSES == {}
         assert await connect.first_answering("127.0.0.1", connect_to) == "127.0.0.1"
 
     asyncio.run(run())
@@ -175,7 +175,7 @@ def test_a_name_that_is_not_found_is_asked_for_again(monkeypatch: pytest.MonkeyP
 
 def test_an_address_that_took_the_connection_is_the_last_one_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused connection leads to the next address; one that broke was answered."""
-    monkeypatch.setattr(connect, "_FOUND", {"x": ["127.0.0.2", "::1", "127.0.0.1"]})
+    monkeypatch.setattr(connect, "_ADDRESSES", {"x": ["127.0.0.2", "::1", "127.0.0.1"]})
     tried: list[str] = []
 
     async def refusing(address: str) -> str:
@@ -191,7 +191,7 @@ def test_an_address_that_took_the_connection_is_the_last_one_tried(monkeypatch: 
     async def run() -> None:
         assert await connect.first_answering("x", refusing, ipv6=False) == "127.0.0.1"
         assert tried == ["127.0.0.2", "127.0.0.1"]
-        assert connect._FOUND["x"][0] == "127.0.0.1"
+        assert connect._ADDRESSES["x"][0] == "127.0.0.1"
         tried.clear()
         with pytest.raises(ConnectionResetError):
             await connect.first_answering("x", breaking)

@@ -73,7 +73,7 @@ def test_no_free_file_descriptor(
     protocol: str, loop: str, sources: tuple[str, ...], tls: str, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that we could not even begin, and a host that we could not even look up."""
-    monkeypatch.setattr(connect, "_FOUND", {})
+    monkeypatch.setattr(connect, "_ADDRESSES", {})
 
     async def live() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -228,8 +228,8 @@ def test_an_error_in_a_driver_is_ours() -> None:
 
 def reached(monkeypatch: pytest.MonkeyPatch, errors: dict[str, OSError], took: set[str]) -> OSError:
     """Return the error of a host with two addresses that fail so, some of which once took a connection."""
-    monkeypatch.setattr(connect, "_FOUND", {"x": ["127.0.0.1", "::1"]})
-    monkeypatch.setattr(connect, "_TOOK", took)
+    monkeypatch.setattr(connect, "_ADDRESSES", {"x": ["127.0.0.1", "::1"]})
+    monkeypatch.setattr(connect, "_REACHED", took)
 
     async def connect_to(address: str) -> None:
         raise errors[address]

@@ -19,8 +19,7 @@ from loadsim.protocols.sasl.authenticate import Dialogue
 from loadsim.protocols.sasl.choice import Offer, missing
 from loadsim.protocols.sasl.exchange import Exchange, decoded
 from loadsim.protocols.sasl.masking import without_password
-from loadsim.protocols.sasl.saslprep import saslprep
-from loadsim.protocols.sasl.scram import Scram
+from loadsim.protocols.sasl.scram import Scram, saslprep
 
 USER = Account(1, "user", "user@loadsim.test", "pencil")
 ENDPOINT = Endpoint("server.example.com", 143)
