@@ -7,7 +7,7 @@ from typing import Any
 from loadsim.errors import ProtocolError, TaskFailed
 from loadsim.model.message_tag import MessageTag
 from loadsim.protocols.imap.grammar import number_of, numbers_of
-from loadsim.protocols.imap.reading import evidence_of, has_evidence_section, header_of, origin_of, structure_of
+from loadsim.protocols.imap.reading import has_tag_section, header_of, origin_of, structure_of, tag_of
 from loadsim.protocols.imap.responses import Condition, Fetched, Search, Tagged
 from loadsim.protocols.imap.wire import ImapWire
 from loadsim.protocols.smtp.wire import SmtpWire
@@ -136,8 +136,8 @@ def _allowed(read: Callable[[Any], Any], value: Any) -> Any:
 def _show(fetched: Fetched) -> None:
     header = header_of(fetched, None, "sim.test")
     origin_of(fetched)
-    evidence_of(fetched)
-    has_evidence_section(fetched)
+    tag_of(fetched)
+    has_tag_section(fetched)
     if header is not None:
         assert len(header.subject) <= 10_000, "a long subject"
     if fetched.structure is not None:

@@ -1,4 +1,4 @@
-"""The driver `aioimaplib`: the mailbox of the driver `imap`, over connections of the library of that name.
+"""The driver `aioimaplib`: the mailbox of the driver `imap`, over the connections of that library.
 
 docs/reference/drivers.md states what the library does, and what loadsim does itself.
 """
@@ -18,7 +18,7 @@ from loadsim.protocols.mail_driver import MailDriver
 
 def open_driver(services: Services) -> Driver:
     """Return a new driver (entry point `aioimaplib`)."""
-    # At its lower levels the library logs each line of the conversation, including mail.
+    # At lower levels, the library logs each line of the conversation, including mail.
     library.log.setLevel(logging.WARNING)
     imap, limit_s, folders = services.endpoint("imap"), services.command_limit_s, services.folders
     return MailDriver(

@@ -1,8 +1,8 @@
-"""One connection through aioimaplib: one command at a time, limits, and an end that each caller notices.
+"""One connection through aioimaplib: one command at a time, with limits, and a loss that every caller notices.
 
-The library sends all commands and reads all responses. It gets each response whole: of many lines at once it recurses
-over each. loadsim parses the same response for its values, as the library's lines have lost parts of them. The library
-reports no lost connection to its callers, so each call also waits for that.
+The library sends all commands and reads all responses. It is fed whole responses, since it recurses once per line.
+loadsim parses the same responses itself, as the library's lines have lost parts of their values. The library does not
+report a lost connection to its callers, so each call also waits for that.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
 library.Commands.setdefault("UNSELECT", library.Cmd("UNSELECT", (library.SELECTED,), library.Exec.is_sync))
-"""The one command of the mailbox that the library's table lacks (RFC 9051 section 6.4.2)."""
+"""The mailbox's only command that is missing from the library's table (RFC 9051 section 6.4.2)."""
 
 RESPONSE_BYTES = 2048
-"""The weight of a response in addition to its bytes: one takes about 40 us, and the library keeps its lines."""
+"""A response's weight on top of its bytes: it takes about 40 us, and the library keeps its lines."""
 
 MOST_COPIED_BYTES = 256 << 20
-"""The most bytes of a response by its number of literals: at each, the library recurses and copies the rest."""
+"""The most bytes of a response times its literals: at each literal, the library recurses and copies the rest."""
 
 _LITERAL = re.compile(rb"\{(\d+)\}\r\n")
 
@@ -68,7 +68,7 @@ class _ImapProtocol(library.IMAP4ClientProtocol):
         super().send(line, cast(str, scrub))
 
     def read(self, response: bytes) -> None:
-        """Read a whole response. Raises `ProtocolError` if the library cannot, or awaits more."""
+        """Let the library read a whole response. Raises `ProtocolError` if it cannot, or expects more."""
         literals, at = 0, 0
         while mark := _LITERAL.search(response, at):
             literals, at = literals + 1, mark.end() + int(mark[1])
@@ -76,13 +76,13 @@ class _ImapProtocol(library.IMAP4ClientProtocol):
             raise ProtocolError("IMAP literals", f"{literals} in a response of {len(response)} bytes")
         try:
             super().data_received(response + library.CRLF)
-        except Exception as error:  # noqa: BLE001 - the library meets malformed data with any exception
+        except Exception as error:  # noqa: BLE001 - the library raises anything on malformed data
             # Its text may quote the command, and so the password.
             raise ProtocolError("aioimaplib gave up", type(error).__name__) from None
         if self.incomplete_line or self.current_command is not None:
             raise ProtocolError("IMAP literal", "in a response that has none")
         while not self.idle_queue.empty():
-            self.idle_queue.get_nowait()  # it keeps what is announced in IDLE
+            self.idle_queue.get_nowait()  # IDLE's announcements would pile up
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -94,9 +94,9 @@ class LibraryConnection:
     limit_s: float
     on_response: Callable[[Response], None]
     on_lost: Callable[[TaskFailed], None]
-    failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
+    failure: TaskFailed | None = field(default=None, init=False)  # why it ended
     method: str = field(default="", init=False)
-    free_literal_bytes: int = field(default=-1, init=False)  # the library waits with each literal
+    free_literal_bytes: int = field(default=-1, init=False)  # the library waits before each literal
     _protocol: _ImapProtocol = field(init=False)
     _wire: ImapWire = field(init=False)
     _guard: Guard = field(init=False)
@@ -136,7 +136,7 @@ class LibraryConnection:
             return self._greeting.result()
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Send STARTTLS, which the library lacks, and make the handshake (RFC 9051 section 6.2.1)."""
+        """Send STARTTLS, which the library lacks, and perform the handshake (RFC 9051 section 6.2.1)."""
         await self.send("STARTTLS")
         self._check()
         protocol = self._protocol
@@ -210,7 +210,7 @@ class LibraryConnection:
             self._fail(error)
 
     async def _in_turn(self, command: ImapCommand, arguments: Sequence[Argument]) -> Answer:
-        """Send a command when those before it have ended, and end IDLE before. Raises `TaskFailed`."""
+        """Send a command once earlier ones have ended, after ending IDLE. Raises `TaskFailed`."""
         async with self._turn:
             if self._idling is not None:
                 with suppress(ServerRefused):
@@ -238,7 +238,7 @@ class LibraryConnection:
                     task.cancel()
                     await asyncio.wait((task,))
                 if not task.cancelled():
-                    task.exception()  # retrieved, or asyncio complains
+                    task.exception()  # retrieved, as asyncio would complain
 
     def _answer(self, command: ImapCommand, task: asyncio.Future[Any]) -> Answer:
         """Return the answer to a command whose call has ended. Raises `TaskFailed`."""
@@ -250,7 +250,7 @@ class LibraryConnection:
         if error is not None:
             raise internal(error)
         if command.future is not None and command.future.done():
-            return command.future.result()  # of IDLE, which goes on
+            return command.future.result()  # IDLE's, which continues
         unsent = command.name == "APPEND" and self._protocol.literal_data is not None
         if tagged is None or (tagged.status == "OK" and unsent):
             raise ProtocolError("IMAP literal", "OK to a command that was not complete")
@@ -259,7 +259,7 @@ class LibraryConnection:
         return Answer(tagged, command.data.responses)
 
     async def _call(self, command: ImapCommand, arguments: Sequence[Argument]) -> None:
-        """Make the library's call for a command; its result is not used."""
+        """Call the library for a command; its result is not used."""
         protocol = self._protocol
         words = [argument.decode() for argument in arguments if isinstance(argument, bytes)]
         match command.name:
@@ -310,7 +310,7 @@ class LibraryConnection:
             check_answer(self._wire.weight - self._before if waits else 0)
 
     def _read(self, raw: bytes) -> Response | None:
-        """Let the library read a response, and return its values. The greeting is not read by the library."""
+        """Let the library read a response other than the greeting. Return the response's values."""
         if self._greeting.done():
             self._protocol.read(raw)
         return parse(raw)
@@ -335,7 +335,7 @@ class LibraryConnection:
             self.on_response(response)
 
     def _greet(self, response: Response) -> None:
-        """Take the greeting in place of the library, which would send CAPABILITY at once."""
+        """Take the greeting instead of the library, which would send CAPABILITY at once."""
         if not isinstance(response, Condition) or response.status not in ("OK", "PREAUTH", "BYE"):
             raise ProtocolError("IMAP greeting", "expected OK, PREAUTH or BYE")
         if response.status == "BYE":

@@ -1,17 +1,17 @@
 """The driver `imap`: loadsim's own IMAP client, submission as the scenario states, the calendar as a folder.
 
-    names, commands        names and arguments into bytes
-    sets, responses        values of the responses that a server can send
-    values, grammar        one whole response into its value
-    wire                   the stream into responses
+    names, commands        names and arguments as bytes
+    sets, responses        the responses that a server can send, as values
+    values, grammar        the parser of one whole response
+    wire                   whole responses from the stream
     under_way              a command with its answer
     states                 what may be sent and answered when
     known_state, state_rules
-                           what sessions know, and the rules that responses must keep
+                           what sessions know, and the rules that responses must obey
     connection             a socket, the commands under way, time limits
     authenticate           greeting, TLS, authentication, capabilities
     folder_names           the server's names of folders, and loadsim's
-    new_mail, session      the open folder and new mail in it, over lost and new connections
+    new_mail, session      the open folder and its new mail, across lost and new connections
     reading, mailbox       the port: commands and answers as values of mail
     requests, header_lists, whole_message, several_connections
                            what differs between mail programs
@@ -40,7 +40,7 @@ from loadsim.protocols.short_sessions import PerViewMailbox
 
 
 def open_driver(services: Services) -> Driver:
-    """Return a new driver: the entry point `imap` of `loadsim.protocols`."""
+    """Return a new driver (entry point `imap`)."""
     imap, limit_s = services.endpoint("imap"), services.command_limit_s
     folders, program = services.folders, services.program
     requests, checks = requests_of(program), services.state_checks

@@ -1,4 +1,4 @@
-"""The log-on of an account: connection, greeting, TLS, authentication, capabilities."""
+"""An account's log-on: connection, greeting, TLS, authentication, capabilities."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
 """Capabilities that IMAP4rev2 includes (RFC 9051, appendix E)."""
 
 LOGINDISABLED = "LOGINDISABLED"
-"""The capability (RFC 9051 section 6.2.3), and the kind of failure of a log-on for which it leaves no method."""
+"""The capability (RFC 9051 section 6.2.3), and the kind of failure if it leaves a log-on no method."""
 
 LONGEST_INITIAL_BYTES = 8000
-"""The longest initial response in the line of AUTHENTICATE, which RFC 7162 section 4 keeps below 8192 octets."""
+"""The longest initial response in AUTHENTICATE's line, which RFC 7162 section 4 keeps below 8192 octets."""
 
 
 async def log_on(connection: ImapConnection, endpoint: Endpoint, context: ssl.SSLContext | None) -> frozenset[str]:
@@ -55,7 +55,7 @@ async def log_on(connection: ImapConnection, endpoint: Endpoint, context: ssl.SS
 
 
 async def _capabilities(connection: ImapConnection, endpoint: Endpoint) -> frozenset[str]:
-    """Send CAPABILITY (RFC 9051 section 6.1.1), and set the literals that the connection may send.
+    """Send CAPABILITY (RFC 9051 section 6.1.1), and set which literals the connection may send without waiting.
 
     Capabilities that the scenario ignores are left out.
     """
@@ -90,7 +90,9 @@ async def _authenticate(
     except ServerRefused as refused:
         if not disabled or refused.kind == refusal:
             raise
-        raise ServerRefused(f"{refused.kind}, {LOGINDISABLED}", refused.line) from None  # it may mean AUTHENTICATE, too
+        raise ServerRefused(
+            f"{refused.kind}, {LOGINDISABLED}", refused.line
+        ) from None  # it may cover AUTHENTICATE, too
 
 
 async def _exchange(connection: ImapConnection, dialogue: Dialogue) -> None:

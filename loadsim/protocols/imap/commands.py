@@ -1,4 +1,4 @@
-"""Commands and their arguments into bytes (RFC 9051 sections 6 and 9)."""
+"""Commands and their arguments as bytes (RFC 9051 sections 6 and 9)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUOTABLE = re.compile(rb"[^\x00\r\n\x80-\xff]*")
 
 
 class Literal(NamedTuple):
-    """An argument that is sent by its length (RFC 9051 section 4.3)."""
+    """An argument sent after its length (RFC 9051 section 4.3)."""
 
     data: bytes
 
@@ -46,20 +46,20 @@ def mailbox(name: str) -> bytes:
 
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-"""Not `strftime`'s: its names depend on the locale."""
+"""Unlike `strftime`'s names, these do not depend on the locale."""
 
 
 def date_time(at_us: int) -> bytes:
     """Return an instant, in microseconds since 1970, as a date-time (RFC 9051 section 9) in UTC, to the second.
 
-    Two digits for the day: Courier 6.0.5 refuses the other valid form, a space and a digit.
+    The day has two digits, as Courier 6.0.5 refuses the other valid form, a space and a digit.
     """
     at = datetime.fromtimestamp(at_us // 1_000_000, UTC)
     return f'"{at.day:02}-{_MONTHS[at.month - 1]}-{at.year:04} {at:%H:%M:%S} +0000"'.encode("ascii")
 
 
 def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
-    """Yield sets of these numbers, neighbours as ranges, each short enough for one command."""
+    """Yield sets of these numbers, with neighbours as ranges, each set short enough for one command."""
     pieces: list[bytes] = []
     length = 0
     for first, last in NumberSet.of([(number, number) for number in numbers]).ranges:
@@ -74,7 +74,7 @@ def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
 
 
 def encode(tag: bytes, name: bytes, arguments: Iterable[Argument], free_literal_bytes: int) -> list[bytes]:
-    """Return a command as pieces to write; each but the last must wait for a continuation.
+    """Return a command as pieces to write; each but the first must wait for a continuation.
 
     Literals of up to `free_literal_bytes` need no wait (RFC 7888: no bound for LITERAL+, 4096 for LITERAL-).
     """

@@ -1,13 +1,13 @@
 """One IMAP connection on asyncio: it sends each command in one write, and returns each answer to its caller.
 
 Commands may be sent while others are under way. Untagged data goes to each command under way that may have asked for
-data of its kind: the protocol does not state which command it answers (RFC 9051 section 5.5). The caller picks its
-own data; other data is not kept. `states` has the states in which commands are held back.
+its kind, as the protocol does not state which command it answers (RFC 9051 section 5.5). Callers pick out their own
+data; the rest is dropped. `states` has the states in which commands are held back.
 
-Every command ends within its time limit, with an answer or a `TaskFailed`. An exception while an answer is read ends
+Every command ends within its time limit, with an answer or a `TaskFailed`. An exception while reading an answer ends
 the connection, and with it each command under way.
 
-A long answer is read in portions, with the loop's other work in between: one user's answer does not delay others.
+A long answer is read in portions, with the loop's other work in between, so that it does not delay other users.
 
 There is at most one timer per connection. Commands do not move it; when it fires, it checks for overdue commands.
 """
@@ -40,7 +40,7 @@ from loadsim.protocols.tls import handshakes_of, remember
 BEGUN = states.TRANSITIONS[states.READY]
 
 RESPONSES_A_TURN = 32
-"""The most responses of one connection that are read in one turn of the loop; they take about a millisecond."""
+"""The most responses that a connection reads in one turn of the loop, in about a millisecond."""
 
 SHORT_BYTES = 4096
 """All responses in pieces of up to this size are read in one turn."""
@@ -49,16 +49,17 @@ FULL_BYTES = 65536
 """After a piece of this size or more, the transport may have the next one ready in the same turn."""
 
 LARGEST_ANSWER_BYTES = 192 << 20
-"""The most that may arrive while one command is under way, by weight: three of the largest literals, or 50,000 headers
-with a tag. Above it the session ends: a server can send 933 MB within eight seconds."""
+"""The largest weight that may arrive while one command is under way: three of the largest literals, or 50,000 headers
+with a tag. Above it the session ends, as a server can send 933 MB within eight seconds.
+"""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Connection(asyncio.Protocol):
-    """A connection, also before it is made and after its end.
+    """A connection, even before it is made and after its end.
 
-    `on_response` gets each untagged response at once, in order; `on_lost` gets the failure of the connection. `close`
-    and `abort` do not call `on_lost`. The account's password is removed from all errors.
+    `on_response` gets each untagged response at once, in order; `on_lost` gets the connection's failure. `close` and
+    `abort` do not call `on_lost`. Errors never show the account's password.
     """
 
     account: Account
@@ -66,33 +67,33 @@ class Connection(asyncio.Protocol):
     limit_s: float
     on_response: Callable[[Response], None]
     on_lost: Callable[[TaskFailed], None]
-    check: SessionCheck | None = field(default=None, init=False)  # from the log-on on, of users who are checked
-    failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
+    check: SessionCheck | None = field(default=None, init=False)  # from log-on, for users who are checked
+    failure: TaskFailed | None = field(default=None, init=False)  # why it ended
     method: str = field(default="", init=False)  # the log-on method that was used
     free_literal_bytes: int = field(default=-1, init=False)  # literals up to this length need no waiting (RFC 7888)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _wire: ImapWire = field(init=False)
     _guard: Guard = field(init=False)
     _state: states.State = field(default=states.GREETING, init=False)
-    _spare_plus: bool = field(default=False, init=False)  # one more "+" may follow IDLE's: a busy James 3.8 sends it
+    _spare_plus: bool = field(default=False, init=False)  # a second "+" may follow IDLE's: a busy James 3.8 sends it
     _bye: ServerLost | None = field(default=None, init=False)  # the failure after the server's BYE
     _greeting: asyncio.Future[Condition | None] = field(init=False)  # None: the connection is over
-    _closed: asyncio.Future[None] = field(init=False)  # is set when the socket is closed
+    _closed: asyncio.Future[None] = field(init=False)  # set when the socket is closed
     _transport: asyncio.Transport | None = field(default=None, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _under_way: dict[str, ImapCommand] = field(default_factory=dict, init=False)
     _held_back: deque[ImapCommand] = field(default_factory=deque, init=False)
     _last_tag: int = field(default=0, init=False)
-    _counted_bytes: int = field(default=0, init=False)  # received bytes that were counted for a command
-    _arrived: deque[bytes] = field(default_factory=deque, init=False)  # pieces that the wire has not got yet
-    _rest: Iterator[Response] | None = field(default=None, init=False)  # responses that wait for the next turn
+    _counted_bytes: int = field(default=0, init=False)  # received bytes already attributed to commands
+    _arrived: deque[bytes] = field(default_factory=deque, init=False)  # pieces not fed to the wire yet
+    _rest: Iterator[Response] | None = field(default=None, init=False)  # responses left for the next turn
 
     def __post_init__(self) -> None:
         self._wire, self._guard = ImapWire(keep=keeping(self.observer.lines, self._asked)), Guard(self._fail_reading)
         self._greeting, self._closed = self._loop.create_future(), self._loop.create_future()
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
-        """Connect, with implicit TLS if the endpoint states it (RFC 8314). Return the greeting."""
+        """Connect, with implicit TLS (RFC 8314) if the endpoint has it. Return the greeting."""
         implicit = context if endpoint.tls == "implicit" else None
         with self._reported("CONNECT"):
             try:
@@ -107,10 +108,10 @@ class Connection(asyncio.Protocol):
             return greeting
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Send STARTTLS and make the handshake (RFC 9051 section 6.2.1).
+        """Send STARTTLS and perform the handshake (RFC 9051 section 6.2.1).
 
-        Data in the clear behind the server's OK is an error, since an attacker may have injected it (CVE-2011-0411).
-        Such data that arrives later is read as part of the handshake, which then fails.
+        Cleartext after the server's OK is an error, since an attacker may have injected it (CVE-2011-0411). If it
+        arrives later, it is read as part of the handshake, which then fails.
         """
         await self.send("STARTTLS", then=self._leave_socket)
         assert self._transport is not None
@@ -158,13 +159,13 @@ class Connection(asyncio.Protocol):
         return future
 
     def respond(self, line: bytes) -> None:
-        """Send the response to a challenge, unless AUTHENTICATE has ended meanwhile."""
+        """Send the response to a challenge, unless AUTHENTICATE has already ended."""
         if self._state is states.RESPONSE:
             self._state = states.RESPONSE.after("respond")
             self._write(self._newest, line + b"\r\n")
 
     def send_quietly(self, name: str) -> None:
-        """Send a command without a waiting caller; if it is refused, the connection ends."""
+        """Send a command for which no caller waits; a refusal ends the connection."""
         if self.failure is None and self._bye is None:
             self._submit(ImapCommand(name), ())
 
@@ -178,8 +179,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close with TLS's close_notify. Nothing more is read, and `on_lost` is not called.
 
-        A transport that the server has closed already is left: asyncio cannot abort a TLS transport that is closed
-        twice.
+        A transport that the server has already closed is left alone: asyncio cannot abort a TLS transport closed twice.
         """
         self._state = states.OVER
         if self._transport is not None and not self._transport.is_closing():
@@ -206,7 +206,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _newest(self) -> ImapCommand:
-        """The last command that was sent: the one that the state is about."""
+        """The last command sent, to which the state refers."""
         return next(reversed(self._under_way.values()))
 
     def _submit(self, command: ImapCommand, arguments: Sequence[Argument]) -> None:
@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
             self._send_held_back()
 
     def _send_held_back(self) -> None:
-        """Send commands as far as the state allows; end IDLE for them."""
+        """Send held-back commands as far as the state allows; end IDLE for them."""
         while self._held_back:
             future = self._held_back[0].future
             if future is not None and future.cancelled():
@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
         self._state = BEGUN.get("literal" if command.pieces else command.name, states.READY)
 
     def _start(self, command: ImapCommand, data: bytes) -> None:
-        """Write the first bytes of a command, whose time begins."""
+        """Write a command's first bytes, and start its time."""
         assert self._transport is not None
         command.since_ns, command.sent_bytes = self.observer.now(), len(data)
         command.deadline_s = self._loop.time() + self.limit_s
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self.failure is not None:  # aborted before it was made
+        if self.failure is not None:  # aborted while connecting
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -304,7 +304,7 @@ class Connection(asyncio.Protocol):
             self._check_weight()
 
     def _responses(self) -> Iterator[Response]:
-        """Yield the responses in `_arrived`, also those that arrive meanwhile."""
+        """Yield the responses in `_arrived`, including those that arrive meanwhile."""
         while self._arrived:
             yield from self._wire.feed(self._arrived.popleft())
 
@@ -385,7 +385,7 @@ class Connection(asyncio.Protocol):
             self._greeting.set_result(cast(Condition, response))
 
     def _take_bye(self, response: Condition) -> None:
-        """End the session, unless answers are due: a server may send BYE and not close."""
+        """End the session unless answers are due, as a server may send BYE without closing."""
         self._bye = ServerLost("BYE", without_password(response.text, self.account))
         if not self._unanswered():
             self._fail(self._bye)
@@ -449,7 +449,7 @@ class Connection(asyncio.Protocol):
             self._send_held_back()
 
     def _leave_socket(self, _: Answer) -> None:
-        """Stop reading, for the handshake. Raises `ProtocolError` for data behind the OK to STARTTLS."""
+        """Stop reading before the handshake. Raises `ProtocolError` for data after STARTTLS's OK."""
         if self._wire.held_bytes or self._arrived:
             raise injected()
         assert self._transport is not None
@@ -504,5 +504,5 @@ def refusal(command: str, tagged: Tagged, account: Account) -> ServerRefused:
 
 
 def injected() -> ProtocolError:
-    """Return the failure for data that follows the OK to STARTTLS in the clear (CVE-2011-0411)."""
+    """Return the failure for cleartext after STARTTLS's OK (CVE-2011-0411)."""
     return ProtocolError(states.HANDSHAKE.kind, states.HANDSHAKE.line)

@@ -1,4 +1,4 @@
-"""The port of a connection: what a session, a mailbox and a log-on need of one."""
+"""The port of a connection, through which sessions, mailboxes and log-ons use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadsim.protocols.imap.under_way import Answer
 
 
 class ImapConnection(Protocol):
-    """A connection, also before it is made and after its end. `connection.Connection` documents each method."""
+    """A connection, even before it is made and after its end. `connection.Connection` documents each method."""
 
     account: Account
     failure: TaskFailed | None
@@ -44,4 +44,4 @@ class ImapConnection(Protocol):
 MakeConnection = Callable[
     [Account, Observer, float, Callable[[Response], None], Callable[[TaskFailed], None]], ImapConnection
 ]
-"""Makes a connection from account, observer, time limit (s), and the functions that get responses and its failure."""
+"""Makes a connection from account, observer, time limit (s), and the callbacks for responses and for its failure."""

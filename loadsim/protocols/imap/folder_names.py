@@ -1,10 +1,10 @@
-"""The names of folders: loadsim's, and the server's (RFC 2342, RFC 6154, RFC 9051 section 6.3.10).
+"""Folder names: loadsim's and the server's (RFC 2342, RFC 6154, RFC 9051 section 6.3.10).
 
     name on the server   "INBOX.Sent.2026"   begins with the prefix of the personal namespace, has its separator
     path                 "Sent/2026"         below the prefix, with "/" between the levels; INBOX is "INBOX"
     folder               "Sent Items"        the name in users, profiles and start states
 
-Both steps are one to one: each listed folder is addressed by the server's own name.
+Both mappings are one to one, so that each listed folder is addressed by the server's own name.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from loadsim.protocols.imap.responses import ListEntry, Namespace, Namespaces, R
 from loadsim.scenario.workload import may_be_made
 
 SEPARATOR = "/"
-"""The separator of levels in paths and folders. In a level it is "%2F", and "%" is "%25"."""
+"""Separates the levels of paths and folders. Within a level, it is written "%2F", and "%" as "%25"."""
 
 ASIDE = "%="
-"""Begins a path or folder whose plain name is taken: INBOX below a prefix; "Sent Items" if sent mail is in "Sent"."""
+"""Precedes a path or folder whose plain name is taken: INBOX below a prefix; "Sent Items" if sent mail is in "Sent"."""
 
 _SPECIAL_USES = ((SENT_ITEMS, "\\sent"), (DELETED_ITEMS, "\\trash"))
 """The special uses (RFC 6154 section 2) that loadsim's folders have. Users write no drafts."""
 
 _VIEWS = frozenset({"\\all", "\\flagged", "\\important"})
-"""The special uses of folders that show messages of others (RFC 6154 section 2, RFC 8457 section 3)."""
+"""The special uses of folders that show other folders' messages (RFC 6154 section 2, RFC 8457 section 3)."""
 
 Ask = Callable[..., Awaitable[Sequence[Response]]]
 """Sends a command with its arguments, and returns the untagged data of its answer. Raises `TaskFailed`."""
@@ -37,11 +37,11 @@ Ask = Callable[..., Awaitable[Sequence[Response]]]
 
 @dataclass(frozen=True, slots=True)
 class FolderNames:
-    """The names of one account's folders.
+    """One account's folder names.
 
-    All names on the server but INBOX begin with `prefix`; `separator` is None without a hierarchy. `others` are the
-    prefixes of other users' and of shared folders, `views` the names of folders that show messages of others. `own` has
-    the folders of which the paths differ, with their paths.
+    All names on the server except INBOX begin with `prefix`; `separator` is None without a hierarchy. `others` are the
+    prefixes of other users' and of shared folders; `views` are folders that show other folders' messages. `own` has the
+    folders whose paths differ from their names, with the paths.
     """
 
     prefix: str = ""
@@ -51,7 +51,7 @@ class FolderNames:
     views: frozenset[str] = frozenset()
 
     def on_server(self, folder: str) -> str:
-        """Return the server's name. Raises `ServerRefused` for a folder within another without a hierarchy."""
+        """Return the server's name. Raises `ServerRefused` for a folder within another if there is no hierarchy."""
         return _name_on_server(self, folder)
 
     def folder(self, name: str) -> str | None:
@@ -74,7 +74,7 @@ class FolderNames:
 
 
 PLAIN = FolderNames()
-"""The names before the server has been asked."""
+"""The names assumed before the server is asked."""
 
 
 @lru_cache(maxsize=4096)
@@ -100,7 +100,7 @@ def _folder_named(names: FolderNames, name: str) -> str | None:
     below = name.removeprefix(names.prefix)
     if name in names.views or not below or not name.startswith(names.prefix):
         return None
-    # Of two namespaces, the one with the longer prefix has the folder.
+    # Of two matching namespaces, the one with the longer prefix has the folder.
     if any(len(prefix) > len(names.prefix) and name.startswith(prefix) for prefix in names.others):
         return None
     levels = [below] if names.separator is None else below.split(names.separator)
@@ -109,9 +109,9 @@ def _folder_named(names: FolderNames, name: str) -> str | None:
 
 
 async def read_names(ask: Ask, offered: Container[str], settings: FolderSettings) -> FolderNames:
-    """Ask the server for the namespaces (RFC 2342) and the special uses (RFC 6154) of an account's folders.
+    """Ask the server for an account's namespaces (RFC 2342) and its folders' special uses (RFC 6154).
 
-    `offered` are its capabilities. A server that offers neither, or refuses, leaves the names to the settings.
+    `offered` are the server's capabilities. If it offers neither, or refuses, the settings decide.
     """
     namespaces: Namespaces | None = None
     entries: list[ListEntry] = []
@@ -129,21 +129,21 @@ async def read_names(ask: Ask, offered: Container[str], settings: FolderSettings
 
 
 def views_in(entries: Iterable[ListEntry]) -> frozenset[str]:
-    """Return the listed names on the server of folders that show messages of others."""
+    """Return the server's names of the listed folders that show other folders' messages."""
     return frozenset(entry.name for entry in entries if entry.attributes & _VIEWS)
 
 
 def uses_in(entries: Iterable[ListEntry]) -> list[tuple[str, str]]:
-    """Return the listed names on the server that have special uses, with these."""
+    """Return the server's names of the listed folders with special uses, each with its use."""
     return [(entry.name, use) for entry in entries for _, use in _SPECIAL_USES if use in entry.attributes]
 
 
 @lru_cache(maxsize=64)
 def names_of(settings: FolderSettings, namespaces: Namespaces | None, uses: Iterable[tuple[str, str]]) -> FolderNames:
-    """Return the names by the settings and, where these leave it open, by what the server states.
+    """Return the names according to the settings and, where these leave it open, to the server.
 
-    `namespaces` is None without NAMESPACE; `uses` are names on the server and their special uses, in lower case. The
-    result is shared by accounts with equal names.
+    `namespaces` is None without NAMESPACE; `uses` are names on the server and their special uses, in lower case.
+    Accounts with equal names share the result.
     """
     personal = namespaces.personal[0] if namespaces is not None and namespaces.personal else Namespace("", SEPARATOR)
     prefix = personal.prefix if settings.prefix is None else settings.prefix
@@ -154,7 +154,7 @@ def names_of(settings: FolderSettings, namespaces: Namespaces | None, uses: Iter
 
 
 def with_uses(names: FolderNames, settings: FolderSettings, uses: Iterable[tuple[str, str]]) -> FolderNames:
-    """Return names with the paths of special uses, for folders that have none by the settings or by an earlier use."""
+    """Return names with the paths of special-use folders, where neither the settings nor an earlier use give one."""
     plain, own = replace(names, own=()), dict(names.own)
     for folder, use in _SPECIAL_USES:
         named = next((plain.folder(name) for name, stated in uses if stated == use), None)

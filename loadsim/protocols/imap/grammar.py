@@ -1,8 +1,8 @@
-"""One whole server response, literals included, into a typed value (RFC 9051 sections 7 and 9).
+"""The parser of one whole server response, literals included, into a typed value (RFC 9051 sections 7 and 9).
 
-Tokens are found by compiled expressions with possessive repetitions, so that each byte is read once; a literal is
-skipped by its length. Malformed input raises `ProtocolError` only. Its text has the place and what was expected, but
-never the input, which may be mail.
+Tokens are found by compiled expressions with possessive quantifiers, so that each byte is read once; a literal is
+skipped by its length. Malformed input raises only `ProtocolError`. Its text states the position and what was expected,
+but never the input, which may be mail.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ LARGEST_NUMBER = 2**32 - 1
 """The largest message number, UID and UIDVALIDITY (RFC 9051 section 9, nz-number)."""
 
 MOST_MESSAGES = 10_000_000
-"""The most messages in a folder, above those of any simulated user. A higher EXISTS is a protocol error."""
+"""The most messages in a folder, more than any simulated user has. A higher EXISTS is a protocol error."""
 
 MOST_RANGES = 100_000
 """The most ranges in one set; loadsim's commands name a few hundred (`commands.LONGEST_SET_BYTES`)."""
 
 MOST_TOKENS = 100_000
-"""The most tokens in one value, which take less than 0.1 s. A message to 10,000 people has 70,000."""
+"""The most tokens in one value, parsed in less than 0.1 s. A message to 10,000 people has 70,000."""
 
 MOST_SECTIONS = 1000
 """The most sections of one message in one answer; loadsim asks for one."""
@@ -56,7 +56,7 @@ LONGEST_WORDS_BYTES = 16384
 """The longest CAPABILITY, LIST, STATUS and FLAGS. Dovecot's longest mailbox name has 4096 bytes."""
 
 LONGEST_KNOWN_BYTES = 200
-"""The longest LIST answer in the cache of some hundred answers, which users with equal folders share."""
+"""The longest LIST answer that is cached. Users with equal folders share a few hundred answers."""
 
 _QUOTED = rb'"([^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+)"'
 _LITERAL = rb"~?\{(\d{1,15})\+?\}\r\n"
@@ -94,7 +94,7 @@ def parse(raw: bytes) -> Response | None:
         return Continuation(decoded(raw[2:]))
     match = _TAGGED.match(raw)
     if match is None:
-        if raw[:4] in (b"220 ", b"220-"):  # RFC 5321 section 4.2.3; loadsim's tags are others
+        if raw[:4] in (b"220 ", b"220-"):  # RFC 5321 section 4.2.3; no tag of loadsim's
             raise ProtocolError("IMAP syntax", SMTP_GREETING)
         raise malformed("a response", "a tag and OK, NO or BAD", 0)
     tag, status, code, arguments, text = match.groups(b"")
@@ -172,12 +172,12 @@ def _check_words(raw: bytes, where: str) -> None:
 
 @lru_cache(maxsize=8)
 def _names(raw: bytes) -> frozenset[str]:
-    """Return a set of capabilities, which the sessions with one server share."""
+    """Return a set of capabilities, shared by all sessions with a server."""
     return frozenset(decoded(raw).upper().split())
 
 
 def _list(raw: bytes, at: int) -> ListEntry:
-    """Parse a LIST answer, cached unless it is unusually long: thousands of users have folders of equal names."""
+    """Parse a LIST answer, cached unless it is unusually long: thousands of users have the same folder names."""
     return _known_entry(raw, at) if len(raw) <= LONGEST_KNOWN_BYTES else _entry(raw, at)
 
 
@@ -238,7 +238,7 @@ def _quota(raw: bytes, at: int) -> QuotaLimits:
     _check_words(raw, "QUOTA")
     _, at = _value(raw, at)
     listed: Value = None
-    if raw[at:].strip():  # Courier 5.0 leaves the list out if there is no limit
+    if raw[at:].strip():  # Courier 5.0 omits the list if there is no limit
         listed, at = _value(raw, at)
     if listed is not None and (not isinstance(listed, list) or len(listed) % 3):
         raise malformed("QUOTA", "triples of resource, usage and limit", at)
@@ -257,7 +257,7 @@ def _quota(raw: bytes, at: int) -> QuotaLimits:
 
 
 def _search(raw: bytes, at: int) -> Search:
-    # RFC 7162 lets "(MODSEQ n)" follow, which is no result.
+    # RFC 7162 lets "(MODSEQ n)" follow, which is not a result.
     words = raw[at:].partition(b"(")[0].split()
     if not all(word.isdigit() and len(word) <= 10 for word in words):
         raise malformed("SEARCH", "numbers", at)
@@ -285,10 +285,10 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     at += 1
     while (match := _ITEM.match(raw, at)) is not None:
         at = match.end()
-        name, of = match.groups()
+        name, section = match.groups()
         name = name.upper()
-        if of is not None:
-            sections[decoded(of).upper()], at = _string(raw, at)
+        if section is not None:
+            sections[decoded(section).upper()], at = _string(raw, at)
             if len(sections) > MOST_SECTIONS:
                 raise malformed("FETCH", f"at most {MOST_SECTIONS} sections", at)
         elif name == b"UID":
@@ -363,7 +363,7 @@ def _literal(raw: bytes, match: re.Match[bytes]) -> tuple[bytes, int]:
 def _value(raw: bytes, at: int) -> tuple[Value, int]:
     """Parse one value, with the lists in its parentheses. Atoms are bytes; NIL is None.
 
-    It does not recurse, since the server chooses the depth.
+    Not recursive, since the server chooses the depth.
     """
     inner: list[Value] | None = None
     outer: list[list[Value]] = []
@@ -404,22 +404,22 @@ def _value(raw: bytes, at: int) -> tuple[Value, int]:
 
 
 def _plain_envelope(match: re.Match[bytes]) -> Envelope:
-    """Parse an envelope without escapes and literals, several times as fast as `envelope_of`; nearly all are such.
+    """Parse an envelope without escapes and literals, as nearly all are, several times faster than `envelope_of`.
 
-    From, Sender and Reply-To are mostly equal, and are then parsed once.
+    From, Sender and Reply-To are usually equal, and then parsed once.
     """
-    read: dict[bytes, tuple[Address, ...]] = {b"NIL": ()}
+    parsed: dict[bytes, tuple[Address, ...]] = {b"NIL": ()}
     lists: list[tuple[Address, ...]] = []
     for raw in match.group(3, 4, 5, 6, 7, 8):
-        if raw not in read:
-            read[raw] = tuple([Address(*[field or None for field in fields]) for fields in _ADDRESS.findall(raw)])
-        lists.append(read[raw])
+        if raw not in parsed:
+            parsed[raw] = tuple([Address(*[field or None for field in fields]) for fields in _ADDRESS.findall(raw)])
+        lists.append(parsed[raw])
     return Envelope._make((match[1], match[2], *lists, match[9], match[10]))
 
 
 _CONDITIONS = frozenset({b"OK", b"NO", b"BAD", b"BYE", b"PREAUTH"})
 _UNUSED = frozenset({b"FLAGS", b"ENABLED", b"ID", b"VANISHED", b"QUOTAROOT"})
-"""Responses of commands and extensions of which loadsim uses other responses."""
+"""Responses that loadsim does not use, of commands and extensions that it does use."""
 
 _DATA: Mapping[bytes, Callable[[bytes, int], Response]] = {
     b"CAPABILITY": lambda raw, at: Capability(capabilities_of(raw[at:])),

@@ -1,4 +1,4 @@
-"""The lists of headers that a mail program fetches, with or without a cache of headers by folder."""
+"""Lists of headers as mail programs fetch them, with or without a cache of headers by folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loadsim.protocols.imap.session import ImapSession
 
 
 class Ref(NamedTuple):
-    """A message: its UID means something only together with its folder's UIDVALIDITY (RFC 9051 section 2.3.1.1)."""
+    """A message. Its UID is meaningful only with its folder's UIDVALIDITY (RFC 9051 section 2.3.1.1)."""
 
     folder: str
     validity: int
@@ -27,7 +27,7 @@ class Ref(NamedTuple):
 
 @dataclass(slots=True)
 class HeaderCache:
-    """Headers by folder and UID; UIDs mean something only together with the folder's UIDVALIDITY."""
+    """Headers by folder and UID, valid until the folder's UIDVALIDITY changes."""
 
     _folders: dict[str, tuple[int, dict[int, Header]]] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class HeaderCache:
         return headers
 
     def compared(self, folder: str, validity: int, flags: Mapping[int, frozenset[Flag]]) -> dict[int, Header]:
-        """Take the flags of all messages of a folder: forget those that are gone. Return the headers by UID."""
+        """Update a folder's headers from the flags of all messages; drop those gone. Return them by UID."""
         headers = self.of(folder, validity)
         for uid, header in list(headers.items()):
             if uid not in flags:
@@ -52,14 +52,14 @@ class HeaderCache:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderLists:
-    """Fetches lists of headers of the open folder, which is not empty."""
+    """Fetches lists of headers from the open folder, which is not empty."""
 
     session: ImapSession
     requests: Requests
     cache: HeaderCache | None
 
     async def newest(self, connection: ImapConnection, folder: str, newest: int | None) -> Sequence[Header]:
-        """FETCH of the last sequence numbers (RFC 9051 section 6.4.5), or of flags and of what the cache lacks."""
+        """FETCH of the last sequence numbers (RFC 9051 section 6.4.5), or of flags and what the cache lacks."""
         if self.cache is not None:
             return await self._compared(connection, folder, newest)
         first = max(1, self.session.count - newest + 1) if newest is not None else 1
@@ -73,14 +73,14 @@ class HeaderLists:
         return headers if newest is None else headers[-newest:]
 
     async def arrived(self, connection: ImapConnection, reopen: bool) -> Sequence[Header]:
-        """UID FETCH in the Inbox from the first UID not seen yet, or not there at first (RFC 9051 section 6.4.9)."""
+        """UID FETCH in the Inbox of messages not listed yet or, with `reopen`, not there at first (RFC 9051 6.4.9)."""
         arrivals = self.session.arrivals
         first = arrivals.first_uid if reopen else arrivals.next_uid
         if self.cache is not None:
             by_uid = await self._new(connection, first)
         else:
             by_uid = await self._headers(connection, INBOX, "UID FETCH", b"%d:*" % first)
-        # "n:*" is "*:n" when n lies beyond the end, and so always names the last message.
+        # "n:*" means "*:n" if n lies beyond the end, so it always includes the last message.
         for uid in [uid for uid in by_uid if uid < first]:
             del by_uid[uid]
         if by_uid:
@@ -90,7 +90,7 @@ class HeaderLists:
     async def _headers(
         self, connection: ImapConnection, folder: str, command: str, numbers: bytes
     ) -> dict[int, Header]:
-        """Fetch headers. Return them by their UIDs, in ascending order."""
+        """Fetch headers. Return them by UID, in ascending order."""
         answer = await connection.send(command, numbers, self.requests.listing(self.session.offered))
         validity, domain, read = self.session.validity[folder], self.session.account.domain, self.requests.read
         headers: dict[int, Header] = {}
@@ -106,7 +106,7 @@ class HeaderLists:
         return headers if ascending else dict(sorted(headers.items()))
 
     async def _compared(self, connection: ImapConnection, folder: str, newest: int | None) -> Sequence[Header]:
-        """Compare the cache with the open folder, and fetch the headers that it lacks of the `newest` messages."""
+        """Update the cache from the open folder, and fetch the missing headers of the `newest` messages."""
         assert self.cache is not None
         flags = await self._flags(connection, b"1:*")
         if not flags and self.session.count:
@@ -149,9 +149,9 @@ class HeaderLists:
 
 
 async def portions(data: list[Response]) -> AsyncIterator[list[Response]]:
-    """Yield an answer's responses in their order, in portions, with a turn of the loop for other work in between.
+    """Yield an answer's responses in order, in portions, with a turn of the loop for other work in between.
 
-    It empties the list: to free a hundred thousand responses at once would take long, too.
+    The list is emptied on the way, as freeing a hundred thousand responses at once would take long, too.
     """
     data.reverse()
     while data:

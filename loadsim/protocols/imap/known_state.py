@@ -1,11 +1,11 @@
-"""The knowledge of a user's sessions about their mailboxes, from the commands sent and the responses received. No I/O.
+"""A user's mailboxes as their sessions know them, from commands sent and responses received. No I/O.
 
-The problem: a server contradicts itself only if a response denies what an earlier one made certain. That is seldom
-plain. Responses of several commands mix, numbers of messages shift with each EXPUNGE, and two sessions of one user may
-see the same mailbox at different ages: an open mailbox may be shown as it was (RFC 9051 section 5.2). A check that
-took any difference for a fault would accuse every good server.
+The problem: a server contradicts itself only if a response denies what an earlier one made certain. That is rarely
+obvious. Responses to several commands mix, message numbers shift with each EXPUNGE, and two of a user's sessions may
+see the same mailbox at different ages: a server may show an open mailbox as it was (RFC 9051 section 5.2). A check that
+took every difference for a fault would accuse every good server.
 
-So each fact has an age. `tick` counts the commands of all sessions of the user, at their sending and at their end:
+So each fact has an age. `tick` counts the commands of all the user's sessions, when sent and when ended:
 
     session A                                   session B                       tick
     a1 SELECT INBOX                                                             1
@@ -16,18 +16,17 @@ So each fact has an age. `tick` counts the commands of all sessions of the user,
     a2 OK                                       7 is seen: (6, since 1)         6
                                                 b2 UID FETCH 7 (FLAGS)          7
 
-B may still answer `FLAGS ()` to b2: it opened the mailbox at 3, before 6. Had A asked itself, at a tick above 6, the
-flag would have to show. After another SELECT by B, it would have to show to B, too. `OpenMailbox.knew` is this rule,
-and `state_rules` asks it before it names a contradiction.
+The server may still answer `FLAGS ()` to b2, as B opened the mailbox at 3, before 6. If A asked after tick 6, the
+answer would have to show the flag; so would one to B after another SELECT. `OpenMailbox.knew` is this rule, and
+`state_rules` applies it before it reports a contradiction.
 
-Three classes hold what is known. `KnownMailbox` is the mailbox as all sessions know it, by UID: what never changes of
-a message, the flags that were stored, and what was asked to go. `OpenMailbox` is the view of one session: which number
-has which UID. `Sent` is a command under way, with what was true when it was sent, as its answer may be about that.
-`KnownSession` takes each line: `send` for commands, `take` for responses, `end` for tagged ones; the rules are applied
-to an event before `take`.
+Three classes hold what is known. `KnownMailbox` is a mailbox as known to all sessions, by UID: each message's fixed
+facts, the flags stored, and the removals asked for. `OpenMailbox` is one session's view: which number has which UID.
+`Sent` is a command under way, with the state when it was sent, to which its answer may refer. `KnownSession` takes each
+line: `send` for commands, `take` for responses, `end` for tagged ones; the rules are applied to an event before `take`.
 
-What is doubtful is forgotten, not guessed: fewer EXISTS than before, commands that overlap a SELECT, mailboxes of
-more than `MOST_MESSAGES`. A fault may be missed there; none is invented.
+In doubt, knowledge is dropped, not guessed: if EXISTS falls, if commands overlap a SELECT, if a mailbox has more than
+`MOST_MESSAGES`. A fault may be missed there; none is invented.
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetche
 from loadsim.protocols.imap.sets import NumberSet
 
 MOST_MESSAGES = 10_000
-"""The most messages of a mailbox that is checked, and of those that are known of one."""
+"""The most messages in a mailbox that is checked, and the most remembered of one."""
 
 MOST_APPENDED = 16
-"""The most messages of an APPEND."""
+"""The most messages in one APPEND."""
 
 NOTHING = NumberSet(())
 
 ALL_FLAGS = r"\Seen \Answered \Flagged \Deleted \Draft"
-"""The flags that a mailbox keeps without PERMANENTFLAGS (RFC 9051 section 7.1)."""
+"""The flags that a mailbox keeps if the server sends no PERMANENTFLAGS (RFC 9051 section 7.1)."""
 
 _COMMAND = re.compile(
     rb"(\S+) (UID )?(\S+)(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: (\"(?:[^\"\\]|\\.)*\"|[^ \r]+))?(?: ([^\r{]*))?"
@@ -62,7 +61,7 @@ _COMMAND = re.compile(
 """A command with its tag, its first two arguments, and the rest of its first line."""
 
 Learnt = tuple[int, int]
-"""The tick of an OK, and `OpenMailbox.since` of the session that it was for."""
+"""The tick of an OK, and `OpenMailbox.since` of the session that received it."""
 
 _ITEMS = ((b"FLAGS", "flags"), (b"SIZE", "size_bytes"), (b"ENVELOPE", "envelope"), (b"STRUCTURE", "structure"))
 _REMOVES = frozenset({"UID MOVE", "UID EXPUNGE"})
@@ -71,9 +70,9 @@ _OF_MESSAGES = _REMOVES | {"FETCH", "UID FETCH", "UID STORE", "UID COPY"}
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A command under way. `numbers` are those of its messages, `target` is its mailbox, if it names one.
+    """A command under way. `numbers` are its messages', `target` is the mailbox that it names, if any.
 
-    `next_uid` is the lowest UID that new messages of this mailbox could get when it was sent.
+    `next_uid` is the lowest UID that a new message there could get when the command was sent.
     """
 
     name: str
@@ -86,19 +85,19 @@ class Sent:
     wants: tuple[str, ...] = ()
     view: OpenMailbox | None = None  # the open mailbox
     messages: int = 0  # in it
-    last_uid: int = 0  # of them, as far as is known
+    last_uid: int = 0  # the highest known UID in it
     next_uid: int = 0
     expunged: int = 0  # messages, since then
-    highest: int = 0  # number of a message in its answer
-    got: dict[int, Fetched] = field(default_factory=dict)  # by UID, or by number below 0
-    alone: bool = True  # no other command was under way while it was
-    codes: dict[str, str] = field(default_factory=dict)  # of its untagged OKs, with the tagged one's
+    highest: int = 0  # the highest message number in its answer
+    got: dict[int, Fetched] = field(default_factory=dict)  # by UID, or by negated number
+    alone: bool = True  # no other command overlapped it
+    codes: dict[str, str] = field(default_factory=dict)  # of its untagged and tagged OKs
     exists: int | None = None  # of SELECT
 
 
 @dataclass(slots=True, eq=False)
 class KnownMessage:
-    """A message of a mailbox: what never changes of it, and the flags that were stored."""
+    """A message's fixed facts, and the flags stored."""
 
     fixed: dict[str, Hashable] = field(default_factory=dict)
     flags: dict[str, Learnt] = field(default_factory=dict)
@@ -106,7 +105,7 @@ class KnownMessage:
 
 @dataclass(slots=True, eq=False)
 class KnownMailbox:
-    """A mailbox, as all sessions of the user know it. UIDs that a session has asked to remove may go at any time."""
+    """A mailbox as known to all of the user's sessions. UIDs that a session has asked to remove may go at any time."""
 
     name: str
     validity: int = 0
@@ -135,8 +134,8 @@ class OpenMailbox:
     gone: set[int] = field(default_factory=set)
     highest: tuple[int, int] = (0, 0)  # number and UID of the last message whose UID is known
     expunged: int = 0
-    idle_s: float = 0.0  # the length of the IDLE that has ended last
-    broken: str = ""  # the first rule about numbers that was broken
+    idle_s: float = 0.0  # the length of the last IDLE
+    broken: str = ""  # the first broken rule about numbers
 
     def among(self, numbers: NumberSet) -> list[int]:
         """Return the known UIDs among these."""
@@ -145,14 +144,14 @@ class OpenMailbox:
         return [uid for uid in self.known for first, last in numbers.ranges if first <= uid <= last]
 
     def knew(self, learnt: Learnt, asked: int) -> bool:
-        """Return if a fact must show in the answer to a command that was sent at the tick `asked`."""
+        """Return whether a fact must show in the answer to a command sent at the tick `asked`."""
         tick, since = learnt
         return tick < (asked if since == self.since else self.since)
 
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """Everything that the sessions of a user know. `silent` IDLEs had mail that was found by the next command."""
+    """Everything that a user's sessions know. `silent` counts IDLEs without the mail that the next command found."""
 
     checks: StateChecks
     user: int
@@ -162,7 +161,7 @@ class Known:
     silent: int = 0
 
     def mailbox(self, argument: bytes, again: bool = False) -> KnownMailbox:
-        """Return the mailbox of this name, as in a command; a new one if it has begun `again` (UIDVALIDITY)."""
+        """Return the mailbox by its name in a command; with `again`, a new one, as UIDVALIDITY has changed."""
         key = b"INBOX" if argument.upper() == b"INBOX" else argument
         if again or key not in self.mailboxes:
             self.mailboxes[key] = KnownMailbox(printable(decode_name(key.decode("ascii", "replace").strip('"'))))
@@ -171,7 +170,7 @@ class Known:
 
 @dataclass(slots=True, eq=False)
 class KnownSession:
-    """One session. Rules are applied to an event before `take` does."""
+    """One session. Rules are applied to an event before `take`."""
 
     known: Known
     view: OpenMailbox | None = None
@@ -182,9 +181,7 @@ class KnownSession:
     # --- commands ---
 
     def send(self, line: bytes, at_s: float) -> None:
-        """Take a command. Its first line is read, up to a literal. By DONE, the client ends IDLE: it does not announce
-        what comes from here on.
-        """
+        """Take a command's first line, up to a literal. After DONE, IDLE no longer announces what comes."""
         match = _COMMAND.match(line)
         if match is None:
             self.before = len(self.view.uids) if self.view is not None else None
@@ -212,7 +209,7 @@ class KnownSession:
         """Take a command about messages of the open mailbox."""
         try:
             sent.numbers = numbers_of(numbers.decode().replace("*", str(LARGEST_NUMBER)))
-        except ProtocolError:  # behind the largest UID, which a server may give
+        except ProtocolError:  # beyond the largest UID, which a server may assign
             return
         sent.messages, sent.last_uid, sent.rest = len(view.uids), view.highest[1], rest.upper()
         if sent.name in ("FETCH", "UID FETCH"):
@@ -272,7 +269,7 @@ class KnownSession:
             self.before -= 1
         if uid:
             view.gone.add(uid)
-            if uid in view.mailbox.asked:  # else the rule `expunge-not-asked` is broken: other sessions learn nothing
+            if uid in view.mailbox.asked:  # else it breaks `expunge-not-asked`, and other sessions learn nothing
                 view.mailbox.gone.setdefault(uid, self.known.tick)
             view.known.discard(uid)
         last, highest = view.highest
@@ -284,7 +281,7 @@ class KnownSession:
 
     def _fetched(self, view: OpenMailbox, fetched: Fetched) -> None:
         number = fetched.number
-        is_beyond = number > len(view.uids)  # James 3.8 and GreenMail 2.1 send EXISTS behind the data
+        is_beyond = number > len(view.uids)  # James 3.8 and GreenMail 2.1 send EXISTS after the data
         uid = fetched.uid or (0 if is_beyond else view.uids[number - 1])
         for sent in self.under_way.values():
             sent.highest = max(sent.highest, number)
@@ -304,7 +301,7 @@ class KnownSession:
         mailbox.message(uid).fixed.update(fixed(fetched))
 
     def succeeded(self, tagged: Tagged) -> Sent | None:
-        """Return the command that ends, with its code; None if it is refused."""
+        """Return the command that ends, with its response code; None if it is refused."""
         sent = self.under_way.get(tagged.tag) if tagged.status == "OK" else None
         if sent is not None and tagged.code is not None:
             sent.codes[tagged.code.name] = tagged.code.arguments
@@ -334,7 +331,7 @@ class KnownSession:
         self.before = None
 
     def _selected(self, sent: Sent) -> None:
-        """Open a mailbox. With other commands under way meanwhile, it is unknown which data is whose."""
+        """Open a mailbox, unless other commands overlapped: then it is unclear which data is whose."""
         validity, uid_next = (number(sent.codes.get(code, "")) for code in ("UIDVALIDITY", "UIDNEXT"))
         mailbox = self.known.mailbox(sent.target)
         if validity != mailbox.validity:
@@ -352,7 +349,7 @@ class KnownSession:
             view.mailbox.message(uid).flags.update(dict.fromkeys(kept, (self.known.tick, view.since)))
 
     def _copied(self, sent: Sent) -> None:
-        """Take COPYUID or APPENDUID: messages that are in a mailbox from now on, or no longer."""
+        """Take COPYUID or APPENDUID: messages that a mailbox has gained or lost."""
         for validity, new, old in copied(sent):
             mailbox = self.known.mailbox(sent.target)
             mailbox.validity = mailbox.validity or validity
@@ -362,9 +359,9 @@ class KnownSession:
                 sent.view.mailbox.moved.update(dict.fromkeys(old, (self.known.tick, sent.view.since)))
 
     def found_silently(self, ended: Sent) -> bool:
-        """Return if a command found mail right behind a long IDLE without any.
+        """Return whether a command found mail right after a long IDLE that announced none.
 
-        APPEND may find one message without fault: a user saves what they have just sent to a list that they are on.
+        APPEND may find one message without fault, as users save mail just sent to a list that they are on.
         """
         view = self.view
         if self.before is None or view is None or view is not ended.view or ended.name == "IDLE":
@@ -374,9 +371,9 @@ class KnownSession:
 
 
 def copied(sent: Sent) -> Iterator[tuple[int, NumberSet, NumberSet]]:
-    """Yield UIDVALIDITY, new UIDs and old ones of COPYUID or APPENDUID (RFC 4315 section 3).
+    """Yield UIDVALIDITY, new UIDs and old UIDs from COPYUID or APPENDUID (RFC 4315 section 3).
 
-    Codes with more UIDs than the command can have are left out: a server could fill the memory with them.
+    Codes with more UIDs than the command can have are skipped, as a server could fill the memory with them.
     """
     most = max(sent.numbers.size, MOST_APPENDED)
     name = "APPENDUID" if sent.name == "APPEND" else "COPYUID" if sent.name in ("UID COPY", "UID MOVE") else ""
@@ -389,9 +386,9 @@ def copied(sent: Sent) -> Iterator[tuple[int, NumberSet, NumberSet]]:
 
 
 def fixed(fetched: Fetched) -> Iterator[tuple[str, Hashable]]:
-    """Yield what never changes of a message (RFC 9051 section 2.3.1.1), texts by their hashes.
+    """Yield a message's fixed facts by name (RFC 9051 section 2.3.1.1), texts as hashes.
 
-    Sizes of parts are by the names of their sections.
+    A part's size is named after its section.
     """
     if fetched.envelope is not None:
         yield "Message-ID", fetched.envelope.message_id
@@ -405,7 +402,7 @@ def fixed(fetched: Fetched) -> Iterator[tuple[str, Hashable]]:
 
 
 def number(digits: str) -> int:
-    """Return a number; 0 if it is missing or none."""
+    """Return a number; 0 if it is missing or malformed."""
     try:
         return number_of(digits)
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""The list of all messages of a folder, with their tags: also if the server cannot read one of them."""
+"""The list of a folder's messages with their tags, even if the server cannot read some of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused
 from loadsim.model.ports import Stored
 from loadsim.protocols.imap.header_lists import Ref, portions
-from loadsim.protocols.imap.reading import LISTING_ITEMS, evidence_of, has_evidence_section, origin_of
+from loadsim.protocols.imap.reading import LISTING_ITEMS, has_tag_section, origin_of, tag_of
 from loadsim.protocols.imap.responses import Fetched
 from loadsim.protocols.imap.session import ImapSession
 
@@ -16,10 +16,10 @@ FLAGS_ITEMS = b"(UID FLAGS)"
 
 
 async def list_folder(session: ImapSession, folder: str) -> list[Stored]:
-    """SELECT, and UID FETCH of flags and tag unless the folder is empty.
+    """SELECT, and UID FETCH of flags and tags unless the folder is empty.
 
-    If the server refuses that, or closes the connection, it lists the messages in ever smaller parts. One at which it
-    still fails is listed without tag and sender, as others' mail.
+    If the server refuses that, or closes the connection, the messages are listed in ever smaller parts. A single
+    message that still fails is listed without tag and sender, like others' mail.
     """
     session.leave()
     with session as connection:
@@ -44,7 +44,7 @@ def _uid(message: Stored) -> int:
 
 
 async def _in_parts(session: ImapSession, folder: str, messages: Sequence[Stored]) -> list[Stored]:
-    """List messages, of which only number and flags are known, as far as the server can read them."""
+    """List messages as far as the server can read them, and the rest by number and flags only."""
     listed: list[Stored] = []
     half = len(messages) // 2
     for part in filter(None, (messages[:half], messages[half:])):
@@ -67,9 +67,7 @@ async def _listed(session: ImapSession, folder: str, numbers: bytes, items: byte
         for fetched in portion:
             if not isinstance(fetched, Fetched) or fetched.uid is None:
                 continue
-            if items is FLAGS_ITEMS or has_evidence_section(fetched):
+            if items is FLAGS_ITEMS or has_tag_section(fetched):
                 flags = frozenset(flag.lower() for flag in fetched.flags or ())
-                listed.append(
-                    Stored(Ref(folder, validity, fetched.uid), flags, evidence_of(fetched), *origin_of(fetched))
-                )
+                listed.append(Stored(Ref(folder, validity, fetched.uid), flags, tag_of(fetched), *origin_of(fetched)))
     return listed

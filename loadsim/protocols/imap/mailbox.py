@@ -1,4 +1,4 @@
-"""One user's mailbox over IMAP: calls of the port into commands, answers into the port's values."""
+"""One user's mailbox over IMAP: the port's calls as commands, and their answers as the port's values."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class ImapMailbox:
 
     session: ImapSession
     requests: Requests = DEFAULT_REQUESTS
-    cache: HeaderCache | None = None  # of a program with one
-    store: MessageStore | None = None  # of a program that fetches whole messages
+    cache: HeaderCache | None = None  # if the program has one
+    store: MessageStore | None = None  # if the program fetches whole messages
 
     def over_another_connection(self) -> ImapMailbox:
-        """Return the user's mailbox over a further connection; both share the caches of headers and messages."""
+        """Return the user's mailbox over another connection; both share the caches of headers and messages."""
         return replace(self, session=self.session.over_another_connection())
 
     async def log_on(self) -> None:
@@ -118,9 +118,9 @@ class ImapMailbox:
         return headers
 
     async def watch(self, inbox: bool = True) -> None:
-        """IDLE (RFC 2177), or NOOP in intervals; the session renews both until the next call.
+        """IDLE (RFC 2177), or NOOP at intervals; the session renews either until the next call.
 
-        Without `inbox`, it waits in the open folder; without one, NOOPs keep the connection.
+        Without `inbox`, it waits in the open folder; if none is open, NOOPs keep the connection alive.
         """
         with self.session as connection:
             if inbox:
@@ -130,7 +130,7 @@ class ImapMailbox:
         self.session.keep_watching()
 
     def holds(self, ref: Hashable) -> bool:
-        """Return whether the store has the whole message, so that it is shown without a command."""
+        """Return whether the store has the whole message, which then takes no command to show."""
         return self.store is not None and self.store.get(ref) is not None
 
     async def structure(self, ref: Hashable) -> Structure:
@@ -165,7 +165,7 @@ class ImapMailbox:
     # --- changing ---
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
-        """UID STORE (RFC 9051 section 6.4.6), but of no keyword that the folder does not keep: Exchange refuses it."""
+        """UID STORE (RFC 9051 section 6.4.6), except of keywords that the folder does not keep, as Exchange refuses."""
         if not refs:
             return
         with self.session as connection:
@@ -206,7 +206,7 @@ class ImapMailbox:
             self._check_copied("UID COPY", answers, uids, "UIDPLUS" not in self.session.offered)
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
-        """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID (RFC 4315)."""
+        """APPEND (RFC 9051 section 6.3.12). Return the reference from APPENDUID (RFC 4315)."""
         folder = canonical(folder)
         with self.session as connection:
             answer = await connection.send("APPEND", self.session.argument(folder), *_message(message, flags))
@@ -261,9 +261,9 @@ class ImapMailbox:
         return [Quota(*limit) for quota in answer.data if isinstance(quota, QuotaLimits) for limit in quota.limits]
 
     async def status(self) -> dict[str, FolderStatus | None]:
-        """LIST with STATUS (RFC 5819), or LIST and a STATUS of each folder, all under way together.
+        """LIST with STATUS (RFC 5819), or LIST and then a STATUS of each folder, all at once.
 
-        The open folder is left first: STATUS is for others (RFC 9051 section 6.3.11).
+        The open folder is closed first, as STATUS is for others (RFC 9051 section 6.3.11).
         """
         await self._leave()
         items = self._status_items
@@ -277,7 +277,7 @@ class ImapMailbox:
         else:
             folders = unknown = list(await self.folders())
             status = self._statuses((), folders)
-        # Of a deleted folder with folders in it, Dovecot 2.3 does not state \NonExistent, but it refuses STATUS.
+        # Dovecot 2.3 does not mark a deleted folder with folders in it \NonExistent, but refuses its STATUS.
         parents = self._parents(folders)
         with self.session as connection:
             calls = [connection.send("STATUS", self.session.argument(folder), items) for folder in unknown]
@@ -292,13 +292,13 @@ class ImapMailbox:
         return status
 
     def _parents(self, folders: Sequence[str]) -> set[str]:
-        """Return those of these folders that others are in."""
+        """Return those of these folders that contain others."""
         paths = {self.path(folder): folder for folder in folders}
         above = {path[:at] for path in paths for at, letter in enumerate(path) if letter == SEPARATOR}
         return {folder for path, folder in paths.items() if path in above}
 
     def _statuses(self, data: Iterable[Response], folders: Iterable[str]) -> dict[str, FolderStatus | None]:
-        """Return the status of these folders; None without an answer, or if it has too few numbers."""
+        """Return these folders' status; None if the answer is missing or incomplete."""
         status: dict[str, FolderStatus | None] = dict.fromkeys(folders)
         for response in data:
             if isinstance(response, MailboxStatus):
@@ -338,8 +338,8 @@ class ImapMailbox:
     async def _status_of(self, folder: str, items: bytes) -> Mapping[str, int]:
         """STATUS (RFC 9051 section 6.3.11). Raises `ServerRefused` if the answer is missing.
 
-        An open folder is left first, since servers answer from the session's view of it; never with CLOSE, which
-        expunges.
+        The folder is closed first if it is open, since servers answer from the session's view of it; never by CLOSE,
+        which expunges.
         """
         with self.session as connection:
             if self.session.open == folder:
@@ -355,7 +355,7 @@ class ImapMailbox:
         raise ServerRefused("STATUS without data", f"{folder}{_instead([answer])}")
 
     def keeps(self, flag: str) -> bool:
-        """By PERMANENTFLAGS (RFC 9051 section 7.1); without it, all are kept (section 6.3.2)."""
+        """Return whether PERMANENTFLAGS (RFC 9051 7.1) has the flag; without it, all flags are kept (6.3.2)."""
         if self.session.lasting is None:
             return True
         lasting = self.session.lasting.lower().strip("()").split()
@@ -376,9 +376,9 @@ class ImapMailbox:
         return texts
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
-        """MULTIAPPEND (RFC 3502), or one APPEND after the other; references as in `append`.
+        """MULTIAPPEND (RFC 3502), or one APPEND after another; references as in `append`.
 
-        Without a wait between them, James 3.8 takes the second message for commands, and closes the connection.
+        Without a wait between two, James 3.8 takes the second message for commands, and closes the connection.
         """
         folder = canonical(folder)
         refs: list[Ref | None] = []
@@ -391,10 +391,10 @@ class ImapMailbox:
         return refs
 
     async def listing(self, folders: Iterable[str]) -> dict[str, list[Stored]]:
-        """SELECT and FETCH (`list_folder`), one folder after the other.
+        """SELECT and FETCH (`list_folder`), one folder after another.
 
-        Without a wait between them, James 3.8 answers the FETCH from the folder before. It rejects a FETCH of all
-        messages of an empty folder (RFC 9051 section 6.4.5 allows neither).
+        Without a wait between the two, James 3.8 answers the FETCH from the previous folder. It rejects a FETCH of all
+        messages in an empty folder (RFC 9051 section 6.4.5 allows neither).
         """
         stored: dict[str, list[Stored]] = {}
         for folder in dict.fromkeys(map(canonical, folders)):
@@ -402,12 +402,12 @@ class ImapMailbox:
                 stored[folder] = await list_folder(self.session, folder)
             except ServerRefused as failure:
                 raise ServerRefused(failure.kind, f"folder {folder}: {failure.line}") from None
-            if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
+            if not self.session.validity[folder]:  # a later EXPUNGE could not use its UIDs
                 raise ServerRefused("SELECT without UIDVALIDITY", folder)
         return stored
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
-        """UID STORE, by name: other keywords stay, and GreenMail 2.1 removes keywords only so."""
+        """UID STORE of each flag by name: other keywords stay, and GreenMail 2.1 removes keywords only this way."""
         if not refs:
             return
         with self.session as connection:
@@ -442,11 +442,11 @@ class ImapMailbox:
         return message
 
     async def _prefetch(self, connection: ImapConnection, headers: Sequence[Header]) -> None:
-        """Fetch new messages with one command, as far as they fit into the store."""
+        """Fetch new messages with one command, as many as fit into the store."""
         assert self.store is not None
         refs = {ref.uid: ref for header in self.store.fitting(headers) if isinstance(ref := header.ref, Ref)}
         if refs:
-            with suppress(ServerRefused):  # the messages are listed all the same, and fetched when they are read
+            with suppress(ServerRefused):  # the messages are listed anyway, and fetched when read
                 await self._store_messages(connection, self.store, refs)
 
     async def _store_messages(
@@ -478,9 +478,9 @@ class ImapMailbox:
     async def _over_sets(
         self, connection: ImapConnection, name: str, uids: Sequence[int], *arguments: Argument
     ) -> list[Answer]:
-        """Send a command for each set of the messages' numbers that fits into a line, all under way together.
+        """Send a command for each set of message numbers that fits into a line, all at once.
 
-        Return their answers, or raise the first failure when all have ended.
+        Return their answers, or raise the first failure once all have ended.
         """
         if len(uids) == 1:
             return [await connection.send(name, b"%d" % uids[0], *arguments)]
@@ -489,9 +489,9 @@ class ImapMailbox:
         return [call.result() for call in calls]
 
     def _check_copied(self, name: str, answers: Sequence[Answer], uids: Sequence[int], evident: bool) -> None:
-        """Raise `MailMissing` unless all were copied: OK is also the answer for missing messages (RFC 9051 6.4.9).
+        """Raise `MailMissing` unless all were copied: servers answer OK for missing messages, too (RFC 9051 6.4.9).
 
-        COPYUID has the copied messages (RFC 4315; for MOVE in an untagged OK). Without it, `evident` decides.
+        COPYUID lists the copied messages (RFC 4315; after MOVE in an untagged OK). Without it, `evident` decides.
         """
         copied: list[NumberSet] = []
         for answer in answers:
@@ -506,7 +506,7 @@ class ImapMailbox:
             raise MailMissing(f"{name} without effect", f"on some of {len(uids)} messages{_instead(answers)}")
 
     async def _check_expungeable(self, connection: ImapConnection, uids: Sequence[int]) -> None:
-        """Raise `ServerRefused` if a plain EXPUNGE, the only one without UIDPLUS, would delete others' messages."""
+        """Raise `ServerRefused` if a plain EXPUNGE, all there is without UIDPLUS, would delete others' messages."""
         if "UIDPLUS" in self.session.offered:
             return
         answer = await connection.send("UID SEARCH", b"DELETED")
@@ -514,8 +514,9 @@ class ImapMailbox:
         marked = NumberSet.union(results)
         if results and marked.size == sum(uid in marked for uid in set(uids)):
             return
-        # maddy 0.8.1 lists messages that are not marked; flags decide.
-        flagged = {each.uid: each.flags for each in _fetched([await connection.send("UID FETCH", EVERY, FLAGS_ITEMS)])}
+        # maddy 0.8.1 also lists unmarked messages; flags decide.
+        answers = [await connection.send("UID FETCH", EVERY, FLAGS_ITEMS)]
+        flagged = {message.uid: message.flags for message in _fetched(answers)}
         if len(flagged) < self.session.count or None in (*flagged, *flagged.values()):
             might = f"EXPUNGE might delete others' messages{_instead([answer])}"
             raise ServerRefused("UID FETCH without data", might)
@@ -526,7 +527,7 @@ class ImapMailbox:
             raise ServerRefused("EXPUNGE would delete others", f"{len(others)} messages marked by others")
 
     async def _expunge(self, connection: ImapConnection, uids: Sequence[int]) -> None:
-        """Mark and expunge messages. Raises `MailMissing` if some were not there: OK is the answer for these, too."""
+        """Mark and expunge messages. Raises `MailMissing` if some were missing, for which servers answer OK, too."""
         answers = await self._over_sets(connection, "UID STORE", uids, b"+FLAGS.SILENT", b"(\\Deleted)")
         if "UIDPLUS" in self.session.offered:
             answers += await self._over_sets(connection, "UID EXPUNGE", uids)
@@ -544,7 +545,7 @@ def _expunged(answers: Iterable[Answer]) -> int:
 
 
 def _instead(answers: Iterable[Answer]) -> str:
-    """Return the first unknown response, as a clause, in place of the data that a command should have."""
+    """Return a clause with the first unknown response, sent instead of a command's data; "" if there is none."""
     unknown = (response.name for answer in answers for response in answer.data if isinstance(response, Unknown))
     return next((f"; the server sent * {name}" for name in unknown), "")
 
@@ -564,7 +565,7 @@ def _message(message: bytes, flags: Sequence[Flag], received_us: int | None = No
 
 
 def _status(items: Mapping[str, int]) -> FolderStatus | None:
-    """Return the status of a folder; None if the server has left a number out."""
+    """Return a folder's status; None if the server omitted a number."""
     numbers = [items.get(name, 0) for name in ("UIDVALIDITY", "UIDNEXT")]
     if not all(numbers) or not {"MESSAGES", "UNSEEN"} <= items.keys():
         return None
@@ -572,7 +573,7 @@ def _status(items: Mapping[str, int]) -> FolderStatus | None:
 
 
 def _appended(folder: str, answer: Answer, messages: int) -> Sequence[Ref | None]:
-    """Return the references from APPENDUID (RFC 4315 section 3); None for each if it does not name them all."""
+    """Return the references from APPENDUID (RFC 4315 section 3); None for each unless it names them all."""
     code = answer.tagged.code
     if code is not None and code.name == "APPENDUID":
         validity, _, uids = code.arguments.partition(" ")

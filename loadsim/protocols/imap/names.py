@@ -10,7 +10,7 @@ _NOT_DIRECT = re.compile(r"&|[^\x20-\x7e]+")
 
 
 def encode_name(name: str) -> bytes:
-    """Encode a name: printable ASCII stays, "&" becomes "&-", other characters are shifted."""
+    """Encode a name: printable ASCII stays, "&" becomes "&-", other characters are encoded in runs."""
     return _NOT_DIRECT.sub(_shifted, name).encode("ascii")
 
 

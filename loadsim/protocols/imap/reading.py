@@ -1,4 +1,4 @@
-"""Answers to FETCH as values of mail: headers, structures, tags."""
+"""FETCH responses as the port's values: headers, structures, tags."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from loadsim.model.message_tag import HEADER, MessageTag, vouched
 from loadsim.model.ports import Header, Part, Structure, flags_among
 from loadsim.protocols.imap.responses import Address, Fetched, Leaf, Multipart
 
-EVIDENCE_ITEM = f"BODY.PEEK[HEADER.FIELDS ({HEADER.upper()})]".encode()
-LISTING_ITEMS = b"(UID FLAGS ENVELOPE " + EVIDENCE_ITEM + b")"
+TAG_ITEM = f"BODY.PEEK[HEADER.FIELDS ({HEADER.upper()})]".encode()
+LISTING_ITEMS = b"(UID FLAGS ENVELOPE " + TAG_ITEM + b")"
 
 LONGEST_TEXT_BYTES = 1000
 """The longest subject, file name or section with a tag; a line of mail has at most 998 (RFC 5322 section 2.1.1)."""
@@ -22,14 +22,14 @@ MOST_ADDRESSES = 1000
 
 
 def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
-    """Return the header of one message; None for other data of it, such as a changed flag.
+    """Return a message's header; None for a response with other data, such as a changed flag.
 
-    Tag that was copied into another message, or is of another domain, is left out.
+    A tag that was copied from another message, or is of another domain, is left out.
     """
     envelope = fetched.envelope
     if envelope is None:
         return None
-    tag = evidence_of(fetched)
+    tag = tag_of(fetched)
     sender, message_id = next(_addresses(envelope.sent_by), ""), text_of(envelope.message_id)
     return Header(
         ref=ref,
@@ -44,14 +44,14 @@ def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
 
 
 def origin_of(fetched: Fetched) -> tuple[str, str, str]:
-    """Return the sender's address, the Message-ID and In-Reply-To; "" if the envelope lacks one."""
+    """Return the sender's address, the Message-ID and In-Reply-To; "" for each that is missing."""
     envelope = fetched.envelope
     if envelope is None:
         return "", "", ""
     return next(_addresses(envelope.sent_by), ""), text_of(envelope.message_id), text_of(envelope.in_reply_to)
 
 
-def evidence_of(fetched: Fetched) -> MessageTag | None:
+def tag_of(fetched: Fetched) -> MessageTag | None:
     """Return the tag in the message's X-LoadSim header; None if it is missing or malformed."""
     for name, section in fetched.sections.items():
         if section and name.startswith("HEADER.FIELDS"):
@@ -62,7 +62,7 @@ def evidence_of(fetched: Fetched) -> MessageTag | None:
     return None
 
 
-def has_evidence_section(fetched: Fetched) -> bool:
+def has_tag_section(fetched: Fetched) -> bool:
     """Return True if this answers a FETCH of the X-LoadSim header, even if the message has none."""
     return any(name.startswith("HEADER.FIELDS") for name in fetched.sections)
 
@@ -70,7 +70,7 @@ def has_evidence_section(fetched: Fetched) -> bool:
 def structure_of(body: Leaf | Multipart) -> Structure:
     """Return the text to show, and the attachments.
 
-    The text is the first text/plain part that is no attachment, else the first text/html. Everything else is
+    The text is the first text/plain part that is not an attachment, else the first text/html. Everything else is
     attached or embedded, except the other forms of the text in a multipart/alternative.
     """
     leaves = list(leaves_of(body))
@@ -99,7 +99,7 @@ def text_of(raw: bytes | None) -> str:
 
 
 def _addresses(addresses: tuple[Address, ...]) -> Iterator[str]:
-    """Yield the addresses. All users share one string for each address."""
+    """Yield the addresses; all users share one string per address."""
     for address in addresses:
         if address.host is not None and address.mailbox is not None:  # else it opens or closes a group
             yield intern(f"{address.mailbox.decode('utf-8', 'replace')}@{address.host.decode('utf-8', 'replace')}")
@@ -108,7 +108,7 @@ def _addresses(addresses: tuple[Address, ...]) -> Iterator[str]:
 def leaves_of(body: Leaf | Multipart) -> Iterator[tuple[str, Leaf, bool]]:
     """Yield the leaves with their part numbers (RFC 9051 section 6.4.5.1): a body without parts is its own part 1.
 
-    It does not recurse, since the sender chooses the depth.
+    Not recursive, since the sender chooses the depth.
     """
     waiting: list[tuple[str, Leaf | Multipart, bool]] = [("", body, False)]
     while waiting:

@@ -1,4 +1,4 @@
-"""The requests of a mail program as they are sent, and the reader of the messages that it lists."""
+"""A mail program's FETCH requests, and the reader of the headers that it lists."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sys import intern
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag, vouched
 from loadsim.model.ports import Header, flags_among
-from loadsim.protocols.imap.reading import EVIDENCE_ITEM, LONGEST_TEXT_BYTES, MOST_ADDRESSES, header_of, text_of
+from loadsim.protocols.imap.reading import LONGEST_TEXT_BYTES, MOST_ADDRESSES, TAG_ITEM, header_of, text_of
 from loadsim.protocols.imap.responses import Fetched
 
 LONGEST_FIELDS_BYTES = 1 << 16
-"""The longest header that is read; the rest of a longer one is not."""
+"""The most bytes of a header that are read."""
 
 _SEPARATORS = re.compile(r"[\s<>,;:()]+")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"')
@@ -26,9 +26,9 @@ HeaderReader = Callable[[Fetched, Hashable, str], Header | None]
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The items of a mail program's FETCH commands, in parentheses; None for commands that it does not send.
+    """The items of a mail program's FETCH commands, in parentheses; None for a command that it does not send.
 
-    `with_modseq` are those of a list on servers with CONDSTORE. `read` returns the header of a listed message.
+    `with_modseq` are a list's items on servers with CONDSTORE. `read` returns a listed message's header.
     """
 
     list_items: bytes
@@ -44,10 +44,10 @@ class Requests:
 
 
 def requests_of(program: MailProgram) -> Requests:
-    """Return the requests of a program. Its lists have loadsim's own header field in addition."""
-    items = [_with_evidence(item) for item in program.list_items]
+    """Return a program's requests. Its lists also ask for loadsim's own header field."""
+    items = [_with_tag(item) for item in program.list_items]
     if items == list(program.list_items):
-        items.append(EVIDENCE_ITEM.decode())
+        items.append(TAG_ITEM.decode())
     return Requests(
         list_items=_sent(item for item in items if item != "MODSEQ"),
         with_modseq=_sent(items),
@@ -58,7 +58,7 @@ def requests_of(program: MailProgram) -> Requests:
     )
 
 
-def _with_evidence(item: str) -> str:
+def _with_tag(item: str) -> str:
     return f"{item.removesuffix(')]')} {HEADER})]" if item.endswith(")]") else item
 
 
@@ -70,15 +70,15 @@ DEFAULT_REQUESTS = requests_of(OUTLOOK_LIKE)
 
 
 def header_of_fields(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
-    """Return the header of one message from its header fields; None for other data of it, such as a changed flag.
+    """Return a message's header from its header fields; None for a response with other data, such as a changed flag.
 
-    Tag that was copied into another message, or is of another domain, is left out.
+    A tag that was copied from another message, or is of another domain, is left out.
     """
     section = next((data for name, data in fetched.sections.items() if name.startswith("HEADER.FIELDS")), None)
     if section is None:
         return None
     fields = fields_of(section)
-    tag = _evidence(fields)
+    tag = _tag_among(fields)
     sender = next(iter(addresses_of(fields.get("from", b""))), "")
     message_id = text_of(fields.get("message-id"))
     return Header(
@@ -93,13 +93,13 @@ def header_of_fields(fetched: Fetched, ref: Hashable, domain: str) -> Header | N
     )
 
 
-def _evidence(fields: Mapping[str, bytes]) -> MessageTag | None:
+def _tag_among(fields: Mapping[str, bytes]) -> MessageTag | None:
     value = fields.get(HEADER.lower(), b"")
     return MessageTag.parse(value.decode("utf-8", "replace")) if value and len(value) <= LONGEST_TEXT_BYTES else None
 
 
 def fields_of(header: bytes) -> dict[str, bytes]:
-    """Return the values of header fields by their names in lower case, unfolded; of several, the first."""
+    """Return the unfolded values of header fields by lower-case name; of equal names, the first."""
     fields: dict[str, bytes] = {}
     for line in _FOLD.sub(b"", header[:LONGEST_FIELDS_BYTES]).splitlines():
         name, colon, value = line.partition(b":")
@@ -109,9 +109,9 @@ def fields_of(header: bytes) -> dict[str, bytes]:
 
 
 def addresses_of(field: bytes) -> tuple[str, ...]:
-    """Return the addresses of a field (RFC 5322 section 3.4), without those whose local part is quoted.
+    """Return the addresses in a field (RFC 5322 section 3.4), except those with a quoted local part.
 
-    All users share one string for each address.
+    All users share one string per address.
     """
     words = _SEPARATORS.split(_QUOTED.sub(" ", field.decode("utf-8", "replace")))
     addresses = (word for word in words if word.count("@") == 1 and not word.startswith("@") and not word.endswith("@"))

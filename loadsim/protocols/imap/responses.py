@@ -1,6 +1,6 @@
 """An IMAP server's responses as immutable values (RFC 9051 section 7, RFC 3501 section 7).
 
-They are named tuples, because a busy engine makes thousands of them each second. Text that people wrote stays bytes
+They are named tuples because a busy engine makes thousands of them each second. Text that people wrote stays bytes
 here; `reading` decodes it.
 """
 
@@ -98,7 +98,7 @@ class MailboxStatus(NamedTuple):
 
 
 class QuotaLimits(NamedTuple):
-    """The limits of a quota: resources in capitals, each used and at most (RFC 9208 section 5.1)."""
+    """A quota's limits: resources in capitals, each with usage and limit (RFC 9208 section 5.1)."""
 
     limits: tuple[tuple[str, int, int], ...]
 
@@ -110,19 +110,19 @@ class Search(NamedTuple):
 
 
 class Exists(NamedTuple):
-    """The present number of messages in the open mailbox (RFC 9051 section 7.4.1)."""
+    """The current number of messages in the open mailbox (RFC 9051 section 7.4.1)."""
 
     messages: int
 
 
 class Expunged(NamedTuple):
-    """The message of this number is gone; those after it move up by one (RFC 9051 section 7.5.1)."""
+    """The message with this number is gone; those after it move up by one (RFC 9051 section 7.5.1)."""
 
     number: int
 
 
 class Unknown(NamedTuple):
-    """The name of a response that loadsim does not know, with the number before it: perhaps a misspelt one."""
+    """The name of a response unknown to loadsim, perhaps misspelt, with the number before it."""
 
     name: str
 
@@ -188,7 +188,7 @@ class Fetched(NamedTuple):
     sections: Mapping[str, bytes | None]
 
     def joined(self, later: Fetched) -> Fetched:
-        """Return the data of both, which are of one message; a value of `later` replaces that of this one."""
+        """Return the data of two responses about one message; values of `later` replace this one's."""
         sections = {**self.sections, **later.sections}
         values = [old if new is None else new for old, new in zip(self, later, strict=True)]
         return Fetched._make(values)._replace(sections=sections)

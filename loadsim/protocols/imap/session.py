@@ -1,23 +1,23 @@
 """One user's session from log-on to log-off: the open folder, its new mail, calls, and the watch between calls.
 
-The problem: a user is busy for a few seconds, then idle for minutes, and mail comes at any time. A mail program keeps
-its Inbox open and waits by IDLE (RFC 2177); a call of the driver must end that wait, have the connection for itself,
-and leave it as it was. The session has three states, and `with session as connection:` leads through them:
+The problem: a user is busy for a few seconds, then idle for minutes, and mail arrives at any time. A mail program keeps
+its Inbox open and waits in IDLE (RFC 2177); a call of the driver must end that wait, have the connection to itself, and
+leave it as it was. The session has three states, and `with session as connection:` leads through them:
 
     away      no connection: after log-off, or when it broke
-    in call   commands of one task; the server's lines are theirs, EXISTS and EXPUNGE are counted
-    watching  IDLE, or NOOP every 30 s without it; each EXISTS is announced to the user at the instant of its arrival
+    in call   commands of one task are under way; EXISTS and EXPUNGE are counted
+    watching  IDLE, or NOOP every 30 s without it; each EXISTS is announced to the user as it arrives
 
     __enter__   ends the watch (DONE goes out before the next command), or raises the failure that broke the connection
-    __exit__    leaves the call; the watch begins again only when the user asks for it
+    __exit__    ends the call; the watch begins again only when the user asks for it
     _on_lost    in a call, the call fails; while watching, the observer gets the loss
 
-A folder is opened only if another one is open. Between two SELECTs, the session counts EXISTS and EXPUNGE, so that
-`count` is the number of messages without a further command. UIDVALIDITY by folder outlives the connection: if it
-changes, all references of the user are void, `InboxRenumbered` is raised once, and the user lists the Inbox again.
+SELECT is sent only if another folder is open. Between two SELECTs, the session counts EXISTS and EXPUNGE, so that
+`count` is known without a further command. Each folder's UIDVALIDITY outlives the connection: if it changes, all the
+user's references are void, `InboxRenumbered` is raised once, and the user lists the Inbox again.
 
-Answers to a SELECT may come after a later one was sent, as commands are pipelined. Each SELECT has a number
-(`_selects`), and only the answer to the last one changes what is open.
+As commands are pipelined, a SELECT may be answered after a later one was sent. Each SELECT has a number (`_selects`),
+and only the last one's answer changes the open folder.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ IDLE_AGAIN_S = 28 * 60.0
 
 @dataclass(slots=True, eq=False, repr=False)
 class ImapSession:
-    """One user's session with the server, over lost and re-established connections.
+    """One user's session with the server, across lost and re-established connections.
 
-    `with session as connection:` surrounds each call of the port, and ends the watch. If the connection breaks, the
-    call fails; without a call, the observer gets the loss.
+    `with session as connection:` surrounds each of the port's calls, and ends the watch. If the connection breaks, the
+    call fails; between calls, the observer gets the loss.
     """
 
     endpoint: Endpoint
@@ -68,25 +68,25 @@ class ImapSession:
     idles: bool = True  # on servers with IDLE
     idle_again_s: float = IDLE_AGAIN_S  # also of NOOP without an open folder
     make: MakeConnection = Connection
-    check: UserCheck | None = None  # of all sessions of the user
-    broken: Callable[[Violation], object] = lambda _: None  # takes another UIDVALIDITY, if there is no `check`
+    check: UserCheck | None = None  # of all the user's sessions
+    broken: Callable[[Violation], object] = lambda _: None  # gets a changed UIDVALIDITY if there is no `check`
     connection: ImapConnection | None = field(default=None, init=False)
     offered: frozenset[str] = field(default=frozenset(), init=False)
-    names: FolderNames = field(default=PLAIN, init=False)  # the server's from the first log-on on
+    names: FolderNames = field(default=PLAIN, init=False)  # the server's after the first log-on
     arrivals: NewMailAnnouncements = field(default_factory=NewMailAnnouncements, init=False)
-    validity: dict[str, int] = field(default_factory=dict, init=False)  # UIDVALIDITY by folder; kept over connections
+    validity: dict[str, int] = field(default_factory=dict, init=False)  # UIDVALIDITY by folder; kept across connections
     open: str | None = field(default=None, init=False)  # the open folder
     count: int = field(default=0, init=False)  # messages in it
     lasting: str | None = field(default=None, init=False)  # its PERMANENTFLAGS
     in_call: bool = field(default=False, init=False)
     _watch: asyncio.TimerHandle | None = field(default=None, init=False)
     _selects: int = field(default=0, init=False)  # sent so far
-    _renumbered: str | None = field(default=None, init=False)  # a folder whose UIDs have just become invalid
+    _renumbered: str | None = field(default=None, init=False)  # a folder whose UIDs have just become void
 
     def over_another_connection(self) -> ImapSession:
-        """Return a session of the same user over a further connection, which begins with this one's names of folders.
+        """Return the same user's session over another connection, which begins with this one's folder names.
 
-        Both share the UIDVALIDITY of each folder.
+        Both share the folders' UIDVALIDITY.
         """
         other = replace(self)
         other.names, other.validity = self.names, self.validity
@@ -114,8 +114,8 @@ class ImapSession:
     async def log_off(self) -> None:
         """Send LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed.
 
-        The Inbox is opened before if another folder is open: GreenMail 2.1 forgets no open folder of a session that has
-        ended, and then closes any connection that deletes the folder. Servers with UNSELECT are not affected.
+        If another folder is open, the Inbox is opened first: GreenMail 2.1 considers a folder open even after the
+        session has ended, and closes any connection that deletes it. Servers with UNSELECT are not affected.
         """
         with self as connection:
             if self.open not in (None, INBOX) and "UNSELECT" not in self.offered:
@@ -172,18 +172,18 @@ class ImapSession:
 
     @property
     def waits_by_idle(self) -> bool:
-        """True if the watch is IDLE; otherwise it is NOOP in intervals."""
+        """True if the watch is IDLE; otherwise it is NOOP at intervals."""
         return self.idles and "IDLE" in self.offered and self.open is not None
 
     def keep_watching(self) -> None:
-        """Renew a watch until the next call: IDLE again, or NOOP."""
+        """Renew a watch until the next call, by another IDLE or by NOOP."""
         if self.connection is not None and self.connection.failure is None:
             polls = self.open is not None and not self.waits_by_idle
             wait_s = self.poll_s if polls else self.idle_again_s
             self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch)
 
     def watch_quietly(self) -> None:
-        """Watch the open folder without waiting for the server; a server that refuses ends the connection."""
+        """Watch the open folder without waiting for the server; a refusal ends the connection."""
         if self.connection is not None and self.connection.failure is None:
             if self.waits_by_idle:
                 self.connection.send_quietly("IDLE")
@@ -201,9 +201,9 @@ class ImapSession:
         return mailbox(self.names.on_server(folder))
 
     def take_listed(self, answer: Iterable[Response]) -> None:
-        """Take what the server states in an answer to LIST, if it does not offer to state it otherwise.
+        """Take from an answer to LIST what the server offers no other way to ask for.
 
-        These are the separator, without NAMESPACE, and special uses, without SPECIAL-USE (RFC 6154 section 2).
+        That is the separator, without NAMESPACE, and special uses, without SPECIAL-USE (RFC 6154 section 2).
         """
         listed = [entry for entry in answer if isinstance(entry, ListEntry)]
         if listed and "NAMESPACE" not in self.offered and (separator := listed[-1].delimiter) != self.names.separator:
@@ -227,10 +227,10 @@ class ImapSession:
         return True
 
     async def refresh(self, connection: ImapConnection, folder: str) -> None:
-        """Open the folder to list it. The list has the new mail, which is not announced.
+        """Open the folder for a list, which includes new mail, so that this is not announced.
 
-        A server need not show new mail in an open folder before it announces it. NOOP lets it (RFC 9051 section 6.1.2).
-        Mail in other folders than the Inbox is not announced to a connection: another one may have put it there.
+        A server need not show new mail in an open folder before it has announced it; NOOP lets it do so (RFC 9051
+        section 6.1.2). Folders other than the Inbox always get NOOP, as another connection may have put mail there.
         """
         has_news = folder == INBOX and self.arrivals.take_announced()
         if not await self.select(connection, folder, announce=False) and not (self.count and has_news):
@@ -239,7 +239,7 @@ class ImapSession:
     def _selected(self, select: int, folder: str, announce: bool, answer: Answer) -> None:
         """Take the data of a successful SELECT, before any later response is read.
 
-        If another SELECT was sent after it, later data belongs to that one's folder.
+        If another SELECT was sent later, later data belongs to its folder.
         """
         count, validity, uid_next, lasting = 0, 0, None, None
         for response in answer.data:
@@ -271,7 +271,7 @@ class ImapSession:
                 self.observer.arrived(new)
 
     def raise_if_renumbered(self) -> None:
-        """Raise `ServerRefused` once if a folder's messages have got new UIDs."""
+        """Raise `ServerRefused` once if a folder's messages have new UIDs."""
         folder, self._renumbered = self._renumbered, None
         if folder is not None:
             raise (InboxRenumbered if folder == INBOX else ServerRefused)("UIDVALIDITY changed", folder)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from loadsim.errors import ProtocolError
 
 MOST_LISTED = 100_000
-"""The largest set whose numbers are listed one by one."""
+"""The largest set that can be iterated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class NumberSet:
 
     @property
     def size(self) -> int:
-        """The number of members. It is not `__len__`, since `list` would reserve memory by it."""
+        """The number of members. It is not `__len__`, by which `list` would reserve memory."""
         return sum([last - first + 1 for first, last in self.ranges])
 
     def __contains__(self, number: int) -> bool:

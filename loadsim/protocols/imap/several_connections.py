@@ -1,4 +1,4 @@
-"""A mailbox over several connections: programs such as Thunderbird keep folders open, each over its own connection."""
+"""A mailbox over several connections: programs such as Thunderbird keep folders open, each on its own connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadsim.protocols.imap.mailbox import ImapMailbox
 
 @dataclass(slots=True, frozen=True, eq=False)
 class _ConnectionObserver:
-    """The observer of all connections of a user (`ports.Observer`)."""
+    """The observer of all a user's connections (`ports.Observer`)."""
 
     lines: KeptLines
     now: Callable[[], int]
@@ -25,31 +25,32 @@ class _ConnectionObserver:
 
 
 class SeveralConnections:
-    """Implements `ports.Mailbox` over at most `most` connections of a user.
+    """Implements `ports.Mailbox` over at most `most` connections.
 
-    The first connection is the Inbox's. Another folder is opened over a new connection; at the limit, over the newest
-    one. So an open folder needs no SELECT, and the Inbox is watched during all tasks. The choice of a connection is
-    Thunderbird's (`mailnews/imap/src/nsImapIncomingServer.cpp`, GetImapConnection).
+    The first connection belongs to the Inbox. Other folders are opened on a new connection; at the limit, on the newest
+    one. So an open folder needs no SELECT, and the Inbox is watched during all tasks. Connections are chosen as in
+    Thunderbird (`mailnews/imap/src/nsImapIncomingServer.cpp`, GetImapConnection).
 
-    A connection with an open folder waits again as soon as the user goes on over another one. Nothing else would show
-    new mail to a user without pauses: going back to the Inbox sends no command.
+    A connection with an open folder waits again as soon as the user moves to another one. A user without pauses would
+    otherwise see no new mail, as returning to the Inbox sends no command.
 
-    All connections are one session of the user: it is lost if one of them breaks. If the server refuses a further
-    log-on, it refuses only the call that needed it.
+    All connections form one session, which is lost if one of them breaks. If the server refuses another log-on, only
+    the call that needed it is refused.
     """
 
     def __init__(self, connect: Callable[[Observer], ImapMailbox], most: int, observer: Observer) -> None:
         self._observer = observer
         self._most = most
-        o = observer
-        self._inbox = connect(_ConnectionObserver(o.lines, o.now, o.command, o.arrived, self._lost))
-        self._latest = self._inbox  # used
+        self._inbox = connect(
+            _ConnectionObserver(observer.lines, observer.now, observer.command, observer.arrived, self._lost)
+        )
+        self._latest = self._inbox  # the one used last
         self._others: list[ImapMailbox] = []  # in the order of their log-ons
         self._waiting: set[ImapMailbox] = set()  # for new mail
-        self._broken: Exception | None = None  # the failure of one that broke during a call over another
+        self._broken: Exception | None = None  # a connection's failure during a call on another
 
     def _lost(self, failure: Exception) -> None:
-        """Report a broken connection to the observer; if a call is running over another one, in the next `watch`."""
+        """Report a broken connection to the observer, or in the next `watch` if a call is running on another one."""
         if any(mailbox.session.in_call for mailbox in (self._inbox, *self._others)):
             self._broken = failure
         else:
@@ -91,14 +92,14 @@ class SeveralConnections:
     # --- the choice of a connection ---
 
     async def _to_open(self, folder: str) -> ImapMailbox:
-        """Return the connection that has the folder open, or else the one that opens it."""
+        """Return the connection that has the folder open, or else the one to open it on."""
         connection = self._with_open(folder)
         if connection is None:
             connection = await self._connect() if 1 + len(self._others) < self._most else self._others[-1]
         return self._used(connection)
 
     async def _to_append(self, folder: str) -> ImapMailbox:
-        """Return the connection that stores a message in the folder, which need not be open."""
+        """Return the connection for storing a message in the folder, which need not be open."""
         free = [mailbox for mailbox in self._others if mailbox.session.open is None] or self._others[-1:]
         return self._used(self._with_open(folder) or (free[0] if free else await self._connect()))
 
@@ -109,21 +110,21 @@ class SeveralConnections:
         return await self._to_open(refs[0].folder)
 
     async def _for_message(self, ref: Hashable) -> ImapMailbox:
-        """Return the connection that fetches a message; any one shows a message of the store, which all share."""
+        """Return the connection for fetching a message; for a stored one, any will do, as all share the store."""
         return self._inbox if self._inbox.holds(ref) else await self._for_messages((ref,))
 
     def _with_open(self, folder: str) -> ImapMailbox | None:
-        """Return the connection that has the folder open; for the Inbox always the first, and None if there is none."""
+        """Return the connection that has the folder open, always the first for the Inbox; None if there is none."""
         folder = canonical(folder)
         if folder == INBOX:
             return self._inbox
         return next((mailbox for mailbox in self._others if mailbox.session.open == folder), None)
 
     async def _connect(self) -> ImapMailbox:
-        """Return a further connection, logged on.
+        """Return another connection, logged on.
 
-        Raises `ServerRefused` also for a server that says BYE or closes: this is how some state a limit of connections.
-        Raises `ServerLost` if the session ends in the meantime.
+        Raises `ServerRefused` also if the server sends BYE or closes, as some do at a connection limit. Raises
+        `ServerLost` if the session ends in the meantime.
         """
         self._wait_but_for(None)
         new = self._inbox.over_another_connection()
@@ -143,7 +144,7 @@ class SeveralConnections:
         return new
 
     def _used(self, connection: ImapMailbox) -> ImapMailbox:
-        """Return the connection, whose next command ends its wait."""
+        """Return the connection, noting that its next command ends its wait."""
         self._wait_but_for(connection)
         self._waiting.discard(connection)
         self._latest = connection
@@ -157,7 +158,7 @@ class SeveralConnections:
         return self._latest.keeps(flag)
 
     def _wait_but_for(self, used: ImapMailbox | None) -> None:
-        """Let all connections but this one wait in the folders that they have open."""
+        """Let all other connections wait in their open folders."""
         for mailbox in (self._inbox, *self._others):
             if mailbox is not used and mailbox not in self._waiting and mailbox.session.open is not None:
                 mailbox.session.watch_quietly()

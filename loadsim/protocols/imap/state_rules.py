@@ -1,8 +1,8 @@
-"""The rules that a server's responses must keep, and the check of a session by them. No I/O.
+"""The rules that a server's responses must obey, and the check of a session against them. No I/O.
 
-A rule looks at one event, before the session takes it, and returns what is wrong, or None. No rule accuses a server of
-what another session of the user may have caused: messages that any of them has asked to remove may be gone at any time,
-and open mailboxes need not show what others did since.
+A rule examines one event, before the session takes it, and returns the fault, or None. No rule blames a server for what
+another of the user's sessions may have caused: messages that any session asked to remove may go at any time, and open
+mailboxes need not show what others have done since.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetche
 LONGEST_EXCERPT = 300
 LONGEST_SHOWN_BYTES = 120
 EVENTS_A_TURN = 32
-"""The most events that are checked in one turn of the event loop; they take less than a millisecond."""
+"""The most events checked in one turn of the event loop, in less than a millisecond."""
 
 _WITHOUT_EXPUNGE = frozenset({"FETCH", "STORE", "SEARCH"})
 _LOOKED_AT = frozenset({bytes, Exists, Expunged, Fetched, Condition, Tagged})
@@ -40,7 +40,7 @@ def _beyond(session: KnownSession, view: OpenMailbox, event: Expunged) -> str | 
 
 
 def _unannounced(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | None:
-    """Return a number that was sent of a message, and has not been announced until the end of the command."""
+    """Return the fault if a response has a message number that was not announced by the end of the command."""
     known = len(view.uids)
     return f"FETCH had number {sent.highest}, of {known} messages" if sent.highest > known else None
 
@@ -133,12 +133,12 @@ def _without_data(session: KnownSession, view: OpenMailbox, sent: Sent) -> str |
 
 
 def _leaving(view: OpenMailbox) -> int:
-    """Return the number of messages that may be gone, and have not been expunged in this view."""
+    """Return the number of messages that may be gone but have not been expunged in this view."""
     return sum(tick is None or tick > view.since for uid, tick in view.mailbox.asked.items() if uid not in view.gone)
 
 
 def _not_arrived(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | None:
-    """Return a message that COPYUID or APPENDUID named, and that a list of a mailbox opened later lacks."""
+    """Return the fault if a message named by COPYUID or APPENDUID is missing in a mailbox opened later."""
     due = view.mailbox.due
     if not due or not sent.wants or LARGEST_NUMBER not in sent.numbers:
         return None
@@ -151,7 +151,7 @@ def _not_arrived(session: KnownSession, view: OpenMailbox, sent: Sent) -> str | 
 
 
 def _fewer(session: KnownSession, _: object, sent: Sent) -> str | None:
-    """Return what is wrong with a mailbox that opens with fewer messages than have been put there unseen."""
+    """Return the fault if a mailbox opens with fewer messages than were put there and not seen since."""
     if sent.name != "SELECT" or sent.exists is None or _other_validity(session, None, sent):
         return None
     mailbox = session.known.mailbox(sent.target)
@@ -206,14 +206,14 @@ def _lower_next(session: KnownSession, _: object, sent: Sent) -> str | None:
 
 
 class Rule(NamedTuple):
-    """A rule: its name, the section of the RFC, its events, and what is wrong with one, if something is.
+    """A rule: its name, its section of an RFC, its type of event, and the function that returns the fault, or None.
 
-    Most rules are about an open mailbox, and about commands in it. The event `Sent` is a command that has succeeded.
+    Most rules are about an open mailbox and commands in it. The event `Sent` is a successful command.
     """
 
     name: str
     section: str
-    of: type
+    event: type
     wrong: Callable[[KnownSession, Any, Any], str | None]
     opened: bool = True
 
@@ -245,22 +245,22 @@ _BY_NUMBERS = frozenset(
         *("uid-changed", "uid-reused", "uid-not-ascending", "fetch-without-data"),
     )
 )
-"""The rules that need the numbers of messages. A violation may lead to others until the mailbox is opened again."""
+"""The rules that depend on message numbers. One violation may cause others until the mailbox is reopened."""
 
 SessionCheck = Callable[[bytes | Response], None]
-"""Takes each command that a connection sends, and each response, in their order."""
+"""Takes each command that a connection sends, and each response, in order."""
 
 _BY_EVENT: Mapping[type, list[Rule]] = {
-    kind: [rule for rule in RULES if rule.of is kind] for kind in (Exists, Expunged, Fetched, Sent)
+    kind: [rule for rule in RULES if rule.event is kind] for kind in (Exists, Expunged, Fetched, Sent)
 }
 
 
 @dataclass(slots=True, eq=False)
 class UserCheck:
-    """The check of all sessions of a user.
+    """The check of all a user's sessions.
 
-    Events wait, in their order, until `later` calls `run`. A task's next command is under way by then: its time does
-    not include the check.
+    Events are queued until `later` calls `run`. By then, a task's next command is under way, so its time does not
+    include the check.
     """
 
     known: Known
@@ -284,7 +284,7 @@ class UserCheck:
             self.later(self.run)
 
     def run(self) -> None:
-        """Check some of the events that wait."""
+        """Check some of the queued events."""
         self._called = False
         for _ in range(min(EVENTS_A_TURN, len(self._events))):
             session, event, at_s = self._events.popleft()
@@ -312,12 +312,12 @@ class UserCheck:
                 if view is not None and rule.name in _BY_NUMBERS:
                     view.broken = after or rule.name
                 excerpt, after = _excerpt(sent, event, wrong), "" if after == rule.name else after
-                found = Violation(rule.name, rule.section, self.known.user, mailbox.name, excerpt, after=after)
-                self.known.checks.broken(found)
+                violation = Violation(rule.name, rule.section, self.known.user, mailbox.name, excerpt, after=after)
+                self.known.checks.broken(violation)
 
 
 def _excerpt(sent: Sent | None, event: Response | Sent, wrong: str) -> str:
-    """Return what was sent and received without contents, and what is wrong."""
+    """Return what was sent and received, without contents, and the fault."""
     if isinstance(event, Fetched):
         sections = [f"BODY[{name}] {{{len(data or b'')}}}" for name, data in event.sections.items()]
         items = (("UID", event.uid), ("RFC822.SIZE", event.size_bytes), ("ENVELOPE", event.envelope and "(...)"))

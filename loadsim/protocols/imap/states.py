@@ -1,10 +1,10 @@
 """The states of an IMAP connection, and the events that lead from one to the next.
 
-The table has every event that may occur in a state: the name of a command that is sent, or "literal" if one of its
-literals is to come; "+" for a continuation; the status of an answer. Any other is an error of the server. Commands are
-sent in `READY`; `IDLING` ends as soon as there is one; in all other states they wait.
+The table has every event that may occur in a state: the name of a command sent, or "literal" if one of its literals is
+to follow; "+" for a continuation; the status of an answer. Any other event is the server's error. Commands are sent in
+`READY`; `IDLING` ends as soon as there is one; in all other states they wait.
 
-BYE may come in each state, and none ends by it: commands under way may still be answered.
+BYE may come in any state and ends none, as commands under way may still be answered.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHALLENGE = State("CHALLENGE")  # AUTHENTICATE waits for a challenge, or its end
 RESPONSE = State("RESPONSE", "IMAP AUTHENTICATE", "OK before the response to a challenge")  # the caller owes it
 IDLE = State("IDLE", "IMAP IDLE", "OK to a command that was not complete")
 IDLING = State("IDLING", "IMAP IDLE", "the server ended it before DONE")
-DONE = State("DONE")  # not all servers expect a command right behind DONE (RFC 2177 section 3)
+DONE = State("DONE")  # not all servers expect a command right after DONE (RFC 2177 section 3)
 STARTTLS = State("STARTTLS")
 HANDSHAKE = State("HANDSHAKE", "IMAP STARTTLS", "data in the clear behind the server's OK")
 OVER = State("OVER")  # closed or lost: nothing is sent or read any more

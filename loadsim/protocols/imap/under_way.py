@@ -43,16 +43,16 @@ WANTED: Mapping[str, tuple[type[Response], ...]] = {
 }
 """The untagged data that is kept for each command. Other commands keep none.
 
-FETCH keeps no unknown response: it may be the rest of a text, after a wrong length.
+FETCH keeps no unknown responses, which may be the rest of a text after a wrong length.
 """
 
 
 @dataclass(slots=True, eq=False)
 class Untagged:
-    """Untagged data in its order, with one `Fetched` for each message.
+    """Untagged data in order, with one `Fetched` per message.
 
-    A server may send the data of a message in several responses, and changes of flags in between (RFC 9051 section
-    7.5.2). Sequence numbers name messages until one is expunged. After that, only UIDs do.
+    A server may send a message's data in several responses, with flag changes in between (RFC 9051 section 7.5.2).
+    Sequence numbers identify messages until one is expunged. After that, only UIDs do.
     """
 
     responses: list[Response] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Untagged:
         self.responses.append(response)
 
     def renumber(self) -> None:
-        """Take the expunge of a message."""
+        """Identify messages by UID from now on, as one was expunged."""
         if not self._by_uid:
             self._by_uid = True
             fetched = [(at, data.uid) for at, data in enumerate(self.responses) if isinstance(data, Fetched)]
@@ -83,7 +83,7 @@ class Untagged:
 
 
 class Answer(NamedTuple):
-    """The tagged end of a command that succeeded, and the untagged data of its kinds (`WANTED`)."""
+    """A successful command's tagged response, and its untagged data (`WANTED`)."""
 
     tagged: Tagged
     data: list[Response]

@@ -1,4 +1,4 @@
-"""Nested values into envelopes and body structures (RFC 9051 section 7.5.2)."""
+"""Envelopes and body structures from nested values (RFC 9051 section 7.5.2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value: TypeAlias = "bytes | list[Value] | None"
 """A value in a response: a string or an atom, NIL, or a list in parentheses."""
 
 DEEPEST = 200
-"""The most lists within lists. Dovecot reads 100 levels of parts."""
+"""The deepest nesting of lists. Dovecot reads 100 levels of parts."""
 
 LARGEST_NUMBER64 = 2**63 - 1
 """The largest size and modification sequence (RFC 9051 section 9, number64)."""
@@ -29,7 +29,7 @@ def decoded(raw: bytes) -> str:
 
 
 def malformed(where: str, expected: str, at: int) -> ProtocolError:
-    """Return the error of this parser. It does not quote the response."""
+    """Return the parser's error, which does not quote the response."""
     return ProtocolError("IMAP syntax", f"{where}: expected {expected} at byte {at}")
 
 
@@ -105,7 +105,7 @@ def body_of(value: Value, at: int, within: int = 0) -> Leaf | Multipart:
 
 
 def _disposition(value: Value, at: int) -> tuple[str | None, Mapping[str, bytes]]:
-    """Return type and parameters of a body-fld-dsp; pymap sends the header field itself, as one string."""
+    """Return the type and parameters of a body-fld-dsp; pymap sends the header field itself, as one string."""
     if not value:
         return None, {}
     if isinstance(value, list):
@@ -114,7 +114,7 @@ def _disposition(value: Value, at: int) -> tuple[str | None, Mapping[str, bytes]
 
 
 def field_value(value: bytes) -> tuple[str, Mapping[str, bytes]]:
-    """Return word and parameters of a header field such as Content-Type (RFC 2045 section 5.1)."""
+    """Return the value and parameters of a header field such as Content-Type (RFC 2045 section 5.1)."""
     parameters = {decoded(match[1]).lower(): match[2] or match[3] or b"" for match in _FIELD_PARAMETER.finditer(value)}
     return decoded(value.partition(b";")[0]).strip().lower(), parameters
 

@@ -13,18 +13,18 @@ from loadsim.protocols.imap.responses import Leaf, Multipart
 from loadsim.protocols.imap.values import field_value
 
 DEEPEST = 20
-"""The most multiparts within multiparts; what is deeper is one part. Each level searches the message once."""
+"""The deepest nesting of multiparts; anything deeper is one part. Each level searches the message once."""
 
 MOST_PARTS = 1000
 """The most parts of a multipart."""
 
 STORED_BYTES = 1 << 20
-"""The most bytes of messages that a user keeps. Mail programs keep all on a disk; a generator has many users."""
+"""The most bytes of messages that a user keeps. Mail programs keep all of them on disk; a generator has many users."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeMessage:
-    """A message as it was sent, its structure, and the places of its parts by their names."""
+    """A message as it was sent, its structure, and its parts' positions by name."""
 
     raw: bytes
     structure: Structure
@@ -37,7 +37,7 @@ class WholeMessage:
 
 @dataclass(slots=True)
 class MessageStore:
-    """The messages that a user has fetched last; at least the last one."""
+    """The messages that a user fetched last, at least one."""
 
     limit_bytes: int = STORED_BYTES
     _messages: dict[Hashable, WholeMessage] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class MessageStore:
         return self._messages.get(ref)
 
     def fitting(self, headers: Sequence[Header]) -> list[Header]:
-        """Return the first of these messages that fit into the store together."""
+        """Return the first messages, as many as fit into the store together."""
         fitting, left_bytes = [], self.limit_bytes
         for header in headers:
             left_bytes -= header.size_bytes
@@ -83,7 +83,7 @@ def message_of(raw: bytes) -> WholeMessage:
 
 
 def _entity(raw: bytes, begin: int, end: int, within: int) -> tuple[Leaf | Multipart, list[tuple[int, int]]]:
-    """Return the part between two places, with `within` multiparts around it, and the places of its leaves in order."""
+    """Return the part between two offsets, nested in `within` multiparts, and its leaves' positions in order."""
     # Split header and body.
     if raw[begin : begin + 2] == b"\r\n":
         header_end = begin
@@ -112,11 +112,11 @@ def _entity(raw: bytes, begin: int, end: int, within: int) -> tuple[Leaf | Multi
 
 
 def _between(raw: bytes, boundary: bytes, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return the places between the lines of a boundary; the end of the message stands for a missing last one."""
+    """Return the positions between boundary lines; the end of the message stands for a missing last line."""
     delimiter = re.compile(rb"(?:\A|\r\n)--" + re.escape(boundary) + rb"(--)?[ \t]*+(?:\r\n|\Z)")
     places: list[tuple[int, int]] = []
     since: int | None = None
-    at = max(0, begin - 2)  # the line before the body ends it, too
+    at = max(0, begin - 2)  # a delimiter's line end may be the one before the body
     while len(places) < MOST_PARTS and (match := delimiter.search(raw, at, end)) is not None:
         if since is not None:
             places.append((since, max(since, match.start())))

@@ -1,7 +1,7 @@
-"""The server's stream of bytes into whole responses, in pieces of any size (RFC 9051 sections 2.2.2 and 4.3).
+"""Whole responses from the server's stream of bytes, in pieces of any size (RFC 9051 sections 2.2.2 and 4.3).
 
-No I/O. The time is linear in the bytes for pieces of any size: no byte is searched twice for a line's end, a literal is
-skipped by its length, and incomplete data is never copied.
+No I/O. Time is linear in the number of bytes for pieces of any size: no byte is searched twice for a line end, a
+literal is skipped by its length, and incomplete data is never copied.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from loadsim.protocols.imap.responses import Response
 from loadsim.protocols.lines import KEPT_BYTES
 
 LONGEST_LINE_BYTES = 1 << 20
-"""The most bytes of one response without its literals; RFC 9051 sets no limit. An ENVELOPE of 10,000 recipients has
-about as many, and so has a SEARCH of 150,000 messages. Parsing it takes 0.1 s."""
+"""The most bytes of one response without its literals; RFC 9051 sets no limit. An ENVELOPE with 10,000 recipients has
+about as many, and so has a SEARCH result with 150,000 messages. Parsing one takes 0.1 s.
+"""
 
 LARGEST_LITERAL_BYTES = 64 << 20
 """The most bytes in all literals of one response: an attachment of 46 MB in Base64."""
@@ -26,12 +27,13 @@ LINE_WEIGHT = 4
 """The weight of a byte outside literals: flags, addresses and parts take ten times their size, text its size."""
 
 RESPONSE_BYTES = 256
-"""The weight of a response in addition to its bytes: a short response takes more memory than its size."""
+"""A response's weight on top of its bytes: a short one takes more memory than its size."""
 
 _LITERAL_AT_END = re.compile(rb"\{(\d+)\+?\}\Z")
 _LONGEST_MARK = 24
 _HAS_NO_LITERAL = re.compile(rb"\+|\* (?:OK|NO|BAD|BYE|PREAUTH)\b|[^*+ \r\n]{1,20}+ (?:OK|NO|BAD)\b", re.IGNORECASE)
-"""It matches only the beginning of a tagged answer: it is tried at the end of each line before a literal."""
+"""Responses without literals, though they may end like one. It matches only their beginning, as each literal tries it.
+"""
 _CLOSING_BRACE = ord("}")
 
 
@@ -44,19 +46,19 @@ class ImapWire:
     read: Callable[[bytes], Response | None] = parse
     response_bytes: int = RESPONSE_BYTES
     keep: Callable[[bytes], None] | None = None  # gets the beginning of each response
-    taken_bytes: int = field(default=0, init=False)  # of the stream, up to the end of the last complete response
+    taken_bytes: int = field(default=0, init=False)  # of the stream, to the end of the last complete response
     taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
     taken_responses: int = field(default=0, init=False)
-    held_bytes: int = field(default=0, init=False)  # behind the last response that was yielded
-    malformed: bytes = field(default=b"", init=False)  # the response that is read, or did not parse
+    held_bytes: int = field(default=0, init=False)  # after the last response yielded
+    malformed: bytes = field(default=b"", init=False)  # the response being parsed, or that did not parse
     _held: bytearray = field(default_factory=bytearray, init=False)  # the beginning of an incomplete response
     _searched: int = field(default=0, init=False)  # the offset in it before which no line ends
-    _line: int = field(default=0, init=False)  # the offset of its present line
+    _line: int = field(default=0, init=False)  # the offset of its current line
     _literal_bytes: int = field(default=0, init=False)  # of its literals before this line
 
     @property
     def weight(self) -> int:
-        """The weight of all complete responses, an estimate of the memory that they take."""
+        """The weight of all complete responses, an estimate of their memory."""
         line_bytes = self.taken_bytes - self.taken_literal_bytes
         return self.taken_literal_bytes + line_bytes * LINE_WEIGHT + self.taken_responses * self.response_bytes
 
@@ -64,11 +66,11 @@ class ImapWire:
     def unfinished(self) -> bytes:
         """The beginning of the incomplete response, up to a bare LF, which ends no line (RFC 3501 section 2.2)."""
         at = self._held.find(b"\n")
-        is_bare = at >= 0 and self._held[at - 1 : at] != b"\r"  # a CRLF before it would be that of a literal
+        is_bare = at >= 0 and self._held[at - 1 : at] != b"\r"  # else the CRLF after a literal's length
         return bytes(self._held[: at + 1] if is_bare else self._held[:KEPT_BYTES])
 
     def feed(self, data: bytes) -> Iterable[Response]:
-        """Take a piece of the stream; return an iterable that parses each response after the caller took the last.
+        """Take a piece of the stream. Return an iterable that parses a response only when the caller asks for it.
 
         Exhaust it before feeding again. Raises `ProtocolError` if a response does not parse or is too large.
         """

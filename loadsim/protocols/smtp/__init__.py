@@ -2,11 +2,10 @@
 
     submission      the port, and the order of the commands
     connection      a socket, the commands under way, time limits
-    commands        commands and messages into bytes
-    wire            the stream into replies; acceptance of a message, and names of refusals
+    commands        commands and messages as bytes
+    wire            replies from the stream; acceptance of a message, and names of refusals
 
-`commands` and `wire` do no I/O. Users get these sub-timings, but not QUIT: users wait for the
-acceptance only.
+`commands` and `wire` do no I/O. These sub-timings are reported. QUIT is not, as users wait only for the acceptance.
 
     SMTP CONNECT, EHLO, [STARTTLS, EHLO,] [AUTH]    once per connection; CONNECT includes implicit TLS and the greeting
     SMTP MAIL, RCPT, ... RCPT, DATA                 once per message; DATA ends with the acceptance

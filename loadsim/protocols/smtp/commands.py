@@ -1,4 +1,4 @@
-"""Commands and messages into bytes (RFC 5321 sections 4.1.1 and 4.5.2)."""
+"""Commands and messages as bytes (RFC 5321 sections 4.1.1 and 4.5.2)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from loadsim.protocols.sasl.choice import Offer
 from loadsim.protocols.sasl.exchange import Exchange
 
 _LONG_BYTES = 8192
-"""From this size on, numpy searches a message several times as fast as the methods of `bytes` do."""
+"""From this size on, numpy searches a message several times faster than the methods of `bytes`."""
 
 _CR, _LF, _DOT = b"\r\n."
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class SmtpCommand(NamedTuple):
-    """A command by its name in the sub-timings."""
+    """A command's line, with its name in the sub-timings."""
 
     verb: str
     line: bytes
 
 
 GREETING = SmtpCommand("CONNECT", b"")
-"""Nothing is sent: the server begins (RFC 5321 section 3.1)."""
+"""Sends nothing, as the server begins (RFC 5321 section 3.1)."""
 
 AUTH, EHLO = "AUTH", "EHLO"
 DATA = SmtpCommand("DATA", b"DATA\r\n")
@@ -49,7 +49,7 @@ def ehlo(host: str) -> SmtpCommand:
 def extensions(lines: tuple[bytes, ...]) -> Mapping[str, str]:
     """Parse the reply to EHLO: keywords in capitals, with their parameters (RFC 5321 section 4.1.1.1).
 
-    "AUTH=PLAIN", as servers wrote it before RFC 4954, counts as "AUTH PLAIN". A server offers all users the same; the
+    "AUTH=PLAIN", as servers wrote before RFC 4954, counts as "AUTH PLAIN". A server offers all users the same, so the
     cache lets all connections share one mapping.
     """
     offered: dict[str, str] = {}
@@ -64,7 +64,7 @@ LONGEST_LINE_BYTES = 512
 
 
 def dialogue_of(exchange: Exchange) -> Dialogue:
-    """Return the lines of an exchange; a long initial response, such as a token, waits for the server."""
+    """Return an exchange's dialogue, in which a long initial response, such as a token, waits for the server."""
     return Dialogue(exchange, LONGEST_LINE_BYTES - len(f"AUTH {exchange.mechanism} \r\n"))
 
 
@@ -74,7 +74,7 @@ def auth(words: Sequence[bytes]) -> SmtpCommand:
 
 
 def offer_of(endpoint: Endpoint, offered: Mapping[str, str]) -> Offer | None:
-    """Return the log-on methods that a server offers; None for no log-on."""
+    """Return the log-on methods that a server offers; None if users do not log on."""
     if not endpoint.auth or ("AUTH" not in offered and not endpoint.methods):
         return None
     return Offer(frozenset(offered.get("AUTH", "").split()), encrypted=endpoint.tls != "none")
@@ -95,7 +95,7 @@ def rcpt(recipient: str) -> SmtpCommand:
 
 
 def wire_format(message: bytes) -> tuple[bytes, bytes]:
-    """Return the message with CRLF line ends and doubled leading dots, not copied if it has both, and its final dot.
+    """Return the message with CRLF line ends and doubled leading dots, uncopied if it has both, and its final dot.
 
     RFC 5321 sections 2.3.8 and 4.5.2. A lone CR or LF becomes CRLF: servers that read line ends differently could end
     the message early.
@@ -110,7 +110,7 @@ def wire_format(message: bytes) -> tuple[bytes, bytes]:
 
 
 def _has_whole_line_ends(message: bytes) -> bool:
-    """Return whether each CR is followed by a LF, and each LF follows a CR."""
+    """Return whether each CR precedes an LF, and each LF follows a CR."""
     if len(message) < _LONG_BYTES:
         return message.count(b"\r") == message.count(b"\r\n") == message.count(b"\n")
     octets = np.frombuffer(message, np.uint8)

@@ -1,10 +1,10 @@
 """One SMTP connection on asyncio: packets of commands out, replies in, one future for each packet.
 
-A packet has commands that are written together (RFC 2920). Its caller is resumed when all of them are answered, or when
+A packet is a group of commands written together (RFC 2920). Its caller resumes when all of them are answered, or when
 the server asks for more.
 
 A reply belongs to a command that was written before the reply arrived. An early or surplus reply ends the connection:
-otherwise each later reply would be assigned to the next command.
+otherwise each later reply would be matched with the wrong command.
 
 There is one timer per connection. Commands do not move it; when it fires, it checks for overdue commands.
 """
@@ -30,7 +30,7 @@ from loadsim.protocols.smtp.wire import SERVICE_CLOSING, Reply, SmtpWire, accept
 from loadsim.protocols.tls import handshakes_of, remember
 
 QUIT_LIMIT_S = 10.0
-"""The time limit of the server's close after QUIT, after which the connection is dropped."""
+"""The time that a server has to close after QUIT, before the connection is dropped."""
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 """The extensions before EHLO."""
@@ -38,7 +38,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(slots=True)
 class _Pending:
-    """A command that was sent and not yet answered."""
+    """A command that was sent but not answered yet."""
 
     verb: str
     since_ns: int
@@ -49,10 +49,10 @@ class _Pending:
 
 @dataclass(slots=True, eq=False, repr=False)
 class SmtpConnection(asyncio.Protocol):
-    """A connection, also before it is made and after its end; `failure` is the reason of its end, None before.
+    """A connection, even before it is made and after its end; `failure` is why it ended, None until then.
 
-    `offered` has the extensions of the last EHLO by their keywords. `succeeded` counts successful commands.
-    `open_connections` holds this one while it has a socket. The account's password is removed from errors.
+    `offered` has the last EHLO's extensions by keyword. `succeeded` counts successful commands. `open_connections`
+    includes this one while it has a socket. Errors never show the account's password.
     """
 
     account: Account
@@ -71,12 +71,12 @@ class SmtpConnection(asyncio.Protocol):
     _closed: asyncio.Future[None] | None = field(default=None, init=False)
     _pending: list[_Pending] = field(default_factory=list, init=False)
     _answer: asyncio.Future[str | None] | None = field(default=None, init=False)  # None: no reply is due
-    _refusal: ServerRefused | None = field(default=None, init=False)  # the first one of the present packet
-    _said: Sequence[bytes] = field(default=(), init=False)  # by the last `go_on`: a message, or a response
+    _refusal: ServerRefused | None = field(default=None, init=False)  # the current packet's first
+    _said: Sequence[bytes] = field(default=(), init=False)  # sent by the last `go_on`: a message, or a response
     _leaving: bool = field(default=False, init=False)  # further replies are ignored
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> None:
-        """Connect, with implicit TLS if the endpoint states it (RFC 8314), and wait for the greeting."""
+        """Connect, with implicit TLS (RFC 8314) if the endpoint has it, and wait for the greeting."""
         implicit = context if endpoint.tls == "implicit" else None
         greeting = self._begin((GREETING,))
         try:
@@ -92,15 +92,15 @@ class SmtpConnection(asyncio.Protocol):
         await self._end_of(greeting)
 
     async def send(self, *packet: SmtpCommand) -> str | None:
-        """Send commands together. Return the text by which the server asks for more (3yz); None if all succeeded.
+        """Send commands together. Return the server's text if it asks for more (3yz), None if all succeeded.
 
-        Raises `TaskFailed`. After `ServerRefused` the connection stays open unless `failure` is set: if the server is
-        closing, or if only closing keeps it from delivering to some of the recipients.
+        Raises `TaskFailed`. After `ServerRefused` the connection stays open unless `failure` is set: when the server is
+        closing, or when only closing prevents delivery to some of the recipients.
         """
         return await self._end_of(self._begin(packet))
 
     async def go_on(self, *pieces: bytes) -> str | None:
-        """Send what the server has asked for (a message, or the response to a challenge), and return as `send` does.
+        """Send what the server has asked for (a message, or the response to a challenge). Returns like `send`.
 
         QUIT is never in the same packet, although RFC 2920 section 3.1 allows it: its reply could be taken for the
         acceptance.
@@ -117,10 +117,10 @@ class SmtpConnection(asyncio.Protocol):
         return await self._end_of(self._wait_for_replies())
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Send STARTTLS, and make the handshake (RFC 3207). `SMTP STARTTLS` includes it.
+        """Send STARTTLS and perform the handshake (RFC 3207), which counts as part of `SMTP STARTTLS`.
 
-        Data in the clear behind the server's agreement is an error, since an attacker may have injected it
-        (CVE-2011-0411). Such data that arrives later is read as part of the handshake, which then fails.
+        Cleartext after the server's agreement is an error, since an attacker may have injected it (CVE-2011-0411). If
+        it arrives later, it is read as part of the handshake, which then fails.
         """
         await self.send(STARTTLS)
         if self.failure is not None:
@@ -176,7 +176,7 @@ class SmtpConnection(asyncio.Protocol):
         now = self.observer.now()
         self._refusal, self._said = None, ()
         self._pending += [_Pending(command.verb, now, len(command.line)) for command in packet]
-        if self._transport is not None:  # GREETING comes before there is one, and sends nothing
+        if self._transport is not None:  # GREETING precedes it, and sends nothing
             for command in packet:
                 self.observer.lines.append(now)
                 self.observer.lines.append(command.line[:KEPT_BYTES])
@@ -217,12 +217,12 @@ class SmtpConnection(asyncio.Protocol):
     # --- in ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, for which asyncio has switched Nagle's algorithm off."""
+        """Keep the transport, for which asyncio has disabled Nagle's algorithm."""
         self._transport = cast(asyncio.Transport, transport)
         self.open_connections.append(self)
         if address := transport.get_extra_info("sockname"):
             self.own_address = str(address[0])
-        if self.failure is not None:  # aborted before it was made
+        if self.failure is not None:  # aborted while connecting
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -239,7 +239,7 @@ class SmtpConnection(asyncio.Protocol):
             line = self._unrepeated(self._wire.rejected).decode("utf-8", "replace")
             text = f"{error.line}: {line}" if line else error.line
             self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(text, self.account)))
-        except Exception as error:  # noqa: BLE001  asyncio would only log it, and the packet never end
+        except Exception as error:  # noqa: BLE001  asyncio would just log it, and the packet would never end
             self._fail(internal(error))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -276,7 +276,7 @@ class SmtpConnection(asyncio.Protocol):
                 return
             case 2 if pending.verb != DATA.verb or self._accepts(reply, pending):
                 self.succeeded += 1
-                if pending.verb == STARTTLS.verb:  # it stays pending until it is done
+                if pending.verb == STARTTLS.verb:  # it stays pending until the handshake is done
                     assert self._transport is not None
                     self._transport.pause_reading()
                     self._resume(None)
@@ -292,11 +292,11 @@ class SmtpConnection(asyncio.Protocol):
             self._resume(None, self._refusal)
 
     def _accepts(self, reply: Reply, pending: _Pending) -> bool:
-        """Return False for a 2yz that cannot accept a message: a 221, or one before the whole message is sent."""
+        """Return False for a 2yz that cannot accept a message: a 221, or one that precedes the message's end."""
         return pending.asked and accepts_message(reply.code) and not self._unsent(pending)
 
     def _unsent(self, pending: _Pending) -> bool:
-        """Return True if the end of a message, with the final dot, still waits in the transport."""
+        """Return True if a message's end, with the final dot, is still in the transport's buffer."""
         assert self._transport is not None
         return pending.verb == DATA.verb and self._transport.get_write_buffer_size() > 0
 
@@ -308,7 +308,7 @@ class SmtpConnection(asyncio.Protocol):
 
     @property
     def _at(self) -> str:
-        """The name in errors of the awaited reply."""
+        """The awaited reply's name in errors."""
         return self._pending[0].verb if self._pending else "QUIT" if self._leaving else "rest"
 
     def _report(self, pending: _Pending, outcome: str) -> None:
@@ -323,7 +323,7 @@ class SmtpConnection(asyncio.Protocol):
         return reply._replace(lines=tuple(map(self._unrepeated, reply.lines))).text
 
     def _unrepeated(self, line: bytes) -> bytes:
-        """Return a line of the server, unless it repeats a message or response that was sent."""
+        """Return a server's line, masked if it repeats a message or response that was sent."""
         return MASK.encode() if line and any(line in piece for piece in self._said) else line
 
     def _resume(self, text: str | None, failure: TaskFailed | None = None) -> None:

@@ -17,16 +17,17 @@ from loadsim.protocols.smtp.connection import SmtpConnection
 
 @dataclass(slots=True, eq=False, repr=False)
 class SmtpSubmission:
-    """Sends the messages of one user, one at a time; implements `ports.Probing`, which includes `ports.Submission`.
+    """Sends one user's messages, one at a time; implements `ports.Probing`, which includes `ports.Submission`.
 
-    With `pipelines`, a server that offers PIPELINING gets the commands of a message in one packet. Each of them counts
-    from its write.
+    With `pipelines`, a server that offers PIPELINING gets a message's commands in one packet, which starts the time of
+    each.
 
     With `connection: per-message` each message has a connection of its own. Its QUIT runs concurrently with the
     user's next tasks, for at most `QUIT_LIMIT_S`; `close` waits for it, so that no socket outlives the user.
 
     With `connection: kept` a connection serves many messages. The server may end it between two of them, with or
-    without a 421. The next MAIL then fails, before any part of the message is sent, and a new connection takes it.
+    without a 421. The next MAIL then fails before any part of the message is sent, and the message goes over a new
+    connection.
     """
 
     endpoint: Endpoint
@@ -65,7 +66,7 @@ class SmtpSubmission:
             await self.close()
 
     async def ask(self, sender: str, recipient: str) -> ServerOffer:
-        """MAIL, RCPT and RSET on a connection of its own, one at a time, then QUIT; see `ports.Probing`."""
+        """MAIL, RCPT and RSET, one at a time, on a separate connection, then QUIT; see `ports.Probing`."""
         try:
             connection = await self._connect()
             try:
@@ -120,7 +121,7 @@ class SmtpSubmission:
             self._kept = connection
 
     async def _connect(self) -> SmtpConnection:
-        """Return a connection, secured and authenticated as the endpoint states. After a refusal, QUIT."""
+        """Return a connection, secured and authenticated as the endpoint requires. Sends QUIT after a refusal."""
         endpoint, context = self.endpoint, self.tls_context
         connection = SmtpConnection(self.account, self.observer, self.limit_s, self._open)
         try:
@@ -147,7 +148,7 @@ class SmtpSubmission:
 
 
 async def _authenticate(connection: SmtpConnection, exchange: Exchange | None) -> None:
-    """AUTH (RFC 4954), and the responses to its challenges."""
+    """Send AUTH (RFC 4954), and respond to its challenges."""
     assert exchange is not None, "LOGIN is a command of IMAP"
     dialogue = commands.dialogue_of(exchange)
     challenge = await connection.send(commands.auth(dialogue.words))

@@ -1,4 +1,4 @@
-"""The server's stream of bytes into whole replies, in pieces of any size (RFC 5321 section 4.2). No I/O."""
+"""Whole replies from the server's stream of bytes, in pieces of any size (RFC 5321 section 4.2). No I/O."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 from loadsim.errors import ProtocolError
 
 LONGEST_LINE_BYTES = 4096
-"""The longest line of a reply. RFC 5321 section 4.5.3.1.5 has 512; some servers send more."""
+"""The longest line of a reply. RFC 5321 section 4.5.3.1.5 allows 512 bytes; some servers send more."""
 
 LONGEST_REPLY_BYTES = 1 << 16
-"""The most bytes of all lines of one reply; those to EHLO have a few dozen lines."""
+"""The most bytes of one reply. Replies to EHLO have a few dozen lines."""
 
 _CODES = {b"%d" % code: code for code in range(200, 600)}
 _CR, _SPACE, _HYPHEN = b"\r -"
 
 
 SERVICE_CLOSING = 421
-"""The server ends the connection; the reply to any command (RFC 5321 section 4.2.1)."""
+"""The server is closing the connection; it may reply this to any command (RFC 5321 section 4.2.1)."""
 
 _CHANNEL_CLOSING = 221
 
@@ -45,19 +45,19 @@ class Reply(NamedTuple):
 class SmtpWire:
     """Turns pieces of the stream into whole replies. After a `ProtocolError` it must not be used again.
 
-    A line may end with LF alone, as some servers send it; this changes no reply's meaning.
+    A line may end with a bare LF, as some servers send; this changes no reply's meaning.
     """
 
     def __init__(self) -> None:
-        self.held_bytes = 0  # behind the last reply that was yielded
-        self.rejected = b""  # the line that made it raise; it may repeat a command, and so the password
+        self.held_bytes = 0  # after the last reply yielded
+        self.rejected = b""  # the line at fault; it may repeat a command, and so the password
         self._held = b""  # an incomplete line
         self._begun: list[bytes] = []  # the lines of an incomplete reply
         self._code = 0  # its code
         self._size_bytes = 0  # its size so far
 
     def feed(self, data: bytes) -> Iterator[Reply]:
-        """Take a piece of the stream; yield each reply that it completes before parsing the next.
+        """Take a piece of the stream; yield each reply that it completes, before parsing the next.
 
         Exhaust it before feeding again. Raises `ProtocolError` for malformed and overlong replies.
         """
@@ -114,6 +114,6 @@ def accepts_message(code: int) -> bool:
 def kind_of(code: int, verb: str) -> str:
     """Return the kind of a refusal, such as "550 RCPT"; codes that no RFC registers share "other 5yz RCPT".
 
-    The server chooses the code, and each kind is a row of its own in every snapshot.
+    The server chooses the code, and each kind takes a row in every snapshot.
     """
     return f"{code if code in _REGISTERED else f'other {code // 100}yz'} {verb}"

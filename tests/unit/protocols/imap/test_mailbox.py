@@ -39,11 +39,11 @@ def message(number: int, subject: str = "hello", tag: bool = True, body: bytes =
     head += f"Subject: {subject}\r\n"
     head += f"Message-ID: <n1.{number}.initial@example.test>\r\nMIME-Version: 1.0\r\n"
     if tag:
-        head += f"X-LoadSim: {evidence_of(number, body).header()}\r\n"
+        head += f"X-LoadSim: {tag_of(number, body).header()}\r\n"
     return head.encode() + b"\r\n" + body
 
 
-def evidence_of(number: int, body: bytes = b"text\r\n") -> MessageTag:
+def tag_of(number: int, body: bytes = b"text\r\n") -> MessageTag:
     return MessageTag("initial", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(body))
 
 
@@ -294,7 +294,7 @@ def pieces(number: int, uid: int, order: str) -> tuple[bytes, ...]:
 
     Between them come changes of flags (c) with the message's number only, and of another message (o).
     """
-    tag = b"X-LoadSim: " + evidence_of(number).header().encode() + b"\r\n\r\n"
+    tag = b"X-LoadSim: " + tag_of(number).header().encode() + b"\r\n\r\n"
     people = b'(("One" NIL "user1" "example.test"))'
     envelope = b'ENVELOPE (NIL "s%d" %b NIL NIL NIL NIL NIL NIL "<n1.%d.initial@example.test>")' % (uid, people, number)
     items = {
@@ -325,12 +325,12 @@ async def test_a_message_in_several_responses_is_one(order: str) -> None:
     async with scripted(script) as (box, _):
         headers = [*await box.headers(INBOX, None), *await box.arrived()]
         assert [each.subject for each in headers] == ["s5", "s8", "s9"]
-        assert [each.tag for each in headers] == [evidence_of(number) for number in (1, 2, 3)]
+        assert [each.tag for each in headers] == [tag_of(number) for number in (1, 2, 3)]
         assert [each.size_bytes for each in headers] == [9] * 3
         assert [each.seen for each in headers] == [order.rfind("c") > order.rfind("f")] * 3
         stored = (await box.listing([INBOX]))[INBOX]
         assert [(each.tag, each.sender, each.message_id) for each in stored] == [
-            (evidence_of(number), "user1@example.test", f"<n1.{number}.initial@example.test>") for number in (1, 2)
+            (tag_of(number), "user1@example.test", f"<n1.{number}.initial@example.test>") for number in (1, 2)
         ]
 
 
@@ -641,7 +641,7 @@ def test_gaps_and_removals_are_told_apart() -> None:
 def test_folded_header_fields_are_one_line() -> None:
     """Exchange folds each Message-ID, and its envelope may keep the fold."""
     subject, message_id = b"one\r\n two", b"\r\n <n1.1.initial@example.test>"
-    tag = b"X-LoadSim:\r\n " + evidence_of(1).header().encode().replace(b"; ", b";\r\n ") + b"\r\n"
+    tag = b"X-LoadSim:\r\n " + tag_of(1).header().encode().replace(b"; ", b";\r\n ") + b"\r\n"
     people = b'((NIL NIL "user1" "example.test"))'
     values = b"{%d}\r\n%b %b NIL NIL NIL NIL NIL NIL" % (len(subject), subject, people)
     (fetched,) = ImapWire().feed(
@@ -652,7 +652,7 @@ def test_folded_header_fields_are_one_line() -> None:
     header = header_of(fetched, None, "example.test")
     assert header is not None
     assert (header.subject, header.message_id) == ("one two", "<n1.1.initial@example.test>")
-    assert header.tag == evidence_of(1)
+    assert header.tag == tag_of(1)
     assert origin_of(fetched) == ("user1@example.test", "<n1.1.initial@example.test>", "")
 
 
