@@ -1,4 +1,4 @@
-"""The address book (MS-OXNSPI): names are checked before a message is sent, as Outlook does."""
+"""The address book (MS-OXNSPI): names are checked before a message is sent, as in Outlook."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _COLUMNS = (tags.EMAIL_ADDRESS, tags.DISPLAY_NAME)
 
 @dataclass(slots=True)
 class AddressBook:
-    """Entries of the address book that the users of an engine have resolved.
+    """The address book's entries that an engine's users have resolved.
 
-    A list of messages shows the names of recipients, not their addresses.
+    Message lists show recipients' names, not their addresses.
     """
 
     addresses: dict[str, str] = field(default_factory=dict)  # by name
-    dns: dict[str, str] = field(default_factory=dict)  # distinguished names of users' mailboxes, by address
+    dns: dict[str, str] = field(default_factory=dict)  # distinguished names of mailboxes, by address
 
     async def mailbox_dn(self, session: MapiSession) -> str:
-        """Return the distinguished name of the user's mailbox, from the address book at their first log-on."""
+        """Return the distinguished name of the user's mailbox, looked up in the address book at the first log-on."""
         address = session.account.address
         if address not in self.dns:
             (self.dns[address],) = await self.resolve(session, [address])
@@ -33,8 +33,8 @@ class AddressBook:
     async def resolve(self, session: MapiSession, addresses: Sequence[str]) -> list[str]:
         """Return the distinguished name of each address, by ResolveNames (MS-OXCMAPIHTTP section 2.2.5.14).
 
-        Raises `ServerRefused` for an address that is not one entry.
-        It checks recipients as SMTP's RCPT does: a message to a recipient that the server does not know is not sent.
+        Raises `ServerRefused` for an address that does not match one entry. Like SMTP's RCPT, this keeps a message to
+        an unknown recipient from being sent.
         """
         request = bodies.resolve_names(_COLUMNS, [f"=SMTP:{address}" for address in addresses])
         answer = await session.ask_address_book(request)

@@ -1,6 +1,6 @@
 """Bodies of requests and responses (MS-OXCMAPIHTTP sections 2.2.2, 2.2.4 and 2.2.5).
 
-The mailbox takes Connect, Execute, NotificationWait and Disconnect, the address book Bind, ResolveNames and Unbind.
+The mailbox accepts Connect, Execute, NotificationWait and Disconnect, the address book Bind, ResolveNames and Unbind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST_HEADER_BYTES = 16384
 
 @dataclass(frozen=True, slots=True)
 class BodyRequest(Generic[R]):
-    """A request: its type, its body, and the function that reads its response behind StatusCode and ErrorCode."""
+    """A request: its type, its body, and the function that reads its response after StatusCode and ErrorCode."""
 
     request_type: str
     body: bytes
@@ -32,7 +32,7 @@ _NO_AUXILIARY = bytes(4)
 
 
 def _codes_only(reader: Reader) -> None:
-    """Read a response of which only the codes matter."""
+    """Skip the body of a response of which only the codes matter."""
     reader.take(reader.left)
 
 
@@ -42,7 +42,7 @@ def connect(user_dn: str) -> BodyRequest[None]:
 
 
 def execute(rop_buffer: bytes) -> BodyRequest[bytes]:
-    """The answer is a ROP buffer, too."""
+    """Return an Execute of a ROP buffer; its answer is one, too."""
 
     def read(reader: Reader) -> bytes:
         reader.take(4)  # Flags
@@ -56,7 +56,7 @@ def execute(rop_buffer: bytes) -> BodyRequest[bytes]:
 
 
 def notification_wait() -> BodyRequest[int]:
-    """The answer is 1 if an event is pending: an Execute returns it."""
+    """Return a NotificationWait; its answer is 1 if an event is pending, which an Execute returns."""
 
     def read(reader: Reader) -> int:
         pending = int(reader.number("I"))
@@ -71,7 +71,7 @@ def disconnect() -> BodyRequest[None]:
 
 
 _STATE = b"\1" + pack("<9I", 0, 0, 0, 0, 0, 0, 1252, 1033, 1033)
-"""A position in an address book, with code page and locales (MS-OXNSPI section 2.2.8)."""
+"""A position in an address book, with its code page and locales (MS-OXNSPI section 2.2.8)."""
 
 
 def bind() -> BodyRequest[None]:
@@ -86,17 +86,17 @@ RESOLVED = 2
 
 
 class ResolvedNames(NamedTuple):
-    """For each name `RESOLVED` or not (MS-OXNSPI section 2.2.1.9), and the entries of those that are."""
+    """A result per name, `RESOLVED` or not (MS-OXNSPI section 2.2.1.9), and the entries of resolved names."""
 
     results: tuple[int, ...]
     entries: Sequence[tuple[Value, ...]]
 
 
 def resolve_names(columns: Sequence[int], names: Sequence[str]) -> BodyRequest[ResolvedNames]:
-    """The entries have the values of these columns, or the response is malformed."""
+    """Return a ResolveNames. The entries must have values of these columns, or the response is malformed."""
 
     def read(reader: Reader) -> ResolvedNames:
-        results = reader.numbers("I", "I") if reader.number("4x?") else ()  # behind CodePage
+        results = reader.numbers("I", "I") if reader.number("4x?") else ()  # after CodePage
         entries: list[tuple[Value, ...]] = []
         if reader.number("?"):
             if reader.numbers("I", "I") != tuple(columns):
@@ -111,9 +111,9 @@ def resolve_names(columns: Sequence[int], names: Sequence[str]) -> BodyRequest[R
 
 
 def body_of(request: BodyRequest[R], data: bytes) -> R | ErrorCode:
-    """Return the body of a response, behind its meta-tags; `ErrorCode` if StatusCode or ErrorCode is not 0.
+    """Return a response's body, after its meta-tags; `ErrorCode` if StatusCode or ErrorCode is not 0.
 
-    An Unbind that succeeds has the ErrorCode 1 (MS-OXNSPI section 2.2.1.2).
+    A successful Unbind has the ErrorCode 1 (MS-OXNSPI section 2.2.1.2).
     """
     reader = Reader(data)
     code = reader.number("I") or reader.number("I")
@@ -125,7 +125,7 @@ def body_of(request: BodyRequest[R], data: bytes) -> R | ErrorCode:
 
 
 def split_response(data: bytes) -> tuple[Mapping[str, str], bytes]:
-    """Return header fields with lower-case names, and body, behind the meta-tags of a response (section 2.2.2.2).
+    """Return the header fields, by lower-case name, and the body after a response's meta-tags (section 2.2.2.2).
 
     The last meta-tag is DONE.
     """

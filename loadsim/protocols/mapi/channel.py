@@ -1,4 +1,4 @@
-"""A connection of HTTP/1.1 that is kept for many requests, one at a time, and made again when the server ended it."""
+"""An HTTP/1.1 connection kept for many requests, one at a time, and remade if the server has ended it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from loadsim.protocols.mapi.log_on import MOST_STEPS, Handshake, authorized, bas
 from loadsim.protocols.tls import remember
 
 USUAL_PERIOD_S, LONGEST_PERIOD_S = 15.0, 300.0
-"""The server's period of PENDING, if it states none, and at most."""
+"""The default and the longest period of the server's PENDING."""
 
 CONNECT = "MAPI connection"
-"""The name under which a connection is reported, with its TLS handshake."""
+"""The name under which connecting is reported, TLS handshake included."""
 
 R = TypeVar("R")
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Connection(asyncio.Protocol):
-    """One connection, and the exchange that is under way on it, if any. `on_piece` is called for each piece of it."""
+    """One connection, and the exchange under way on it, if any. `on_piece` is called for each piece of its response."""
 
     is_open: bool = field(default=False, init=False)
     is_logged_on: bool = field(default=False, init=False)  # by NTLM or Negotiate
@@ -99,8 +99,8 @@ class _Connection(asyncio.Protocol):
 class HttpChannel:
     """Sends a user's requests over one connection, one at a time, and reports each to the observer.
 
-    A server may end a connection between two requests: the next request has a new one. A request that fails by loss,
-    silence or a violation of the protocol closes the connection.
+    A server may end a connection between two requests: the next request gets a new one. A loss, silence or a violation
+    of the protocol closes the connection.
     """
 
     endpoint: Endpoint
@@ -118,10 +118,10 @@ class HttpChannel:
         begun: Callable[[], None] | None = None,
         longest_s: float | None = None,
     ) -> R:
-        """Send a request, and return what `read` returns of its response. Raises `TaskFailed`, as `read` may.
+        """Send a request, and return `read`'s result for the response. Raises `TaskFailed`, as `read` may.
 
-        With `begun`, the response may take `longest_s`. Then silence may last `limit_s` longer than the server's period
-        of PENDING (MS-OXCMAPIHTTP section 2.2.3.3.5). The request is reported when the response begins, and `begun` is
+        With `begun`, the response may take `longest_s`, and silence may last `limit_s` longer than the server's period
+        of PENDING (MS-OXCMAPIHTTP section 2.2.3.3.5). When the response begins, the request is reported and `begun`
         called.
         """
         connection = await self._connected()
@@ -166,7 +166,7 @@ class HttpChannel:
         return answer
 
     async def _authorized(self, connection: _Connection, request: bytes) -> Response:
-        """Send a request with its credentials. By NTLM or Negotiate, a connection's first request logs on to it."""
+        """Send a request with credentials. With NTLM or Negotiate, a connection's first request logs on."""
         if not self.endpoint.methods:
             return await connection.exchange(authorized(request, basic(self.account)))
         if connection.is_logged_on:
@@ -205,13 +205,13 @@ class HttpChannel:
             if outcome != "ok":
                 self._drop(made)
             self.observer.command(CONNECT, since, outcome, 0, 0)
-        if not made.is_open:  # by `close`, meanwhile
+        if not made.is_open:  # `close` was called meanwhile
             made.close()
             raise ServerLost("closed")
         return made
 
     def _drop(self, connection: _Connection) -> None:
-        """Close a connection; a cancelled request may end when there is another one already."""
+        """Close a connection; when a cancelled request ends, there may already be another one."""
         connection.close()
         if self._connection is connection:
             self._connection = None
@@ -223,7 +223,7 @@ class HttpChannel:
 
 
 def _status(response: Response) -> bytes:
-    """Return a response as a line. Its reason is left out: a server may repeat credentials there."""
+    """Return a response as a line, without its reason, in which a server may repeat credentials."""
     code = response.fields.get("x-responsecode", "")
     return (
         f"{response.status} X-ResponseCode {code if code.isdecimal() else 'none'}, {len(response.body)} bytes".encode()
@@ -231,6 +231,6 @@ def _status(response: Response) -> bytes:
 
 
 def _pending_period_s(head: Response) -> float:
-    """Return the longest time between two pieces of a response, as its header states it."""
+    """Return the longest time between two pieces of a response, according to its header."""
     stated = head.fields.get("x-pendingperiod", "")
     return min(int(stated) / 1000, LONGEST_PERIOD_S) if re.fullmatch(r"\d{1,9}", stated, re.ASCII) else USUAL_PERIOD_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ERRORS_RETURNED = 0x00040380
-"""A warning: the response has its usual fields."""
+"""A warning: the response still has its usual fields."""
 
 NULL_DESTINATION = 0x00000503
 BUFFER_TOO_SMALL = 0x0000047D
@@ -53,12 +53,12 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """A request, or the value of a property, that the server refused; `line` says more."""
+    """A request or a property's value that the server refused; `line` has details."""
 
     code: int
     line: str = ""
 
     @property
     def name(self) -> str:
-        """The name of the code in the documents, or the number as "0x" and eight digits."""
+        """The code's name in the documents, or its number as "0x" and eight digits."""
         return _NAMES.get(self.code, f"0x{self.code:08X}")

@@ -1,8 +1,8 @@
-"""Messages of loadsim (RFC 5322) as properties and attachments, and what is read back as parts of a message.
+"""loadsim's messages (RFC 5322) as properties and attachments, and the parts composed again from these.
 
-MAPI keeps no MIME: a text is Unicode, a file is bytes. Read back, a text has the transfer encoding that loadsim gives
-to such texts, and a file is in base64. A whole body is made again as it was composed, so that the digest in its tag can
-be checked: all that no property holds follows from the tag, and the mark in the boundary.
+MAPI keeps no MIME: a text is Unicode, a file is bytes. When read back, a text gets the transfer encoding that loadsim
+gives such texts, and a file is in base64. A whole body is rebuilt as it was composed, to check the digest in its tag:
+what no property holds follows from the tag and from the mark in the boundary.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ NamedTags = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """An attachment: its properties but for its content."""
+    """An attachment: its content, and its other properties."""
 
     properties: list[tuple[int, Value]]
     content: bytes
@@ -66,7 +66,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A message as properties. `body` is not among them: it may be too large for one request."""
+    """A message as properties. The body is kept apart, since it may be too large for one request."""
 
     properties: list[tuple[int, Value]]
     body: str
@@ -78,9 +78,9 @@ class Composed:
 
 
 def composed(message: bytes, named: NamedTags) -> Composed:
-    """Return a message as loadsim makes it: ASCII headers, bare addresses, at most one level of parts.
+    """Return a message composed by loadsim as properties: ASCII headers, bare addresses, at most one level of parts.
 
-    A message of the type text/calendar is an appointment (MS-OXOCAL section 2.2.1).
+    A message of type text/calendar becomes an appointment (MS-OXOCAL section 2.2.1).
     """
     head, _, content = message.partition(b"\r\n\r\n")
     fields = fields_of(head)
@@ -123,13 +123,13 @@ def message_id_of(message: bytes) -> str:
 
 
 def sender_properties(address: str) -> list[tuple[int, Value]]:
-    """Return the properties of a stored message's sender (MS-OXOMSG section 2.2.1); servers set those of sent mail."""
+    """Return a stored message's sender properties (MS-OXOMSG section 2.2.1); for sent mail, servers set them."""
     return [*((tag, address) for tag in _SENDER), *((tag, "SMTP") for tag in _SENDER_TYPES)]
 
 
-@lru_cache(maxsize=256)  # of quoted-printable, 1 KB takes a millisecond; many messages have the same text
+@lru_cache(maxsize=256)  # quoted-printable takes 1 ms per KB, and many messages share a text
 def encoded_text(text: str) -> bytes:
-    """Return a text as loadsim encodes it: ASCII as it is, other texts in quoted-printable UTF-8."""
+    """Return a text as loadsim encodes it: ASCII unchanged, other texts in quoted-printable UTF-8."""
     return text.encode() if text.isascii() else quoted_printable(text.encode())
 
 
@@ -159,13 +159,13 @@ def _decoded(fields: Fields, content: bytes) -> bytes:
     if encoding == "base64":
         try:
             return b64decode(content)
-        except binascii.Error:  # of a forwarded part, which others encoded
+        except binascii.Error:  # a forwarded part, encoded by others
             return content
     return content
 
 
 def _file_properties(fields: Fields) -> list[tuple[int, Value]]:
-    """Return the properties of a file attachment (MS-OXCMSG section 2.2.2)."""
+    """Return a file attachment's properties (MS-OXCMSG section 2.2.2)."""
     content_type = _text(fields, "content-type") or "application/octet-stream"
     _, parameters = field_value(fields.get("content-disposition", b""))
     name = parameters.get("filename", b"").decode("utf-8", "replace") or "attachment"
@@ -193,7 +193,7 @@ def _decoded_words(subject: str) -> str:
 
 
 def _microseconds(date: str) -> int:
-    """Return a date of RFC 5322 in microseconds since 1970; 0 if there is none."""
+    """Return an RFC 5322 date in microseconds since 1970; 0 if there is none."""
     try:
         return round(parsedate_to_datetime(date).timestamp()) * 1_000_000
     except ValueError:
@@ -201,9 +201,9 @@ def _microseconds(date: str) -> int:
 
 
 def _appointment(text: str, named: NamedTags) -> list[tuple[int, Value]]:
-    """Return the properties of the schedule's first appointment (MS-OXOCAL section 2.2.1); its text is the body."""
-    found = {name: datetime.strptime(at, "%Y%m%dT%H%M%S") for name, at in reversed(_ICALENDAR_TIME.findall(text))}
-    times = {name: round(at.replace(tzinfo=UTC).timestamp()) * 1_000_000 for name, at in found.items()}
+    """Return the properties of the schedule's first appointment (MS-OXOCAL section 2.2.1)."""
+    stamps = {name: datetime.strptime(at, "%Y%m%dT%H%M%S") for name, at in reversed(_ICALENDAR_TIME.findall(text))}
+    times = {name: round(stamp.replace(tzinfo=UTC).timestamp()) * 1_000_000 for name, stamp in stamps.items()}
     texts = dict(reversed(_ICALENDAR_TEXT.findall(text)))
     begin_us = times.get("DTSTART", 0)
     end_us = max(begin_us, times.get("DTEND", begin_us))
@@ -219,46 +219,47 @@ def _appointment(text: str, named: NamedTags) -> list[tuple[int, Value]]:
         (named["location"], re.sub(r"\r?\n[ \t]|\\(?=[,;\\])", "", texts.get("LOCATION", "")).strip()),
         (named["busy"], 2),  # olBusy
         (named["all_day"], False),
-        (named["state"], 0),  # an appointment, no meeting
+        (named["state"], 0),  # an appointment, not a meeting
         (named["recurs"], False),
         (named["reminds"], False),
     ]
 
 
 _MARK = re.compile(r"; mark=([\w.+-]{1,40})\Z")
-"""The mark in the boundary, which stands behind the tag in its property."""
+"""The boundary's mark, which follows the tag in its property."""
 
 
-def whole_body(evidence: str, tag: MessageTag, text: str, files: Sequence[tuple[Part, bytes]]) -> bytes | None:
-    """Return the body; None for one that loadsim does not compose. Some servers drop the text's last line end.
+def whole_body(tag_text: str, tag: MessageTag, text: str, files: Sequence[tuple[Part, bytes]]) -> bytes | None:
+    """Return the body; None for one that loadsim does not compose.
 
-    Of two transfer encodings of an ASCII text, that with the digest of the tag is taken.
+    Some servers drop the text's last line end. An ASCII text may have either of two transfer encodings; the one that
+    matches the tag's digest is used.
     """
-    file = _file(evidence, tag, files)
+    file = _file(tag_text, tag, files)
     if files and file is None:
         return None
     lines = text if text.endswith("\r\n") else text + "\r\n"
-    plain = _body(evidence, Entity(text_header(foreign=not lines.isascii()), encoded_text(lines)), file)
+    plain = _body(tag_text, Entity(text_header(foreign=not lines.isascii()), encoded_text(lines)), file)
     if body_digest(plain) == tag.body:
         return plain
-    other = _body(evidence, Entity(text_header(foreign=True), quoted_printable(lines.encode())), file)
+    other = _body(tag_text, Entity(text_header(foreign=True), quoted_printable(lines.encode())), file)
     return other if body_digest(other) == tag.body else plain
 
 
-def _body(evidence: str, text: Entity, file: Entity | None) -> bytes:
+def _body(tag_text: str, text: Entity, file: Entity | None) -> bytes:
     if file is None:
         return bytes(text.body)
-    found = _MARK.search(evidence)
-    assert found is not None
-    return b"".join(enclose("", found[1], text, file, "-").pieces)
+    mark = _MARK.search(tag_text)
+    assert mark is not None
+    return b"".join(enclose("", mark[1], text, file, "-").pieces)
 
 
-def _file(evidence: str, tag: MessageTag, files: Sequence[tuple[Part, bytes]]) -> Entity | None:
-    """Return the file of a message with the MIME fields that it had."""
-    found = _MARK.search(evidence)
-    if found is None or len(files) != 1:
+def _file(tag_text: str, tag: MessageTag, files: Sequence[tuple[Part, bytes]]) -> Entity | None:
+    """Return a message's file with its original MIME fields."""
+    match = _MARK.search(tag_text)
+    if match is None or len(files) != 1:
         return None
-    mark, (part, content) = found[1], files[0]
+    mark, (part, content) = match[1], files[0]
     kind = KINDS.get(mark.rpartition("_")[0])
     if mark == MARK:
         return Entity(FILE_HEADER, base64_lines(content))

@@ -1,4 +1,4 @@
-"""The driver `mapi`: mailbox, submission and calendar of a user in one session over MAPI over HTTP."""
+"""The driver `mapi`: a user's mailbox, submission and calendar in one session of MAPI over HTTP."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from loadsim.protocols.tls import TlsContexts
 
 
 class MapiDriver:
-    """Composes the session of each user (`ports.Driver`). Users share what they learn of the address book."""
+    """Composes each user's session (`ports.Driver`). Users share the address book's entries once resolved."""
 
     needs = ("mapi",)
     supported_tasks = ALL_TASKS
 
     def __init__(self, services: Services) -> None:
-        """Raises `ConfigError` if a file for TLS cannot be read, a package is missing, or without an endpoint."""
+        """Raises `ConfigError` if a TLS file cannot be read, or a package or the endpoint is missing."""
         self.name = module_name("mapi", services.program, services.companions)
         self._services = services
         self._endpoint = services.endpoint("mapi")
@@ -29,7 +29,7 @@ class MapiDriver:
         self._book = AddressBook()
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """Return a new session of one user; nothing is connected yet."""
+        """Return a new session for one user, not connected yet."""
         services = self._services
         context = self._contexts.of(account)
         session = MapiSession(self._endpoint, context, account, observer, services.command_limit_s)

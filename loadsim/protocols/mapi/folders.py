@@ -1,7 +1,7 @@
-"""The folders of a mailbox: their names on the server, their paths, and the folders of loadsim.
+"""A mailbox's folders: their names on the server, their paths, and loadsim's folders.
 
-As over IMAP, a path has "/" between its levels; in a level it is "%2F", and "%" is "%25". A folder has its path as its
-name, but for the special ones: these are known by the Logon, and the calendar by its class (MS-OXOSFLD section 2.2.4).
+As over IMAP, a path has "/" between its levels; within a level it is "%2F", and "%" is "%25". A folder is named by its
+path, except special ones: these are known from the Logon, and the calendar by its class (MS-OXOSFLD section 2.2.4).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPECIAL = {INBOX: rops.INBOX, SENT_ITEMS: rops.SENT_ITEMS, DELETED_ITEMS: rops.
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders below the top of personal messages: names of special ones, and numbers and status of all."""
+    """The folders below the top of personal messages: the names of special ones, and the numbers and status of all."""
 
     names: FolderNames = PLAIN
     numbers: Mapping[str, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Folders:
 
 
 def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings) -> Folders:
-    """Return the folders of a hierarchy table with `COLUMNS`; what is not below the top is left out."""
+    """Return the folders of a hierarchy table with `COLUMNS`, except those not below the top."""
     top = logon.folder_ids[rops.IPM_SUBTREE]
     known = {identifier(row[0]): row for row in rows}
     by_path: dict[str, int] = {}
@@ -54,7 +54,7 @@ def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings)
             by_path[path] = folder_id
             if len(levels) == 1 and text(row[3]) == CALENDAR_CLASS:
                 calendars.append(path)
-    # Name the special ones, by the settings before the server.
+    # Name the special ones; settings take precedence over the server.
     special = {logon.folder_ids[place]: folder for folder, place in _SPECIAL.items()}
     special |= {by_path[path]: CALENDAR for path in calendars[:1]}
     own = settings.paths
@@ -63,13 +63,14 @@ def read_folders(rows: Iterable[Row], logon: LoggedOn, settings: FolderSettings)
             own.setdefault(special[folder_id], path)
     names = FolderNames(own=tuple((folder, path) for folder, path in own.items() if folder != path))
     numbers = {names.folder_at(path): folder_id for path, folder_id in by_path.items()}
-    return Folders(names, numbers, {folder: _status(each, known[each]) for folder, each in numbers.items()})
+    status = {folder: _status(folder_id, known[folder_id]) for folder, folder_id in numbers.items()}
+    return Folders(names, numbers, status)
 
 
 def _status(folder_id: int, row: Row) -> FolderStatus | None:
-    """Return the status: the time of the last change stands for the numbers that IMAP counts up.
+    """Return a folder's status, in which the time of the last change replaces IMAP's counters.
 
-    Of a folder's number, only the part that counts fits into the signed numbers of a manifest.
+    Only the counter part of a folder's number fits into a manifest's signed numbers.
     """
     messages, unseen, changed = map(number, row[4:7])
     if messages is None or unseen is None or changed is None:

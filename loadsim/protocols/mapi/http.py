@@ -22,9 +22,9 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response: its header fields by names in lower case, its cookies by name, its body.
+    """A response: its header fields by lower-case name, its cookies by name, its body.
 
-    Of a body with meta-tags (MS-OXCMAPIHTTP section 2.2.7) the fields behind DONE are among `fields`, and `body` is the
+    If the body has meta-tags (MS-OXCMAPIHTTP section 2.2.7), `fields` includes the fields after DONE, and `body` is the
     rest.
     """
 
@@ -39,14 +39,14 @@ class Response:
 class ResponseParser:
     """Parses one response from the pieces in which it arrives. Any violation raises `ProtocolError`.
 
-    `head` is the response without its body, as soon as this is known; `response` is the whole, once it has ended.
+    `head` is the response without its body, as soon as it is known; `response` is the whole, once complete.
     """
 
     head: Response | None = field(default=None, init=False)
     response: Response | None = field(default=None, init=False)
     _held: bytearray = field(default_factory=bytearray, init=False)
     _until_close: bool = field(default=False, init=False)  # the body ends with the connection
-    _parsing: Iterator[None] = field(init=False)  # goes on with each piece
+    _parsing: Iterator[None] = field(init=False)  # resumed with each piece
 
     def __post_init__(self) -> None:
         self._parsing = self._parse()
@@ -58,21 +58,21 @@ class ResponseParser:
         return self.response is not None and not ends and not self._until_close
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece. Raises `ProtocolError`, also for bytes behind the end."""
+        """Take the next piece. Raises `ProtocolError`, also for bytes after the end."""
         self._held += data
         next(self._parsing, None)
         if self.response is not None and self._held:
             raise ProtocolError("HTTP response", "bytes behind its end")
 
     def end(self) -> None:
-        """Take the end of the connection. Raises `ProtocolError` if the response is not whole."""
+        """Take the end of the connection. Raises `ProtocolError` if the response is incomplete."""
         if self._until_close and self.head is not None:
             self.response = _whole(self.head, bytes(self._held))
         if self.response is None:
             raise ProtocolError("HTTP response", "truncated")
 
     def _parse(self) -> Generator[None, None, None]:
-        """Parse head and body (RFC 9112 sections 6.3 and 7.1); yield where more is needed."""
+        """Parse head and body (RFC 9112 sections 6.3 and 7.1); yield whenever more bytes are needed."""
         head = None
         while head is None:
             head = _head((yield from self._line(b"\r\n\r\n", LONGEST_HEAD_BYTES, "a header")))
@@ -93,11 +93,11 @@ class ResponseParser:
             body += yield from self._bytes(int(length))
         elif length is None and head.status not in (204, 304):
             self._until_close = True
-            yield from self._bytes(LARGEST_BODY_BYTES + 1)  # which is too much
+            yield from self._bytes(LARGEST_BODY_BYTES + 1)  # more than allowed
         self.response = _whole(head, bytes(body))
 
     def _bytes(self, size_bytes: int, before: int = 0) -> Generator[None, None, bytes]:
-        """Return the next bytes of the body, of which some came before."""
+        """Return the next bytes of the body, after `before` earlier ones."""
         if before + size_bytes > LARGEST_BODY_BYTES and (not self._until_close or len(self._held) >= size_bytes):
             raise ProtocolError("HTTP response", f"more than {LARGEST_BODY_BYTES} bytes")
         while len(self._held) < size_bytes:
@@ -113,13 +113,13 @@ class ResponseParser:
         return self._cut(size_bytes, len(end))
 
     def _cut(self, size_bytes: int, more: int) -> bytes:
-        found = bytes(self._held[:size_bytes])
+        data = bytes(self._held[:size_bytes])
         del self._held[: size_bytes + more]
-        return found
+        return data
 
 
 def _head(head: bytes) -> Response | None:
-    """Return status line and fields (RFC 9112 sections 4 and 5); None for an interim response, before another."""
+    """Return the status line and fields (RFC 9112 sections 4 and 5); None for an interim response."""
     first, *lines = head.split(b"\r\n")
     status = _STATUS.fullmatch(first)
     if status is None:
@@ -147,7 +147,7 @@ def _chunk_size(line: bytes) -> int:
 
 
 def _whole(head: Response, body: bytes) -> Response:
-    """Return a response with its body, behind meta-tags if it has these."""
+    """Return a response with its body, without meta-tags."""
     fields = head.fields
     if head.status == 200 and fields.get("content-type", "").partition(";")[0].strip().lower() == MAPI_CONTENT:
         more, body = split_response(body)
@@ -157,7 +157,7 @@ def _whole(head: Response, body: bytes) -> Response:
 
 def _field(line: bytes) -> tuple[str, str]:
     """Return a field's name in lower case, and its value."""
-    found = _FIELD.fullmatch(line)
-    if found is None:
+    match = _FIELD.fullmatch(line)
+    if match is None:
         raise ProtocolError("HTTP response", "expected a header field")
-    return found[1].decode("ascii").lower(), found[2].decode("latin-1")
+    return match[1].decode("ascii").lower(), match[2].decode("latin-1")

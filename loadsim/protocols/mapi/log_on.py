@@ -1,4 +1,4 @@
-"""Log-on over HTTP: Basic with each request (RFC 7617), or NTLM or Negotiate once for a connection (RFC 4559)."""
+"""Log-on over HTTP: Basic with each request (RFC 7617), or NTLM or Negotiate once per connection (RFC 4559)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_STEPS = 5
 
 
 def check_library(endpoint: Endpoint) -> None:
-    """Raise `ConfigError` if the log-on method of an endpoint needs a package that is missing."""
+    """Raise `ConfigError` if an endpoint's log-on method needs a package that is missing."""
     if endpoint.methods:
         try:
             import spnego  # noqa: F401 - an extra
@@ -35,13 +35,13 @@ def basic(account: Account) -> str:
 
 
 def authorized(request: bytes, value: str) -> bytes:
-    """Return a request with this value of Authorization."""
+    """Return a request with this Authorization value."""
     line, _, rest = request.partition(b"\r\n")
     return b"%b\r\nAuthorization: %b\r\n%b" % (line, value.encode(), rest)
 
 
 class Handshake:
-    """The messages of one connection's log-on. Over TLS they are bound to the server's certificate (RFC 5929)."""
+    """One connection's log-on messages. Over TLS they are bound to the server's certificate (RFC 5929)."""
 
     def __init__(self, endpoint: Endpoint, account: Account, transport: asyncio.BaseTransport) -> None:
         import spnego
@@ -63,13 +63,13 @@ class Handshake:
         )
 
     def answer(self, challenges: str = "") -> str | None:
-        """Return the value of Authorization that answers WWW-Authenticate; None if there is nothing to answer."""
-        found = re.search(rf"\b{self.scheme} ([A-Za-z0-9+/]+=*)", challenges)
-        if challenges and found is None:
+        """Return the Authorization value that answers WWW-Authenticate; None if there is nothing to answer."""
+        challenge = re.search(rf"\b{self.scheme} ([A-Za-z0-9+/]+=*)", challenges)
+        if challenges and challenge is None:
             return None
         try:
-            token = self._context.step(b64decode(found[1] + "==") if found else None)
-        except Exception as failure:  # noqa: BLE001 - pyspnego lets errors of its parser pass, too
-            why = "a malformed challenge" if found else "no first message could be made here"
+            token = self._context.step(b64decode(challenge[1] + "==") if challenge else None)
+        except Exception as failure:  # noqa: BLE001 - pyspnego also lets its parser's errors pass
+            why = "a malformed challenge" if challenge else "no first message could be made here"
             raise ProtocolError(f"HTTP {self.scheme}", f"{why} ({type(failure).__name__})") from None
         return f"{self.scheme} {b64encode(token).decode()}" if token else None

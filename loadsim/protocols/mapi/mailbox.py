@@ -1,4 +1,4 @@
-"""One user's mailbox over MAPI: calls of the port into remote operations, and their answers into the port's values."""
+"""One user's mailbox over MAPI: the port's calls as remote operations, and their answers as the port's values."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ from loadsim.protocols.mapi.session import MapiSession
 from loadsim.protocols.mapi.wire import Value, tag, time_of
 
 MARGIN = 8
-"""The rows that are listed beyond the announced ones: some mail is not announced, or not in the order of arrival."""
+"""The rows listed beyond those announced: some mail is not announced, or not in order of arrival."""
 
 MOST_IDS = 1000
 """The most messages that one operation moves, copies, deletes or marks."""
 
 _MARKS = {Flag.ANSWERED: (102, 0x105), Flag.FORWARDED: (104, 0x106), None: (0, 0x100)}
-"""PidTagLastVerbExecuted and PidTagIconIndex (MS-OXOMSG section 2.2.1.10) of a flag; None: of neither."""
+"""PidTagLastVerbExecuted and PidTagIconIndex (MS-OXOMSG section 2.2.1.10) by flag; None: neither flag."""
 
 _TEXT_PART = "1"
 
@@ -74,7 +74,7 @@ class MapiMailbox:
     """Implements `ports.Provisioning`, which includes `ports.Mailbox`, over a session that submission shares.
 
     The open folder has a contents table, sorted by delivery time, which the server keeps up to date (MS-OXCTABL). The
-    last message that was read stays open.
+    last message read stays open.
     """
 
     session: MapiSession
@@ -99,7 +99,7 @@ class MapiMailbox:
     # --- the session ---
 
     async def log_on(self) -> None:
-        """Connect and Logon, with the numbers of named properties (MS-OXCPRPT section 2.2.12)."""
+        """Connect and Logon, and get the numbers of named properties (MS-OXCPRPT section 2.2.12)."""
         self._leave()
         names = [name for name, _ in tags.NAMED.values()]
         try:
@@ -107,12 +107,12 @@ class MapiMailbox:
                 lambda: self.book.mailbox_dn(self.session), lambda at: rops.get_property_ids_from_names(at, names)
             )
         except ServerRefused:
-            self.book.dns.pop(self.session.account.address, None)  # it may have changed
+            self.book.dns.pop(self.session.account.address, None)  # it may be out of date
             raise
         if len(ids) != len(tags.NAMED) or not all(ids):
             self.session.abandon()
             raise ServerRefused("named properties without numbers", f"expected {len(tags.NAMED)}")
-        self.named = {key: tag(each, kind) for (key, (_, kind)), each in zip(tags.NAMED.items(), ids, strict=True)}
+        self.named = {key: tag(number, kind) for (key, (_, kind)), number in zip(tags.NAMED.items(), ids, strict=True)}
 
     async def log_off(self) -> None:
         self._leave()
@@ -135,7 +135,7 @@ class MapiMailbox:
     # --- folders ---
 
     async def folders(self) -> Sequence[str]:
-        """All levels of the hierarchy table (MS-OXCFOLD section 2.2.1.13)."""
+        """Return all levels of the hierarchy table (MS-OXCFOLD section 2.2.1.13)."""
         with self.session as logon:
             return list((await self._hierarchy(logon)).numbers)
 
@@ -149,7 +149,7 @@ class MapiMailbox:
         return self._folders
 
     async def _number(self, folder: str) -> int:
-        """Return the number of a folder. Raises `ServerRefused` if there is none."""
+        """Return a folder's number. Raises `ServerRefused` if there is no such folder."""
         if folder not in self._folders.numbers and self.session.logon is not None:
             await self._hierarchy(self.session.logon)
         if folder not in self._folders.numbers:
@@ -157,16 +157,16 @@ class MapiMailbox:
         return self._folders.numbers[folder]
 
     def _folder_in(self, batch: list[Request[Any]], folder_id: int) -> Handle:
-        """Return a folder, which the batch opens unless it is open."""
+        """Return a folder, opened by the batch unless it is already open."""
         if self._open is not None and self._folders.numbers.get(self._open) == folder_id:
             return self._folder
         batch.append(opening := rops.open_folder(self.session.mailbox, folder_id))
         return opening.opened
 
     async def _done(self, name: str, batch: Sequence[Request[Any]], *opened: Handle) -> None:
-        """Execute a batch; release these objects with the next one, but not the open folder."""
+        """Execute a batch. Release these objects with the next one, except the open folder."""
         await self.session.execute(name, batch)
-        self.session.unused += [each for each in opened if each is not self._folder]
+        self.session.unused += [handle for handle in opened if handle is not self._folder]
 
     # --- looking ---
 
@@ -181,9 +181,9 @@ class MapiMailbox:
             await self._view(folder, 0)
 
     async def _view(self, folder: str, most: int | None) -> list[Row]:
-        """Open a folder with a new table, and return at most so many rows from its end (None: all).
+        """Open a folder with a new table, and return at most `most` rows from its end (None: all).
 
-        The events of the Inbox are subscribed to when a session first opens it.
+        A session subscribes to the Inbox's events when it first opens it.
         """
         folder_id = await self._number(folder)
         self.session.unused += [self._table, self._folder]
@@ -215,7 +215,7 @@ class MapiMailbox:
             return self._headers(folder, rows)
 
     async def arrived(self, reopen: bool = False) -> Sequence[Header]:
-        """QueryRows at the end of the Inbox's table, of more rows until there is an old one."""
+        """QueryRows at the end of the Inbox's table, with more rows until an old one appears."""
         news = self._news
         with self.session:
             if reopen:
@@ -239,7 +239,7 @@ class MapiMailbox:
         return [header_of(folder, row, domain, addresses) for row in in_order]
 
     async def watch(self) -> None:
-        """Open the Inbox, and wait by NotificationWait; the wait goes on during the next calls."""
+        """Open the Inbox, and wait by NotificationWait, which continues during later calls."""
         with self.session:
             await self._opened(INBOX)
             self._announce()
@@ -254,7 +254,7 @@ class MapiMailbox:
         self._announce()
 
     def _announce(self) -> None:
-        """Announce the messages of events while the Inbox is open."""
+        """Announce the messages that events reported, while the Inbox is open."""
         if self._open == INBOX and (new := self._news.tell()):
             self.session.observer.arrived(new)
 
@@ -269,7 +269,7 @@ class MapiMailbox:
         batch, message = await self._message_in(ref, again=True)
         listed = rops.get_attachment_table(message, 0x40)
         text = rops.open_stream(message, tags.BODY)
-        text.may_fail = True  # a message may have none
+        text.may_fail = True  # a message may have no text
         batch += [listed, rops.set_columns(listed.opened, ATTACHMENTS), text]
         rows = await rows_of(self.session, "OpenMessage", batch, listed.opened, ATTACHMENTS)
         self.session.unused.append(listed.opened)
@@ -278,7 +278,7 @@ class MapiMailbox:
         return Structure(shown, tuple(map(part_of, rows)))
 
     async def part(self, ref: Hashable, part: Part) -> bytes:
-        """ReadStream of the text, or of a file (MS-OXCPRPT section 2.2.15), encoded as `composition` says."""
+        """ReadStream of the text or a file (MS-OXCPRPT section 2.2.15), encoded as `composition` explains."""
         with self.session:
             if part.name == _TEXT_PART:
                 return encoded_text(await self._text(ref))
@@ -295,9 +295,9 @@ class MapiMailbox:
         files = [(part, await self._file(ref, part)) for part in structure.attachments]
         asked = rops.get_properties_specific(self._message, (self.named["tag"], self.named["sent_tag"]))
         await self.session.execute("GetPropertiesSpecific", [asked])
-        evidence = next((each for each in asked.answer if isinstance(each, str)), "")
-        tag = MessageTag.parse(evidence)
-        return None if tag is None else whole_body(evidence, tag, text, files)
+        tag_text = next((value for value in asked.answer if isinstance(value, str)), "")
+        tag = MessageTag.parse(tag_text)
+        return None if tag is None else whole_body(tag_text, tag, text, files)
 
     async def _file(self, ref: Hashable, part: Part) -> bytes:
         batch, message = await self._message_in(ref)
@@ -307,20 +307,20 @@ class MapiMailbox:
         self.session.unused += [stream.opened, attachment.opened]
         return data
 
-    async def _text(self, ref: Hashable, of: int = tags.BODY) -> str:
+    async def _text(self, ref: Hashable, property_tag: int = tags.BODY) -> str:
         batch, message = await self._message_in(ref)
-        stream = self._stream if of == tags.BODY else None
+        stream = self._stream if property_tag == tags.BODY else None
         if stream is not None:
             self._stream = None
         else:
-            stream = rops.open_stream(message, of)
+            stream = rops.open_stream(message, property_tag)
             batch.append(stream)
         data = await stream_of(self.session, batch, stream)
         self.session.unused.append(stream.opened)
         return data.decode("utf-16-le", "replace").removesuffix("\0")
 
     async def _message_in(self, ref: Hashable, again: bool = False) -> tuple[list[Request[Any]], Handle]:
-        """Return a batch that opens a message in place of the last one, unless it is open, and the message."""
+        """Return a batch that opens a message in place of the last one, unless it is already open, and the message."""
         if self._shown == ref and self._message.number != NO_HANDLE and not again:
             return [], self._message
         assert isinstance(ref, MapiRef), "a reference of another driver"
@@ -346,8 +346,8 @@ class MapiMailbox:
         verb, icon = _MARKS[flag]
         for folder_id, ids in await self._portions(refs, most=20):
             batch: list[Request[Any]] = []
-            for each in ids:
-                opening = rops.open_message(self.session.mailbox, folder_id, each, mode=1)
+            for message_id in ids:
+                opening = rops.open_message(self.session.mailbox, folder_id, message_id, mode=1)
                 at = opening.opened
                 marked = rops.set_properties(at, [(tags.LAST_VERB_EXECUTED, verb), (tags.ICON_INDEX, icon)])
                 batch += [opening, marked, rops.save_changes_message(at), rops.release(at)]
@@ -371,15 +371,15 @@ class MapiMailbox:
             await self._on_each(refs, rops.delete_messages)
 
     async def _on_each(self, refs: Sequence[Hashable], make: Callable[..., Request[None]], *other_folders: int) -> None:
-        """Execute an operation on messages; it gets their folder and others, and the ids."""
+        """Execute an operation on messages, given their folder, any other folders, and the ids."""
         for folder_id, ids in await self._portions(refs):
             batch: list[Request[Any]] = []
-            folders = [self._folder_in(batch, each) for each in (folder_id, *other_folders)]
+            folders = [self._folder_in(batch, number) for number in (folder_id, *other_folders)]
             batch.append(made := make(*folders, ids))
             await self._done(made.name, batch, *folders)
 
     async def _portions(self, refs: Sequence[Hashable], most: int = MOST_IDS) -> Sequence[tuple[int, tuple[int, ...]]]:
-        """Return the number of the messages' folder with those of at most so many messages."""
+        """Return the messages' ids in portions of at most `most`, each with their folder's number."""
         if not refs:
             return ()
         known = [ref for ref in refs if isinstance(ref, MapiRef)]
@@ -389,9 +389,9 @@ class MapiMailbox:
         return [(folder_id, ids[at : at + most]) for at in range(0, len(ids), most)]
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MapiRef | None:
-        """CreateMessage and SaveChangesMessage.
+        """CreateMessage and SaveChangesMessage, except for a sent message in Sent Items.
 
-        The server has stored a sent message in Sent Items itself: its copy is not sent again.
+        The server has stored that itself.
         """
         folder = canonical(folder)
         with self.session:
@@ -442,12 +442,12 @@ class MapiMailbox:
             self._forget_numbers()
 
     async def _parent(self, logon: rops.LoggedOn, folder: str) -> tuple[int, str]:
-        """Return the number of the folder that a folder is in, and its name there."""
+        """Return the number of a folder's parent, and the folder's name in it."""
         parent, _, name = self.path(folder).rpartition(SEPARATOR)
         return await self._number(self.folder_at(parent)) if parent else logon.folder_ids[rops.IPM_SUBTREE], name
 
     def _forget_numbers(self) -> None:
-        """Let the next call that needs a folder's number ask for all."""
+        """Forget the folders' numbers; the next call that needs one asks for all."""
         self._folders = replace(self._folders, numbers={})
 
     def path(self, folder: str) -> str:
@@ -468,7 +468,7 @@ class MapiMailbox:
         return []
 
     async def status(self) -> Mapping[str, FolderStatus | None]:
-        """The status of all folders in the hierarchy table."""
+        """Return the status of all folders in the hierarchy table."""
         with self.session as logon:
             return (await self._hierarchy(logon)).status
 
@@ -485,8 +485,8 @@ class MapiMailbox:
         return status[canonical(folder)]
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
-        """All rows of each folder, in the order in which the server numbered the messages."""
-        found: dict[str, Sequence[Stored]] = {}
+        """Return all rows of each folder, in the order in which the server numbered the messages."""
+        messages: dict[str, Sequence[Stored]] = {}
         with self.session:
             for folder in folders:
                 opening = rops.open_folder(self.session.mailbox, await self._number(folder))
@@ -496,27 +496,27 @@ class MapiMailbox:
                 rows = await rows_of(self.session, "QueryRows", batch, listed.opened, columns)
                 self.session.unused += [opening.opened, listed.opened]
                 rows.sort(key=lambda row: (number(row[-1]) or 0, counter(row[0])))
-                found[folder] = [stored_of(folder, row)._replace(in_reply_to=text(row[-2])) for row in rows]
-        return found
+                messages[folder] = [stored_of(folder, row)._replace(in_reply_to=text(row[-2])) for row in rows]
+        return messages
 
     def keeps(self, flag: str) -> bool:
         return True
 
     async def texts(self, refs: Sequence[Hashable]) -> dict[Hashable, bytes | None]:
-        """The bodies as they were composed, from the text and the file of each message."""
-        found: dict[Hashable, bytes | None] = {}
+        """Return the bodies as they were composed, rebuilt from each message's text and file."""
+        bodies: dict[Hashable, bytes | None] = {}
         with self.session:
             for ref in refs:
                 with suppress(MailMissing):
-                    found[ref] = await self._body(ref)
-        return found
+                    bodies[ref] = await self._body(ref)
+        return bodies
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[MapiRef | None]:
         """Store each message as `append` does."""
         with self.session:
             return [
-                await self._append(canonical(folder), composed(each.message, self.named), each.flags, each.received_us)
-                for each in messages
+                await self._append(canonical(folder), composed(new.message, self.named), new.flags, new.received_us)
+                for new in messages
             ]
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
@@ -526,4 +526,4 @@ class MapiMailbox:
 
 
 def _verb_among(flags: Sequence[Flag]) -> Flag | None:
-    return next((each for each in (Flag.FORWARDED, Flag.ANSWERED) if each in flags), None)
+    return next((flag for flag in (Flag.FORWARDED, Flag.ANSWERED) if flag in flags), None)

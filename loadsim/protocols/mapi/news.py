@@ -1,4 +1,4 @@
-"""New mail in a user's Inbox: what lists have shown, what events announced, and what the observer knows."""
+"""New mail in a user's Inbox: shown by lists, announced by events, and known to the observer."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from loadsim.protocols.mapi import tags
 from loadsim.protocols.mapi.objects import Row, identifier, number
 
 COLUMNS = (tags.MID, tags.MESSAGE_DELIVERY_TIME)
-"""The first columns of the rows of these lists."""
+"""The first columns of these lists' rows."""
 
 
 @dataclass(slots=True)
 class News:
-    """The messages of the Inbox by their numbers, over folders and sessions."""
+    """The Inbox's messages by number, across folders and sessions."""
 
     listed: set[int] = field(default_factory=set)
-    expected: set[int] = field(default_factory=set)  # events announced them, and no list has shown them
-    untold: set[int] = field(default_factory=set)  # those of them that the observer does not know
+    expected: set[int] = field(default_factory=set)  # announced by events, but not listed yet
+    untold: set[int] = field(default_factory=set)  # those that the observer does not know of
     before: frozenset[int] = frozenset()  # in the first list
     floor: int | None = None  # the delivery time of the oldest message in the first list; None: no list yet
 
     def take(self, rows: Sequence[Row], is_whole: bool = False) -> None:
-        """Take a list of the newest messages, or the whole one."""
-        numbers = frozenset([each for row in rows if (each := identifier(row[0])) is not None])
+        """Take a list of the newest messages, or of all."""
+        numbers = frozenset([message for row in rows if (message := identifier(row[0])) is not None])
         if self.floor is None:
             self.before, self.floor = numbers, 0 if is_whole else min([number(row[1]) or 0 for row in rows], default=0)
         self.listed |= numbers
@@ -32,9 +32,9 @@ class News:
         self.untold -= numbers
 
     def is_new(self, row: Row, reopen: bool) -> bool:
-        """Return whether a message came after the last list, or with `reopen` after the first.
+        """Return whether a message arrived after the last list, or with `reopen`, after the first.
 
-        Messages below the floor were not listed: they are old.
+        Messages below the floor are old, though not listed.
         """
         old = self.before if reopen else self.listed
         return identifier(row[0]) not in old and (number(row[1]) or 0) >= (self.floor or 0)
@@ -45,7 +45,7 @@ class News:
             self.untold.add(message)
 
     def tell(self) -> int:
-        """Return the number of messages to announce to the observer."""
+        """Return the number of messages to announce to the observer, who then knows of them."""
         told = len(self.untold)
         self.untold.clear()
         return told

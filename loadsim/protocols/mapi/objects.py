@@ -1,4 +1,4 @@
-"""Tables, streams and messages of a mailbox: sequences of remote operations that may need several requests."""
+"""Tables, streams and messages of a mailbox, by sequences of remote operations that may need several requests."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from loadsim.protocols.mapi.session import MapiSession
 from loadsim.protocols.mapi.wire import Value
 
 TABLE = 0x40 | 0x10
-"""The flags of tables: strings in Unicode, and no events of rows, which nothing here uses."""
+"""The flags of tables: strings in Unicode, and no row events, which nothing here uses."""
 
 INLINE_BYTES = 8192
-"""The largest property that is set by its value; others are written through a stream."""
+"""The largest property set by value; larger ones are written through a stream."""
 
 PIECE_BYTES = 28_672
 """The most bytes of a stream that one operation reads or writes."""
 
 LARGEST_BATCH_BYTES = 31_000
-"""The most bytes of operations that are sent together: a buffer has at most 32 KiB (MS-OXCRPC section 3.1.4.2).
+"""The most bytes of operations sent together: a buffer has at most 32 KiB (MS-OXCRPC section 3.1.4.2).
 
-Left over are their numbers, two bytes each, and the handles.
+The rest is for their numbers, two bytes each, and the handles.
 """
 
 MOST_ROWS = 500
-"""The most rows that one operation asks for; a server returns as many as fit its buffer."""
+"""The most rows that one operation asks for; a server returns as many as fit into its buffer."""
 
 LARGEST_TABLE = 200_000
-"""The most rows that are read of a table: one without an end must not be read for ever."""
+"""The most rows read from a table, as one without an end would be read forever."""
 
 Row = tuple[Any, ...]
-"""The values of a row of a table, in the order of the columns."""
+"""The values of a table's row, in the order of the columns."""
 
 
 def number(value: object) -> int | None:
@@ -42,9 +42,9 @@ def number(value: object) -> int | None:
 
 
 def identifier(value: object) -> int | None:
-    """Return the number of a folder or message, which has no sign, from its PtypInteger64, which has one."""
-    found = number(value)
-    return None if found is None else found & 0xFFFF_FFFF_FFFF_FFFF
+    """Return the unsigned number of a folder or message from its signed PtypInteger64."""
+    signed = number(value)
+    return None if signed is None else signed & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def text(value: object) -> str:
@@ -59,7 +59,7 @@ async def rows_of(
     columns: Sequence[int],
     most: int | None = None,
 ) -> list[Row]:
-    """Execute a batch that opens a table, and return its rows, or at most so many from its end."""
+    """Execute a batch that opens a table, and return its rows, or at most `most` from its end."""
     rows: list[Row] = []
     if most == 0:
         await session.execute(name, batch, lists=True)
@@ -78,9 +78,9 @@ async def rows_of(
 
 
 async def stream_of(session: MapiSession, batch: Sequence[Request[Any]], opened: Request[int]) -> bytes:
-    """Execute a batch, and return all of the stream that it or an earlier one opened.
+    """Execute a batch, and return the contents of the stream that it or an earlier one opened.
 
-    Pieces may be short: the first is if other responses, such as many recipients, share its buffer, and may be empty.
+    Pieces may be short. The first may even be empty if other responses, such as many recipients, share its buffer.
     """
     data = b""
     while True:
@@ -103,9 +103,9 @@ async def write_message(
     recipients: Sequence[str],
     submits: bool = False,
 ) -> int:
-    """Create a message in a folder, with its recipients, text and files; save it, and submit it if asked.
+    """Create a message in a folder, with its recipients, text and files; save it, and submit it if `submits`.
 
-    What does not fit one request goes before, as "WriteStream". Return the number of the message.
+    Anything that does not fit into one request goes ahead, as "WriteStream". Returns the message's number.
     """
     made = rops.create_message(session.mailbox, folder_id)
     at = made.opened
@@ -119,24 +119,26 @@ async def write_message(
     saved = rops.save_changes_message(at, 0x02 if submits else 0x00)
     last = [saved, *([rops.submit_message(at)] if submits else []), rops.release(at)]
     batch: list[Request[Any]] = []
-    for each in requests:
-        if sum([len(one.body) for one in (*batch, each)]) > LARGEST_BATCH_BYTES:
+    for request in requests:
+        if sum([len(other.body) for other in (*batch, request)]) > LARGEST_BATCH_BYTES:
             await session.execute("WriteStream", batch)
             batch = []
-        batch.append(each)
+        batch.append(request)
     await session.execute(name, [*batch, *last])
     return saved.answer
 
 
-def _set(of: Handle, properties: Sequence[tuple[int, Value]], large: int, content: str | bytes) -> list[Request[Any]]:
-    """Return the requests that set properties, and one that may be large (MS-OXCPRPT section 2.2.14)."""
+def _set(
+    target: Handle, properties: Sequence[tuple[int, Value]], large: int, content: str | bytes
+) -> list[Request[Any]]:
+    """Return the requests that set properties, and another one that may be large (MS-OXCPRPT section 2.2.14)."""
     data = content.encode("utf-16-le", "replace") if isinstance(content, str) else content
     if len(data) <= INLINE_BYTES:
-        return [rops.set_properties(of, [*properties, (large, content)])]
-    stream = rops.open_stream(of, large, 2)
+        return [rops.set_properties(target, [*properties, (large, content)])]
+    stream = rops.open_stream(target, large, 2)
     pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
     return [
-        *(rops.set_properties(of, properties), stream),
+        *(rops.set_properties(target, properties), stream),
         *[rops.write_stream(stream.opened, piece) for piece in pieces],
         *(rops.commit_stream(stream.opened), rops.release(stream.opened)),
     ]

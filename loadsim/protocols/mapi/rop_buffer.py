@@ -1,4 +1,4 @@
-"""The buffer of an Execute: requests with their handles out, responses and notifications in.
+"""An Execute's buffer: requests with their handles out, responses and notifications in.
 
 MS-OXCROPS section 2.2.1, within one RPC_HEADER_EXT (MS-OXCRPC section 2.2.2.1), neither compressed nor obfuscated.
 """
@@ -39,26 +39,26 @@ class Notified(NamedTuple):
 
 
 Table = dict[Handle, int]
-"""The objects of a buffer with their places in its handle table, in order."""
+"""A buffer's objects with their places in its handle table, in order."""
 
 
 def rop_buffer(requests: Sequence[Request[Any]]) -> tuple[bytes, Table]:
-    """Return the buffer with these requests, and its handle table. Raises `struct.error` above 64 KiB."""
+    """Return a buffer with these requests, and its handle table. Raises `struct.error` above 64 KiB."""
     table: Table = {}
     rops = b""
     for request in requests:
-        places = [table.setdefault(each, len(table)) for each in request.objects]
+        places = [table.setdefault(handle, len(table)) for handle in request.objects]
         rops += bytes((request.number, 0, *places)) + request.body
     size_bytes = 2 + len(rops) + 4 * len(table)
     header = pack("<HHHHH", 0, _LAST, size_bytes, size_bytes, 2 + len(rops))
-    return header + rops + pack(f"<{len(table)}I", *[each.number for each in table]), table
+    return header + rops + pack(f"<{len(table)}I", *[handle.number for handle in table]), table
 
 
 def executed(buffer: bytes, requests: Sequence[Request[Any]], table: Table) -> list[Notified]:
-    """Give the requests the answers of a buffer, and the objects their numbers. Return the notifications.
+    """Fill in the requests' answers and the objects' numbers from a buffer. Return the notifications.
 
-    Requests that the server did not reach, because its buffer was full or it was busy, failed with `BUFFER_TOO_SMALL`
-    or `SERVER_BUSY`.
+    Requests that the server did not reach, as its buffer was full or it was busy, fail with `BUFFER_TOO_SMALL` or
+    `SERVER_BUSY`.
     """
     whole = Reader(buffer)
     version, flags, size_bytes, actual_bytes, rops_bytes = whole.unpack("5H")
@@ -68,8 +68,8 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]], table: Table) -> l
     numbers = whole.unpack(f"{whole.left // 4}I")
     whole.end()
     if len(numbers) == len(table):
-        for handle, each in zip(table, numbers, strict=True):
-            handle.number = each
+        for handle, number in zip(table, numbers, strict=True):
+            handle.number = number
 
     notifications: list[Notified] = []
     unreached: ErrorCode | None = None
@@ -78,13 +78,13 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]], table: Table) -> l
         if request.number == RELEASE:  # it has no response
             continue
         if unreached is None:
-            number = reader.number("B")
-            if number == request.number:
+            rop_id = reader.number("B")
+            if rop_id == request.number:
                 _answer(reader, request, table[request.objects[-1 if request.opens else 0]])
                 continue
-            if number not in _UNREACHED:
+            if rop_id not in _UNREACHED:
                 raise malformed("the response to the next request", reader.at - 1)
-            unreached = ErrorCode(_UNREACHED[number])
+            unreached = ErrorCode(_UNREACHED[rop_id])
             reader.take(reader.left)
         request.failed = unreached
     notifications += _events(reader)
@@ -93,18 +93,18 @@ def executed(buffer: bytes, requests: Sequence[Request[Any]], table: Table) -> l
 
 
 def _events(reader: Reader) -> list[Notified]:
-    """Return the notifications in front of a response, or of the end."""
-    found = []
+    """Return the notifications before a response or the end."""
+    events = []
     while reader.left and reader.data[reader.at] in (_NOTIFY, _PENDING):
         if reader.number("B") == _NOTIFY:
-            found.append(_notified(reader))
+            events.append(_notified(reader))
         else:
             reader.take(2)  # SessionIndex; the next NotificationWait ends at once
-    return found
+    return events
 
 
 def _answer(reader: Reader, request: Request[Any], expected_place: int) -> None:
-    """Give a request its answer, from behind its RopId."""
+    """Fill in a request's answer, which follows its RopId."""
     place, code = reader.unpack("BI")
     if place != expected_place:
         raise malformed("the place of the request", reader.at - 5)
@@ -114,7 +114,7 @@ def _answer(reader: Reader, request: Request[Any], expected_place: int) -> None:
         elif code == WRONG_SERVER and request.number == LOGON:
             reader.take(1)
             reader.sized("B")  # the server's name
-        # Some documents and servers put PartialCompletion or a size of 0 here, others nothing; no RopId is 0 or 1.
+        # Some documents and servers put PartialCompletion or a size of 0 here, others nothing. No RopId is 0 or 1.
         while reader.left and reader.data[reader.at] <= 1:
             reader.at += 1
         request.failed = ErrorCode(code)
@@ -127,15 +127,15 @@ def _answer(reader: Reader, request: Request[Any], expected_place: int) -> None:
 
 
 def _notified(reader: Reader) -> Notified:
-    """Return a notification (MS-OXCNOTIF section 2.2.1.4), without details, from behind its RopId."""
-    flags = reader.number("5xH")  # behind NotificationHandle and LogonId
+    """Return a notification (MS-OXCNOTIF section 2.2.1.4), without details, which follows its RopId."""
+    flags = reader.number("5xH")  # after NotificationHandle and LogonId
     event, of_message = flags & ~_OF_MESSAGE, bool(flags & _OF_MESSAGE)
     if event not in (NEW_MAIL, CREATED):
         raise malformed("an event that was subscribed to", reader.at - 2)
     folder_id = reader.number("Q")
     message_id = reader.number("Q") if of_message else None
     if event == NEW_MAIL:
-        is_unicode = reader.number("4x?")  # behind MessageFlags
+        is_unicode = reader.number("4x?")  # after MessageFlags
         reader.text(2 if is_unicode else 1)  # MessageClass
     else:
         if not of_message:

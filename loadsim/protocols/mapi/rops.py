@@ -1,6 +1,6 @@
-"""Remote operations (MS-OXCROPS section 2.2; their meaning is in the document named): requests, and their responses.
+"""Remote operations (MS-OXCROPS section 2.2; each group names the document that defines it): requests and responses.
 
-Flags have the documents' values. The logon is that of number 0.
+Flags have the documents' values. The logon has the number 0.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Handle:
 
 @dataclass(slots=True, eq=False)
 class Request(Generic[R_co]):
-    """A request, and its answer once it was executed: `answer`, or the reason why it `failed`.
+    """A request and, once executed, its `answer`, or the reason why it `failed`.
 
-    `body` is what follows the places of the `objects`; of an operation that opens one, this is the last. `read` reads
-    the response behind ReturnValue; it returns `ErrorCode` for what was done in part. Unless it `may_fail`, the call
-    that executes it fails with it.
+    `body` follows the places of the `objects`, the last of which is the one opened, if any. `read` reads the response
+    after ReturnValue; it returns `ErrorCode` if the operation was done only in part. The executing call fails, too,
+    unless the request `may_fail`.
     """
 
     name: str
@@ -68,7 +68,7 @@ def _of(form: str) -> Callable[[Reader], Any]:
 
 
 def _of_all(reader: Reader) -> ErrorCode | None:
-    """Read PartialCompletion, of an operation on several messages."""
+    """Read the PartialCompletion of an operation on several messages."""
     return ErrorCode(PARTIAL, "not for all") if reader.number("?") else None
 
 
@@ -87,7 +87,7 @@ class LoggedOn(NamedTuple):
 
 
 def logon(mailbox_dn: str) -> Request[LoggedOn]:
-    """The logon to the mailbox with this distinguished name: Private, USE_PER_MDB_REPLID_MAPPING, HOME_LOGON."""
+    """Log on to the mailbox with this distinguished name: Private, USE_PER_MDB_REPLID_MAPPING, HOME_LOGON."""
 
     def read(reader: Reader) -> LoggedOn:
         ids = reader.unpack("x13Q")
@@ -102,7 +102,7 @@ LOGON = 0xFE
 
 
 def release(at: Handle) -> Request[None]:
-    """The end of an object. It has no response."""
+    """Release an object. There is no response."""
     return Request("Release", RELEASE, (at,), b"", _nothing)
 
 
@@ -112,7 +112,7 @@ RELEASE = 0x01
 
 
 def _folder(reader: Reader) -> None:
-    """Read HasRules and IsGhosted; a ghosted folder is public, and elsewhere."""
+    """Read HasRules and IsGhosted; a ghosted folder is a public one elsewhere."""
     if reader.unpack("??")[1]:
         raise malformed("a private folder", reader.at - 1)
 
@@ -122,7 +122,7 @@ def open_folder(at: Handle, folder_id: int) -> Request[None]:
 
 
 def create_folder(at: Handle, name: str) -> Request[int]:
-    """A generic folder with a name in Unicode, and without a comment. Its number is the answer."""
+    """Create a generic folder with a name in Unicode and no comment. The answer is its number."""
 
     def read(reader: Reader) -> int:
         folder_id: int
@@ -136,7 +136,7 @@ def create_folder(at: Handle, name: str) -> Request[int]:
 
 
 def delete_folder(at: Handle, flags: int, folder_id: int) -> Request[None]:
-    """Flags: 0x01 with its messages, 0x04 with its folders, 0x10 not to be recovered."""
+    """Delete a folder. Flags: 0x01 with its messages, 0x04 with its folders, 0x10 beyond recovery."""
     return Request("DeleteFolder", 0x1D, (at,), pack("<BQ", flags, folder_id), _of_all)
 
 
@@ -149,18 +149,18 @@ MOVE_COPY_MESSAGES = 0x33
 
 
 def delete_messages(at: Handle, message_ids: Sequence[int], notify: bool = False) -> Request[None]:
-    """With `notify`, senders learn that a message was not read."""
+    """Delete messages. With `notify`, senders are told that theirs was not read."""
     body = pack("<??", False, notify) + several(message_ids, "Q")
     return Request("DeleteMessages", 0x1E, (at,), body, _of_all)
 
 
 def get_hierarchy_table(at: Handle, flags: int) -> Request[int]:
-    """The table of folders; the answer is its number of rows. Flags: 0x04 of all levels, 0x40 strings in Unicode."""
+    """Open the table of folders; the answer is its number of rows. Flags: 0x04 all levels, 0x40 strings in Unicode."""
     return _opening("GetHierarchyTable", 0x04, at, bytes((flags,)), _of("I"))
 
 
 def get_contents_table(at: Handle, flags: int) -> Request[int]:
-    """The table of messages; the answer is its number of rows. Flags: 0x40 strings in Unicode."""
+    """Open the table of messages; the answer is its number of rows. Flags: 0x40 strings in Unicode."""
     return _opening("GetContentsTable", 0x05, at, bytes((flags,)), _of("I"))
 
 
@@ -171,11 +171,11 @@ def set_columns(at: Handle, columns: Sequence[int]) -> Request[int]:
     return Request("SetColumns", 0x12, (at,), bytes(1) + several(columns, "I"), _of("B"))
 
 
-ASCENDING, DESCENDING = 0, 1
+ASCENDING = 0
 
 
 def sort_table(at: Handle, keys: Sequence[tuple[int, int]]) -> Request[int]:
-    """The order of the rows by tags and directions, without categories, whose two counts are 0."""
+    """Sort rows by tags and directions, without categories, whose two counts are 0."""
     body = pack("<BHHH", 0, len(keys), 0, 0) + b"".join([pack("<IB", *key) for key in keys])
     return Request("SortTable", 0x13, (at,), body, _of("B"))
 
@@ -184,24 +184,24 @@ BEGINNING, CURRENT, END = range(3)
 
 
 class Rows(NamedTuple):
-    """The values of rows, in the order of the columns. `origin` says where the cursor is now."""
+    """The values of rows, in the order of the columns. `origin` is where the cursor is now."""
 
     origin: int
     rows: Sequence[tuple[Value, ...]]
 
 
 def query_rows(at: Handle, count: int, columns: Sequence[int]) -> Request[Rows]:
-    """The next rows of a table that has these columns."""
+    """Ask for the next rows of a table that has these columns."""
 
     def read(reader: Reader) -> Rows:
-        origin, found = reader.unpack("BH")
-        return Rows(origin, [row(reader, columns) for _ in range(found)])
+        origin, rows = reader.unpack("BH")
+        return Rows(origin, [row(reader, columns) for _ in range(rows)])
 
     return Request("QueryRows", 0x15, (at,), pack("<BBH", 0, 1, count), read)
 
 
 def seek_row(at: Handle, origin: int, rows: int) -> Request[tuple[bool, int]]:
-    """The answer says if the cursor moved by fewer rows, and by how many."""
+    """Move the cursor. The answer states whether it moved by fewer rows, and by how many."""
     return Request("SeekRow", 0x18, (at,), pack("<BiB", origin, rows, 1), lambda reader: reader.unpack("?i"))
 
 
@@ -209,7 +209,7 @@ def seek_row(at: Handle, origin: int, rows: int) -> Request[tuple[bool, int]]:
 
 
 def open_message(at: Handle, folder_id: int, message_id: int, mode: int = 0) -> Request[None]:
-    """Flags of `mode`: 0 to read, 1 to write, 3 as permitted. Nothing of the response is used."""
+    """Open a message. `mode`: 0 to read, 1 to write, 3 as permitted. The response is not used."""
 
     def read(reader: Reader) -> None:
         reader.number("?")
@@ -237,7 +237,7 @@ def create_message(at: Handle, folder_id: int) -> Request[int | None]:
 
 
 def save_changes_message(at: Handle, flags: int = 0) -> Request[int]:
-    """The message's number is the answer. Flags: 0x01 keep it open to read, 0x02 to write."""
+    """Save a message. The answer is its number. Flags: 0x01 keep it open to read, 0x02 to write."""
     return Request("SaveChangesMessage", 0x0C, (at, at), bytes((flags,)), lambda reader: int(reader.number("xQ")))
 
 
@@ -245,7 +245,7 @@ TO = 1
 
 
 def modify_recipients(at: Handle, addresses: Sequence[str]) -> Request[None]:
-    """The recipients to add, by SMTP addresses, which are their names, too (MS-OXCDATA section 2.8.3)."""
+    """Add recipients by their SMTP addresses, which also serve as names (MS-OXCDATA section 2.8.3)."""
     rows = []
     for number, address in enumerate(addresses):
         flags = 0x0003 | 0x0200 | 0x0008 | 0x0010  # SMTP, in Unicode; it has an address and a name
@@ -255,7 +255,7 @@ def modify_recipients(at: Handle, addresses: Sequence[str]) -> Request[None]:
 
 
 def set_read_flags(at: Handle, flags: int, message_ids: Sequence[int]) -> Request[None]:
-    """Flags: 0x04 unread, 0x01 read, without a receipt. An empty list of messages means all of the folder."""
+    """Set read flags. Flags: 0x04 unread, 0x01 read without a receipt. No ids mean all messages of the folder."""
     body = pack("<?B", False, flags) + several(message_ids, "Q")
     return Request("SetReadFlags", 0x66, (at,), body, _of_all)
 
@@ -277,7 +277,7 @@ def save_changes_attachment(message: Handle, at: Handle) -> Request[None]:
 
 
 def submit_message(at: Handle) -> Request[None]:
-    """The message goes to its recipients (MS-OXOMSG section 2.2.3.1)."""
+    """Submit a message to its recipients (MS-OXOMSG section 2.2.3.1)."""
     return Request("SubmitMessage", 0x32, (at,), bytes(1), _nothing)
 
 
@@ -285,13 +285,13 @@ def submit_message(at: Handle) -> Request[None]:
 
 
 def get_properties_specific(at: Handle, columns: Sequence[int]) -> Request[tuple[Value, ...]]:
-    """The values of properties; one that is larger than the buffer is `ErrorCode`."""
+    """Get properties' values; one larger than the buffer is `ErrorCode`."""
     body = pack("<HH", 0, 1) + several(columns, "I")
     return Request("GetPropertiesSpecific", 0x07, (at,), body, lambda reader: row(reader, columns))
 
 
 def set_properties(at: Handle, properties: Sequence[tuple[int, Value]]) -> Request[None]:
-    """Tags and values, of at most 64 KiB in all; larger ones go through a stream. A property that is not set fails."""
+    """Set properties of at most 64 KiB in all; larger ones go through a stream. Fails if a property is not set."""
 
     def read(reader: Reader) -> ErrorCode | None:
         problems = [reader.unpack("HII") for _ in range(reader.number("H"))]
@@ -303,7 +303,7 @@ def set_properties(at: Handle, properties: Sequence[tuple[int, Value]]) -> Reque
 
 
 def get_property_ids_from_names(at: Handle, names: Sequence[PropertyName]) -> Request[tuple[int, ...]]:
-    """The identifiers of names, which are created; 0 for one that has none."""
+    """Get the identifiers of names, which are created if needed; 0 for a name without one."""
     body = pack("<BH", 0x02, len(names)) + b"".join([name.encoded() for name in names])
     return Request("GetPropertyIdsFromNames", PROPERTY_IDS, (at,), body, lambda reader: reader.numbers("H", "H"))
 
@@ -312,12 +312,12 @@ PROPERTY_IDS = 0x56
 
 
 def open_stream(at: Handle, tag: int, mode: int = 0) -> Request[int]:
-    """The answer is the size in bytes. Flags of `mode`: 0 to read, 1 to write, 2 to create."""
+    """Open a property's stream; the answer is its size in bytes. `mode`: 0 to read, 1 to write, 2 to create."""
     return _opening("OpenStream", 0x2B, at, pack("<IB", tag, mode), _of("I"))
 
 
 def read_stream(at: Handle, most_bytes: int) -> Request[bytes]:
-    """At most `most_bytes` of a stream, which may not be 0xBABE."""
+    """Read at most `most_bytes` of a stream; 0xBABE is not allowed."""
     return Request("ReadStream", 0x2C, (at,), pack("<H", most_bytes), Reader.sized)
 
 
@@ -334,5 +334,5 @@ def commit_stream(at: Handle) -> Request[None]:
 
 
 def register_notification(at: Handle, events: int, folder_id: int) -> Request[None]:
-    """Events of a folder (MS-OXCNOTIF section 2.2.1.2.1)."""
+    """Subscribe to a folder's events (MS-OXCNOTIF section 2.2.1.2.1)."""
     return _opening("RegisterNotification", 0x29, at, pack("<HBQQ", events, 0, folder_id, 0), _nothing)

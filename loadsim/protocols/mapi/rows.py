@@ -1,4 +1,4 @@
-"""Rows of contents tables and tables of attachments as values of the port."""
+"""Rows of contents and attachment tables as the port's values."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from loadsim.protocols.mapi.composition import NamedTags, encoded_bytes
 from loadsim.protocols.mapi.objects import Row, identifier, number, text
 
 _VERBS = {102: Flag.ANSWERED, 103: Flag.ANSWERED, 104: Flag.FORWARDED}
-"""Flags by PidTagLastVerbExecuted (MS-OXOMSG section 2.2.1.9): a message has at most one of them, the last."""
+"""Flags by PidTagLastVerbExecuted (MS-OXOMSG section 2.2.1.9). A message has at most one, the last."""
 
 ATTACHMENTS = (tags.ATTACH_NUMBER, tags.ATTACH_SIZE, tags.ATTACH_LONG_FILENAME, tags.ATTACH_MIME_TAG)
 """The columns of `part_of`."""
 
 
 class MapiRef(NamedTuple):
-    """A message, by its number in this mailbox."""
+    """A message by its number in this mailbox."""
 
     folder: str
     message: int
 
 
 def stored_columns(named: NamedTags) -> tuple[int, ...]:
-    """Return the columns of `stored_of`, after which others may follow."""
+    """Return the columns of `stored_of`, which others may follow."""
     return (
         *(tags.MID, tags.MESSAGE_DELIVERY_TIME, tags.MESSAGE_FLAGS, tags.LAST_VERB_EXECUTED),
         *(tags.SENT_REPRESENTING_SMTP_ADDRESS, tags.INTERNET_MESSAGE_ID),
@@ -40,18 +40,18 @@ def header_columns(named: NamedTags) -> tuple[int, ...]:
 
 
 def stored_of(folder: str, row: Row) -> Stored:
-    """Return a message; `submission` says why a tag and a Message-ID may be in either of two columns."""
+    """Return a message; `submission` explains why tag and Message-ID may each be in either of two columns."""
     message, _, flags, verb, sender, message_id, tag, sent_id, sent_tag, *_ = row
     known = identifier(message)
     if known is None:
         raise ServerRefused("a row without a number", folder)
-    evidence = tag if isinstance(tag, str) else sent_tag
+    tag_text = tag if isinstance(tag, str) else sent_tag
     return Stored(
         MapiRef(folder, known),
         frozenset(
             [flag.lower() for flag in (_VERBS.get(number(verb) or 0), _seen(number(flags) or 0)) if flag is not None]
         ),
-        MessageTag.parse(evidence) if isinstance(evidence, str) else None,
+        MessageTag.parse(tag_text) if isinstance(tag_text, str) else None,
         text(sender),
         text(sent_id) or text(message_id),
     )
@@ -62,9 +62,9 @@ def _seen(flags: int) -> Flag | None:
 
 
 def header_of(folder: str, row: Row, domain: str, addresses: Mapping[str, str]) -> Header:
-    """Return a line of a message list. `addresses` has those of names: a list shows names of recipients only.
+    """Return a line of a message list. `addresses` are by name, as lists show only recipients' names.
 
-    A tag that was copied into another message, or is of another domain, is left out.
+    A tag that was copied from another message, or is of another domain, is left out.
     """
     size_bytes, to, subject = row[-3:]
     ref, flags, tag, sender, message_id, _ = stored_of(folder, row)
@@ -82,7 +82,7 @@ def header_of(folder: str, row: Row, domain: str, addresses: Mapping[str, str]) 
 
 
 def part_of(row: Row) -> Part:
-    """Return an attachment, whose name counts on from that of the text, "1"."""
+    """Return an attachment. Its name is a number that counts on from the text's, "1"."""
     place, size_bytes, filename, content_type = row
     name = str(((number(place) or 0) & 0x7FFF_FFFF) + 2)
     kind = text(content_type) or "application/octet-stream"
@@ -90,5 +90,5 @@ def part_of(row: Row) -> Part:
 
 
 def counter(message: object) -> int:
-    """Return the part of a message's number that counts (MS-OXCDATA section 2.2.1.2), big-endian behind two bytes."""
+    """Return the counter in a message's number (MS-OXCDATA section 2.2.1.2), big-endian after two bytes."""
     return int.from_bytes((identifier(message) or 0).to_bytes(8, "little")[2:])

@@ -1,8 +1,8 @@
-"""One user's session over MAPI over HTTP: its contexts, their cookies, one Execute at a time, and the wait for events.
+"""One user's session of MAPI over HTTP: its contexts, their cookies, one Execute at a time, and the wait for events.
 
-The mailbox's context and the address book's share a connection; NotificationWait has one of its own, since its response
-may take minutes (MS-OXCMAPIHTTP section 3.1.5). A session ends with the first request that fails by more than a refused
-remote operation: the user logs on again.
+The mailbox's context and the address book's share a connection; NotificationWait has its own, since its response may
+take minutes (MS-OXCMAPIHTTP section 3.1.5). Except for a refused remote operation, any failure of a request ends the
+session, and the user logs on again.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from loadsim.protocols.mapi.rops import NO_HANDLE, Handle, LoggedOn, Request, lo
 from loadsim.protocols.sasl.masking import without_password
 
 ADDRESS_BOOK_PATH = "/mapi/nspi"
-"""The path of the address book, unless that of the mailbox ends in emsmdb."""
+"""The address book's path, unless the mailbox's ends in emsmdb."""
 
 LONGEST_WAIT_S = 1800.0
 """The longest NotificationWait; servers end one after five minutes (MS-OXCMAPIHTTP section 3.2.5.5)."""
 
 MOST_FRUITLESS, PAUSE_S = 3, 1.0
-"""After so many waits in a row without an event there is a pause: a server may end each at once.
+"""The waits in a row without an event after which there is a pause, as a server may end each at once.
 
-One alone means little: another response may have had the event.
+A single one means little: another response may have had the event.
 """
 
 MOST_COOKIES = 64
 """The most cookies of a context: each request repeats them."""
 
 _CLIENT = "Outlook/16.0.0.0"
-"""X-ClientApplication, by which servers choose their answers (MS-OXCMAPIHTTP section 2.2.3.3.3)."""
+"""X-ClientApplication, on which servers' answers depend (MS-OXCMAPIHTTP section 2.2.3.3.3)."""
 
 _OPEN_PARTS = frozenset({"OpenMessage", "OpenAttachment", "OpenStream"})
-"""The operations that find a message or a part of it, or not."""
+"""The operations that look up a message or a part of it."""
 
 R = TypeVar("R")
 
@@ -62,10 +62,10 @@ class _Context:
 
 @dataclass(slots=True, eq=False, repr=False)
 class MapiSession:
-    """One user's session, over lost and re-established contexts.
+    """One user's session, across lost and re-established contexts.
 
-    `with session:` surrounds each call of the port. If the session ends meanwhile, the call fails; without a call, the
-    observer gets the loss. `on_events` is called with events of the mailbox.
+    `with session:` surrounds each of the port's calls. If the session ends during a call, the call fails; between
+    calls, the observer gets the loss. `on_events` gets the mailbox's events.
     """
 
     endpoint: Endpoint
@@ -76,8 +76,8 @@ class MapiSession:
     on_events: Callable[[Sequence[Notified]], None] = lambda _: None
     logon: LoggedOn | None = field(default=None, init=False)  # None: no session
     mailbox: Handle = field(default_factory=Handle, init=False)  # the logon
-    failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
-    unused: list[Handle] = field(default_factory=list, init=False)  # are released by the next Execute
+    failure: TaskFailed | None = field(default=None, init=False)  # why it ended
+    unused: list[Handle] = field(default_factory=list, init=False)  # released by the next Execute
     _channel: HttpChannel = field(init=False)
     _waiting: HttpChannel = field(init=False)
     _mailbox: _Context = field(init=False)
@@ -95,7 +95,7 @@ class MapiSession:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin with new contexts."""
+        """Start over with new contexts."""
         path, _, query = self.endpoint.path.partition("?")
         path, query = path.rstrip("/"), query or f"MailboxId={quote(self.account.address, safe='@')}"
         self._mailbox = _Context(f"{path}/?{query}")
@@ -108,7 +108,7 @@ class MapiSession:
     # --- the session ---
 
     async def log_on(self, user_dn: Callable[[], Awaitable[str]], request: Callable[[Handle], Request[R]]) -> R:
-        """Connect, and execute a Logon and a request on it. Return the answer to the request.
+        """Connect, and execute a Logon and a request on it. Return the request's answer.
 
         `user_dn` returns the mailbox's distinguished name, which may come from the address book.
         """
@@ -130,7 +130,7 @@ class MapiSession:
         return asked.answer
 
     async def log_off(self) -> None:
-        """Disconnect (MS-OXCMAPIHTTP section 3.1.5.4), after an Unbind from the address book if it was used."""
+        """Disconnect (MS-OXCMAPIHTTP section 3.1.5.4), first unbinding from the address book if it was used."""
         with self:
             try:
                 async with self._executing:  # the wait may be fetching events
@@ -164,7 +164,7 @@ class MapiSession:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self._in_call = False
         self._report_events()
-        if error is None and self.failure is not None:  # the wait ended; this call has succeeded
+        if error is None and self.failure is not None:  # the wait failed, but this call succeeded
             self.observer.lost(self.failure)
 
     def _report_events(self) -> None:
@@ -182,18 +182,18 @@ class MapiSession:
     # --- requests ---
 
     async def execute(self, name: str, batch: Sequence[Request[Any]], lists: bool = False) -> None:
-        """Execute requests together: then they have their answers, and their objects have numbers.
+        """Execute requests together, filling in their answers and their objects' numbers.
 
-        Raises `ServerRefused` if an operation is refused; `MailMissing` if it is done for some messages only, or a
-        message or a part of it is not there.
+        Raises `ServerRefused` if an operation is refused; `MailMissing` if it is done for only some messages, or if a
+        message or part is missing.
 
-        `name` is that of the batch's main operation, for the log. With `lists`, events wait for the end of the call:
-        the list may hold the message that they announce.
+        `name` is the batch's main operation, for the log. With `lists`, events wait until the call ends, as the list
+        may include the message that they announce.
         """
         async with self._executing:
             if self.failure is not None:
                 raise again(self.failure)
-            requests = [*[release(each) for each in self.unused if each.number != NO_HANDLE], *batch]
+            requests = [*[release(handle) for handle in self.unused if handle.number != NO_HANDLE], *batch]
             self.unused.clear()
             buffer, table = rop_buffer(requests)
             answer = await self._ask(self._mailbox, bodies.execute(buffer), name)
@@ -202,15 +202,15 @@ class MapiSession:
             except ProtocolError as failure:
                 self._end(failure)
                 raise
-        for each in batch:
-            if (failed := each.failed) is not None and not each.may_fail:
-                missing = failed.code == PARTIAL or (failed.code == NOT_FOUND and each.name in _OPEN_PARTS)
-                raise (MailMissing if missing else ServerRefused)(f"{failed.name} {each.name}", failed.line)
+        for request in batch:
+            if (failed := request.failed) is not None and not request.may_fail:
+                missing = failed.code == PARTIAL or (failed.code == NOT_FOUND and request.name in _OPEN_PARTS)
+                raise (MailMissing if missing else ServerRefused)(f"{failed.name} {request.name}", failed.line)
         if not lists:
             self._report_events()
 
     async def ask_address_book(self, request: bodies.BodyRequest[R]) -> R:
-        """Ask the address book, after a Bind at the first time in a session."""
+        """Ask the address book, with a Bind before a session's first request."""
         async with self._executing:
             if not self._address_book.cookies:
                 await self._ask(self._address_book, bodies.bind())
@@ -235,7 +235,7 @@ class MapiSession:
         try:
             return await self._channel.ask(f"MAPI {kind}", head, read)
         except ServerRefused:
-            context.cookies.clear()  # the next request to an address book binds again
+            context.cookies.clear()  # the next request to the address book binds again
             raise
         except TaskFailed as failure:
             self._end(failure)
@@ -259,7 +259,7 @@ class MapiSession:
         return head.encode() + b"\r\n" + body
 
     def _check(self, kind: str, response: Response, ends: bool = True) -> None:
-        """Raise the failure that the response states in HTTP or in X-ResponseCode; see `_refused`."""
+        """Raise the failure that the response states by HTTP or X-ResponseCode; see `_refused`."""
         code = response.fields.get("x-responsecode", "0")
         if response.status != 200:
             later = response.fields.get("retry-after")
@@ -272,13 +272,13 @@ class MapiSession:
             raise ProtocolError("MAPI response", f"expected {MAPI_CONTENT}, found another type; is the URL right?")
 
     def _refused(self, kind: str, line: str, ends: bool = True) -> TaskFailed:
-        """Return the failure for a refused request. It `ends` a session whose context does not take requests."""
+        """Return the failure for a refused request; it `ends` the session if the context takes no more requests."""
         return (ServerLost if ends else ServerRefused)(kind, without_password(line, self.account))
 
     # --- the wait for events ---
 
     async def wait(self) -> None:
-        """Wait for events until the session ends; return when the server has accepted the first NotificationWait."""
+        """Wait for events until the session ends; return once the server has accepted the first NotificationWait."""
         if self._wait is not None:
             return
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -286,9 +286,9 @@ class MapiSession:
         await accepted
 
     async def _wait_again(self, accepted: asyncio.Future[None]) -> None:
-        """Send one NotificationWait after another (MS-OXCMAPIHTTP section 2.2.4.4), and fetch the events.
+        """Send NotificationWaits, one after another (MS-OXCMAPIHTTP section 2.2.4.4), and fetch the events.
 
-        Its requests have no part in the sequence of the others, and so leave the cookies alone.
+        These requests are not part of the others' sequence, so the cookies stay as they are.
         """
 
         def begun() -> None:

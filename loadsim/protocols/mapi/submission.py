@@ -1,4 +1,4 @@
-"""Submission over MAPI: names are checked, and the message is submitted from the Outbox (MS-OXOMSG section 3.2.4)."""
+"""Submission over MAPI: names are resolved, and the message is submitted from the Outbox (MS-OXOMSG section 3.2.4)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from loadsim.protocols.mapi.wire import Value
 
 @dataclass(slots=True, eq=False)
 class MapiSubmission:
-    """Implements `ports.Probing`, which includes `ports.Submission`, in the session of the mailbox.
+    """Implements `ports.Probing`, which includes `ports.Submission`, in the mailbox's session.
 
-    Where the mailbox was not logged on, a session lasts from the first message until `close`. The server files the sent
-    message in Sent Items, as Outlook lets it. Evidence travels twice: gromox gives sent mail a Message-ID of its own
-    unless one is among the named headers, and of X-LoadSim it makes no property at the recipient's, but of User-Agent.
+    If the mailbox is not logged on, a session lasts from the first message until `close`. The server files the sent
+    message in Sent Items, as with Outlook. Message-ID and tag travel twice: gromox gives sent mail its own Message-ID
+    unless one is among the named headers, and turns User-Agent, but not X-LoadSim, into a property for the recipient.
     """
 
     mailbox: MapiMailbox
     _logged_on: bool = field(default=False, init=False)  # by a message
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """ResolveNames, then SubmitMessage. Raises `ServerRefused` if any recipient is unknown; then it is not sent.
+        """ResolveNames, then SubmitMessage. Raises `ServerRefused`, and sends nothing, if a recipient is unknown.
 
-        The observer gets the loss of the session, which is the mailbox's, too.
+        The observer gets the session's loss, since the mailbox loses it, too.
         """
         session = self.mailbox.session
         was_on = session.is_on
@@ -51,15 +51,15 @@ class MapiSubmission:
                 (tags.SENT_MAIL_ENTRY_ID, _entry_id(logon, logon.folder_ids[rops.SENT_ITEMS])),
             ]
             named, known = self.mailbox.named, dict(mail.properties)
-            for key, of in (("sent_id", tags.INTERNET_MESSAGE_ID), ("sent_tag", named["tag"])):
-                if of in known:
-                    properties.append((named[key], known[of]))
+            for key, tag in (("sent_id", tags.INTERNET_MESSAGE_ID), ("sent_tag", named["tag"])):
+                if tag in known:
+                    properties.append((named[key], known[tag]))
             outbox = logon.folder_ids[rops.OUTBOX]
             await write_message(session, "SubmitMessage", outbox, mail, properties, recipients, submits=True)
             self.mailbox.sent_ids.add(mail.message_id)
 
     async def check(self) -> None:
-        """Check the own name."""
+        """Resolve the user's own address."""
         address = self.mailbox.session.account.address
         await self.ask(address, address)
 
@@ -74,14 +74,14 @@ class MapiSubmission:
             await self.close()
 
     async def _log_on(self) -> None:
-        """Begin a session of its own if the mailbox has none, and has lost none."""
+        """Begin a session if the mailbox has none, and has lost none."""
         session = self.mailbox.session
         if session.logon is None and session.failure is None:
             await self.mailbox.log_on()
             self._logged_on = True
 
     async def close(self) -> None:
-        """End a session of its own."""
+        """End a session begun here."""
         if self._logged_on and self.mailbox.session.is_on:
             await self.mailbox.log_off()
         self._logged_on = False

@@ -1,4 +1,4 @@
-"""The properties that the driver reads and writes (MS-OXPROPS): tags, and names of named properties."""
+"""The properties that the driver reads and writes (MS-OXPROPS): their tags, and the names of named ones."""
 
 from __future__ import annotations
 
@@ -89,4 +89,4 @@ NAMED: dict[str, tuple[PropertyName, int]] = {
     "common_end": (PropertyName(_COMMON, 0x8517), TIME),
     "reminds": (PropertyName(_COMMON, 0x8503), BOOLEAN),
 }
-"""Named properties (MS-OXCMSG section 2.2.1.5; MS-OXOCAL section 2.2.1) with their types: the server numbers them."""
+"""Named properties (MS-OXCMSG section 2.2.1.5; MS-OXOCAL section 2.2.1) with their types. The server numbers them."""

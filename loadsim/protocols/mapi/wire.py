@@ -1,7 +1,7 @@
 """Numbers, strings, property values and rows on the wire, little-endian (MS-OXCDATA sections 2.6 to 2.11).
 
-Malformed input raises `ProtocolError` only, and nothing is allocated by a count before it is checked. Writing raises
-`struct.error` for what a field cannot hold, such as a size above 65,535.
+Malformed input raises only `ProtocolError`, and counts are checked before memory is allocated. Writing raises
+`struct.error` for a value that a field cannot hold, such as a size above 65,535.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from loadsim.errors import ProtocolError
 from loadsim.protocols.mapi.codes import ErrorCode
 
 Value = int | str | bytes | ErrorCode | None
-"""A value of a property; None or `ErrorCode` if the server has none to return."""
+"""A property's value; None or `ErrorCode` if the server has none to return."""
 
 INTEGER32, ERROR, BOOLEAN, INTEGER64, STRING, TIME, BINARY = 0x03, 0x0A, 0x0B, 0x14, 0x1F, 0x40, 0x0102
-"""Types of properties. A tag is 32 bits: the identifier in the upper half, the type in the lower."""
+"""Property types. A tag has 32 bits: the identifier in the upper half, the type in the lower."""
 
 _EPOCH_US = 11_644_473_600_000_000  # from 1601 to 1970
 
 
 def tag(identifier: int, type_: int) -> int:
-    """Return the tag of a property, such as a named one, of this type."""
+    """Return a property's tag."""
     return identifier << 16 | type_
 
 
 def time_of(microseconds: int) -> int:
-    """Return the PtypTime, units of 100 ns since 1601, of microseconds since 1970."""
+    """Return microseconds since 1970 as a PtypTime, in units of 100 ns since 1601."""
     return (microseconds + _EPOCH_US) * 10
 
 
 def malformed(expected: str, at: int) -> ProtocolError:
-    """Return the error of this package. It does not quote the input, which may be mail."""
+    """Return this package's error, which does not quote the input, as that may be mail."""
     return ProtocolError("MAPI syntax", f"expected {expected} at byte {at}")
 
 
 @dataclass(slots=True)
 class Reader:
-    """A buffer that is read from `at`. Formats are those of `struct`."""
+    """A buffer and the position of the next read. Formats are those of `struct`."""
 
     data: bytes
     at: int = 0
@@ -84,7 +84,7 @@ class Reader:
         return self.take(self.number(form))
 
     def text(self, width: int = 2) -> str:
-        """Return a string before its null character, of Unicode or of one byte; what does not decode becomes U+FFFD."""
+        """Return a string up to its null character, in Unicode or single bytes; undecodable bytes become U+FFFD."""
         begin, null = self.at, bytes(width)
         end = self.data.find(null, begin)
         while end >= 0 and (end - begin) % width:
@@ -101,7 +101,7 @@ class Reader:
 
 
 def string(value: str, encoding: str = "utf-16-le") -> bytes:
-    """Return a string with its null character; it cannot hold others, which are left out."""
+    """Return a string with its null character; others in it are left out."""
     return (value.replace("\0", "") + "\0").encode(encoding, "replace")
 
 
@@ -117,7 +117,7 @@ def several(values: Sequence[int], form: str, count_form: str = "H") -> bytes:
 _FORMS = {INTEGER32: "i", BOOLEAN: "?", INTEGER64: "q", TIME: "Q"}
 
 Kinds = Mapping[int, Callable[[Reader], Value]]
-"""The functions that read values, by the types of properties: those of `tags`, and the error."""
+"""The functions that read values, by property type: those in `tags`, and errors."""
 
 _IN_ROPS: Kinds = {
     **{type_: partial(Reader.number, form=form) for type_, form in _FORMS.items()},
@@ -133,9 +133,9 @@ _IN_ADDRESS_BOOK: Kinds = {
 
 
 def row(reader: Reader, columns: Sequence[int], address_book: bool = False) -> tuple[Value, ...]:
-    """Return the values of a row (section 2.8.1; MS-OXCMAPIHTTP section 2.2.1.7).
+    """Return a row's values (section 2.8.1; MS-OXCMAPIHTTP section 2.2.1.7).
 
-    In a row that lacks some, a byte before each says which (section 2.11.5).
+    If some are missing, a byte before each tells which (section 2.11.5).
     """
     kinds = _IN_ADDRESS_BOOK if address_book else _IN_ROPS
     readers = [kinds[column & 0xFFFF] for column in columns]
@@ -160,7 +160,7 @@ def tagged(property_tag: int, value: Any) -> bytes:
 
 
 class PropertyName(NamedTuple):
-    """The name of a property (section 2.6.1): a set, and a number or a text of at most 126 characters."""
+    """A property's name (section 2.6.1): a set, and a number or a text of at most 126 characters."""
 
     set: UUID
     name: int | str
